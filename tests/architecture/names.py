@@ -1,0 +1,137 @@
+"""Rules on names and texts: docstrings, module names, words that have no place in the tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from architecture.source import Module
+
+# Module names that say nothing about their subject. `core/utils` is a documented path: imports and nothing else.
+EMPTY_NAMES = frozenset({"utils", "util", "common", "helpers", "misc"})
+DOCUMENTED_PATHS = frozenset({"thunder.core.utils"})
+
+# Names of first-party plugins and of the libraries behind them. Core knows none of them; the file that says which
+# package to install for a documented path is the one exception.
+PLUGIN_NAMES = re.compile(
+    r"thunder[-_](?!core)(?:inductor|nvfuser|triton|bnb|te|distributed|transforms|benchmarks)\b"
+    r"|nvfuser|inductor|triton|bitsandbytes|transformer_engine",
+    re.IGNORECASE,
+)
+NOT_INSTALLED_TABLE = "thunder.plugins.not_installed"
+
+# What a reader elsewhere cannot follow: directories of one machine, marks of unfinished work.
+FOREIGN_TEXT = {
+    "an absolute path of one machine": re.compile(
+        r"(?<![\w.~])/(?:home|Users|root|work|tmp|opt|mnt|srv)/[\w.]"
+    ),
+    "a mark of unfinished work": re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b"),
+}
+DOCUMENT_NAME = re.compile(r"\b[A-Z][A-Z_]+\.md\b")
+
+
+def undocumented(known: Mapping[str, Module]) -> list[str]:
+    """Modules, and public classes and functions at the top of a module, that have no docstring."""
+    missing = []
+    for name, module in known.items():
+        if (
+            any(part.startswith("_") and part != "__main__" for part in name.split("."))
+            or not module.tree.body
+        ):
+            continue
+        if ast.get_docstring(module.tree) is None:
+            missing.append(name)
+        missing += [
+            f"{name}.{node.name}:{node.lineno}" for node in _public(module.tree) if _needs_docstring(node)
+        ]
+    return missing
+
+
+def _public(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return [node for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]
+
+
+def _needs_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    overload = any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
+    return not overload and ast.get_docstring(node) is None
+
+
+def empty_module_names(known: Iterable[str]) -> list[str]:
+    """Modules called by a name that fits any content."""
+    return [name for name in known if name.rpartition(".")[2] in EMPTY_NAMES and name not in DOCUMENTED_PATHS]
+
+
+def swallowed_errors(known: Mapping[str, Module]) -> list[str]:
+    """Handlers that catch everything and say nothing."""
+    return [
+        f"{name}:{node.lineno}"
+        for name, module in known.items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
+        and all(isinstance(statement, ast.Pass | ast.Continue) for statement in node.body)
+    ]
+
+
+def silent_asserts(known: Mapping[str, Module]) -> list[str]:
+    """Assertions without a message."""
+    return [
+        f"{name}:{node.lineno}"
+        for name, module in known.items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Assert) and node.msg is None
+    ]
+
+
+def plugin_names(known: Mapping[str, Module]) -> list[str]:
+    """Lines of core that name a plugin or the library behind one."""
+    return [
+        f"{name}:{number}: {line.strip()}"
+        for name, module in known.items()
+        if name != NOT_INSTALLED_TABLE
+        for number, line in enumerate(module.path.read_text(encoding="utf-8").splitlines(), 1)
+        if PLUGIN_NAMES.search(line)
+    ]
+
+
+def texts(
+    root: Path, patterns: tuple[str, ...] = ("*.py", "*.md", "*.toml", "*.txt", "run")
+) -> dict[Path, str]:
+    """The text files of a checkout: what git tracks or would add, or without git everything not hidden."""
+    listing = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if listing.returncode == 0:
+        paths = [root / name for name in listing.stdout.split("\0") if name]
+    else:
+        paths = [path for path in root.rglob("*") if not any(part.startswith(".") for part in path.parts)]
+    chosen = [path for path in paths if path.is_file() and any(path.match(pattern) for pattern in patterns)]
+    return {path: path.read_text(encoding="utf-8") for path in sorted(chosen)}
+
+
+def foreign_text(files: Mapping[Path, str]) -> list[str]:
+    """Lines with something that only has a meaning on one machine or for unfinished work."""
+    return [
+        f"{path}:{number}: {what}: {line.strip()}"
+        for path, text in files.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        for what, pattern in FOREIGN_TEXT.items()
+        if pattern.search(line)
+    ]
+
+
+def absent_documents(files: Mapping[Path, str]) -> list[str]:
+    """Mentions of a document (`NAME.md`) that is no file of the tree."""
+    present = {path.name for path in files}
+    return [
+        f"{path}:{number}: {name}"
+        for path, text in files.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        for name in DOCUMENT_NAME.findall(line)
+        if name not in present
+    ]

@@ -1,0 +1,90 @@
+"""Imports between the modules of thunder-core go the way ARCHITECTURE.md says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from architecture import layers
+from architecture.source import CORE, ROOT, Module, modules
+
+
+@pytest.fixture(scope="module")
+def core() -> dict[str, Module]:
+    return modules(CORE)
+
+
+@pytest.fixture(scope="module")
+def table() -> layers.Layers:
+    return layers.read_layers(ROOT / "ARCHITECTURE.md")
+
+
+def test_every_module_has_a_layer(core, table):
+    assert layers.modules_without_layer(core, table) == []
+
+
+def test_imports_go_downwards(core, table):
+    assert layers.upward_imports(core, table) == []
+
+
+def test_no_import_cycle(core):
+    assert layers.import_cycles(core) == []
+
+
+def test_no_import_hides_in_a_function(core):
+    assert layers.late_imports(core, layers.MAY_IMPORT_LATE) == []
+
+
+def test_every_listed_late_import_exists(core):
+    """The list of exceptions holds nothing that is no exception any more."""
+    late = layers.late_imports(core, {})
+    stale = [
+        name
+        for name, function in layers.MAY_IMPORT_LATE.items()
+        if not any(line.startswith(f"{name}:") and f"inside {function}()" in line for line in late)
+    ]
+    assert stale == []
+
+
+def test_nobody_imports_the_executors(core):
+    assert layers.imports_of_executors(core) == []
+
+
+def test_the_interpreter_knows_only_layer_zero(core, table):
+    assert layers.imports_between(core, "thunder.core.interpreter", table, highest=0) == []
+
+
+def test_core_asks_for_every_library_that_it_imports(core):
+    project = ROOT / "packages" / "thunder-core" / "pyproject.toml"
+    assert layers.undeclared_dependencies(core, project) == []
+
+
+def test_the_interpreter_runs_without_torch(core):
+    """Imports the interpreter in a process in which an import of torch fails."""
+    names = [name for name in core if name.startswith("thunder.core.interpreter")]
+    assert names, "the interpreter is missing"
+    program = f"""
+        import importlib, sys, types
+
+        class NoTorch:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] == "torch":
+                    raise ImportError("the interpreter must not import torch")
+
+        sys.meta_path.insert(0, NoTorch())
+        # The packages around the interpreter belong to higher layers: they are entered without running them.
+        for package, folder in (("thunder", "thunder"), ("thunder.core", "thunder/core")):
+            sys.modules[package] = module = types.ModuleType(package)
+            module.__path__ = [{str(CORE)!r} + "/" + folder]
+        for name in {names!r}:
+            importlib.import_module(name)
+        assert "torch" not in sys.modules
+        print("imported", len({names!r}))
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout) == (0, f"imported {len(names)}\n"), run.stderr
