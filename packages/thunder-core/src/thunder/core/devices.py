@@ -95,8 +95,8 @@ def _parse(device: object, index: int | None) -> tuple[DeviceType, int | None]:
     elif isinstance(device, DeviceType):
         name = device.value
     elif isinstance(device, str):
-        name, _, digits = device.partition(":")
-        if digits:
+        name, colon, digits = device.partition(":")
+        if colon:
             if not digits.isdecimal() or index is not None:
                 raise _unknown(device, name)
             index = int(digits)

@@ -1,0 +1,199 @@
+"""Options: declaration, checking, reading."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Literal
+
+import pytest
+
+from thunder.core.errors import InvalidArgument, RegistrationError, UnknownOption
+from thunder.core.options import (
+    CACHE_OPTIONS,
+    CORE_OPTIONS,
+    JIT_ARGUMENTS,
+    RETIRED_ARGUMENTS,
+    SHARP_EDGES_OPTIONS,
+    DebugOptions,
+    Option,
+    resolve_cache_option,
+    resolve_options,
+    resolve_sharp_edges_option,
+)
+
+
+def test_core_options_have_the_documented_defaults() -> None:
+    assert {name: option.default for name, option in CORE_OPTIONS.items()} == {
+        "max_cache_entries": 64,
+        "recompile_limit": 16,
+        "fail_on_recompile": False,
+        "cse": True,
+        "rematerialization": "min-cut",
+        "operator_fallback": "eager",
+        "skip_inplace_alias_updates": False,
+    }
+    assert dict(resolve_options({})) == {name: option.default for name, option in CORE_OPTIONS.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("recompile_limit", None),
+        ("recompile_limit", 3),
+        ("rematerialization", "none"),
+        ("rematerialization", 10**9),
+        ("operator_fallback", "error"),
+        ("cse", False),
+    ],
+)
+def test_value_of_the_declared_type_is_taken(name: str, value: object) -> None:
+    assert resolve_options({name: value})[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_cache_entries", None),
+        ("max_cache_entries", True),
+        ("max_cache_entries", "64"),
+        ("recompile_limit", 1.5),
+        ("rematerialization", "max-cut"),
+        ("rematerialization", None),
+        ("operator_fallback", "egaer"),
+        ("cse", 1),
+    ],
+)
+def test_m5_value_of_another_type_is_refused_with_option_type_and_value(name: str, value: object) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        resolve_options({name: value})
+    text = str(caught.value)
+    assert name in text
+    assert repr(value) in text
+    assert "expected:" in text
+
+
+def test_misspelt_literal_gets_the_nearest_and_the_allowed_values() -> None:
+    with pytest.raises(InvalidArgument, match="Did you mean 'eager'") as caught:
+        resolve_options({"operator_fallback": "egaer"})
+    assert '"eager" or "error"' in str(caught.value)
+
+
+def test_m3_unknown_option_gets_the_nearest_name() -> None:
+    with pytest.raises(UnknownOption) as caught:
+        resolve_options({"cache_mode": "constant values"})
+    assert str(caught.value).startswith("thunder.jit has no option 'cache_mode'. Did you mean 'cache'?")
+    with pytest.raises(UnknownOption, match="Did you mean 'fail_on_recompile'"):
+        resolve_options({"fail_on_recompil": True})
+
+
+def test_m4_option_of_a_missing_package_says_that_no_plugin_declares_it() -> None:
+    with pytest.raises(
+        UnknownOption, match=r"No installed plugin declares it; installed plugins: pythonex, torchex"
+    ):
+        resolve_options({"nv_enable_matmul": True}, plugins=("pythonex", "torchex"))
+
+
+@pytest.mark.parametrize("name", RETIRED_ARGUMENTS)
+def test_m6_retired_argument_says_what_replaces_it(name: str) -> None:
+    with pytest.raises(UnknownOption) as caught:
+        resolve_options({name: None})
+    assert RETIRED_ARGUMENTS[name] in str(caught.value)
+    assert name not in CORE_OPTIONS
+    assert name not in JIT_ARGUMENTS
+
+
+def test_options_record_who_was_read_and_what_was_given_in_vain() -> None:
+    options = resolve_options({"cse": False, "fail_on_recompile": True})
+    assert options["cse"] is False
+    assert options["max_cache_entries"] == 64
+    assert options.read == ("max_cache_entries", "cse")
+    assert options.unread == ("fail_on_recompile",)
+    assert options.report() == (
+        "max_cache_entries = 64\ncse = False\nfail_on_recompile = True  (given, not read)"
+    )
+
+
+def test_declaration_is_checked() -> None:
+    with pytest.raises(RegistrationError, match="default of the wrong type"):
+        Option("a", int, "1", "")
+    with pytest.raises(RegistrationError, match="keyword argument"):
+        Option("a b", int, 1, "")
+    Option("a", Literal["x"] | float | None, 1, "an int is a float")
+
+
+@pytest.mark.parametrize("member", CACHE_OPTIONS)
+def test_cache_option_by_member_and_by_text(member: CACHE_OPTIONS) -> None:
+    assert resolve_cache_option(member) is member
+    assert resolve_cache_option(member.value) is member
+
+
+@pytest.mark.parametrize("member", SHARP_EDGES_OPTIONS)
+def test_sharp_edges_option_by_member_and_by_text(member: SHARP_EDGES_OPTIONS) -> None:
+    assert resolve_sharp_edges_option(member) is member
+    assert resolve_sharp_edges_option(member.value) is member
+
+
+def test_m7_unknown_member_says_allowed_nearest_and_default() -> None:
+    assert resolve_cache_option(None) is CACHE_OPTIONS.CONSTANT_VALUES
+    assert resolve_sharp_edges_option(None) is SHARP_EDGES_OPTIONS.ERROR
+    with pytest.raises(InvalidArgument) as caught:
+        resolve_cache_option("constant")
+    text = str(caught.value)
+    assert "Did you mean 'constant values'?" in text
+    assert "'constant values', 'symbolic values', 'no caching', 'same input'" in text
+    assert "default:  'constant values'" in text
+    with pytest.raises(InvalidArgument, match="Did you mean 'error'"):
+        resolve_sharp_edges_option("err")
+    with pytest.raises(InvalidArgument, match="sharp_edges=3"):
+        resolve_sharp_edges_option(3)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def debug_options(monkeypatch: pytest.MonkeyPatch) -> type[DebugOptions]:
+    """DebugOptions with a table that the test may add to."""
+    monkeypatch.setattr(DebugOptions, "_declared", dict(DebugOptions._declared))
+    return DebugOptions
+
+
+def test_debug_options_have_the_documented_defaults() -> None:
+    options = DebugOptions()
+    for name in ("check_traces", "check_guards", "record_interpreter_history", "show_interpreter_progress"):
+        assert getattr(options, name) is False
+        assert f"{name}: bool = False" in DebugOptions.list_options()
+    assert repr(options) == "DebugOptions()"
+
+
+def test_debug_options_show_what_differs_from_the_default() -> None:
+    options = DebugOptions(check_traces=True, check_guards=False)
+    assert options.check_traces is True
+    assert repr(options) == "DebugOptions(check_traces=True)"
+    assert options == DebugOptions(check_traces=True)
+    assert hash(options) == hash(DebugOptions(check_traces=True))
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_m13_misspelt_debug_option_gets_the_nearest() -> None:
+    with pytest.raises(UnknownOption, match="Did you mean 'check_traces'"):
+        DebugOptions(check_trace=True)
+    with pytest.raises(InvalidArgument, match="check_traces"):
+        DebugOptions(check_traces=1)
+    with pytest.raises(AttributeError, match="Did you mean 'check_traces'"):
+        _ = DebugOptions().check_trace
+
+
+def test_debug_options_are_immutable() -> None:
+    options = DebugOptions()
+    with pytest.raises(AttributeError, match="immutable"):
+        options.check_traces = True
+    with pytest.raises(AttributeError, match="immutable"):
+        del options.check_traces
+
+
+def test_registered_debug_option_is_read_with_its_default(debug_options: Any) -> None:
+    before = debug_options()
+    debug_options.register_option("log_fusions", int | None, None, "How many fusions to log.")
+    assert before.log_fusions is None
+    assert debug_options(log_fusions=2).log_fusions == 2
+    debug_options.register_option("log_fusions", int | None, None, "How many fusions to log.")
+    with pytest.raises(RegistrationError, match="declared already"):
+        debug_options.register_option("log_fusions", bool, False, "")
