@@ -1,0 +1,496 @@
+"""Proxies: the values of a trace.
+
+``TensorProxy`` is a real wrapper subclass of ``torch.Tensor``. An ordinary class that only reports ``torch.Tensor`` as its
+``__class__`` crashes the process, because C++ (``THPVariable_Check``) honours ``__class__`` and then casts. The wrapper
+always lives on the meta device and never requires grad (a cuda tensor that requires grad aborts a CPU build of
+torch); device, dtype, shape and ``requires_grad`` as the user sees them are attributes of ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import Any, NoReturn, Self
+
+import torch
+
+from thunder.core import devices, dtypes
+from thunder.core.errors import DataDependentControlFlow, InvalidArgument, OutsideTrace, UnsupportedProgram
+from thunder.core.langctx import current_language
+from thunder.core.tags import OpenTag
+from thunder.core.tracectx import get_tracectx
+
+
+class ProxyTag(OpenTag):
+    """What a proxy is; :meth:`register_tag` adds kinds."""
+
+
+for _tag in ("RECOMPUTE_IN_BACKWARD", "DETACHED_AUTOGRAD_GRAPH", "STATIC_MEMORY_LOCATION"):
+    ProxyTag.register_tag(_tag)
+
+
+class CONSTRAINT(Enum):
+    """What is known of a number: free, free until somebody asks, or fixed."""
+
+    DYNAMIC = auto()
+    CONSTRAINABLE = auto()
+    STATIC = auto()
+
+
+def _take_name(name: str | None, prefix: str) -> str:
+    trace = get_tracectx()
+    if trace is not None:
+        return trace.make_name(name, prefix=prefix)
+    if name is None:
+        raise OutsideTrace("a proxy without a name was made where no trace is current", hint="Give it a name.")
+    return name
+
+
+class Proxy:
+    """A named value of a trace that is no tensor: an input of the prologue, a collection, a number."""
+
+    prefix = "p"
+
+    def __init__(
+        self, name: str | None = None, *, prefix: str | None = None, history: Any = None, tags: Iterable[ProxyTag] = ()
+    ) -> None:
+        self.name = _take_name(name, prefix or self.prefix)
+        self.history = history
+        self.tags = set(tags or ())
+
+    def type_string(self) -> str:
+        """The text of the type comment."""
+        return "Any"
+
+    def replace_name(self, name: str, *, disambiguate: bool = False) -> Self:
+        """A copy under another name."""
+        trace = get_tracectx()
+        if disambiguate and trace is not None:
+            name = trace.make_derived_name(name)
+        elif trace is not None:
+            trace.add_name(name)
+        return self.replace(name=name)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other attributes. A new name must have been taken from the trace already."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.tags = set(self.tags)
+        for key, value in changes.items():
+            if not hasattr(self, key):
+                raise InvalidArgument(f"{type(self).__name__} has no attribute {key!r}")
+            setattr(new, key, value)
+        return new
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__}(name="{self.name}")>'
+
+
+class AnyProxy(Proxy):
+    """A Python object of any type."""
+
+
+class CollectionProxy(Proxy):
+    """A collection that a backward trace unpacks."""
+
+    prefix = "C"
+
+    def type_string(self) -> str:
+        return "Collection"
+
+
+class StringProxy(Proxy):
+    """A string input."""
+
+    prefix = "s"
+
+    def type_string(self) -> str:
+        return "str"
+
+
+class TupleProxy(Proxy):
+    """A tuple input."""
+
+    prefix = "tup"
+
+    def type_string(self) -> str:
+        return "tuple"
+
+
+class ListProxy(Proxy):
+    """A list input."""
+
+    prefix = "lst"
+
+    def type_string(self) -> str:
+        return "list"
+
+
+class DictProxy(Proxy):
+    """A dict input."""
+
+    prefix = "d"
+
+    def type_string(self) -> str:
+        return "dict"
+
+
+class NumberProxy(Proxy):
+    """A number whose value may or may not be known."""
+
+    prefix = "n"
+    default_type: type | None = None
+
+    def __init__(
+        self,
+        name: str | None = None,
+        value: complex | None = None,
+        *,
+        python_type: type | None = None,
+        constraint: CONSTRAINT = CONSTRAINT.DYNAMIC,
+        prefix: str | None = None,
+        history: Any = None,
+        tags: Iterable[ProxyTag] = (),
+    ) -> None:
+        python_type = python_type or self.default_type or type(value)
+        super().__init__(name, prefix="b" if python_type is bool else prefix, history=history, tags=tags)
+        self.value, self.python_type, self.constraint = value, python_type, constraint
+
+    def known_value(self) -> bool:
+        """Whether the value is known."""
+        return self.value is not None
+
+    def is_static_constrained(self) -> bool:
+        """Whether the value is fixed."""
+        return self.constraint is CONSTRAINT.STATIC
+
+    def is_dynamic(self) -> bool:
+        """Whether the value may differ from call to call."""
+        return self.constraint is CONSTRAINT.DYNAMIC
+
+    def make_static_constrained(self) -> None:
+        """Fixes the value."""
+        self.constraint = CONSTRAINT.STATIC
+
+    def make_constrainable(self) -> None:
+        """Lets the first question fix the value."""
+        self.constraint = CONSTRAINT.CONSTRAINABLE
+
+    def type_string(self) -> str:
+        return f"{self.python_type.__name__} {'?' if self.value is None else self.value}"
+
+
+class IntegerProxy(NumberProxy):
+    """An ``int`` or ``bool``."""
+
+    prefix, default_type = "i", int
+
+
+class FloatProxy(NumberProxy):
+    """A ``float``."""
+
+    prefix, default_type = "f", float
+
+
+class ComplexProxy(NumberProxy):
+    """A ``complex``."""
+
+    prefix, default_type = "c", complex
+
+
+def _refuse_value(operation: str) -> Callable[..., NoReturn]:
+    def refuse(self: TensorProxy, *args: Any, **kwargs: Any) -> NoReturn:
+        raise DataDependentControlFlow(
+            f"{operation} asks for the value of a tensor, which is not known while the program is traced",
+            found=f'{self.name}: "{self.type_string()}"',
+            hint="Use torch.where or another tensor operation, or move the test out of the compiled function.",
+        )
+
+    return refuse
+
+
+def _refuse_conversion(operation: str) -> Callable[..., NoReturn]:
+    def refuse(self: TensorProxy, *args: Any, **kwargs: Any) -> NoReturn:
+        raise UnsupportedProgram(
+            f"{operation} takes the data of a tensor out of the program",
+            found=f'{self.name}: "{self.type_string()}"',
+            hint="Return the tensor and convert it after the call.",
+        )
+
+    return refuse
+
+
+class TensorProxy(torch.Tensor):
+    """A tensor of a trace: metadata without data.
+
+    ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. Explicit arguments win over those
+    of ``like``. Devices and dtypes may be given as thunder's or as torch's. Raises InvalidArgument if neither ``like`` nor all of
+    shape, device and dtype are given, and TraceError if the name is taken in the current trace.
+    """
+
+    name: str
+    shape: tuple[int, ...]  # type: ignore[assignment]
+    device: devices.Device  # type: ignore[assignment]
+    dtype: dtypes.dtype  # type: ignore[assignment]
+    requires_grad: bool
+    tags: set[ProxyTag]
+
+    def __new__(
+        cls,
+        name: str | None = None,
+        *,
+        like: TensorProxy | torch.Tensor | None = None,
+        shape: Iterable[int] | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        requires_grad: bool | None = None,
+        grad: TensorProxy | None = None,
+        prefix: str | None = None,
+        distparallel_type: Any = None,
+        history: Any = None,
+        tags: Iterable[ProxyTag] | None = None,
+    ) -> TensorProxy:
+        if like is not None:  # reads of a real tensor's attributes would be recorded if torch functions were on
+            shape = like.shape if shape is None else shape
+            device = like.device if device is None else device
+            dtype = like.dtype if dtype is None else dtype
+            requires_grad = like.requires_grad if requires_grad is None else requires_grad
+        missing = [n for n, v in (("shape", shape), ("device", device), ("dtype", dtype)) if v is None]
+        if missing:
+            raise InvalidArgument(f"TensorProxy needs like=, or {', '.join(missing)}")
+        return _make(
+            cls,
+            _take_name(name, prefix or "t"),
+            tuple(shape),  # type: ignore[arg-type]
+            device if type(device) is devices.Device else devices.to_device(device),
+            dtype if type(dtype) is dtypes.dtype else dtypes.to_dtype(dtype),
+            bool(requires_grad),
+            {"_grad": grad, "distparallel_type": distparallel_type, "history": history, "tags": set(tags or ())},
+        )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # torch.Tensor.__init__ takes no arguments
+        pass
+
+    @property
+    def true_dtype(self) -> dtypes.dtype:
+        """The dtype without weakness."""
+        return self.dtype
+
+    @property
+    def ndim(self) -> int:  # type: ignore[override]
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def grad(self) -> TensorProxy | None:  # type: ignore[override]
+        """The proxy of the gradient, if the trace knows one."""
+        return self._grad  # type: ignore[no-any-return]
+
+    @property
+    def numel(self) -> Count:  # type: ignore[override]
+        """The number of elements; ``t.numel()`` and the attribute itself give the same int."""
+        return Count(math.prod(self.shape))
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the length of one dimension."""
+        return torch.Size(self.shape) if dim is None else self.shape[dim]
+
+    def type_string(self) -> str:
+        """The text of the type comment: ``cpu f32[2, 4]``."""
+        dims = ", ".join(map(str, self.shape))
+        return f"{self.device.device_str()} {self.dtype.shortname()}[{dims}]"
+
+    def replace(self, **changes: Any) -> TensorProxy:
+        """A copy with other attributes. A new name must have been taken from the trace already."""
+        state = dict(self.__dict__)
+        unknown = set(changes) - set(state)
+        if unknown:
+            raise InvalidArgument(f"TensorProxy has no attribute {sorted(unknown)[0]!r}")
+        state.update(changes)
+        return _make(
+            type(self),
+            state.pop("name"),
+            tuple(state.pop("shape")),
+            devices.to_device(state.pop("device")),
+            dtypes.to_dtype(state.pop("dtype")),
+            state.pop("requires_grad"),
+            {**state, "tags": set(state["tags"])},
+        )
+
+    def replace_name(self, name: str, *, disambiguate: bool = False) -> TensorProxy:
+        """A copy under another name."""
+        trace = get_tracectx()
+        if trace is not None:
+            name = trace.make_derived_name(name) if disambiguate else trace.add_name(name)
+        return self.replace(name=name)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        symbol = current_language().resolve(func)
+        if symbol is None:
+            symbol = unknown_torch_function(func)
+        return symbol(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> NoReturn:
+        raise UnsupportedProgram(
+            f"{func} was called on a proxy below the level at which thunder records",
+            hint="Call the torch function from Python, or register an operator for it.",
+        )
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        unbind = current_language().resolve(torch.unbind)
+        if unbind is None:
+            raise UnsupportedProgram("the current language has no unbind, so proxies cannot be iterated")
+        return iter(unbind(self, 0))
+
+    __hash__ = object.__hash__  # torch.Tensor's, spelt out: defining __eq__ below would drop it
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        shape = tuple(self.shape)
+        return f'<TensorProxy(name="{self.name}", dtype={self.dtype!r}, shape={shape})>'
+
+    __bool__ = _refuse_value("bool(tensor)")
+    __int__ = _refuse_value("int(tensor)")
+    __float__ = _refuse_value("float(tensor)")
+    __complex__ = _refuse_value("complex(tensor)")
+    __index__ = _refuse_value("index(tensor)")
+    __contains__ = _refuse_value("x in tensor")
+    is_nonzero = _refuse_value("tensor.is_nonzero()")
+    tolist = _refuse_conversion("tensor.tolist()")
+    numpy = _refuse_conversion("tensor.numpy()")
+    __array__ = _refuse_conversion("numpy.asarray(tensor)")
+    __dlpack__ = _refuse_conversion("tensor.__dlpack__()")
+    data_ptr = _refuse_conversion("tensor.data_ptr()")
+    untyped_storage = _refuse_conversion("tensor.untyped_storage()")
+    __deepcopy__ = _refuse_conversion("copy.deepcopy(tensor)")
+    __reduce_ex__ = _refuse_conversion("pickling a tensor")
+
+
+class Count(int):
+    """An int that may be called: ``t.numel`` in thunder's own code, ``t.numel()`` in torch's."""
+
+    def __call__(self) -> int:
+        return int(self)
+
+
+def _make(
+    cls: type[TensorProxy],
+    name: str,
+    shape: tuple[int, ...],
+    device: devices.Device,
+    dtype: dtypes.dtype,
+    requires_grad: bool,
+    rest: dict[str, Any],
+) -> TensorProxy:
+    with torch._C.DisableTorchFunction():
+        self = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtypes.to_torch_dtype(dtype), device="meta")
+    state = self.__dict__
+    state["name"], state["shape"], state["device"], state["dtype"] = name, shape, device, dtype
+    state["requires_grad"] = requires_grad
+    state.update(rest)
+    return self
+
+
+def _own(name: str) -> property:
+    """A property over the instance dictionary that hides the C attribute of the same name."""
+
+    def get(self: TensorProxy) -> Any:
+        return self.__dict__[name]
+
+    def put(self: TensorProxy, value: Any) -> None:
+        self.__dict__[name] = value
+
+    return property(get, put)
+
+
+for _name in ("name", "shape", "device", "dtype", "requires_grad"):
+    setattr(TensorProxy, _name, _own(_name))
+
+
+class FutureTensorProxy(Proxy):
+    """The result of an asynchronous collective; ``wait`` gives the tensor."""
+
+    prefix = "ft"
+
+    def __init__(self, name: str | None = None, *, like: TensorProxy) -> None:
+        super().__init__(name)
+        self.shape, self.device, self.dtype = like.shape, like.device, like.dtype
+
+    def type_string(self) -> str:
+        dims = ", ".join(map(str, self.shape))
+        return f"FUTURE {self.device.device_str()} {self.dtype.shortname()}[{dims}]"
+
+
+def unknown_torch_function(func: Any) -> Callable[..., Any]:
+    """What stands for a torch function that the current language lacks: the torch language says (a fallback or a refusal)."""
+    unknown = current_language().functions.get(UNKNOWN)
+    if unknown is None:
+        raise UnsupportedProgram(f"{torch.overrides.resolve_name(func) or func} is not an operator thunder knows")
+    return unknown(func)  # type: ignore[no-any-return]
+
+
+class _Unknown:
+    """The key under which a language keeps its handler of functions that it lacks."""
+
+
+UNKNOWN = _Unknown()
+
+
+class Variable:
+    """A proxy that compares and hashes by name, so that it can be a key."""
+
+    __slots__ = ("name", "proxy")
+
+    def __init__(self, proxy: Proxy | TensorProxy) -> None:
+        self.proxy, self.name = proxy, proxy.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Variable) and other.name == self.name
+
+    def __repr__(self) -> str:
+        return f"Variable({self.name})"
+
+
+def is_proxy(x: Any) -> bool:
+    """Whether ``x`` is a proxy of any kind."""
+    return isinstance(x, TensorProxy | Proxy)
+
+
+def variableify(x: Any) -> Any:
+    """A :class:`Variable` of a proxy; anything else as it is."""
+    return Variable(x) if isinstance(x, TensorProxy | Proxy) else x
+
+
+def unvariableify(x: Any) -> Any:
+    """Undoes :func:`variableify`."""
+    return x.proxy if isinstance(x, Variable) else x
+
+
+def pyval(x: Any) -> Any:
+    """The Python value of a number proxy; anything else as it is."""
+    return x.value if isinstance(x, NumberProxy) else x
+
+
+def pytype(x: Any) -> type:
+    """The Python type of a number or number proxy."""
+    return x.python_type if isinstance(x, NumberProxy) else type(x)

@@ -1,0 +1,321 @@
+"""Symbols (operators) and bound symbols (their calls in a trace)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+
+from thunder.core.codegen import statement_lines
+from thunder.core.errors import OutsideTrace, TraceError
+from thunder.core.proxies import Proxy, TensorProxy, Variable, variableify
+from thunder.core.pytree import tree_flatten_with_dataclass, tree_iter, tree_unflatten
+from thunder.core.signature import make_normaliser
+from thunder.core.tags import OpenTag, OpTags
+from thunder.core.trace import Source, get_tracectx
+
+
+class BoundSymbolTag(OpenTag):
+    """What a call is; :meth:`register_tag` adds kinds."""
+
+
+BoundSymbolTag.register_tag("RECOMPUTE_IN_BACKWARD")
+BoundSymbolTag.register_tag("BACKWARD")
+
+_header: ContextVar[str | None] = ContextVar("thunder_bsym_header", default=None)
+
+
+@contextmanager
+def bsym_header(text: str) -> Iterator[None]:
+    """Bound symbols made within the context carry ``text`` as their header."""
+    token = _header.set(text)
+    try:
+        yield
+    finally:
+        _header.reset(token)
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """An operator. Two symbols are equal if their ids are.
+
+    ``meta`` computes the outputs' metadata; of a composite (``is_prim`` False) it is the decomposition, whose calls become the
+    subsymbols. ``module`` is the short name under which the text refers to the symbol (``prims``, ``ltorch``), ``call_path`` the dotted
+    path that runs it (``torch.nn.functional.linear``), ``python_impl`` a function that runs it under its bare name.
+    """
+
+    name: str
+    id: str
+    meta: Callable[..., Any] | None = None
+    is_prim: bool = True
+    is_fusion: bool = False
+    tags: frozenset[Any] = frozenset()
+    executor: Any = None
+    module: str | None = None
+    call_path: str | None = None
+    python_impl: Callable[..., Any] | None = None
+    python_printer: Callable[..., Sequence[str]] | None = None
+    bind_postprocess: Callable[[BoundSymbol], None] | None = field(default=None, repr=False)
+
+    @cached_property
+    def _differentiable(self) -> bool:
+        return OpTags.NONDIFFERENTIABLE not in self.tags
+
+    @cached_property
+    def _normaliser(self) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+        if self.meta is None:
+            return lambda *args, **kwargs: (args, kwargs)
+        return make_normaliser(self.meta, self.name)
+
+    def normalize(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with defaults filled in; raises TypeError as a call of the operator would."""
+        return self._normaliser(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Records a call into the current trace and returns its output. Raises OutsideTrace where no trace is current."""
+        trace = get_tracectx()
+        if trace is None:
+            raise OutsideTrace(
+                f"{self.name} was called where no trace is current",
+                hint="A symbol can be called in a traced program, a meta function, a gradient rule, or under tracectx(trace).",
+            )
+        if self.meta is None:
+            raise TraceError(f"{self.name} has no meta function and can only be bound")
+        args, kwargs = self._normaliser(*args, **kwargs)
+        subsymbols: list[BoundSymbol] = []
+        if self.is_prim:
+            output = self.meta(*args, **kwargs)
+            if self._differentiable and _any_requires_grad(args) and torch.is_grad_enabled():
+                _require_grad(output)
+        else:
+            trace.push_scope(subsymbols)
+            try:
+                output = self.meta(*args, **kwargs)
+            finally:
+                trace.pop_scope()
+            if not subsymbols and _is_identity(output, args):
+                return output
+        bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
+        if trace.locate is not None and len(trace.scopes) == 1:
+            bsym.source = trace.locate()
+        if self.bind_postprocess is not None:
+            self.bind_postprocess(bsym)
+        trace.record(bsym)
+        return output
+
+    def bind(self, *args: Any, output: Any, subsymbols: Sequence[BoundSymbol] = (), **kwargs: Any) -> BoundSymbol:
+        """A bound symbol with this output; records nothing and runs no meta function."""
+        if self.meta is not None:
+            args, kwargs = self._normaliser(*args, **kwargs)
+        bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
+        trace = get_tracectx()
+        if trace is not None and trace.locate is not None:
+            bsym.source = trace.locate()
+        if self.bind_postprocess is not None:
+            self.bind_postprocess(bsym)
+        return bsym
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a composite that recorded nothing only handed its inputs on (a cast to the same dtype, dropout in eval mode)."""
+    inputs = {id(a) for a in tree_iter(args)}
+    return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
+
+
+def _any_requires_grad(args: Iterable[Any]) -> bool:
+    """Whether a tensor among the arguments, or in a sequence among them, requires grad."""
+    for a in args:
+        if isinstance(a, TensorProxy):
+            if a.__dict__["requires_grad"]:
+                return True
+        elif isinstance(a, tuple | list) and _any_requires_grad(a):
+            return True
+    return False
+
+
+def _require_grad(output: Any) -> None:
+    """Marks the floating-point and complex outputs, as eager does when an input requires grad."""
+    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
+        if isinstance(o, TensorProxy) and o.dtype.is_inexact:
+            o.requires_grad = True
+
+
+def proxies_in(tree: Any) -> tuple[Any, ...]:
+    """The proxies among the leaves of a pytree, dataclasses included, in order."""
+    return tuple(x for x in tree_flatten_with_dataclass(tree)[0] if isinstance(x, TensorProxy | Proxy))
+
+
+class BoundSymbol:
+    """One call of a symbol: ``output = sym(*args, **kwargs)``, with the calls that it decomposes into.
+
+    Equality and hash are by identity, so that a bound symbol can be a key; compare structure with :attr:`rhs`.
+    """
+
+    __slots__ = ("__weakref__", "_args", "_flat", "_kwargs", "_output", "_subsymbols", "_sym", "_tags", "header", "source")
+
+    def __init__(
+        self,
+        sym: Symbol,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+        subsymbols: tuple[BoundSymbol, ...] = (),
+        *,
+        source: Source | None = None,
+        header: str | list[str] | None = None,
+        tags: Iterable[Any] = (),
+    ) -> None:
+        self._sym, self._args, self._kwargs, self._output = sym, tuple(args), kwargs, output
+        self._subsymbols, self._tags = tuple(subsymbols), frozenset(tags)
+        self.source = source
+        self.header: str | list[str] | None = header if header is not None else _header.get()
+        self._flat: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+
+    sym = property(lambda self: self._sym, doc="The symbol that is called.")
+    args = property(lambda self: self._args, doc="Positional arguments, a tuple.")
+    kwargs = property(lambda self: self._kwargs, doc="Keyword arguments.")
+    output = property(lambda self: self._output, doc="A pytree of proxies and Python values.")
+    subsymbols = property(lambda self: self._subsymbols, doc="The calls that this one decomposes into.")
+    tags = property(lambda self: self._tags | self._sym.tags, doc="The tags of the call and of its symbol.")
+    source_filename = property(lambda self: self.source.file if self.source else None, doc="The user's file.")
+    source_positions = property(lambda self: self.source.line if self.source else None, doc="The user's line.")
+
+    def _key(self) -> dict[str, Any]:
+        return {
+            "sym": self._sym,
+            "args": self._args,
+            "kwargs": self._kwargs,
+            "output": self._output,
+            "subsymbols": self._subsymbols,
+            "source": self.source,
+            "header": self.header,
+            "tags": self._tags,
+        }
+
+    def from_bsym(self, **changes: Any) -> Self:
+        """A copy with fields replaced."""
+        return type(self)(**{**self._key(), **changes})
+
+    def from_bsym_swap_proxies(
+        self,
+        swap_map: Mapping[Variable, Any],
+        skip_inputs: bool = False,
+        skip_output: bool = False,
+        skip_subsymbols: bool = False,
+    ) -> Self:
+        """A copy in which proxies are replaced by name. Chains in ``swap_map`` are followed; a cycle raises TraceError."""
+        if not swap_map:
+            return self
+
+        def swap(tree: Any) -> Any:
+            leaves, spec = tree_flatten_with_dataclass(tree)
+            return tree_unflatten([_follow(swap_map, leaf) for leaf in leaves], spec)
+
+        return self.from_bsym(
+            args=self._args if skip_inputs else swap(self._args),
+            kwargs=self._kwargs if skip_inputs else swap(self._kwargs),
+            output=self._output if skip_output else swap(self._output),
+            subsymbols=self._subsymbols
+            if skip_subsymbols
+            else tuple(s.from_bsym_swap_proxies(swap_map, skip_inputs, skip_output) for s in self._subsymbols),
+        )
+
+    @property
+    def flat_args(self) -> list[Any]:
+        """The leaves of the arguments."""
+        return tree_flatten_with_dataclass((self._args, self._kwargs))[0]
+
+    @property
+    def flat_outs(self) -> list[Any]:
+        """The leaves of the output."""
+        return tree_flatten_with_dataclass(self._output)[0]
+
+    @property
+    def _flat_proxies(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        if self._flat is None:
+            self._flat = proxies_in((self._args, self._kwargs)), proxies_in(self._output)
+        return self._flat
+
+    @property
+    def flat_proxy_args(self) -> tuple[Any, ...]:
+        """The proxies among the arguments."""
+        return self._flat_proxies[0]
+
+    @property
+    def flat_proxy_outs(self) -> tuple[Any, ...]:
+        """The proxies among the outputs."""
+        return self._flat_proxies[1]
+
+    @property
+    def flat_variableified_proxy_args(self) -> tuple[Variable, ...]:
+        """The proxies among the arguments, as variables."""
+        return tuple(Variable(p) for p in self.flat_proxy_args)
+
+    @property
+    def flat_variableified_proxy_outs(self) -> tuple[Variable, ...]:
+        """The proxies among the outputs, as variables."""
+        return tuple(Variable(p) for p in self.flat_proxy_outs)
+
+    def has_input(self, variables: Iterable[Any]) -> bool:
+        """Whether any of the variables (or proxies) is an argument."""
+        names = {v.name for v in variables}
+        return any(p.name in names for p in self.flat_proxy_args)
+
+    @property
+    def rhs(self) -> tuple[Any, ...]:
+        """The right-hand side, hashable: symbol and arguments; constants count with their type."""
+        leaves, spec = tree_flatten_with_dataclass((self._args, self._kwargs))
+        return (self._sym.id, spec, tuple(_hashable(leaf) for leaf in leaves))
+
+    def python(self, indent: int = 0, commented: bool = False, print_depth: int = 1) -> list[str]:
+        """The lines of the statement."""
+        return statement_lines(self, indent=indent, commented=commented, print_depth=print_depth)
+
+    def __repr__(self) -> str:
+        return "\n".join(self.python(print_depth=-1))
+
+
+def _follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
+    seen: set[str] = set()
+    while isinstance(leaf, TensorProxy | Proxy) and Variable(leaf) in swap_map:
+        if leaf.name in seen:
+            raise TraceError(f"the replacement of {leaf.name} leads back to itself")
+        seen.add(leaf.name)
+        replacement = swap_map[Variable(leaf)]
+        if replacement is leaf:
+            break
+        leaf = replacement
+    return leaf
+
+
+def _hashable(leaf: Any) -> Any:
+    if isinstance(leaf, TensorProxy | Proxy):
+        return variableify(leaf)
+    if isinstance(leaf, float):  # nan equals nan, 0.0 and -0.0 differ
+        return (float, leaf.hex())
+    try:
+        hash(leaf)
+    except TypeError:
+        return (type(leaf), id(leaf))
+    return (type(leaf), leaf)
+
+
+def gather_tags(bsym: BoundSymbol) -> frozenset[Any]:
+    """The tags of a bound symbol and of everything below it."""
+    return bsym.tags.union(*(gather_tags(s) for s in bsym.subsymbols))
+
+
+def has_tags(bsym: BoundSymbol, tags: Iterable[Any]) -> bool:
+    """Whether a bound symbol, or anything below it, carries one of the tags."""
+    return not gather_tags(bsym).isdisjoint(tags)
