@@ -12,9 +12,13 @@ from pathlib import Path
 
 from architecture.source import Import, Module, all_imports
 
-# Functions that may import when they run, as `module: function`. Each stands for a rule of its own: a package
+# Functions that may import when they run, as (module, function). Each stands for a rule of its own: a package
 # attribute that loads on first touch, or a name that only the running program or an installed plugin gives.
-MAY_IMPORT_LATE: dict[str, str] = {}
+MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("thunder.core.interpreter.policy", "import_module"),  # runs the program's own import statements
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Layers:
     rows: tuple[tuple[str, int], ...]
 
     def of(self, module: str) -> int | None:
-        """The layer of a module by the longest prefix that names it or a package around it; None if there is none."""
+        """The layer of a module, by the longest prefix that names it or a package around it, or None."""
         best: tuple[int, int] | None = None
         for prefix, layer in self.rows:
             exact = prefix.endswith("__init__")
@@ -60,7 +64,7 @@ def modules_without_layer(known: Mapping[str, Module], layers: Layers) -> list[s
 
 
 def upward_imports(known: dict[str, Module], layers: Layers) -> list[str]:
-    """Imports of a higher layer. An import for types alone counts: it is knowledge of the higher layer all the same."""
+    """Imports of a higher layer. One for types alone counts: it is knowledge of that layer all the same."""
     return [
         f"{record} (layer {layers.of(record.importer)} → {layers.of(record.target)})"
         for record in all_imports(known)
@@ -78,7 +82,10 @@ def _is_own(module: str) -> bool:
 
 
 def import_cycles(known: dict[str, Module]) -> list[str]:
-    """Groups of modules that reach each other through imports which run (Tarjan's strongly connected components)."""
+    """Groups of modules that reach each other through imports that run.
+
+    The groups are the strongly connected components of the import graph (Tarjan, SIAM J. Comput. 1(2), 1972).
+    """
     graph: dict[str, list[str]] = {name: [] for name in known}
     for record in all_imports(known):
         if not record.typing_only and record.target in known:
@@ -116,18 +123,19 @@ def _components(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
     return groups
 
 
-def late_imports(known: dict[str, Module], allowed: Mapping[str, str]) -> list[str]:
+def late_imports(known: dict[str, Module], allowed: Collection[tuple[str, str]]) -> list[str]:
     """Imports inside functions, by statement or by call, outside the functions that `allowed` lists."""
     by_statement = [
         f"{record} inside {record.function}()"
         for record in all_imports(known)
-        if record.function and allowed.get(record.importer) != record.function
+        if record.function and (record.importer, record.function) not in allowed
     ]
     by_call = [
         f"{name}:{call.lineno} calls {ast.unparse(call.func)}() inside {function.name}()"
         for name, module in known.items()
         for function in ast.walk(module.tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and allowed.get(name) != function.name
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (name, function.name) not in allowed
         for call in ast.walk(function)
         if isinstance(call, ast.Call) and ast.unparse(call.func) in IMPORTING_CALLS
     ]
@@ -140,7 +148,7 @@ IMPORTING_CALLS = frozenset(
 
 
 def imports_of_executors(known: dict[str, Module]) -> list[str]:
-    """Imports of `thunder.executors.*` from outside that package: the built-in executors are found by hooks alone."""
+    """Imports of `thunder.executors.*` from outside it: the built-in executors are found by hooks alone."""
     return [
         str(record)
         for record in all_imports(known)
@@ -150,7 +158,7 @@ def imports_of_executors(known: dict[str, Module]) -> list[str]:
 
 
 def imports_between(known: dict[str, Module], importer: str, allowed: Layers, highest: int) -> list[str]:
-    """Imports of the package `importer` that leave it for anything above layer `highest` or for another library."""
+    """Imports that leave the package `importer` for a layer above `highest` or for another library."""
     return [
         str(record)
         for record in all_imports(known)
@@ -170,7 +178,7 @@ def _is_standard(module: str) -> bool:
 
 
 def undeclared_dependencies(known: dict[str, Module], project: Path) -> list[str]:
-    """Imports of libraries that the package's `pyproject.toml` does not ask for; `testing` may use its extra."""
+    """Imports of libraries that the package does not ask for; `thunder.testing` may use its extra."""
     table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
     declared = _names(table["dependencies"])
     testing = declared | _names(table.get("optional-dependencies", {}).get("testing", []))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from architecture.source import Module
 
-# Module names that say nothing about their subject. `core/utils` is a documented path: imports and nothing else.
+# Module names that say nothing of their subject. `core/utils` is a documented path: imports and nothing else.
 EMPTY_NAMES = frozenset({"utils", "util", "common", "helpers", "misc"})
 DOCUMENTED_PATHS = frozenset({"thunder.core.utils"})
 
-# Names of first-party plugins and of the libraries behind them. Core knows none of them; the file that says which
-# package to install for a documented path is the one exception.
+# Names of first-party plugins and of the libraries behind them. Core knows none of them; the file that says
+# which package to install for a documented path is the one exception.
 PLUGIN_NAMES = re.compile(
     r"thunder[-_](?!core)(?:inductor|nvfuser|triton|bnb|te|distributed|transforms|benchmarks)\b"
     r"|nvfuser|inductor|triton|bitsandbytes|transformer_engine",

@@ -1,4 +1,4 @@
-"""Reads a source tree without importing it: modules, the imports between them, and where each import stands."""
+"""Reads a source tree without importing it: its modules, the imports between them, where each stands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """One imported module: who imports what, on which line, inside which function, and whether for types alone."""
+    """One imported module: who imports what, on which line, in which function, whether for types alone."""
 
     importer: str
     target: str
@@ -40,7 +40,7 @@ class Import:
 
 
 def modules(source: Path) -> dict[str, Module]:
-    """Parses every Python file below `source` (a directory that stands on `sys.path`), keyed by dotted name."""
+    """Parses every Python file below `source` (a directory of `sys.path`), keyed by dotted name."""
     found = {}
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
@@ -103,6 +103,6 @@ def _targets(module: Module, node: ast.Import | ast.ImportFrom, known: dict[str,
         parents = parents[: len(parents) - (node.level - 1)]
         base = ".".join([*parents, base] if base else parents)
     for alias in node.names:
-        # `from package import module` imports the module; `from module import name` imports the module of the name.
+        # `from package import module` imports the module; `from module import name` the module of the name.
         submodule = f"{base}.{alias.name}"
         yield submodule if submodule in known else base
