@@ -44,7 +44,7 @@ def milliseconds(function: Callable[[], object]) -> float:
 
 
 def medians(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Median milliseconds of two functions called in turn, so that both meet the same moods of the machine."""
+    """Median milliseconds of two functions called in turn, so that both meet the same load."""
     pairs = [(milliseconds(first), milliseconds(second)) for _ in range(repeats)]
     return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
 
@@ -70,9 +70,7 @@ def main() -> None:
 
     eager, warm = medians(lambda: model(tokens), lambda: compiled(tokens), arguments.repeats)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    print(
-        f"\n{parameters} parameters, tokens {tuple(tokens.shape)}: the compiled result equals eager's, bit by bit"
-    )
+    print(f"\n{parameters} parameters, tokens {tuple(tokens.shape)}: compiled equals eager, bit by bit")
     print(f"eager               {eager:8.2f} ms   (median of {arguments.repeats} calls)")
     print(f"thunder             {warm:8.2f} ms   (median of {arguments.repeats} calls, in turn with eager)")
     print(f"thunder, first call {first_call:8.2f} ms   (compiles, then runs)")
