@@ -1,0 +1,47 @@
+"""litgpt's `GPT`, compiled unmodified, whole sequences and token by token with a cache."""
+
+from functools import partial
+
+import pytest
+import torch
+
+import thunder
+
+from . import litgpt_zoo
+from .contract import Case, ModelContract, Session, modes, run_session
+from .judge import assert_same, buffers
+
+CASES: list[Case] = [
+    *(case for name in litgpt_zoo.CONFIGS for case in modes(name, partial(litgpt_zoo.make, name))),
+    *(
+        Case(name=f"{name}-cached", make=partial(litgpt_zoo.make_with_cache, name), training=False)
+        for name in litgpt_zoo.CACHED
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def session(request: pytest.FixtureRequest) -> Session:
+    """The calls that all properties of one model are read from."""
+    return run_session(request.param)
+
+
+class TestLitGPT(ModelContract):
+    """Eight configurations, four of them also with a cache of keys and values."""
+
+
+@pytest.mark.parametrize("variant", litgpt_zoo.CACHED)
+def test_decoding_token_by_token_compiles_twice_and_fills_the_cache_as_eager(variant: str) -> None:
+    eager, (prompt, positions), _ = litgpt_zoo.make_with_cache(variant, 5)
+    twin, _, _ = litgpt_zoo.make_with_cache(variant, 5)
+    compiled = thunder.jit(twin.eval())
+    eager.eval()
+    tokens = prompt
+    with torch.no_grad():
+        for _ in range(4):
+            expected = eager(tokens, positions)
+            assert_same(compiled(tokens, positions), expected, path=f"logits at {positions.tolist()}")
+            assert_same(buffers(twin), buffers(eager), path=f"cache at {positions.tolist()}")
+            tokens = expected[:, -1:].argmax(dim=-1)
+            positions = positions[-1:] + 1
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 2)

@@ -1,0 +1,38 @@
+"""Small models of ten families, written as an ordinary author writes them: nothing here knows of a compiler.
+
+Each module has `make(seed)`, which returns the model and one set of arguments. Equal seeds give equal
+parameters and equal arguments, so that two copies can be run side by side.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from . import (
+    audio_convnet,
+    bert,
+    dlrm,
+    llama_like,
+    mlp_mixer,
+    moe_dense,
+    nanogpt,
+    resnet,
+    unet_block,
+    vit,
+)
+
+MAKERS: dict[str, Callable[[int], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]] = {
+    "nanogpt": nanogpt.make,
+    "nanogpt_flash": nanogpt.make_flash,
+    "bert": bert.make,
+    "vit": vit.make,
+    "resnet": resnet.make,
+    "audio_convnet": audio_convnet.make,
+    "unet_block": unet_block.make,
+    "dlrm": dlrm.make,
+    "mlp_mixer": mlp_mixer.make,
+    "moe_dense": moe_dense.make,
+    "llama_like": llama_like.make,
+    "llama_like_cached": llama_like.make_cached,
+}
