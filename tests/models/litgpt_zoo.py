@@ -58,3 +58,11 @@ def make_with_cache(variant: str, seed: int) -> tuple[GPT, tuple[Any, ...], dict
     gpt = model(variant, seed)
     gpt.set_kv_cache(batch_size=2)
     return gpt, (torch.randint(0, 64, (2, 6)), torch.arange(6)), {}
+
+
+def make_mixture_of_experts(seed: int) -> tuple[GPT, tuple[Any, ...], dict[str, Any]]:
+    """A model that selects the tokens of each expert by `torch.where(mask)`: shapes depend on the data."""
+    torch.manual_seed(seed)
+    sizes = {"n_head": 4, "n_query_groups": 2, "intermediate_size": 48, "n_expert": 4}
+    gpt = GPT(Config.from_name("Mixtral-8x7B-v0.1", **{**TOY, **sizes}))
+    return gpt, (torch.randint(0, 64, (2, 12)),), {}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import thunder
+from thunder.core.errors import UnsupportedOperator
 
 from . import litgpt_zoo
 from .contract import Case, ModelContract, Session, modes, run_session
@@ -45,3 +46,12 @@ def test_decoding_token_by_token_compiles_twice_and_fills_the_cache_as_eager(var
             tokens = expected[:, -1:].argmax(dim=-1)
             positions = positions[-1:] + 1
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 2)
+
+
+def test_routing_whose_shapes_depend_on_the_data_is_refused_with_the_line_of_the_model() -> None:
+    model, args, kwargs = litgpt_zoo.make_mixture_of_experts(5)
+    with (
+        torch.no_grad(),
+        pytest.raises(UnsupportedOperator, match=r"model\.py:\d+ +token_idx, expert_idx = torch\.where"),
+    ):
+        thunder.jit(model)(*args, **kwargs)
