@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """The same calls to an eager model and to a compiled copy of it."""
+    """The same calls to an eager model and to a compiled copy of it, and one more to the eager one."""
 
     case: Case
     compiled: Any
@@ -57,6 +57,7 @@ class Session:
     kwargs: dict[str, Any]
     eager_calls: list[Observation]
     compiled_calls: list[Observation]
+    eager_afterwards: Observation
     hits_and_misses: tuple[int, int]
 
 
@@ -86,6 +87,7 @@ def run_session(case: Case) -> Session:
         kwargs=twin_kwargs,
         eager_calls=eager_calls,
         compiled_calls=compiled_calls,
+        eager_afterwards=observe(eager, eager, args, kwargs),
         hits_and_misses=(thunder.cache_hits(compiled), thunder.cache_misses(compiled)),
     )
 
@@ -98,6 +100,19 @@ def modes(name: str, make: Callable[[int], Made]) -> list[Case]:
 def fresh(values: tuple[Any, ...]) -> list[Any]:
     """Copies of the tensors, so that one run's in-place writes are not another run's input."""
     return [v.detach().clone() if isinstance(v, Tensor) else v for v in values]
+
+
+def tensors(result: Any) -> list[Tensor]:
+    """All tensors of a result, in containers and dataclasses too."""
+    if isinstance(result, Tensor):
+        return [result]
+    if isinstance(result, dict):
+        return [t for value in result.values() for t in tensors(value)]
+    if isinstance(result, tuple | list):
+        return [t for value in result for t in tensors(value)]
+    if is_dataclass(result):
+        return [t for f in fields(result) for t in tensors(getattr(result, f.name))]
+    return []
 
 
 class ModelContract:
@@ -142,6 +157,12 @@ class ModelContract:
         (text_result, text_arguments), (program_result, program_arguments) = runs
         assert_same(text_result, program_result, path="result of the text")
         assert_same(text_arguments, program_arguments, path="arguments after running the text")
+        if not session.case.tolerance:
+            found = tensors(text_result)
+            for tensor in tensors(session.eager_afterwards.result):
+                assert any(torch.equal(tensor, t) for t in found), (
+                    "a tensor of eager's result is not the text's"
+                )
 
     def test_verifier_accepts_every_trace(self, session: Session) -> None:
         traces = thunder.last_traces(session.compiled)
