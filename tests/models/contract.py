@@ -161,7 +161,7 @@ class ModelContract:
             found = tensors(text_result)
             for tensor in tensors(session.eager_afterwards.result):
                 assert any(torch.equal(tensor, t) for t in found), (
-                    "a tensor of eager's result is not the text's"
+                    "eager gives a tensor that the text does not"
                 )
 
     def test_verifier_accepts_every_trace(self, session: Session) -> None:
