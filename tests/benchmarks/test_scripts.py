@@ -1,0 +1,51 @@
+"""The benchmarks run and print their tables. Nothing here depends on how fast anything is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from measure import interleaved, print_table
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def first_cells(script: str, *arguments: str) -> list[str]:
+    """Runs a script and returns the first cell of each row that it prints, heads included."""
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    rows = [line for line in run.stdout.splitlines() if line.startswith("| ")]
+    return [row.split("|")[1].strip() for row in rows]
+
+
+def test_import_time_prints_both_imports():
+    cells = first_cells("import_time.py", "--repeats", "1")
+    assert cells == ["statement", "import torch", "import thunder, after torch"]
+
+
+def test_cold_start_measures_thunder_and_dynamo():
+    cells = first_cells("cold_start.py", "--layers", "1", "--repeats", "1", "--ways", "thunder", "dynamo")
+    assert cells == ["compiler", "thunder", 'torch.compile, "eager"']
+
+
+def test_warm_call_gives_times_and_overhead():
+    cells = first_cells("warm_call.py", "--layers", "1", "2", "--repeats", "2", "--ways", "thunder")
+    ways = ["eager", "thunder", 'thunder, "same input"', "bare"]
+    overhead = ["thunder, minus bare", 'thunder, "same input", minus bare']
+    assert cells == ["way", *ways, "overhead", *overhead]
+
+
+def test_times_are_medians_in_microseconds_per_call():
+    times = interleaved({"loop": lambda: sum(range(20_000)), "nothing": lambda: None}, 3, budget_us=2_000)
+    assert times["loop"] > 10 * times["nothing"] > 0
+
+
+def test_tables_are_markdown(capsys: pytest.CaptureFixture[str]):
+    print_table(("name", "s"), [("a", "1.25"), ("longer", "2")])
+    assert capsys.readouterr().out == (
+        "| name   |    s |\n|--------|------|\n| a      | 1.25 |\n| longer |    2 |\n"
+    )
