@@ -12,28 +12,10 @@ from thunder.core import dtypes
 from thunder.core.errors import InvalidArgument
 
 SHORT_NAMES = [
-    "b8",
-    "ui8",
-    "ui16",
-    "ui32",
-    "ui64",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "bf16",
-    "f16",
-    "f32",
-    "f64",
-    "f8_e4m3fn",
-    "f8_e4m3fnuz",
-    "f8_e5m2",
-    "f8_e5m2fnuz",
-    "f8_e8m0fnu",
-    "f4_e2m1fn_x2",
-    "c32",
-    "c64",
-    "c128",
+    *("b8", "ui8", "ui16", "ui32", "ui64", "i8", "i16", "i32", "i64"),
+    *("bf16", "f16", "f32", "f64"),
+    *("f8_e4m3fn", "f8_e4m3fnuz", "f8_e5m2", "f8_e5m2fnuz", "f8_e8m0fnu", "f4_e2m1fn_x2"),
+    *("c32", "c64", "c128"),
 ]
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "OutsideTrace",
     "PluginError",
     "PluginNotInstalledError",
+    "PluginWarning",
     "RecompileError",
     "RecompileWarning",
     "RegistrationError",
@@ -300,3 +301,7 @@ class SharpEdgeWarning(ThunderWarning):
 
 class RecompileWarning(ThunderWarning):
     """A compiled object was compiled again more often than `recompile_limit`."""
+
+
+class PluginWarning(ThunderWarning):
+    """A plugin or one of its executors cannot be used and was left out."""
