@@ -68,8 +68,10 @@ class Registered:
 _registry: dict[str, Registered] = {}
 
 
-def register(row: Operator, *, replace: bool = False) -> Symbol:
-    """Adds a row and returns its symbol.
+def register(
+    row: Operator, *, replace: bool = False, make_symbol: Callable[..., Symbol] = Symbol
+) -> Symbol:
+    """Adds a row and returns its symbol, which ``make_symbol`` builds.
 
     Raises RegistrationError if the id is taken (unless ``replace``), or not exactly one of meta and decomposition is given.
     """
@@ -80,7 +82,7 @@ def register(row: Operator, *, replace: bool = False) -> Symbol:
             f"the operator id {row.id!r} is taken", found=f"the row {_registry[row.id].row!r}", hint="Use another id."
         )
     tags = row.tags | {OpTags.NONDIFFERENTIABLE} if row.vjp is NONDIFFERENTIABLE else row.tags
-    symbol = Symbol(
+    symbol = make_symbol(
         name=row.name,
         id=row.id,
         meta=row.meta or row.decomposition,

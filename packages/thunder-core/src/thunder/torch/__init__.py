@@ -1,0 +1,23 @@
+"""The torch language: one symbol per torch function, under its torch name (``thunder.torch.add``).
+
+Calling one records into the current trace. The table from torch's own callables to these symbols is ``thunder.core.langctx.TORCH``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder.torch.registration import SYMBOLS, alias, spelt_as, torchsymbol
+
+__all__ = ["alias", "spelt_as", "torchsymbol"]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return SYMBOLS[name]
+    except KeyError:
+        raise AttributeError(f"thunder.torch has no operator {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *SYMBOLS})

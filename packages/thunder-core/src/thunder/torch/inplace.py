@@ -1,0 +1,55 @@
+"""In-place operators: the functional operator, a cast to the target's dtype, and one write, ``prims.copy_``."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder.core import prims
+from thunder.core.errors import OperatorError
+from thunder.core.proxies import TensorProxy
+from thunder.core.tracectx import get_tracectx
+
+
+def write_back(value: TensorProxy, target: TensorProxy) -> TensorProxy:
+    """Writes ``value`` to ``target`` and returns ``target``.
+
+    Raises OperatorError where torch does: the value has another shape or a type that the target's cannot hold, or the target is a leaf that requires grad.
+    """
+    if value.shape != target.shape:
+        raise OperatorError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}"
+        )
+    source, destination = value.dtype.torch_dtype, target.dtype.torch_dtype
+    if source != destination:
+        if not torch.can_cast(source, destination):
+            raise OperatorError(f"result type {source} can't be cast to the desired output type {destination}")
+        value = prims.convert_element_type(value, target.dtype)
+    return assign(value, target)
+
+
+def assign(value: TensorProxy, target: TensorProxy) -> TensorProxy:
+    """Records that ``target`` holds ``value`` from now on; returns ``target``."""
+    grad_enabled = torch.is_grad_enabled()
+    if grad_enabled and target.requires_grad and is_leaf(target):
+        raise OperatorError(
+            "a leaf Variable that requires grad is being used in an in-place operation.",
+            found={target.name: f'"{target.type_string()}"'},
+            hint="Write under torch.no_grad(), or use the out-of-place form.",
+        )
+    prims.copy_(value, target, grad_enabled=grad_enabled)
+    if grad_enabled and value.requires_grad:
+        target.requires_grad = True
+    return target
+
+
+def is_leaf(proxy: TensorProxy) -> bool:
+    """Whether no recorded operator made the proxy (or it requires no grad), as ``tensor.is_leaf`` says it."""
+    if not proxy.requires_grad:
+        return True
+    known = proxy.__dict__.get("is_leaf")
+    if known is not None:
+        return bool(known)
+    trace = get_tracectx()
+    if trace is None:
+        return True
+    return not any(out is proxy for scope in trace.scopes for bsym in reversed(scope) for out in bsym.flat_proxy_outs)

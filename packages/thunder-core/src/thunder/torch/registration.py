@@ -1,0 +1,251 @@
+"""How the torch language gets its rows: one decorator, which fills the language's table from torch's callables to symbols.
+
+A row's parameters have torch's names, order and defaults, so that ``eager(*args, **kwargs)`` of a normalised call is the call that the
+user made. What a signature cannot say (``x.view(2, 3)``, overloads) is said by a ``spelling``: a function with the user's
+signature that returns the row's arguments.
+
+    @torchsymbol("torch.add", methods=("add", "__add__"), inplace=("add_", "__iadd__"), autocast="promote")
+    def add(input, other, *, alpha=1):
+        a, b = operands(input, other)
+        return prims.add(a, b if alpha == 1 else prims.mul(b, alpha))
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.core.errors import OperatorError, RegistrationError, ThunderError, UnsupportedOperator
+from thunder.core.langctx import TORCH
+from thunder.core.metakernel import ask_torch, described_arguments
+from thunder.core.operator import Operator, register
+from thunder.core.signature import make_normaliser
+from thunder.core.symbol import Symbol
+from thunder.core.tags import OpTags
+from thunder.core.tracectx import get_tracectx
+from thunder.torch.inplace import write_back
+
+Fn = Callable[..., Any]
+#: binds a call's arguments: (args, kwargs) of the row from those of the user
+Spelling = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
+
+#: name → symbol, for ``thunder.torch.<name>``
+SYMBOLS: dict[str, Symbol] = {}
+
+#: torch's numpy spellings of arguments
+_RENAMED = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+
+#: arguments that many of torch's functions have and rows lack, with the value that asks for nothing
+_NEUTRAL: dict[str, Any] = {
+    "out": None,
+    "generator": None,
+    "layout": torch.strided,
+    "pin_memory": False,
+    "memory_format": torch.preserve_format,
+    "non_blocking": False,
+}
+
+
+def find_torch(path: str) -> Any:
+    """The object at a dotted path into torch, or None where this torch lacks it."""
+    found: Any = torch
+    for part in path.split(".")[1:]:
+        found = getattr(found, part, None)
+        if found is None:
+            return None
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class TorchSymbol(Symbol):
+    """A symbol that takes the spellings of a torch function, and whose errors begin with torch's text."""
+
+    spelling: Spelling | None = None
+    eager: Fn | None = None
+
+    @functools.cached_property
+    def _normaliser(self) -> Spelling:  # type: ignore[override]
+        bind = self.spelling or make_normaliser(self.meta, self.name)  # type: ignore[arg-type]
+
+        def normalise(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            try:
+                return bind(*args, **kwargs)
+            except TypeError:
+                if not kwargs:
+                    raise
+            return bind(*args, **self._accepted(bind, args, kwargs))
+
+        return normalise
+
+    def _accepted(self, bind: Spelling, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments under the row's names, without those that ask for nothing; M32 for those that ask for something."""
+        parameters = inspect.signature(bind).parameters
+        accepted: dict[str, Any] = {}
+        for key, value in kwargs.items():
+            if key in parameters:
+                accepted[key] = value
+            elif _RENAMED.get(key) in parameters:
+                accepted[_RENAMED[key]] = value
+            elif key not in _NEUTRAL or value is not _NEUTRAL[key]:
+                raise UnsupportedOperator(
+                    f"{self.id} has no argument {key!r} here",
+                    found=described_arguments(args, kwargs),
+                    hint=f"Leave {key!r} out. Arguments that work: {', '.join(parameters)}.",
+                )
+        return accepted
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As :meth:`Symbol.__call__`; what torch refuses too is an OperatorError that begins with torch's text."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except (OperatorError, TypeError, IndexError, ValueError) as error:
+            if isinstance(error, OperatorError) or not isinstance(error, ThunderError):
+                trace = get_tracectx()
+                if trace is not None and len(trace.scopes) == 1:  # the user's own call, and none that it decomposes into
+                    ask_torch(self.id, self.eager, args, kwargs, error)
+            raise
+
+    __hash__ = Symbol.__hash__
+    __eq__ = Symbol.__eq__
+
+
+def varargs(input: Any, *values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The spelling ``x.permute(0, 1)`` or ``x.permute((0, 1))`` of a row ``permute(input, dims)``."""
+    return (input, unpacked(values)), {}
+
+
+def unpacked(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``((2, 3),)`` and ``(2, 3)`` → ``(2, 3)``."""
+    if len(values) == 1 and isinstance(values[0], tuple | list):
+        return tuple(values[0])
+    return values
+
+
+def torchsymbol(
+    *names: Any,
+    id: str | None = None,
+    methods: Iterable[str] = (),
+    properties: Iterable[str] = (),
+    is_method: bool = False,
+    inplace: Iterable[str] = (),
+    inplace_functions: Iterable[str] = (),
+    prim: bool = False,
+    eager: Fn | None = None,
+    eager_path: str | None = None,
+    spelling: Spelling | None = None,
+    autocast: str | None = None,
+    vjp: Any = None,
+    tags: Iterable[Any] = (),
+    samples: Callable[..., Iterable[Any]] | None = None,
+) -> Callable[[Fn], Symbol]:
+    """Makes a row of the decorated function, which is a decomposition (or, if ``prim``, a meta function).
+
+    ``names`` are torch's functions, as dotted paths (``"torch.nn.functional.linear"``) or callables; those that this torch lacks are skipped. ``methods``
+    and ``properties`` are attributes of ``torch.Tensor``. The id is the first name. ``inplace`` names the in-place methods that
+    are derived from it: the first is the twin's id, the others (``__iadd__``) its aliases; ``inplace_functions`` are the functions among them
+    (``torch.relu_``). ``eager`` is found by the id unless given. Raises RegistrationError if an id or a callable is taken.
+    """
+    paths = [name if isinstance(name, str) else torch.overrides.resolve_name(name) for name in names]
+
+    def decorate(fn: Fn) -> Symbol:
+        spelt = [*methods, *([fn.__name__] if is_method else ())]
+        all_paths = [
+            *paths,
+            *(f"torch.Tensor.{m}" for m in spelt),
+            *(f"torch.Tensor.{p}.__get__" for p in properties),
+        ]
+        row_id = id or all_paths[0]
+        reference = eager or find_torch(row_id)
+        callables = [c for c in (find_torch(path) for path in all_paths) if c is not None]
+        callables += [c for c, path in zip(names, paths, strict=True) if callable(c) and path is None]
+        row = Operator(
+            id=row_id,
+            torch=tuple(callables),
+            eager=reference,
+            eager_path=eager_path,
+            vjp=vjp,
+            autocast=autocast,
+            samples=samples,
+            tags=frozenset(tags),
+            module="ltorch",
+            **{"meta" if prim else "decomposition": fn},
+        )
+        symbol = _add(row, spelling)
+        if inplace:
+            _add_inplace(symbol, tuple(inplace), tuple(inplace_functions), spelling, row)
+        return symbol
+
+    return decorate
+
+
+def _add(row: Operator, spelling: Spelling | None) -> Symbol:
+    symbol = register(row, make_symbol=functools.partial(TorchSymbol, spelling=spelling, eager=row.eager))
+    for fn in row.torch:
+        _speak(fn, symbol)
+    SYMBOLS.setdefault(symbol.name, symbol)
+    return symbol
+
+
+def _speak(fn: Any, meaning: Fn) -> None:
+    known = TORCH.functions.setdefault(fn, meaning)
+    if known is not meaning:
+        raise RegistrationError(
+            f"{torch.overrides.resolve_name(fn) or fn} is taken", found=f"by {known!r}", hint="One row per torch function."
+        )
+
+
+def spelt_as(*names: str, methods: Iterable[str] = (), properties: Iterable[str] = ()) -> Callable[[Fn], Fn]:
+    """Lets torch functions (methods, property getters) stand for a symbol, or for a function that calls symbols.
+
+    For aliases and for compositions that eager makes in Python too (``2 / x`` is ``x.reciprocal() * 2``). Absent names are skipped.
+    """
+    paths = [
+        *names,
+        *(f"torch.Tensor.{m}" for m in methods),
+        *(f"torch.Tensor.{p}.__get__" for p in properties),
+    ]
+
+    def decorate(meaning: Fn) -> Fn:
+        for path in paths:
+            fn = find_torch(path)
+            if fn is not None:
+                _speak(fn, meaning)
+                SYMBOLS.setdefault(path.removesuffix(".__get__").rpartition(".")[2], meaning)  # type: ignore[arg-type]
+        return meaning
+
+    return decorate
+
+
+def alias(meaning: Fn, *names: str, methods: Iterable[str] = (), properties: Iterable[str] = ()) -> None:
+    """``spelt_as`` without a decorator: ``alias(abs, "torch.absolute", methods=("absolute",))``."""
+    spelt_as(*names, methods=methods, properties=properties)(meaning)
+
+
+def _add_inplace(
+    symbol: Symbol, methods: tuple[str, ...], functions: tuple[str, ...], spelling: Spelling | None, row: Operator
+) -> None:
+    """The twin ``x.add_(y)``: the functional operator, a cast, and a write to ``x``, which it returns."""
+
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        return write_back(symbol(*args, **kwargs), args[0])
+
+    decomposition.__signature__ = inspect.signature(symbol.meta)  # type: ignore[attr-defined,arg-type]
+    paths = [*(f"torch.Tensor.{m}" for m in methods), *functions]
+    found = [fn for fn in map(find_torch, paths) if fn is not None]
+    if not found:
+        return
+    twin = Operator(
+        id=paths[0],
+        torch=tuple(dict.fromkeys(found)),
+        eager=found[0],
+        decomposition=decomposition,
+        autocast=row.autocast,
+        tags=frozenset({*(row.tags - {OpTags.VIEW, OpTags.MAYBE_VIEW}), OpTags.IN_PLACE}),
+        module="ltorch",
+    )
+    _add(twin, spelling)
