@@ -3,7 +3,7 @@
     python benchmarks/cold_start.py [--layers 1 8 16 32] [--ways thunder dynamo aot] [--repeats N]
 
 The model is a litgpt GPT of width 16 in inference: almost no arithmetic, so what is measured is the compiler.
-The libraries are imported and eager has run once before the clock starts; the output is checked against eager.
+The libraries are imported and eager has run once before the clock starts; the output is compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Tests that need a device skip with the reason where it is missing. Imports no torch: the interpreter's need none."""
+"""Tests that need a device skip with the reason where it is missing.
+
+Nothing here imports torch unless such a test was collected: the interpreter's tests run without it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips `gpu` tests where there is no CUDA device; asks torch only if such a test was collected."""
+    """Skips `gpu` tests where there is no CUDA device."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not has_cuda():
         for item in marked:
@@ -18,6 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def has_cuda() -> bool:
     """Whether torch is installed and sees a CUDA device."""
-    return (
-        importlib.util.find_spec("torch") is not None and importlib.import_module("torch").cuda.is_available()
-    )
+    if importlib.util.find_spec("torch") is None:
+        return False
+    return bool(importlib.import_module("torch").cuda.is_available())

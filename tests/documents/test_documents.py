@@ -1,0 +1,46 @@
+"""What the documents show is what happens: their programs run as written and print what stands below them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from documents.blocks import comparable, examples, run
+
+ROOT = Path(__file__).resolve().parents[2]
+READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [path for path in (*READMES, *DOCS) if examples(path)]
+PAGES = [*READMES, *DOCS, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+
+
+def identifier(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_the_readme_has_examples_with_output():
+    assert [example for example in examples(ROOT / "README.md") if example.output]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=identifier)
+def test_examples_run_and_print_what_the_document_shows(document: Path):
+    for example, printed in run(document):
+        if example.output is not None:
+            assert comparable(printed) == comparable(example.output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=identifier)
+def test_relative_links_lead_somewhere(page: Path):
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_a_document_that_shows_another_output_is_found(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 1\nprint(x)\n```\n\n```text\n2\n```\n\n```python\nprint(x + 1)\n```\n")
+    (first, printed), (second, later) = run(page)
+    assert (first.output, printed) == ("2\n", "1\n")
+    assert (second.output, later) == (None, "2\n")
+    assert comparable(printed) != comparable(first.output or "")
