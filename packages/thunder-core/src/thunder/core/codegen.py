@@ -1,165 +1,56 @@
 """Traces as text: runnable Python, one statement a bound symbol, its decomposition below it as comments.
 
-Everything that is printed is decided here: layout, values, callees, imports. The same program gives the same text in every
+The layout is decided here: statements, source lines, imports, decorators. The same program gives the same text in every
 process: nothing depends on ``id()``, set order or time, except the provenance line.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import linecache
-import math
-import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from thunder.core import devices, dtypes
-from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
+from thunder.core.literals import MODULES, Names, value_text
+from thunder.core.proxies import Proxy, TensorProxy
+from thunder.core.structure import COMMENT, DEL
 
 if TYPE_CHECKING:
     from thunder.core.symbol import BoundSymbol
     from thunder.core.trace import TraceCtx
 
-#: short names of modules in the text → how they are imported
-MODULES = {
-    "ltorch": "import thunder.torch as ltorch",
-    "prims": "import thunder.core.prims as prims",
-    "dtypes": "import thunder.core.dtypes as dtypes",
-    "devices": "import thunder.core.devices as devices",
-}
+__all__ = [
+    "Program",
+    "arguments_text",
+    "body_lines",
+    "callee_text",
+    "output_text",
+    "program",
+    "statement_lines",
+    "type_comment",
+    "unread_results",
+]
+
 INDENT = "  "
-
-
-# -- values -----------------------------------------------------------------------------------------------------------
-
-
-def _float(x: float) -> str:
-    if math.isnan(x):
-        return "float('NaN')"
-    if math.isinf(x):
-        return "float('inf')" if x > 0 else "-float('inf')"
-    return repr(x)
-
-
-def _sequence(open_: str, close: str) -> Callable[[Any, Names], str]:
-    def text(x: Any, names: Names) -> str:
-        inner = ", ".join(value_text(v, names) for v in x)
-        return f"{open_}{inner}{',' if len(x) == 1 and close == ')' else ''}{close}"
-
-    return text
-
-
-def _dict(x: dict[Any, Any], names: Names) -> str:
-    return "{" + ", ".join(f"{value_text(k, names)}: {value_text(v, names)}" for k, v in x.items()) + "}"
-
-
-def _set(x: Any, names: Names) -> str:
-    inner = ", ".join(sorted(value_text(v, names) for v in x))
-    return f"{{{inner}}}" if inner else "set()"
-
-
-def _slice(x: slice, names: Names) -> str:
-    return f"slice({', '.join(value_text(v, names) for v in (x.start, x.stop, x.step))})"
-
-
-#: exact type → text; what is not here is printed by structure, or as a name bound in the context
-_VALUES: dict[type, Callable[[Any, Any], str]] = {
-    type(None): lambda x, n: "None",
-    bool: lambda x, n: repr(x),
-    int: lambda x, n: repr(x),
-    float: lambda x, n: _float(x),
-    complex: lambda x, n: f"complex({_float(x.real)}, {_float(x.imag)})",
-    str: lambda x, n: repr(x),
-    bytes: lambda x, n: repr(x),
-    type(...): lambda x, n: "...",
-    slice: _slice,
-    range: lambda x, n: repr(x),
-    tuple: _sequence("(", ")"),
-    list: _sequence("[", "]"),
-    dict: _dict,
-    set: _set,
-    frozenset: lambda x, n: f"frozenset({_set(x, n) if x else ''})",
-    torch.Size: lambda x, n: f"torch.Size({list(x)!r})",
-    torch.dtype: lambda x, n: repr(x),
-    torch.layout: lambda x, n: repr(x),
-    torch.memory_format: lambda x, n: repr(x),
-    torch.device: lambda x, n: f'torch.device("{x}")',
-    dtypes.dtype: lambda x, n: n.module("dtypes", f"dtypes.{x.name}"),
-    devices.Device: lambda x, n: n.module("devices", f'devices.Device("{x.device_str()}")'),
-}
-
-
-class Names:
-    """What a text refers to: the short names of modules, and objects that have no literal form."""
-
-    def __init__(self, trace: TraceCtx | None) -> None:
-        self.trace = trace
-        self.modules: set[str] = set()
-        self.objects: dict[str, Any] = {}
-
-    def module(self, short: str, text: str) -> str:
-        """Notes that the text uses a module; returns the text."""
-        self.modules.add(short)
-        return text
-
-    def obj(self, name: str, value: Any) -> str:
-        """Binds ``name`` to an object in the context of the text."""
-        self.objects[name] = value
-        return name
-
-    def fresh(self, value: Any) -> str:
-        """A name for an object without literal form."""
-        name = self.trace.make_object_name(value) if self.trace is not None else f"_{type(value).__name__}"
-        return self.obj(name, value)
-
-
-def value_text(x: Any, names: Names) -> str:
-    """A value as it stands in a statement."""
-    if isinstance(x, TensorProxy | Proxy):
-        return x.name
-    printer = _VALUES.get(type(x))
-    if printer is not None:
-        return printer(x, names)
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        fields = ", ".join(f"{f}={value_text(v, names)}" for f, v in zip(x._fields, x, strict=True))
-        return f"{names.obj(_type_name(type(x)), type(x))}({fields})"
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        fields = ", ".join(f"{f.name}={value_text(getattr(x, f.name), names)}" for f in dataclasses.fields(x) if f.init)
-        return f"{names.obj(_type_name(type(x)), type(x))}({fields})"
-    if isinstance(x, enum.Enum):
-        return names.obj(f"_{type(x).__name__}_{x.name}", x)
-    if isinstance(x, type):
-        return names.obj(x.__name__, x)
-    return names.fresh(x)
-
-
-def _type_name(cls: type) -> str:
-    return f"{cls.__module__.replace('.', '_')}_{cls.__qualname__.replace('.', '_').replace('<locals>', 'locals')}"
 
 
 # -- statements -------------------------------------------------------------------------------------------------------
 
 
-def output_text(output: Any, unread: set[str] | None = None, fusion: bool = False) -> str:
+def output_text(output: Any, unread: frozenset[str] | set[str] = frozenset(), fusion: bool = False) -> str:
     """The left-hand side. Python values, and proxies that nobody reads, print ``_``."""
-    if output is None or (isinstance(output, tuple | list) and not output):
+    if output is None or (isinstance(output, (tuple, list, dict)) and not output):
         return ""
-    if isinstance(output, tuple | list):
-        inner = ", ".join(_output_item(o, unread) for o in output)
-        if fusion:
-            return f"[{inner}] = "
-        return f"({inner}{',' if len(output) == 1 else ''}) = "
-    return f"{_output_item(output, unread)} = "
+    if fusion and isinstance(output, (tuple, list)):
+        return f"[{', '.join([_target(o, unread) for o in output])}] = "
+    return f"{_target(output, unread)} = "
 
 
-def _output_item(o: Any, unread: set[str] | None) -> str:
-    if isinstance(o, TensorProxy | Proxy):
-        return "_" if unread is not None and o.name in unread else o.name
-    if isinstance(o, tuple | list):
-        return f"({', '.join(_output_item(i, unread) for i in o)}{',' if len(o) == 1 else ''})"
+def _target(o: Any, unread: frozenset[str] | set[str]) -> str:
+    if isinstance(o, (TensorProxy, Proxy)):
+        return "_" if o.name in unread else o.name
+    if isinstance(o, (tuple, list)) and o:
+        return f"({', '.join([_target(i, unread) for i in o])}{',' if len(o) == 1 else ''})"
     return "_"
 
 
@@ -171,15 +62,12 @@ def arguments_text(bsym: BoundSymbol, names: Names) -> str:
 
 
 def callee_text(bsym: BoundSymbol, names: Names) -> str:
-    """How the statement calls: a bare bound name, a public torch path, or ``module.name``."""
+    """How the statement calls: a bare bound name, a public path, or ``module.name``."""
     sym = bsym.sym
     if sym.python_impl is not None:
         return names.obj(sym.name, sym.python_impl)
     if sym.call_path is not None:
-        owner, _, name = sym.call_path.rpartition(".")
-        if owner == "torch.Tensor":
-            return names.module("Tensor", f"Tensor.{name}")
-        return names.module(owner, sym.call_path)
+        return names.path(sym.call_path)
     if sym.module is not None:
         return names.module(sym.module, f"{sym.module}.{sym.name}")
     return sym.name
@@ -187,45 +75,66 @@ def callee_text(bsym: BoundSymbol, names: Names) -> str:
 
 def type_comment(output: Any) -> str:
     """The trailing comment of a statement whose output is a single proxy."""
-    if isinstance(output, TensorProxy | NumberProxy):
+    if isinstance(output, (TensorProxy, Proxy)):
         return f'  # {output.name}: "{output.type_string()}"'
     return ""
 
 
-def statement_lines(
-    bsym: BoundSymbol,
-    *,
-    indent: int = 0,
-    commented: bool = False,
-    print_depth: int = 1,
-    names: Names | None = None,
-    unread: set[str] | None = None,
-) -> list[str]:
-    """The lines of a bound symbol: header, statement, and the subsymbols as comments, one level deeper each."""
-    names = names if names is not None else Names(None)
-    comment = "# " if commented else ""
-    lead = INDENT * indent + comment
-    lines = [f"{lead}# {h}" if not commented else f"{lead}{h}" for h in _headers(bsym.header)]
+def _statement(bsym: BoundSymbol, names: Names, lead: str) -> list[str]:
+    lines = [f"{lead}# {h}" for h in _headers(bsym.header)]
     if bsym.sym.python_printer is not None:
-        lines += [f"{lead}{line}" for line in bsym.sym.python_printer(bsym, names)]
-    else:
-        left = output_text(bsym.output, unread, bsym.sym.is_fusion)
-        call = f"{callee_text(bsym, names)}({arguments_text(bsym, names)})"
-        lines.append(f"{lead}{left}{call}{type_comment(bsym.output)}")
-    if print_depth != 1:
-        inner = Names(names.trace)  # comments need no imports
-        for sub in bsym.subsymbols:
-            lines += statement_lines(sub, indent=indent + 1, commented=True, print_depth=print_depth - 1, names=inner)
+        return lines + [f"{lead}{line}" for line in bsym.sym.python_printer(bsym, names)]
+    left = output_text(bsym.output, names.unread, bsym.sym.is_fusion)
+    call = f"{callee_text(bsym, names)}({arguments_text(bsym, names)})"
+    lines.append(f"{lead}{left}{call}{type_comment(bsym.output)}")
     return lines
 
 
-def _headers(header: str | list[str] | None) -> list[str]:
+def _decomposition(bsym: BoundSymbol, names: Names, indent: int, depth: int) -> list[str]:
+    lines: list[str] = []
+    for sub in bsym.subsymbols if depth != 0 else ():
+        lines += _statement(sub, names, f"{INDENT * indent}# ")
+        lines += _decomposition(sub, names, indent + 1, depth - 1)
+    return lines
+
+
+def statement_lines(
+    bsym: BoundSymbol, *, indent: int = 0, commented: bool = False, print_depth: int = 1, names: Names | None = None
+) -> list[str]:
+    """The lines of a bound symbol: header, statement, and the subsymbols as comments, one level deeper each."""
+    names = names if names is not None else Names()
+    statement = _statement(bsym, names, INDENT * indent + ("# " if commented else ""))
+    return statement + _decomposition(bsym, names.for_comments(), indent + 1, print_depth - 1)
+
+
+def _headers(header: str | Sequence[str] | None) -> Sequence[str]:
     if header is None:
-        return []
-    return header.splitlines() if isinstance(header, str) else list(header)
+        return ()
+    return header.splitlines() if isinstance(header, str) else header
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
+
+
+def unread_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
+    """Names of results that nobody reads, which print ``_``.
+
+    A ``del`` directly after the statement is no reader: it prints ``_`` too. One further down is, because other
+    statements may have bound ``_`` by then.
+    """
+    results: set[str] = set()
+    read: set[str] = set()
+    last: frozenset[str] = frozenset()
+    for bsym in bsyms:
+        arguments = [p.name for p in bsym.flat_proxy_args]
+        if bsym.sym.id == DEL:
+            read.update([name for name in arguments if name not in last])
+            continue
+        read.update(arguments)
+        if bsym.sym.id != COMMENT:
+            last = frozenset([p.name for p in bsym.flat_proxy_outs])
+            results |= last
+    return results - read
 
 
 def _source_lines(bsym: BoundSymbol, last: Any) -> Iterator[str]:
@@ -237,43 +146,42 @@ def _source_lines(bsym: BoundSymbol, last: Any) -> Iterator[str]:
     yield f"{INDENT}# {source.file}:{source.line}: \t{text}".rstrip()
 
 
-def _input_lines(trace: TraceCtx, used: set[str]) -> Iterator[str]:
+def _input_lines(trace: TraceCtx) -> Iterator[str]:
+    read = {p.name for b in trace.bound_symbols for p in b.flat_proxy_args}
     for arg in trace.args:
-        if isinstance(arg, TensorProxy | Proxy):
-            if arg.name in used:
-                yield f'{INDENT}# {arg.name}: "{arg.type_string()}"'
-            else:
-                yield f"{INDENT}# {arg.name} (unused)"
+        if isinstance(arg, (TensorProxy, Proxy)):
+            yield f'{INDENT}# {arg.name}: "{arg.type_string()}"' if arg.name in read else f"{INDENT}# _ (unused)"
 
 
 def body_lines(trace: TraceCtx, names: Names, print_depth: int) -> list[str]:
-    """The lines of the function's body."""
-    used = {p.name for b in trace.bound_symbols for p in b.flat_proxy_args}
-    lines = list(_input_lines(trace, used))
+    """The lines of the function's body.
+
+    All statements are printed before the first decomposition, so that objects get the same names at every depth.
+    """
+    names.unread = unread_results(trace.bound_symbols)
+    statements: list[list[str]] = []
     last = None
     for bsym in trace.bound_symbols:
-        lines += _source_lines(bsym, last)
+        statements.append([*_source_lines(bsym, last), *_statement(bsym, names, INDENT)])
         last = bsym.source or last
-        unread = {p.name for p in bsym.flat_proxy_outs if p.name not in used}
-        lines += statement_lines(bsym, indent=1, print_depth=print_depth, names=names, unread=unread)
-    return lines or [f"{INDENT}pass"]
+    lines = [] if trace.star_args else list(_input_lines(trace))
+    comments = names.for_comments()
+    for bsym, statement in zip(trace.bound_symbols, statements, strict=True):
+        lines += [*statement, *_decomposition(bsym, comments, 2, print_depth - 1)]
+    return lines if statements else [*lines, f"{INDENT}pass"]
 
 
 def _parameter_text(trace: TraceCtx) -> str:
     if trace.star_args:
         return "*args, **kwargs"
-    return ", ".join(a.name if isinstance(a, TensorProxy | Proxy) else str(a) for a in trace.args)
+    return ", ".join(a.name if isinstance(a, (TensorProxy, Proxy)) else str(a) for a in trace.args)
 
 
-def _import_lines(names: Names, decorators: Iterable[str]) -> list[str]:
+def _import_lines(modules: Iterable[str], decorators: Sequence[str]) -> list[str]:
     lines = {"torch": "import torch"}
-    for module in names.modules:
-        if module == "Tensor":
-            lines["torch.Tensor"] = "from torch import Tensor"
-        elif module in MODULES:
-            lines[MODULES[module].split()[1]] = MODULES[module]
-        else:
-            lines[module] = f"import {module}"
+    for module in modules:
+        line = MODULES.get(module, f"import {module}")
+        lines[line.split()[1] if not line.startswith("from") else f"torch.{module}"] = line
     ordered = [lines[k] for k in sorted(lines)]
     if "@no_autocast" in decorators:
         ordered.append("from thunder.executors.torchex import no_autocast")
@@ -287,23 +195,36 @@ def decorators_of(trace: TraceCtx) -> list[str]:
     return ["@no_autocast"] if trace.grad_enabled else ["@torch.no_grad()", "@no_autocast"]
 
 
-def program_text(trace: TraceCtx, *, print_depth: int = 1, decorators: bool = True, timing: bool = True) -> str:
-    """The whole text of a trace."""
-    names = Names(trace)
+def _provenance_line(trace: TraceCtx, timing: bool) -> list[str]:
+    if trace.provenance is None:
+        return []
+    took = trace.provenance.took_ns
+    timed = f" (took {took // 1_000_000} milliseconds)" if timing and took is not None else ""
+    return [f"# Constructed by {trace.provenance.pss}{timed}"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The text of a trace, and every name that the text uses and its own imports do not bind."""
+
+    text: str
+    context: dict[str, Any]
+
+
+def program(trace: TraceCtx, *, print_depth: int = 1, decorators: bool = True, timing: bool = True) -> Program:
+    """Prints a trace.
+
+    What only comments refer to is neither imported nor bound: the text at ``print_depth`` 1 is the whole of what runs.
+    """
+    names = Names(trace.names, trace.object_names())
     body = body_lines(trace, names, print_depth)
     decorations = decorators_of(trace) if decorators else []
-    lines = []
-    if trace.provenance is not None:
-        took = trace.provenance.took_ns
-        timed = f" (took {took // 1_000_000} milliseconds)" if timing and took is not None else ""
-        lines.append(f"# Constructed by {trace.provenance.pss}{timed}")
-    lines += [*_import_lines(names, decorations), "", *decorations]
-    lines += [f"def {trace.name}({_parameter_text(trace)}):", *body]
-    return "\n".join(lines)
-
-
-def program_context(trace: TraceCtx) -> dict[str, Any]:
-    """The objects that the text refers to and does not import."""
-    names = Names(trace)
-    body_lines(trace, names, 1)
-    return {k: v for k, v in names.objects.items() if not isinstance(v, types.ModuleType)}
+    lines = [
+        *_provenance_line(trace, timing),
+        *_import_lines(names.modules, decorations),
+        "",
+        *decorations,
+        f"def {trace.name}({_parameter_text(trace)}):",
+        *body,
+    ]
+    return Program("\n".join(lines), names.objects)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thunder.core.codegen import program_context, program_text
+from thunder.core.codegen import Program, program
 from thunder.core.errors import TraceError
+from thunder.core.structure import RETURN
 from thunder.core.tags import OpenTag
 from thunder.core.textfile import compile_text
 from thunder.core.tracectx import get_tracectx, is_tracing, reset_tracectx, set_tracectx, tracectx
@@ -70,35 +71,50 @@ RESERVED_NAMES = frozenset(
 ) | frozenset(keyword.kwlist)
 
 
-@dataclass(eq=False)
 class TraceCtx:
     """A straight-line program: ``args`` in, ``bound_symbols`` in order, the last of them the return.
 
     ``fn`` is the Python function that it represents, if any. Proxies' names are unique within a trace.
     """
 
-    fn: Callable[..., Any] | None = None
-    args: list[Any] = field(default_factory=list)
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    bound_symbols: list[BoundSymbol] = field(default_factory=list)
-    tags: set[TraceTag] = field(default_factory=set)
-    name: str = "computation"
-    #: whether the program runs under the caller's grad mode, and not under ``torch.no_grad``
-    grad_enabled: bool = False
-    #: whether the signature is ``(*args, **kwargs)``: a prologue
-    star_args: bool = False
-    #: whether the function runs without decorators: it computes nothing
-    plain: bool = False
-    names: set[str] = field(default_factory=set)
-    provenance: TraceProvenance | None = None
-    #: called at each top-level recording; the line of the user's program that is running
-    locate: Callable[[], Source | None] | None = None
-    _counter: int = 0
-    _object_names: dict[int, tuple[str, Any]] = field(default_factory=dict)
-    _complete: bool = False
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        *,
+        args: Iterable[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        tags: Iterable[TraceTag] = (),
+        name: str = "computation",
+    ) -> None:
+        self.fn = fn
+        self.args: list[Any] = list(args)
+        self.kwargs: dict[str, Any] = dict(kwargs or {})
+        self.tags: set[TraceTag] = set(tags)
+        self.name = name
+        #: where calls are recorded, innermost last; the first one is the program itself
+        self.scopes: list[list[BoundSymbol]] = [[]]
+        #: whether the program runs under the caller's grad mode, and not under ``torch.no_grad``
+        self.grad_enabled = False
+        #: whether the signature is ``(*args, **kwargs)``: a prologue
+        self.star_args = False
+        #: whether the function runs without decorators: it computes nothing
+        self.plain = False
+        self.names: set[str] = set()
+        self.provenance: TraceProvenance | None = None
+        #: called at each top-level recording; the line of the user's program that is running
+        self.locate: Callable[[], Source | None] | None = None
+        self._counter = 0
+        self._object_names: dict[int, tuple[str, Any]] = {}
+        self._complete = False
 
-    def __post_init__(self) -> None:
-        self.scopes: list[list[BoundSymbol]] = [self.bound_symbols]
+    @property
+    def bound_symbols(self) -> list[BoundSymbol]:
+        """The statements. The list may be edited in place, or another one assigned."""
+        return self.scopes[0]
+
+    @bound_symbols.setter
+    def bound_symbols(self, bsyms: list[BoundSymbol]) -> None:
+        self.scopes[0] = bsyms
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -137,6 +153,10 @@ class TraceCtx:
             known = self._object_names[id(obj)] = (f"_{type(obj).__name__}_{len(self._object_names)}", obj)
         return known[0]
 
+    def object_names(self) -> dict[int, str]:
+        """``id(obj)`` → name, of the objects that :meth:`make_object_name` named."""
+        return {key: name for key, (name, _) in self._object_names.items()}
+
     # -- recording ----------------------------------------------------------------------------------------------------
 
     def push_scope(self, scope: list[BoundSymbol]) -> None:
@@ -157,11 +177,11 @@ class TraceCtx:
         """Appends to the innermost scope."""
         if self._complete:
             raise TraceError(f"{bsym.sym.name} was recorded into a trace that is complete")
-        (self.scopes[-1] if len(self.scopes) > 1 else self.bound_symbols).append(bsym)
+        self.scopes[-1].append(bsym)
 
     def add_bound_symbol(self, bsym: BoundSymbol) -> None:
         """Appends to the base scope."""
-        self.bound_symbols.append(bsym)
+        self.scopes[0].append(bsym)
 
     def mark_complete(self) -> None:
         """Further recording raises TraceError."""
@@ -173,7 +193,7 @@ class TraceCtx:
     def output(self) -> Any:
         """The argument of the return symbol (a tuple of them if there are several), or None if there is no return."""
         for bsym in reversed(self.bound_symbols):
-            if bsym.sym.name == "python_return":
+            if bsym.sym.id == RETURN:
                 return bsym.args[0] if len(bsym.args) == 1 else bsym.args
         return None
 
@@ -187,17 +207,23 @@ class TraceCtx:
 
     def python(self, print_depth: int = 1, include_decorators: bool = True, include_timing: bool = True) -> str:
         """The program's text; ``print_depth`` levels of bound symbols, -1 for all."""
-        return program_text(self, print_depth=print_depth, decorators=include_decorators, timing=include_timing)
+        return self.program(print_depth, include_decorators=include_decorators, include_timing=include_timing).text
+
+    def program(
+        self, print_depth: int = 1, *, include_decorators: bool = True, include_timing: bool = True
+    ) -> Program:
+        """The text, and the objects that it refers to by names of its own."""
+        return program(self, print_depth=print_depth, decorators=include_decorators, timing=include_timing)
 
     def python_ctx(self) -> dict[str, Any]:
         """Every name of the text that its own imports do not bind."""
-        return program_context(self)
+        return self.program().context
 
     def python_callable(self) -> Callable[..., Any]:
         """The compiled text; its file name is known to ``linecache``, so tracebacks show lines of the trace."""
-        namespace = self.python_ctx()
-        compile_text(self.python(print_depth=1), f"thunder.{self.name}", namespace)
-        return namespace[self.name]  # type: ignore[no-any-return]
+        text = self.program()
+        compile_text(text.text, f"thunder.{self.name}", text.context)
+        return text.context[self.name]  # type: ignore[no-any-return]
 
     def save_trace(self, path: str | Path) -> None:
         """Writes ``str(trace)`` to a file."""
@@ -211,7 +237,7 @@ class TraceCtx:
 
 def from_trace(trace: TraceCtx) -> TraceCtx:
     """A new trace with the same signature, tags and names, and without bound symbols and provenance."""
-    new = TraceCtx(fn=trace.fn, args=list(trace.args), kwargs=dict(trace.kwargs), tags=set(trace.tags), name=trace.name)
+    new = TraceCtx(trace.fn, args=trace.args, kwargs=trace.kwargs, tags=trace.tags, name=trace.name)
     new.grad_enabled, new.star_args, new.plain = trace.grad_enabled, trace.star_args, trace.plain
     new.names = set(trace.names)
     new._counter, new._object_names = trace._counter, dict(trace._object_names)
