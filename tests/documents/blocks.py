@@ -23,10 +23,9 @@ class Example:
 def examples(document: Path) -> list[Example]:
     """The Python blocks of a document, in order."""
     blocks = FENCE.findall(document.read_text(encoding="utf-8"))
-    following = [*blocks[1:], ("", "")]
     return [
         Example(source, after if kind == "text" else None)
-        for (language, source), (kind, after) in zip(blocks, following, strict=True)
+        for (language, source), (kind, after) in zip(blocks, [*blocks[1:], ("", "")], strict=False)
         if language == "python"
     ]
 
