@@ -1,0 +1,321 @@
+"""The judge: a program and its world are built twice, one is run by torch eager, one by the compiler, and all
+that can be observed of the two must agree, before and after one fact of the world is changed.
+
+A *world* is a program with everything that it reads; a *case* builds a world and names the facts to change;
+the *judge* plays a case. Nothing here knows how the compiler works: it needs `jit` and `cache_hits`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pytest
+import torch
+
+from soundness.graph import Slot
+from soundness.portrait import differences, portrait, reachable
+
+
+class Compiler(Protocol):
+    """What the judge asks of a compiler; the `thunder` module is one."""
+
+    def jit(self, fn: Callable[..., Any], /, **options: Any) -> Callable[..., Any]: ...
+
+    def cache_hits(self, fn: Callable[..., Any]) -> int: ...
+
+
+@dataclass
+class World:
+    """A program, the arguments of its next call, and the context in which the call is made."""
+
+    program: Callable[..., Any]
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    within: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+
+    def roots(self) -> Iterator[Slot]:
+        """The places from which everything in the world is reached."""
+        name = "self" if isinstance(self.program, torch.nn.Module) else "program"
+        yield Slot("args", self.args, functools.partial(setattr, self, "args"))
+        yield Slot("kwargs", self.kwargs, functools.partial(setattr, self, "kwargs"))
+        yield Slot(name, self.program, functools.partial(setattr, self, "program"))
+
+
+Mutation = Callable[[World], object]
+
+
+def world(program: Callable[..., Any], /, *args: Any, **kwargs: Any) -> World:
+    """The world in which `program` is called with these arguments."""
+    return World(program, list(args), kwargs)
+
+
+def without_grad(w: World) -> World:
+    """The same world with its calls made under `torch.no_grad()`."""
+    w.within = torch.no_grad
+    return w
+
+
+def ramp(*shape: int, start: float = 1.0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor of distinct, exactly representable numbers: start, start + 1/4, …"""
+    count = 1
+    for size in shape:
+        count *= size
+    return (torch.arange(count, dtype=torch.float64) / 4 + start).reshape(shape).to(dtype)
+
+
+def with_globals(function: types.FunctionType, /, **names: Any) -> types.FunctionType:
+    """`function` over a global namespace of its own (torch and `names`), so that worlds share no globals."""
+    namespace = {"__builtins__": __builtins__, "__name__": "world", "torch": torch, **names}
+    twin = types.FunctionType(
+        function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__
+    )
+    twin.__kwdefaults__ = function.__kwdefaults__
+    twin.__qualname__ = function.__qualname__
+    return twin
+
+
+def arg(index: int, value: Any) -> Mutation:
+    """The mutation that passes a copy of `value` as positional argument `index`."""
+    return lambda w: w.args.__setitem__(index, copy.deepcopy(value))
+
+
+def kwarg(name: str, value: Any) -> Mutation:
+    """The mutation that passes a copy of `value` as keyword argument `name`."""
+    return lambda w: w.kwargs.__setitem__(name, copy.deepcopy(value))
+
+
+def attr(name: str, value: Any) -> Mutation:
+    """The mutation that sets an attribute of the program (a module or other object), by dotted name."""
+
+    def mutate(w: World) -> None:
+        *owners, last = name.split(".")
+        setattr(functools.reduce(getattr, owners, w.program), last, copy.deepcopy(value))
+
+    return mutate
+
+
+def under(context: Callable[[], contextlib.AbstractContextManager[Any]]) -> Mutation:
+    """The mutation that makes the next calls within `context()`."""
+    return lambda w: setattr(w, "within", context)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world to build and the facts to change in it.
+
+    `hits`: the unchanged second call must be served from the cache. `refused`: the compiler must raise this
+    error class. `may_refuse`: it must either be right or raise this class. `options` go to `jit`.
+    """
+
+    requirement: str
+    name: str
+    build: Callable[[], World]
+    mutations: Mapping[str, Mutation]
+    hits: bool = True
+    refused: str | None = None
+    may_refuse: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Cases(list[Case]):
+    """A table of cases; calling it gives the decorator that adds a row."""
+
+    def __call__(
+        self,
+        requirement: str,
+        /,
+        *,
+        hits: bool = True,
+        refused: str | None = None,
+        may_refuse: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **mutations: Mutation,
+    ) -> Callable[[Callable[[], World]], Callable[[], World]]:
+        """Adds the decorated factory as a case for `requirement`; one keyword for each fact to change."""
+
+        def add(build: Callable[[], World]) -> Callable[[], World]:
+            self.append(
+                Case(requirement, build.__name__, build, mutations, hits, refused, may_refuse, options or {})
+            )
+            return build
+
+        return add
+
+    def parametrize(self) -> pytest.MarkDecorator:
+        """One test for each fact of each case; a case without facts is called again unchanged."""
+        rows = [
+            pytest.param(case, change, id="-".join(filter(None, (case.requirement, case.name, change))))
+            for case in self
+            for change in (case.mutations or [None])
+        ]
+        return pytest.mark.parametrize(("case", "change"), rows)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call did: its value or error, what it printed, and the ambient state that it left."""
+
+    value: Any
+    error: Exception | None
+    printed: str
+    ambient: tuple[Any, ...]
+
+
+def ambient() -> tuple[Any, ...]:
+    """The process state that a call may change or must leave alone; the random state comes as bytes."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch._C._len_torch_function_stack(),
+        torch._C._functorch.peek_interpreter_stack() is None,
+        torch.get_rng_state().numpy().tobytes(),
+    )
+
+
+AMBIENT_NAMES = (
+    "grad mode",
+    "inference mode",
+    "default dtype",
+    "default device",
+    "autocast",
+    "autocast dtype",
+    "deterministic mode",
+    "matmul precision",
+    "torch function stack",
+    "functorch stack",
+    "random state",
+)
+
+
+def call(function: Callable[..., Any], w: World) -> Outcome:
+    """Calls `function` on the arguments of `w`, with the random state that every call starts from."""
+    printed = io.StringIO()
+    torch.manual_seed(20)
+    value, error = None, None
+    with w.within(), contextlib.redirect_stdout(printed):
+        try:
+            value = function(*w.args, **w.kwargs)
+        except Exception as raised:
+            error = raised
+        state = ambient()
+    return Outcome(value, error, printed.getvalue(), state)
+
+
+def is_a(error: BaseException | None, name: str) -> bool:
+    """Whether `error` is of the class called `name` or of one derived from it."""
+    return error is not None and name in (cls.__name__ for cls in type(error).__mro__)
+
+
+def compare(eager: Outcome, theirs: World, compiled: Outcome, ours: World) -> list[str]:
+    """What differs between the eager call in `theirs` and the compiled one in `ours`, one line each."""
+    if eager.error is not None or compiled.error is not None:
+        return compare_errors(eager, compiled)
+    lines = []
+    if eager.printed != compiled.printed:
+        lines.append(f"printed {compiled.printed!r}, eager prints {eager.printed!r}")
+    for name, expected, found in zip(AMBIENT_NAMES, eager.ambient, compiled.ambient, strict=True):
+        if expected != found:
+            lines.append(
+                f"{name} differs after the call"
+                + (f": {found}, {expected} in eager" * (name != "random state"))
+            )
+    return lines + differences(observed(theirs, eager), observed(ours, compiled))
+
+
+def compare_errors(eager: Outcome, compiled: Outcome) -> list[str]:
+    """An error must be eager's: of its class or derived from it, with its text first."""
+    expected, found = eager.error, compiled.error
+    if expected is None:
+        return [f"raised {describe(found)}, eager returns"]
+    if found is None:
+        return [f"returned {compiled.value!r}, eager raises {describe(expected)}"]
+    if is_a(found, type(expected).__name__) and str(found).startswith(str(expected)):
+        return []
+    return [f"raised {describe(found)}, eager raises {describe(expected)}"]
+
+
+def describe(error: BaseException | None) -> str:
+    """Class, message and innermost line of an error."""
+    if error is None:
+        return "nothing"
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    place = f" at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}" if traceback else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def observed(w: World, outcome: Outcome | None = None) -> dict[str, object]:
+    """The portrait of a world and, named after it, of what a call in it returned."""
+    result = [] if outcome is None else [Slot("result", outcome.value, lambda new: None)]
+    return portrait([*w.roots(), *result])
+
+
+def proxies_in(w: World, outcome: Outcome) -> list[str]:
+    """Types of the compiler's stand-ins for values that are still reachable from the user's objects."""
+    held = reachable([w.args, w.kwargs, w.program, outcome.value], object)
+    return sorted({type(x).__name__ for x in held if is_stand_in(type(x))})
+
+
+def is_stand_in(cls: type) -> bool:
+    """Whether `cls` is a proxy class of the compiler."""
+    return any(base.__name__ == "Proxy" or base.__name__ == "TensorProxy" for base in cls.__mro__)
+
+
+def steps(case: Case, change: str | None) -> list[tuple[str, Mutation | None]]:
+    """The calls of a case: two unchanged, then two after the change if there is one."""
+    calls: list[tuple[str, Mutation | None]] = [("the first call", None), ("the unchanged second call", None)]
+    if change is not None:
+        calls += [
+            (f"the call after '{change}'", case.mutations[change]),
+            (f"the second call after '{change}'", None),
+        ]
+    return calls
+
+
+def judge(case: Case, change: str | None, compiler: Compiler) -> None:
+    """Plays `case` with one change; raises AssertionError that lists each difference from eager."""
+    theirs, ours = case.build(), case.build()
+    alike = differences(observed(theirs), observed(ours))
+    assert not alike, f"{case.name} builds two different worlds: {alike}"
+    compiled = compiler.jit(ours.program, **case.options)
+    for number, (step, mutate) in enumerate(steps(case, change), 1):
+        if mutate is not None:
+            mutate(theirs)
+            mutate(ours)
+        before = observed(ours)
+        expected, found = call(theirs.program, theirs), call(compiled, ours)
+        refusal = case.refused or case.may_refuse
+        if refusal and is_a(found.error, refusal):
+            check_refusal(case, step, before, ours, found)
+            return
+        assert not case.refused, (
+            f"{step} must be refused with {case.refused}, but gave {describe(found.error)}"
+        )
+        lines = compare(expected, theirs, found, ours)
+        if found.error is not None:
+            lines += [f"after the error {line}" for line in differences(before, observed(ours))]
+        lines += [f"a {name} is reachable from the user's objects" for name in proxies_in(ours, found)]
+        assert not lines, "\n".join([f"{case.requirement} {case.name}: {step} differs from eager:", *lines])
+        if number == 2 and case.hits:
+            assert compiler.cache_hits(compiled) == 1, f"{step} was not served from the cache"
+
+
+def check_refusal(case: Case, step: str, before: dict[str, object], ours: World, found: Outcome) -> None:
+    """A refused call leaves the world as it was."""
+    lines = differences(before, observed(ours))
+    lines += [f"a {name} is reachable from the user's objects" for name in proxies_in(ours, found)]
+    assert not lines, "\n".join([f"{case.requirement} {case.name}: {step} was refused and left:", *lines])

@@ -1,0 +1,455 @@
+"""S1 to S8: what a program reads from containers and leaves is guarded by structure, type and value."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import types
+
+import torch
+
+import thunder
+from soundness.harness import Cases, arg, judge, kwarg, ramp, world
+
+cases = Cases()
+
+
+@cases(
+    "S1",
+    grow=lambda w: w.args[1].append(3.0),
+    shrink=lambda w: w.args[1].pop(),
+    empty=lambda w: w.args[1].clear(),
+)
+def length_by_len():
+    return world(lambda x, xs: x * len(xs), ramp(3), [1.0, 2.0])
+
+
+@cases(
+    "S1",
+    grow=lambda w: w.args[1].append(3.0),
+    shrink=lambda w: w.args[1].pop(),
+    element=lambda w: w.args[1].insert(0, 7.0),
+)
+def length_by_iteration():
+    def program(x, xs):
+        for s in xs:
+            x = x + s
+        return x
+
+    return world(program, ramp(3), [1.0, 2.0])
+
+
+@cases("S1", grow=lambda w: w.args[1].append(ramp(3)), swap=lambda w: w.args[1].reverse())
+def length_by_iteration_over_tensors():
+    def program(x, xs):
+        for t in xs:
+            x = x * 2 + t
+        return x
+
+    return world(program, ramp(3), [ramp(3), ramp(3, start=9.0)])
+
+
+@cases("S1", grow=lambda w: w.args[1].append(3.0), shrink=lambda w: w.args[1].pop())
+def length_by_unpacking():
+    def program(x, xs):
+        a, b = xs
+        return x * a + b
+
+    return world(program, ramp(3), [1.0, 2.0])
+
+
+@cases("S1", grow=lambda w: w.args[1].append(3.0), shrink=lambda w: w.args[1].pop(0))
+def length_by_starred_unpacking():
+    def program(x, xs):
+        first, *rest = xs
+        return x * first + sum(rest)
+
+    return world(program, ramp(3), [1.0, 2.0])
+
+
+@cases("S1", grow=lambda w: w.args[1].append(3.0), shrink=lambda w: w.args[1].pop())
+def length_by_star_argument():
+    def add(x, *rest):
+        return x + sum(rest) * len(rest)
+
+    return world(lambda x, xs: add(x, *xs), ramp(3), [1.0, 2.0])
+
+
+@cases("S1", grow=lambda w: w.args[1].append(3.0), empty=lambda w: w.args[1].clear())
+def truth_of_a_list():
+    return world(lambda x, xs: x * 2 if xs else x - 1, ramp(3), [1.0])
+
+
+@cases("S1", grow=lambda w: w.args[1].append(5.0), first=lambda w: w.args[1].__setitem__(0, 9.0))
+def negative_index_and_slice():
+    return world(lambda x, xs: x * xs[-1] + sum(xs[1:]), ramp(3), [1.0, 2.0, 3.0])
+
+
+@cases("S1", grow=lambda w: w.args[1].append([4.0]), inner=lambda w: w.args[1][0].append(8.0))
+def nested_lists():
+    return world(lambda x, xss: x * sum(sum(xs) for xs in xss), ramp(3), [[1.0, 2.0], [3.0]])
+
+
+@cases("S1", other=lambda w: w.args[1].__setitem__(0, 2.0), absent=lambda w: w.args[1].clear())
+def membership_in_a_list():
+    return world(lambda x, xs: x * 2 if 1.0 in xs else x, ramp(3), [1.0, 3.0])
+
+
+@cases(
+    "S2",
+    add=lambda w: w.args[1].update(c=4.0),
+    drop=lambda w: w.args[1].pop("a"),
+    order=lambda w: w.args[1].update(a=w.args[1].pop("a")),
+    value=lambda w: w.args[1].update(a=8.0),
+)
+def keys_by_iteration():
+    def program(x, d):
+        for k in d:
+            x = x * 2 + d[k]
+        return x
+
+    return world(program, ramp(3), {"a": 2.0, "b": 3.0})
+
+
+@cases("S2", add=lambda w: w.args[1].update(c=1.0), drop=lambda w: w.args[1].pop("b"))
+def key_by_in():
+    def program(x, d):
+        if "c" in d:
+            return x * d["c"] + 100
+        return x - 1 if "b" in d else x
+
+    return world(program, ramp(3), {"a": 2.0, "b": 3.0})
+
+
+@cases("S2", add=lambda w: w.args[1].update(c=1.0), drop=lambda w: w.args[1].pop("b"))
+def count_by_len():
+    return world(lambda x, d: x * len(d), ramp(3), {"a": 2.0, "b": 3.0})
+
+
+@cases(
+    "S2",
+    appear=lambda w: w.args[1].update(c=4.0),
+    vanish=lambda w: w.args[1].pop("a"),
+    none=lambda w: w.args[1].update(a=None),
+)
+def key_by_get():
+    def program(x, d):
+        a, c = d.get("a"), d.get("c", 7.0)
+        return x * c if a is None else x * a + c
+
+    return world(program, ramp(3), {"a": 2.0, "b": 3.0})
+
+
+@cases("S2", add=lambda w: w.args[1].update(c="d"), order=lambda w: w.args[1].update(a=w.args[1].pop("a")))
+def keys_view():
+    return world(
+        lambda x, d: x + len("".join(d.keys())) + (next(iter(d.keys())) == "a"),
+        ramp(3),
+        {"a": "p", "bb": "q"},
+    )
+
+
+@cases("S2", add=lambda w: w.args[1].update(c=5.0), order=lambda w: w.args[1].update(a=w.args[1].pop("a")))
+def items_view():
+    def program(x, d):
+        for name, s in d.items():
+            x = x * s + len(name)
+        return x
+
+    return world(program, ramp(3), {"a": 2.0, "bb": 3.0})
+
+
+@cases("S2", change=lambda w: w.args[1].update(a=5.0), add=lambda w: w.args[1].update(c=5.0))
+def values_view():
+    return world(lambda x, d: x * sum(d.values()), ramp(3), {"a": 2.0, "b": 3.0})
+
+
+@cases(
+    "S2",
+    add=lambda w: w.args[1].update(shift=4.0),
+    drop=lambda w: w.args[1].pop("scale"),
+    unknown=lambda w: w.args[1].update(oops=1.0),
+)
+def keys_by_double_star():
+    def inner(x, scale=1.0, shift=0.0):
+        return x * scale + shift
+
+    return world(lambda x, d: inner(x, **d), ramp(3), {"scale": 2.0})
+
+
+@cases(
+    "S2",
+    swap=lambda w: w.args[1].update(a=w.args[1]["b"], b=w.args[1]["a"]),
+    replace=lambda w: w.args[1].update(a=ramp(3, start=7.0)),
+)
+def tensors_in_a_dict():
+    return world(
+        lambda x, d: {k: x - v for k, v in d.items()},
+        ramp(3),
+        {"a": ramp(3, start=2.0), "b": ramp(3, start=4.0)},
+    )
+
+
+@cases("S2", key=lambda w: w.args[1].update({2: 3.0}), type=lambda w: w.args.__setitem__(1, {"1": 2.0}))
+def keys_that_are_not_strings():
+    return world(lambda x, d: x * d.get(2, 1.0) + d.get(1, 5.0), ramp(3), {1: 2.0, (0, 1): 4.0})
+
+
+@cases(
+    "S2",
+    default=lambda w: setattr(w.args[1], "default_factory", lambda: 9.0),
+    present=lambda w: w.args[1].update(k=4.0),
+)
+def missing_key_of_a_defaultdict():
+    return world(lambda x, d: x * d["k"], ramp(3), collections.defaultdict(lambda: 2.0))
+
+
+@cases(
+    "S2",
+    inner=lambda w: w.args[0]["a"]["b"][0].update(c=ramp(2, start=6.0)),
+    number=lambda w: w.args[0]["a"].update(n=4),
+)
+def nested_containers():
+    return world(lambda d: d["a"]["b"][0]["c"] * d["a"]["n"], {"a": {"b": [{"c": ramp(2)}], "n": 3}})
+
+
+@cases("S3", add=lambda w: w.args[1].add(3), drop=lambda w: w.args[1].discard(1))
+def membership_in_a_set():
+    return world(lambda x, s: x * (2 if 1 in s else 5) + (3 in s), ramp(3), {1, 2})
+
+
+@cases(
+    "S3",
+    add=lambda w: w.args[1].add(3.0),
+    drop=lambda w: w.args[1].discard(1.0),
+    empty=lambda w: w.args[1].clear(),
+)
+def set_by_iteration_and_length():
+    return world(lambda x, s: x * sum(sorted(s)) + len(s), ramp(3), {1.0, 2.0})
+
+
+@cases("S3", other=arg(1, frozenset({"b", "c"})), unfrozen=arg(1, {"a", "b"}))
+def frozenset_contents():
+    return world(
+        lambda x, s: x * len(s - {"a"}) + ("a" in s) + isinstance(s, frozenset),
+        ramp(3),
+        frozenset({"a", "b"}),
+    )
+
+
+Point = collections.namedtuple("Point", "x y")
+Other = collections.namedtuple("Other", "x y")
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    right: float = 2.0
+
+
+class MyList(list):
+    pass
+
+
+class MyDict(dict):
+    pass
+
+
+@cases(
+    "S4",
+    tuple=lambda w: w.args.__setitem__(0, tuple(w.args[0])),
+    subclass=lambda w: w.args.__setitem__(0, MyList(w.args[0])),
+)
+def list_given_back():
+    return world(lambda xs: xs, [ramp(2), 1.0])
+
+
+@cases("S4", plain=arg(0, (1.0, 2.0)), other=arg(0, Other(1.0, 2.0)), list=arg(0, [1.0, 2.0]))
+def namedtuple_rebuilt():
+    def program(p, x):
+        return type(p), x * p[0] + p[1]
+
+    return world(program, Point(1.0, 2.0), ramp(3))
+
+
+@cases("S4", tuple=arg(0, (1.0, 2.0)), subclass=arg(0, MyList([1.0, 2.0])))
+def list_by_isinstance():
+    def program(xs, x):
+        if isinstance(xs, tuple):
+            return x
+        return x * 2 if type(xs) is list else x * 3
+
+    return world(program, [1.0, 2.0], ramp(3))
+
+
+@cases("S4", ordered=arg(0, collections.OrderedDict(a=2.0)), subclass=arg(0, MyDict(a=2.0)))
+def dict_type_copied():
+    return world(lambda d, x: (d.copy(), type(d)(d), x * d["a"]), {"a": 2.0}, ramp(3))
+
+
+@cases(
+    "S4",
+    number=lambda w: setattr(w.args[0], "right", 5.0),
+    tensor=lambda w: setattr(w.args[0], "left", ramp(2, start=4.0)),
+    extra=lambda w: setattr(w.args[0], "extra", 1.0),
+    other=lambda w: w.args.__setitem__(0, types.SimpleNamespace(left=ramp(2), right=9.0)),
+)
+def dataclass_fields():
+    return world(lambda p: p.left * p.right + hasattr(p, "extra"), Pair(ramp(2)))
+
+
+@cases("S4", longer=arg(0, collections.deque([1.0, 2.0, 3.0])), list=arg(0, [1.0, 2.0]))
+def deque_contents():
+    return world(
+        lambda q, x: x * q[0] + q[-1] + len(q) + isinstance(q, list), collections.deque([1.0, 2.0]), ramp(3)
+    )
+
+
+@cases("S5", number=arg(1, 2.0), tensor=arg(1, ramp(3, start=4.0)), zero=arg(1, 0), boolean=arg(1, False))
+def none_then_value():
+    return world(lambda x, m: x if m is None else x + m + 1, ramp(3), None)
+
+
+@cases("S5", none=arg(1, None), number=arg(1, 2.0))
+def tensor_then_none():
+    return world(lambda x, m: x if m is None else x + m + 1, ramp(3), ramp(3, start=4.0))
+
+
+@cases("S5", none=arg(1, None), tensor=arg(1, ramp(3)))
+def number_then_none():
+    return world(lambda x, m: x * 3 if m is not None else x, ramp(3), 2.0)
+
+
+@cases("S5", none=kwarg("bias", None), absent=lambda w: w.kwargs.pop("bias"))
+def optional_keyword_tensor():
+    def program(x, bias=None):
+        return x if bias is None else x + bias
+
+    return world(program, ramp(3), bias=ramp(3))
+
+
+@cases("S6", true=arg(1, True), float=arg(1, 1.0), two=arg(1, 2))
+def number_types():
+    return world(lambda x, n: (x + n, n, type(n)), ramp(3, dtype=torch.int64).to(torch.int64), 1)
+
+
+@cases("S6", integer=arg(1, 1), float=arg(1, 1.0), false=arg(1, False))
+def boolean_types():
+    return world(lambda x, b: x * b if b is True else x - b, torch.arange(3), True)
+
+
+@cases("S6", negative=arg(1, -0.0), integer=arg(1, 0))
+def signed_zero():
+    return world(lambda x, z: x / z if isinstance(z, float) else x, ramp(3), 0.0)
+
+
+@cases("S6", number=arg(1, 2.0), infinity=arg(1, float("inf")))
+def nan_equals_nan():
+    return world(lambda x, n: x + (1.0 if n != n else n), ramp(3), float("nan"))
+
+
+@cases("S6", other=arg(1, 1 - 2j), real=arg(1, 1.0))
+def complex_number():
+    return world(lambda x, c: x * c.real + c.imag, ramp(3), 1 + 2j)
+
+
+@cases("S6", bigger=arg(1, 2**70 + 1))
+def big_integer():
+    return world(lambda x, n: x * (n % 7), ramp(3), 2**70)
+
+
+class Kind(enum.Enum):
+    ADD = 1
+    MUL = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@cases("S7", other=arg(1, "mul"), bytes=arg(1, b"add"), subclass=arg(1, type("Text", (str,), {})("sub")))
+def strings():
+    return world(lambda x, op: x + 1 if op == "add" else x * 2 if op == "mul" else x, ramp(3), "add")
+
+
+@cases("S7", other=arg(1, b"abc"), text=arg(1, "ab"))
+def bytes_value():
+    return world(lambda x, b: x * len(b) + isinstance(b, str), ramp(3), b"ab")
+
+
+@cases("S7", stop=arg(1, slice(0, 3)), step=arg(1, slice(0, 4, 2)), integer=arg(1, 1))
+def slices():
+    return world(lambda x, s: x[s] + 1, ramp(5), slice(0, 2))
+
+
+@cases("S7", stop=arg(1, range(3)), step=arg(1, range(0, 4, 2)), list=arg(1, [0, 5]))
+def ranges():
+    return world(lambda x, r: x + sum(i * i for i in r), ramp(3), range(4))
+
+
+@cases("S7", member=arg(1, Kind.MUL), value=arg(1, 1))
+def enums():
+    return world(lambda x, k: x + 1 if k is Kind.ADD else x * 2, ramp(3), Kind.ADD)
+
+
+@cases("S7", member=arg(1, Level.HIGH), integer=arg(1, 2))
+def integer_enums():
+    return world(lambda x, k: x * k + isinstance(k, Level), ramp(3), Level.LOW)
+
+
+@cases("S7", slice=arg(1, slice(None)), none=arg(1, None), integer=arg(1, 0))
+def ellipsis():
+    return world(lambda x, i: x[i] * 2, ramp(2, 2), ...)
+
+
+@cases("S7", other=arg(1, torch.Size([3, 2])), list=arg(1, [3, 2]), tuple=arg(1, (2, 3)))
+def sizes():
+    return world(lambda x, s: (x.reshape(s), type(s)), ramp(6), torch.Size([2, 3]))
+
+
+@cases(
+    "S8", dtype=kwarg("dtype", torch.float64), integer=kwarg("dtype", torch.int32), none=kwarg("dtype", None)
+)
+def dtypes():
+    return world(lambda x, dtype: x * 2 if dtype is None else x.to(dtype) * 2, ramp(3), dtype=torch.bfloat16)
+
+
+@cases(
+    "S8",
+    meta=kwarg("device", torch.device("meta")),
+    text=kwarg("device", "cpu"),
+    index=kwarg("device", torch.device("cpu", 0)),
+)
+def devices():
+    return world(
+        lambda x, device: (
+            torch.zeros(3, device=device) if str(device) == "meta" else x + torch.ones(3, device=device)
+        ),
+        ramp(3),
+        device=torch.device("cpu"),
+    )
+
+
+@cases(
+    "S8",
+    preserve=kwarg("memory_format", torch.preserve_format),
+    contiguous=kwarg("memory_format", torch.contiguous_format),
+)
+def memory_formats():
+    return world(
+        lambda x, memory_format: x.clone(memory_format=memory_format),
+        ramp(1, 2, 2, 2),
+        memory_format=torch.channels_last,
+    )
+
+
+@cases("S8", other=arg(1, torch.sparse_coo))
+def layouts():
+    return world(lambda x, layout: x if layout is torch.strided else x * 2, ramp(3), torch.strided)
+
+
+@cases.parametrize()
+def test_result_equals_eager(case, change):
+    judge(case, change, thunder)

@@ -1,0 +1,56 @@
+"""The mutation suite: each single fact of a program's world is changed in turn after the program was compiled,
+and the next call must do what eager does in the changed world. A stale result is the worst fault there is.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import thunder
+from soundness.harness import call, compare
+from soundness.mutator import after_change, changes
+from soundness.programs import PROGRAMS
+
+#: Facts about things that cannot be changed by writing into the world: code, constants, interned values.
+UNTOUCHABLE = frozenset({"type", "code", "identity"})
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_changed_fact_is_noticed(name):
+    build = PROGRAMS[name]
+    names, wrong = [change.name for change in changes(build())], []
+    for index, change in enumerate(names):
+        wrong += [f"{change}: {line}" for line in after_change(build, index, thunder)]
+    assert not wrong, "\n".join([f"{name}: {len(wrong)} differences over {len(names)} changes", *wrong])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_unchanged_program_is_right(name):
+    theirs, ours = PROGRAMS[name](), PROGRAMS[name]()
+    compiled = thunder.jit(ours.program, recompile_limit=None)
+    for _ in range(3):
+        lines = compare(call(theirs.program, theirs), theirs, call(compiled, ours), ours)
+        assert not lines, "\n".join(lines)
+
+
+def steps_of(path: str) -> tuple[str, ...]:
+    """The names and keys along a path: `self.a['k'][0]` → `("self", "a", "k", "0")`."""
+    return tuple(re.findall(r"\w+", path))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_suite_changes_every_fact_that_the_program_recorded(name):
+    w = PROGRAMS[name]()
+    compiled = thunder.jit(w.program)
+    call(compiled, w)
+    touched = {steps_of(change.slot)[-1:] for change in changes(w)}
+    facts = thunder.compile_stats(compiled).interpreter_cache[-1].guards
+    assert facts, "a compiled program recorded no fact"
+    blind = [
+        f"{fact.kind} {fact.source}"
+        for fact in facts
+        if fact.kind not in UNTOUCHABLE and steps_of(fact.source)[-1:] not in touched
+    ]
+    assert not blind, "\n".join(blind)
