@@ -72,6 +72,14 @@ class Policy:
         except AttributeError:  # an object without a dictionary
             return MISSING
 
+    def super_attr(self, start: type, after: type, name: str) -> Any:
+        """What ``super`` reads: the raw value under ``name`` in ``start.__mro__`` behind ``after``, or MISSING."""
+        mro = start.__mro__
+        for base in mro[mro.index(after) + 1 :]:
+            if name in base.__dict__:
+                return base.__dict__[name]
+        return MISSING
+
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
         """Writes into the instance itself, after no data descriptor was found (``object.__setattr__``)."""
         object.__setattr__(obj, name, value)
@@ -144,6 +152,10 @@ class Policy:
         """Whether a Python function runs natively all the same (the host's own functions, opaque ones)."""
         return False
 
+    def bypass_cache(self, fn: Any) -> bool:
+        """Whether a call of a ``functools.lru_cache`` wrapper interprets ``fn.__wrapped__`` and leaves the cache alone."""
+        return False
+
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls a callable implemented in C. Operators on values without Python-level dunder arrive here too, as the
         functions of module ``operator`` (``operator.add``, ``operator.getitem``, ``operator.contains`` …) and as
@@ -163,6 +175,10 @@ class Policy:
         return builtins.__import__(name, namespace, None, fromlist or (), level)
 
     # -- observation -------------------------------------------------------------------------------------------------
+
+    on_make: Callable[[Any], Any] | None = None
+    """Called with each function, method, cell, container, slice and generator that the interpreter itself makes, if it is
+    not None; returns what takes its place (in general the same object)."""
 
     on_store_local: Callable[[Frame, str, Any], None] | None = None
     """Called with (frame, variable name, value) at each STORE_FAST, if it is not None."""

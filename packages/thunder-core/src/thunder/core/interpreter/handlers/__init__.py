@@ -1,0 +1,1 @@
+"""The canonical operations. ``def OPERATION(frame, stack, arg)``; what a handler returns is told in ``frame.py``."""

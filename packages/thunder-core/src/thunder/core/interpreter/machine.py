@@ -1,0 +1,141 @@
+"""The machine: one policy, the interpreted frames of each thread, and the entry points that tie the protocols together."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from thunder.core.interpreter import (
+    attributes,
+    builtins_table,
+    calls,
+    construction,
+    drivers,
+    iteration,
+    natives_table,
+    operators,
+    versions,
+)
+from thunder.core.interpreter.frame import Frame, run_segment, run_segment_recording
+from thunder.core.interpreter.lookup import NATIVE_TYPES
+from thunder.core.interpreter.policy import Policy
+from thunder.core.interpreter.tracebacks import set_traceback, without_interpreter
+
+_NATIVE_FRAMES_PER_CALL = 12
+"""At most so many native frames serve one interpreted call; the native recursion limit is raised by it."""
+
+
+class ThreadState(threading.local):
+    """What a machine keeps for each thread."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.clean_traceback: TracebackType | None = None  # from here on no entry of the interpreter is left
+
+
+class Machine:
+    """Interprets Python functions; what meets the world goes through ``policy``."""
+
+    def __init__(self, policy: Policy | None = None, *, record_history: bool = False) -> None:
+        assert versions.TABLE, "the table of the running version is installed"
+        self.policy = Policy() if policy is None else policy
+        self.policy.machine = self
+        self.on_make = self.policy.on_make
+        self.on_store_local = self.policy.on_store_local
+        self.thread = ThreadState()
+        self.instructions = 0
+        self.history: list[tuple[int, str, str, str]] = []
+        self.segment = run_segment_recording if record_history else run_segment
+        self.full_tracebacks = False
+        self.depth_limit = sys.getrecursionlimit()
+        self.native_table = builtins_table.NATIVES | natives_table.CALLBACKS
+        self.function_table = builtins_table.FUNCTIONS
+        self.getter_table = builtins_table.GETTERS
+        self.constructor_table = natives_table.CONSTRUCTORS
+
+    # -- entry -------------------------------------------------------------------------------------------------------
+
+    def call(self, fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Interprets ``fn(*args, **kwargs)``; also how native code calls back into the program."""
+        kwargs = {} if kwargs is None else kwargs
+        if self.thread.frames:
+            return self.policy.call(fn, args, kwargs)
+        with _DeepRecursion(self):
+            try:
+                return self.policy.call(fn, args, kwargs)
+            except BaseException as exc:
+                if not self.full_tracebacks:
+                    clean = without_interpreter(exc.__traceback__, self.thread.clean_traceback)
+                    set_traceback(exc, clean)
+                raise
+            finally:
+                self.thread.clean_traceback = None
+
+    @property
+    def frames(self) -> list[Frame]:
+        """The interpreted frames active in this thread, innermost last."""
+        return self.thread.frames
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost interpreted frame of this thread."""
+        return self.thread.frames[-1]
+
+    def shim(self, fn: Any) -> Any:
+        """``fn`` as a native callable that re-enters the interpreter; None stays None."""
+        if fn is None:
+            return None
+
+        def call_back(*args: Any, **kwargs: Any) -> Any:
+            return self.call(fn, args, kwargs)
+
+        return call_back
+
+    def record(self, frame: Frame) -> None:
+        """Appends the instruction that ``frame`` is about to execute to ``history``."""
+        name = frame.decoded.names[frame.pc]
+        _, arg = frame.decoded.instructions[frame.pc]
+        filename, line = frame.position()
+        self.history.append((len(self.thread.frames), f"{filename}:{line}", name, "" if arg is None else repr(arg)))
+
+    # -- protocols ---------------------------------------------------------------------------------------------------
+
+    generic_load_attr = attributes.load_attribute
+    generic_store_attr = attributes.store_attribute
+    generic_delete_attr = attributes.delete_attribute
+    bind_attribute = attributes.bind_attribute
+    generic_call = calls.generic_call
+    call_native = calls.call_native
+    call_class = construction.call_class
+    load_item = operators.load_item
+    store_item = operators.store_item
+    native_iterable = iteration.native_iterable
+    deliver_throw: Callable[[Frame], int | None] = staticmethod(drivers.deliver_throw)
+
+
+class _DeepRecursion:
+    """Raises the native recursion limit while a machine runs, so that the program's own limit is the one that holds."""
+
+    _lock = threading.Lock()
+    _users = 0
+    _limit = 0
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if _DeepRecursion._users == 0:
+                _DeepRecursion._limit = sys.getrecursionlimit()
+                sys.setrecursionlimit(_DeepRecursion._limit * _NATIVE_FRAMES_PER_CALL)
+            _DeepRecursion._users += 1
+            self.machine.depth_limit = _DeepRecursion._limit
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            _DeepRecursion._users -= 1
+            if _DeepRecursion._users == 0:
+                sys.setrecursionlimit(_DeepRecursion._limit)

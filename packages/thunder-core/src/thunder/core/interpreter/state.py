@@ -1,0 +1,53 @@
+"""Process-wide marks that a program or a host can set and ask for: tracing in progress, functions that stay native."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FunctionType, MethodType
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_jitting: ContextVar[bool] = ContextVar("thunder_jitting", default=False)
+_opaque: WeakSet[FunctionType] = WeakSet()
+
+
+def is_jitting() -> bool:
+    """Whether the calling code runs because a tracer interprets it."""
+    return _jitting.get()
+
+
+@contextmanager
+def jitting() -> Iterator[None]:
+    """Within it :func:`is_jitting` is true; entered by a tracer around its interpretation."""
+    token = _jitting.set(True)
+    try:
+        yield
+    finally:
+        _jitting.reset(token)
+
+
+def make_opaque(fn: _F) -> _F:
+    """Marks ``fn`` to run natively wherever the interpreter meets it, and returns it.
+
+    A callable implemented in C is native anyway. Any other object that is not a Python function or bound method is refused
+    with TypeError, because there is no single function to mark.
+    """
+    if isinstance(fn, MethodType):
+        make_opaque(fn.__func__)
+    elif isinstance(fn, FunctionType):
+        _opaque.add(fn)
+    elif isinstance(fn, type) or hasattr(type(fn).__call__, "__code__"):
+        raise TypeError(
+            f"make_opaque was asked to mark {fn!r}\n  found: an object of type {type(fn).__qualname__}, "
+            "which is neither a function nor a method\nMark the functions or methods that it runs."
+        )
+    return fn
+
+
+def is_opaque(fn: FunctionType) -> bool:
+    """Whether :func:`make_opaque` marked this function."""
+    return fn in _opaque
