@@ -1,0 +1,67 @@
+"""What an author of executors needs: classes to make them, functions to register and find them."""
+
+from __future__ import annotations
+
+from thunder.core.executor import Executor, ImplInfo, Rank, Refusal
+from thunder.core.fusion_executor import FUEL_LEVEL, FusionExecutor
+from thunder.core.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
+from thunder.extend.adhoc import (
+    attach_transform,
+    attached_transforms,
+    register_debug_option,
+    register_option,
+    single_op_executor,
+)
+from thunder.extend.profiles import assuming_device, device_profile, known_profiles
+from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
+
+__all__ = [
+    "FUEL_LEVEL",
+    "Executor",
+    "ExecutorRegistry",
+    "FusionExecutor",
+    "ImplInfo",
+    "OperatorExecutor",
+    "Rank",
+    "Refusal",
+    "StatefulExecutor",
+    "TemporaryExecutor",
+    "add_always_executor",
+    "add_default_executor",
+    "add_executor_lists",
+    "assuming_device",
+    "attach_transform",
+    "attached_transforms",
+    "deregister_executor",
+    "device_profile",
+    "get_all_executors",
+    "get_always_executors",
+    "get_default_executors",
+    "get_executor",
+    "get_registry",
+    "known_profiles",
+    "register_debug_option",
+    "register_executor",
+    "register_option",
+    "remove_always_executor",
+    "remove_default_executor",
+    "resolve_executors",
+    "set_always_executors",
+    "set_default_executors",
+    "single_op_executor",
+]
+
+# The functions of the one registry of the process.
+register_executor = get_registry().register_executor
+deregister_executor = get_registry().deregister_executor
+get_executor = get_registry().get_executor
+get_all_executors = get_registry().get_all_executors
+resolve_executors = get_registry().resolve_executors
+get_default_executors = get_registry().get_default_executors
+set_default_executors = get_registry().set_default_executors
+add_default_executor = get_registry().add_default_executor
+remove_default_executor = get_registry().remove_default_executor
+get_always_executors = get_registry().get_always_executors
+set_always_executors = get_registry().set_always_executors
+add_always_executor = get_registry().add_always_executor
+remove_always_executor = get_registry().remove_always_executor

@@ -1,0 +1,49 @@
+"""The plugin system: hooks, what they return, and what became of each plugin.
+
+    # thunder_acme.py, entry point "acme" of the group "thunder.plugins"
+    from thunder.plugins import ExecutorSpec, hookimpl
+
+    @hookimpl
+    def thunder_executors():
+        return [ExecutorSpec("acme", "acme_kernels:executor", requires=("acme",))]
+
+`thunder.plugins.hookspecs` documents every hook.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from thunder.plugins.manager import PluginManager, get_manager
+from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
+from thunder.plugins.records import PluginInfo, PluginState
+from thunder.plugins.specs import DeviceProfile, ExecutorSpec, TransformSpec, Unavailable
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "HOOK_API_VERSION",
+    "DeviceProfile",
+    "ExecutorSpec",
+    "PluginInfo",
+    "PluginManager",
+    "PluginState",
+    "TransformSpec",
+    "Unavailable",
+    "disabled",
+    "for_executor",
+    "get_manager",
+    "hookimpl",
+    "list_plugins",
+]
+
+
+def list_plugins() -> tuple[PluginInfo, ...]:
+    """Every plugin that was found, loaded or not: name, package, version, state, reason, what it declares."""
+    return get_manager().list_plugins()
+
+
+def disabled(*names: str) -> AbstractContextManager[None]:
+    """Within the context, the plugins of these names are absent: `with thunder.plugins.disabled("acme"):
+    ...`.
+    """
+    return get_manager().disabled(*names)

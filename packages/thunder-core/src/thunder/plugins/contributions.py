@@ -1,0 +1,194 @@
+"""What all plugins together contribute: to an executor's table, to options, transforms, devices, pipelines,
+cache keys.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from thunder.core.errors import PluginError, PluginWarning, RegistrationError, did_you_mean
+from thunder.core.executor import Executor, ImplInfo
+from thunder.core.langctx import TORCH
+from thunder.core.operator import Operator, register, row_of, symbol_of
+from thunder.core.operator_executor import operator_id
+from thunder.core.options import CORE_OPTIONS, Option
+from thunder.core.symbol import Symbol
+from thunder.plugins.manager import PluginManager
+from thunder.plugins.specs import DeviceProfile, load_target
+
+__all__ = [
+    "cache_state",
+    "configure_pipeline",
+    "contribute",
+    "declared_options",
+    "device_profiles",
+    "load_transform",
+    "recipes",
+    "transform_names",
+]
+
+# Hook → the field of an executor's record that it fills.
+_RULES: Mapping[str, str] = {
+    "thunder_checkers": "checker",
+    "thunder_execution_transforms": "execution_transform",
+    "thunder_grad_transforms": "grad_transform",
+}
+
+
+def contribute(manager: PluginManager, executor: Executor) -> None:
+    """Fills the hook layer of an executor's table, unless it is of the manager's present generation."""
+    generation = manager.generation
+    if executor.hooks_from is generation:
+        return
+    records: dict[str, ImplInfo] = {}
+    for plugin, rows in manager.call("thunder_operators", executor=executor):
+        for row in _listed(rows):
+            symbol = _add_row(plugin, executor, row)
+            records[symbol.id] = ImplInfo(symbol)
+    for hook, field in _RULES.items():
+        givers: dict[str, str] = {}
+        for plugin, pairs in manager.call(hook, executor=executor):
+            for operator, function in _pairs(plugin, hook, pairs):
+                if givers.setdefault(operator, plugin) != plugin:
+                    _warn_twice(executor, operator, field, givers[operator], plugin)
+                    givers[operator] = plugin
+                rule: dict[str, Any] = {field: function}
+                records[operator] = replace(records.get(operator, ImplInfo()), **rule)
+    executor.set_hook_records(records, generation)
+
+
+def _listed(found: Any) -> Iterable[Any]:
+    return () if found is None else found
+
+
+def _add_row(plugin: str, executor: Executor, row: object) -> Symbol:
+    if not isinstance(row, Operator):
+        raise PluginError(f"thunder_operators of plugin {plugin!r} returned {row!r}, which is no Operator")
+    if row_of(row.id) is not None:
+        # The hook was asked before, perhaps by another executor object of the same name.
+        owner = symbol_of(row.id).executor
+        if not isinstance(owner, Executor) or owner.name != executor.name:
+            raise RegistrationError(
+                f"plugin {plugin!r} brings operator {row.id!r}, whose id is taken",
+                found={"first": row_of(row.id), "second": row},
+                hint="Use another id, such as '<executor>.<name>'.",
+            )
+    for function in row.torch:
+        other = TORCH.resolve(function)
+        if isinstance(other, Symbol) and other.id != row.id:
+            raise RegistrationError(
+                f"plugin {plugin!r} brings {row.id!r} for {function!r}, which stands for {other.id!r}",
+                found={"first": row_of(other.id), "second": row},
+                hint="Implement the other operator: thunder_execution_transforms.",
+            )
+    runs = row.python_impl if row.python_impl is not None or row.eager_path is not None else row.eager
+    symbol = register(
+        replace(row, python_impl=runs), replace=True, make_symbol=partial(Symbol, executor=executor)
+    )
+    executor.add_operator(symbol)
+    TORCH.functions.update(dict.fromkeys(row.torch, symbol))
+    return symbol
+
+
+def _pairs(plugin: str, hook: str, found: Any) -> Iterable[tuple[str, Callable[..., Any]]]:
+    for pair in _listed(found):
+        if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])):
+            raise PluginError(
+                f"{hook} of plugin {plugin!r} returned {pair!r}, which is no pair (operator, function)"
+            )
+        try:
+            operator = operator_id(pair[0])
+        except RegistrationError as error:
+            raise PluginError(f"{hook} of plugin {plugin!r}: {error.asked}", hint=error.hint) from error
+        yield operator, pair[1]
+
+
+def _warn_twice(executor: Executor, operator: str, field: str, first: str, second: str) -> None:
+    warnings.warn(
+        f"plugins {first!r} and {second!r} both give executor {executor.name!r} a {field} for {operator}; "
+        f"that of {second!r} is used",
+        PluginWarning,
+        stacklevel=3,
+    )
+
+
+# --- options, transforms, recipes, devices
+
+
+def declared_options(manager: PluginManager) -> Mapping[str, Option]:
+    """Core's options and those of all loaded plugins, by name."""
+    found = dict(CORE_OPTIONS)
+    for info in manager.loaded():
+        for option in info.declares.options:
+            found.setdefault(option.name, option)
+    return found
+
+
+def transform_names(manager: PluginManager) -> tuple[str, ...]:
+    """The names of the transforms that loaded plugins declare, sorted."""
+    return tuple(sorted(spec.name for info in manager.loaded() for spec in info.declares.transforms))
+
+
+def load_transform(manager: PluginManager, name: str) -> Any:
+    """The transform class of this name, imported now. Raises LookupError, with the nearest name, if there is
+    none.
+    """
+    for info in manager.loaded():
+        for spec in info.declares.transforms:
+            if spec.name == name:
+                return load_target(spec.target)
+    names = transform_names(manager)
+    raise LookupError(
+        f"no installed plugin provides the transform {name!r}.{did_you_mean(name, names)} "
+        f"Registered: {', '.join(names) or 'none'}"
+    )
+
+
+def recipes(manager: PluginManager) -> Mapping[str, type]:
+    """Name → Recipe or Plugin class of all plugins; the first in (rank, name) order keeps a name."""
+    found: dict[str, type] = {}
+    for _, given in manager.call("thunder_recipes"):
+        for name, cls in dict(given or {}).items():
+            found.setdefault(name, cls)
+    return found
+
+
+def device_profiles(manager: PluginManager) -> Mapping[str, DeviceProfile]:
+    """Name → profile of all plugins; the first in (rank, name) order keeps a name."""
+    found: dict[str, DeviceProfile] = {}
+    for plugin, given in manager.call("thunder_devices"):
+        for profile in _listed(given):
+            if not isinstance(profile, DeviceProfile):
+                raise PluginError(
+                    f"thunder_devices of plugin {plugin!r} returned {profile!r}, no DeviceProfile"
+                )
+            found.setdefault(profile.name, profile)
+    return found
+
+
+# --- at every compile, and at every call
+
+
+def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> None:
+    """Lets every plugin insert its stages, in the order of (rank, name)."""
+    for _ in manager.call("thunder_pipeline", pipeline=pipeline, options=options):
+        pass
+
+
+def cache_state(manager: PluginManager) -> Mapping[str, Hashable]:
+    """What all plugins add to the cache key of a call now."""
+    if not manager.implementations("thunder_cache_state"):
+        return {}
+    state: dict[str, Hashable] = {}
+    for plugin, given in manager.call("thunder_cache_state"):
+        for name, value in dict(given or {}).items():
+            if name in state:
+                raise PluginError(
+                    f"plugin {plugin!r} adds the cache state {name!r}, which another plugin adds too"
+                )
+            state[name] = value
+    return state

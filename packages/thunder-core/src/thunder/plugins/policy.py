@@ -1,0 +1,63 @@
+"""What the environment says about plugins.
+
+| variable | effect |
+|---|---|
+| `THUNDER_PLUGINS=a,b` | of the installed plugins, only these are loaded |
+| `THUNDER_DISABLE_PLUGINS=c` | these are not loaded, built-in ones included |
+| `THUNDER_PLUGIN_AUTOLOAD=0` | no installed plugin is looked for |
+| `THUNDER_PLUGIN_STRICT=1` | a plugin that cannot be loaded is an error, not a warning |
+
+Names are those of plugins or of distributions. What is not loaded is not imported either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from thunder.plugins.discovery import Candidate
+
+__all__ = ["Policy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Which plugins may load, and what happens when one cannot."""
+
+    only: frozenset[str] | None = None
+    blocked: frozenset[str] = frozenset()
+    autoload: bool = True
+    strict: bool = False
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Policy:
+        """Reads the variables above."""
+        only = environment.get("THUNDER_PLUGINS")
+        return cls(
+            only=None if only is None else _names(only),
+            blocked=_names(environment.get("THUNDER_DISABLE_PLUGINS", "")),
+            autoload=environment.get("THUNDER_PLUGIN_AUTOLOAD", "1") != "0",
+            strict=environment.get("THUNDER_PLUGIN_STRICT", "0") not in ("", "0"),
+        )
+
+    def blocks(self, candidate: Candidate) -> str | None:
+        """Why a plugin must not be loaded, or None."""
+        names = {_normalised(name) for name in (candidate.name, candidate.distribution) if name}
+        if candidate.builtin:
+            # The distribution of built-in plugins is core itself; only a plugin's own name means the plugin.
+            names = {_normalised(candidate.name)}
+        if names & self.blocked:
+            return "blocked by THUNDER_DISABLE_PLUGINS"
+        if self.only is not None and not candidate.builtin and not names & self.only:
+            return "not among THUNDER_PLUGINS"
+        return None
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(_normalised(name) for name in text.split(",") if name.strip())
+
+
+def _normalised(name: str) -> str:
+    """As package indexes compare names (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
