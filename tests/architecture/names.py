@@ -33,6 +33,10 @@ FOREIGN_TEXT = {
 DOCUMENT_NAME = re.compile(r"\b[A-Z][A-Z_]+\.md\b")
 
 
+# Functions here bear the names of CPython's opcodes, which the documentation of `dis` explains.
+OPCODES = "thunder.core.interpreter.handlers."
+
+
 def undocumented(known: Mapping[str, Module]) -> list[str]:
     """Modules, and public classes and functions at the top of a module, that have no docstring."""
     missing = []
@@ -45,7 +49,9 @@ def undocumented(known: Mapping[str, Module]) -> list[str]:
         if ast.get_docstring(module.tree) is None:
             missing.append(name)
         missing += [
-            f"{name}.{node.name}:{node.lineno}" for node in _public(module.tree) if _needs_docstring(node)
+            f"{name}.{node.name}:{node.lineno}"
+            for node in _public(module.tree)
+            if _needs_docstring(node) and not (name.startswith(OPCODES) and node.name.isupper())
         ]
     return missing
 
@@ -58,6 +64,25 @@ def _public(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef | a
 def _needs_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
     overload = any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
     return not overload and ast.get_docstring(node) is None
+
+
+# Tables that are longer than a file of code should be.
+TABLES = frozenset({"thunder.core.interpreter.builtins_table"})
+
+
+def oversized(known: Mapping[str, Module], lines_of_file: int, lines_of_function: int) -> list[str]:
+    """Files and functions that hold more than one subject, judged by their length."""
+    files = {
+        name: len(module.path.read_text(encoding="utf-8").splitlines()) for name, module in known.items()
+    }
+    functions = {
+        f"{name}.{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for name, module in known.items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    long_files = [name for name, lines in files.items() if lines > lines_of_file and name not in TABLES]
+    return long_files + [name for name, lines in functions.items() if lines > lines_of_function]
 
 
 def empty_module_names(known: Iterable[str]) -> list[str]:

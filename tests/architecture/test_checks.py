@@ -151,6 +151,25 @@ def test_missing_docstrings_are_found(tmp_path):
     assert names.undocumented(known) == ["thunder.core.low", "thunder.core.low.f:1", "thunder.core.low.B:5"]
 
 
+def test_opcodes_need_no_docstring(tmp_path):
+    text = '"""Doc."""\ndef CALL(): ...\ndef call(): ...\n'
+    known = tree(tmp_path, core__interpreter__handlers__calls=text, core__low=text)
+    assert names.undocumented(known) == [
+        "thunder.core.interpreter.handlers.calls.call:3",
+        "thunder.core.low.CALL:2",
+        "thunder.core.low.call:3",
+    ]
+
+
+def test_long_files_and_functions_are_found(tmp_path):
+    text = "def f():\n    x = 1\n    return x\n\ndef g(): ...\n"
+    known = tree(tmp_path, core__low=text, core__middle="x = 1\n" * 6)
+    assert names.oversized(known, lines_of_file=5, lines_of_function=2) == [
+        "thunder.core.middle",
+        "thunder.core.low.f",
+    ]
+
+
 def test_names_errors_and_asserts_are_found(tmp_path):
     text = (
         "assert True\nassert True, 'said'\n"

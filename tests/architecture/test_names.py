@@ -29,6 +29,11 @@ def test_every_public_name_has_a_docstring(core):
     assert names.undocumented(core) == []
 
 
+def test_files_and_functions_have_one_subject(core):
+    """The aim is about 400 lines a file and 40 a function; half as much again is certainly too long."""
+    assert names.oversized(core, lines_of_file=600, lines_of_function=60) == []
+
+
 def test_no_module_has_an_empty_name(core):
     assert names.empty_module_names(core) == []
 
