@@ -13,9 +13,9 @@ from thunder.core.executor import Refusal
 from thunder.core.operator_executor import OperatorExecutor
 from thunder.core.options import CORE_OPTIONS, DebugOptions, Option
 from thunder.extend.registry import get_registry
+from thunder.plugins.adhoc import AdHocPlugin
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
-from thunder.plugins.markers import hookimpl
 
 __all__ = [
     "attach_transform",
@@ -85,18 +85,6 @@ def attached_transforms(module: torch.nn.Module) -> tuple[Any, ...]:
     return _attached.get(module, ())
 
 
-class _OptionPlugin:
-    """The plugin around an option that a program registers."""
-
-    def __init__(self, option: Option) -> None:
-        self.option = option
-
-    @hookimpl
-    def thunder_options(self) -> tuple[Option, ...]:
-        """The one option."""
-        return (self.option,)
-
-
 def register_option(name: str, type: Any, default: Any, doc: str) -> None:
     """Adds an option to `thunder.jit`. The same declaration again has no effect, another one raises
     RegistrationError.
@@ -111,7 +99,7 @@ def register_option(name: str, type: Any, default: Any, doc: str) -> None:
             found={"first": known, "second": option},
             hint="Choose another name.",
         )
-    get_manager().register(_OptionPlugin(option), f"option {name}")
+    get_manager().register(AdHocPlugin(options=(option,)), f"option {name}")
 
 
 def register_debug_option(name: str, type: Any, default: Any, doc: str) -> None:

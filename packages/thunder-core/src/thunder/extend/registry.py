@@ -19,33 +19,15 @@ from thunder.core.errors import (
     did_you_mean,
 )
 from thunder.core.executor import Executor
+from thunder.plugins.adhoc import AdHocPlugin
 from thunder.plugins.contributions import contribute
 from thunder.plugins.manager import PluginManager, get_manager
-from thunder.plugins.markers import hookimpl
 from thunder.plugins.records import PluginState
 from thunder.plugins.specs import ExecutorSpec, Unavailable
 
 __all__ = ["ExecutorRegistry", "get_registry"]
 
 Given: TypeAlias = Executor | str
-
-
-class _AdHocPlugin:
-    """The plugin around an executor that a program registers."""
-
-    def __init__(self, executor: Executor, default: bool) -> None:
-        self.executor = executor
-        self.default = default
-
-    @hookimpl
-    def thunder_executors(self) -> tuple[ExecutorSpec, ...]:
-        """The one executor."""
-        executor = self.executor
-        return (
-            ExecutorSpec(
-                executor.name, executor, rank=executor.rank, default=self.default, aliases=executor.aliases
-            ),
-        )
 
 
 class ExecutorRegistry:
@@ -89,7 +71,8 @@ class ExecutorRegistry:
                     found={"first": owner.source, "second": repr(ex)},
                     hint="Choose another name, or pass replace=True.",
                 )
-        self._manager.register(_AdHocPlugin(ex, default), f"executor {ex.name}")
+        spec = ExecutorSpec(ex.name, ex, rank=ex.rank, default=default, aliases=ex.aliases)
+        self._manager.register(AdHocPlugin((spec,)), f"executor {ex.name}")
         self._default = _substituted(self._default, ex)
         self._always = _substituted(self._always, ex)
         if default and self._default is not None:

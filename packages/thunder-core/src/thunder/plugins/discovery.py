@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
+from thunder.__about__ import __version__
+from thunder.plugins.adhoc import AdHocPlugin
 from thunder.plugins.markers import ENTRY_POINT_GROUP
 from thunder.plugins.not_installed import FIRST_PARTY
+from thunder.plugins.specs import ExecutorSpec
 
 __all__ = ["Candidate", "installed_plugins"]
 
@@ -20,7 +23,18 @@ class Candidate:
     distribution: str | None = None
     version: str | None = None
     requirements: tuple[str, ...] = ()
-    builtin: bool = False
+    builtin: AdHocPlugin | None = None
+
+    @classmethod
+    def of_builtin(cls, spec: ExecutorSpec) -> Candidate:
+        """The plugin of an executor that is part of core; its module is imported when the executor is needed."""
+        return cls(
+            name=spec.name,
+            target=str(spec.target),
+            distribution="thunder-core",
+            version=__version__,
+            builtin=AdHocPlugin((spec,)),
+        )
 
 
 def installed_plugins() -> list[Candidate]:

@@ -37,7 +37,7 @@ class PluginManager:
     """All plugins of a process. Programs use the one that `get_manager` returns; tests make their own.
 
     Args:
-        builtin: name → module of the plugins that are part of core, in the order of loading.
+        builtin: the executors that are part of core; each makes a plugin of its name.
         discover: finds the installed plugins.
         environment: holds the variables of `thunder.plugins.policy`; read when plugins load.
     """
@@ -45,11 +45,11 @@ class PluginManager:
     def __init__(
         self,
         *,
-        builtin: Mapping[str, str] | None = None,
+        builtin: Iterable[ExecutorSpec] = (),
         discover: Callable[[], Iterable[Candidate]] = installed_plugins,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self._builtin = dict(builtin or {})
+        self._builtin = tuple(builtin)
         self._discover = discover
         self._environment = environment
         self._lock = threading.RLock()
@@ -68,10 +68,12 @@ class PluginManager:
 
     # -- loading
 
-    def set_builtin(self, builtin: Mapping[str, str]) -> None:
-        """Says which plugins are part of core: name → module. Must come before anything is loaded."""
+    def set_builtin(self, builtin: Iterable[ExecutorSpec]) -> None:
+        """Says which executors are part of core; each makes a plugin of its name. Comes before anything is
+        loaded.
+        """
         assert not self._is_loaded, "the built-in plugins are named before any plugin is loaded"
-        self._builtin = dict(builtin)
+        self._builtin = tuple(builtin)
 
     def load(self) -> None:
         """Loads all plugins, once. Under `THUNDER_PLUGIN_STRICT=1` raises PluginError for the first that
@@ -84,14 +86,10 @@ class PluginManager:
                 return
             self._is_loaded = True  # before the loop: a plugin may ask for executors while it is imported
             policy = Policy.from_environment(self._environment)
-            for candidate in [*self._builtin_candidates(), *(self._discover() if policy.autoload else ())]:
+            for spec in self._builtin:
+                self._load_one(Candidate.of_builtin(spec), policy)
+            for candidate in self._discover() if policy.autoload else ():
                 self._load_one(candidate, policy)
-
-    def _builtin_candidates(self) -> list[Candidate]:
-        return [
-            Candidate(name=name, target=module, distribution="thunder-core", builtin=True)
-            for name, module in self._builtin.items()
-        ]
 
     def _load_one(self, candidate: Candidate, policy: Policy) -> None:
         info = PluginInfo(
@@ -115,7 +113,7 @@ class PluginManager:
         if misfit is not None:
             return self._reject(info, PluginState.INCOMPATIBLE, misfit)
         try:
-            plugin = load_target(candidate.target)
+            plugin = candidate.builtin or load_target(candidate.target)
         except (Exception, SystemExit) as error:  # a module may also leave by sys.exit
             return self._reject(info, PluginState.FAILED, f"{type(error).__name__}: {error}", error)
         try:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from types import MappingProxyType
 from typing import Any
 
 from thunder.core.dtypes import dtype
@@ -93,7 +92,7 @@ class DeviceProfile:
     capability: tuple[int, ...] = ()
     memory_bytes: int | None = None
     dtypes: frozenset[dtype] = frozenset()
-    features: Mapping[str, object] = MappingProxyType({})
+    features: Mapping[str, object] = field(default_factory=dict)
 
 
 def _check_target(name: str, target: str) -> None:
