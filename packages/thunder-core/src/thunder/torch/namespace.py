@@ -1,0 +1,22 @@
+"""``ltorch``: the torch language by name, for decompositions, written as the printed text writes it (``ltorch.add(x, y)``).
+
+Names are looked up when a decomposition runs, so that the files of rows need not import one another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder.core.errors import InternalError
+from thunder.torch.registration import SYMBOLS
+
+
+class _Language:
+    def __getattr__(self, name: str) -> Any:
+        symbol = SYMBOLS.get(name)
+        if symbol is None:
+            raise InternalError(f"a decomposition calls ltorch.{name}, which no row provides")
+        return symbol
+
+
+ltorch = _Language()

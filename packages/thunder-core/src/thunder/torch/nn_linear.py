@@ -1,0 +1,86 @@
+"""Products with a weight, and look-ups in one."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder.core import prims
+from thunder.core.errors import UnsupportedOperator
+from thunder.core.proxies import TensorProxy
+from thunder.core.tags import OpTags
+from thunder.torch.inplace import assign
+from thunder.torch.registration import torchsymbol
+
+
+@torchsymbol("torch.nn.functional.linear", autocast="lower", tags=(OpTags.MATMUL_OP,))
+def linear(input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> TensorProxy:
+    """``input: (*, i)``, ``weight: (o, i)``, ``bias: (o,)`` → ``input @ weight.T + bias: (*, o)``."""
+    return prims.linear(input, weight, bias)
+
+
+@torchsymbol("torch.nn.functional.embedding")
+def embedding(
+    input: TensorProxy,
+    weight: TensorProxy,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> TensorProxy:
+    """``input: (*)``, ``weight: (n, d)`` → the rows of ``weight`` that ``input`` names, ``(*, d)``.
+
+    ``max_norm`` scales those rows of ``weight`` down first, in place and without gradient, as torch does.
+    """
+    if max_norm is not None:
+        with torch.no_grad():
+            assign(prims.embedding_renorm(weight, input, max_norm, norm_type), weight)
+    return prims.embedding(
+        input,
+        weight,
+        padding_idx=_row(padding_idx, weight),
+        max_norm=None,
+        norm_type=norm_type,
+        scale_grad_by_freq=scale_grad_by_freq,
+        sparse=sparse,
+    )
+
+
+def _row(padding_idx: int | None, weight: TensorProxy) -> int | None:
+    """``padding_idx`` counted from the start."""
+    if padding_idx is None or padding_idx >= 0:
+        return padding_idx
+    return padding_idx + weight.shape[0]
+
+
+def _embedding_bag_meta(
+    input: TensorProxy,
+    weight: TensorProxy,
+    offsets: TensorProxy | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: TensorProxy | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> TensorProxy:
+    """``input: (b, n)``, or ``(n,)`` cut into bags at ``offsets: (b,)``; ``weight: (v, d)`` → ``(b, d)``."""
+    if max_norm is not None:
+        raise UnsupportedOperator(
+            "embedding_bag with max_norm, which writes to its weight, is not an operator thunder knows",
+            hint="Leave max_norm out, or renormalise the weight before the call.",
+        )
+    if len(input.shape) == 2:
+        bags = input.shape[0]
+    else:
+        if offsets is None:
+            raise ValueError("offsets has to be a 1D Tensor but got None")
+        bags = offsets.shape[0] - include_last_offset
+    return TensorProxy(shape=(bags, weight.shape[1]), device=weight.device, dtype=weight.dtype)
+
+
+embedding_bag = torchsymbol("torch.nn.functional.embedding_bag", prim=True)(_embedding_bag_meta)
+
+
