@@ -1,7 +1,7 @@
 """Traces as text: runnable Python, one statement a bound symbol, its decomposition below it as comments.
 
-The layout is decided here: statements, source lines, imports, decorators. The same program gives the same text in every
-process: nothing depends on ``id()``, set order or time, except the provenance line.
+The layout is decided here: statements, source lines, imports, decorators. The same program gives the same
+text in every process: nothing depends on ``id()``, set order or time, except the provenance line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder.core.literals import MODULES, Names, value_text
 from thunder.core.proxies import Proxy, TensorProxy
-from thunder.core.structure import COMMENT, DEL
+from thunder.core.structure import CLEAR, COMMENT, DEL
 
 if TYPE_CHECKING:
     from thunder.core.symbol import BoundSymbol
@@ -34,7 +34,7 @@ __all__ = [
 INDENT = "  "
 
 
-# -- statements -------------------------------------------------------------------------------------------------------
+# -- statements --------------------------------------------------------------------------------------------
 
 
 def output_text(output: Any, unread: frozenset[str] | set[str] = frozenset(), fusion: bool = False) -> str:
@@ -70,7 +70,7 @@ def callee_text(bsym: BoundSymbol, names: Names) -> str:
         return names.path(sym.call_path)
     if sym.module is not None:
         return names.module(sym.module, f"{sym.module}.{sym.name}")
-    return sym.name
+    return str(sym.name)
 
 
 def type_comment(output: Any) -> str:
@@ -99,9 +99,16 @@ def _decomposition(bsym: BoundSymbol, names: Names, indent: int, depth: int) -> 
 
 
 def statement_lines(
-    bsym: BoundSymbol, *, indent: int = 0, commented: bool = False, print_depth: int = 1, names: Names | None = None
+    bsym: BoundSymbol,
+    *,
+    indent: int = 0,
+    commented: bool = False,
+    print_depth: int = 1,
+    names: Names | None = None,
 ) -> list[str]:
-    """The lines of a bound symbol: header, statement, and the subsymbols as comments, one level deeper each."""
+    """The lines of a bound symbol: header, statement, and the subsymbols as comments, one level deeper
+    each.
+    """
     names = names if names is not None else Names()
     statement = _statement(bsym, names, INDENT * indent + ("# " if commented else ""))
     return statement + _decomposition(bsym, names.for_comments(), indent + 1, print_depth - 1)
@@ -113,14 +120,14 @@ def _headers(header: str | Sequence[str] | None) -> Sequence[str]:
     return header.splitlines() if isinstance(header, str) else header
 
 
-# -- programs ---------------------------------------------------------------------------------------------------------
+# -- programs ----------------------------------------------------------------------------------------------
 
 
 def unread_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
     """Names of results that nobody reads, which print ``_``.
 
-    A ``del`` directly after the statement is no reader: it prints ``_`` too. One further down is, because other
-    statements may have bound ``_`` by then.
+    A ``del`` directly after the statement is no reader: it prints ``_`` too. One further down is, because
+    other statements may have bound ``_`` by then.
     """
     results: set[str] = set()
     read: set[str] = set()
@@ -131,7 +138,7 @@ def unread_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
             read.update([name for name in arguments if name not in last])
             continue
         read.update(arguments)
-        if bsym.sym.id != COMMENT:
+        if bsym.sym.id not in (COMMENT, CLEAR):
             last = frozenset([p.name for p in bsym.flat_proxy_outs])
             results |= last
     return results - read
@@ -150,13 +157,18 @@ def _input_lines(trace: TraceCtx) -> Iterator[str]:
     read = {p.name for b in trace.bound_symbols for p in b.flat_proxy_args}
     for arg in trace.args:
         if isinstance(arg, (TensorProxy, Proxy)):
-            yield f'{INDENT}# {arg.name}: "{arg.type_string()}"' if arg.name in read else f"{INDENT}# _ (unused)"
+            yield (
+                f'{INDENT}# {arg.name}: "{arg.type_string()}"'
+                if arg.name in read
+                else f"{INDENT}# _ (unused)"
+            )
 
 
 def body_lines(trace: TraceCtx, names: Names, print_depth: int) -> list[str]:
     """The lines of the function's body.
 
-    All statements are printed before the first decomposition, so that objects get the same names at every depth.
+    All statements are printed before the first decomposition, so that objects get the same names at every
+    depth.
     """
     names.unread = unread_results(trace.bound_symbols)
     statements: list[list[str]] = []
@@ -211,10 +223,13 @@ class Program:
     context: dict[str, Any]
 
 
-def program(trace: TraceCtx, *, print_depth: int = 1, decorators: bool = True, timing: bool = True) -> Program:
+def program(
+    trace: TraceCtx, *, print_depth: int = 1, decorators: bool = True, timing: bool = True
+) -> Program:
     """Prints a trace.
 
-    What only comments refer to is neither imported nor bound: the text at ``print_depth`` 1 is the whole of what runs.
+    What only comments refer to is neither imported nor bound: the text at ``print_depth`` 1 is the whole of
+    what runs.
     """
     names = Names(trace.names, trace.object_names())
     body = body_lines(trace, names, print_depth)

@@ -1,7 +1,7 @@
 """Python values as they stand in the text of a trace, and the names that the text needs for them.
 
-A value prints as a literal where Python has one, else as a call of its type (dataclasses, namedtuples), else as a name
-that is bound in the context of the text.
+A value prints as a literal where Python has one, else as a call of its type (dataclasses, namedtuples),
+else as a name that is bound in the context of the text.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ MODULES = {
 class Names:
     """What a text refers to: modules, by their short names, and objects that have no literal form.
 
-    Objects are numbered in the order in which the text meets them, so the text does not depend on what was printed
-    before. `taken` are the names of the program's own values: an object never gets one of these.
+    Objects are numbered in the order in which the text meets them, so the text does not depend on what was
+    printed before. `taken` are the names of the program's own values: an object never gets one of these.
     """
 
-    def __init__(self, taken: frozenset[str] | set[str] = frozenset(), known: dict[int, str] | None = None) -> None:
+    def __init__(
+        self, taken: frozenset[str] | set[str] = frozenset(), known: dict[int, str] | None = None
+    ) -> None:
         self.modules: set[str] = set()
         self.objects: dict[str, Any] = {}
         self.unread: frozenset[str] | set[str] = frozenset()
@@ -49,7 +51,9 @@ class Names:
         return text
 
     def path(self, dotted: str) -> str:
-        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`); returns its text."""
+        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`); returns
+        its text.
+        """
         owner, _, name = dotted.rpartition(".")
         if owner == "torch.Tensor":
             return self.module("Tensor", f"Tensor.{name}")
@@ -58,7 +62,9 @@ class Names:
         return self.module(owner, dotted)
 
     def obj(self, name: str, value: Any) -> str:
-        """Binds an object in the context of the text under `name`, or under a variation of it if that is taken."""
+        """Binds an object in the context of the text under `name`, or under a variation of it if that is
+        taken.
+        """
         free, n = name, 0
         while free in self._taken or self.objects.get(free, value) is not value:
             free, n = f"{name}_{n}", n + 1

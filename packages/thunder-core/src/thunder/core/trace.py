@@ -66,7 +66,19 @@ class Source:
 
 #: Names that the text of a trace uses otherwise, so that no proxy may take them.
 RESERVED_NAMES = frozenset(
-    {"torch", "thunder", "prims", "ltorch", "dtypes", "devices", "Tensor", "no_autocast", "args", "kwargs", "computation"}
+    {
+        "torch",
+        "thunder",
+        "prims",
+        "ltorch",
+        "dtypes",
+        "devices",
+        "Tensor",
+        "no_autocast",
+        "args",
+        "kwargs",
+        "computation",
+    }
     | {"prologue", "epilogue", "backward_fn", "saved_for_backward", "cotangents", "slice", "complex", "float"}
 ) | frozenset(keyword.kwlist)
 
@@ -116,7 +128,7 @@ class TraceCtx:
     def bound_symbols(self, bsyms: list[BoundSymbol]) -> None:
         self.scopes[0] = bsyms
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    # -- names ---------------------------------------------------------------------------------------------
 
     def has_name(self, name: str) -> bool:
         """Whether a proxy of this trace has the name."""
@@ -125,7 +137,9 @@ class TraceCtx:
     def add_name(self, name: str) -> str:
         """Takes ``name``; raises TraceError if it is taken."""
         if name in self.names:
-            raise TraceError(f"the name {name!r} is taken in this trace", hint="Leave the name out for a fresh one.")
+            raise TraceError(
+                f"the name {name!r} is taken in this trace", hint="Leave the name out for a fresh one."
+            )
         self.names.add(name)
         return name
 
@@ -157,7 +171,7 @@ class TraceCtx:
         """``id(obj)`` → name, of the objects that :meth:`make_object_name` named."""
         return {key: name for key, (name, _) in self._object_names.items()}
 
-    # -- recording ----------------------------------------------------------------------------------------------------
+    # -- recording -----------------------------------------------------------------------------------------
 
     def push_scope(self, scope: list[BoundSymbol]) -> None:
         """Records into ``scope`` until it is popped."""
@@ -187,11 +201,13 @@ class TraceCtx:
         """Further recording raises TraceError."""
         self._complete = True
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------
 
     @property
     def output(self) -> Any:
-        """The argument of the return symbol (a tuple of them if there are several), or None if there is no return."""
+        """The argument of the return symbol (a tuple of them if there are several), or None if there is no
+        return.
+        """
         for bsym in reversed(self.bound_symbols):
             if bsym.sym.id == RETURN:
                 return bsym.args[0] if len(bsym.args) == 1 else bsym.args
@@ -205,9 +221,13 @@ class TraceCtx:
         """Sets the first line of the text."""
         self.provenance = provenance
 
-    def python(self, print_depth: int = 1, include_decorators: bool = True, include_timing: bool = True) -> str:
+    def python(
+        self, print_depth: int = 1, include_decorators: bool = True, include_timing: bool = True
+    ) -> str:
         """The program's text; ``print_depth`` levels of bound symbols, -1 for all."""
-        return self.program(print_depth, include_decorators=include_decorators, include_timing=include_timing).text
+        return self.program(
+            print_depth, include_decorators=include_decorators, include_timing=include_timing
+        ).text
 
     def program(
         self, print_depth: int = 1, *, include_decorators: bool = True, include_timing: bool = True
@@ -220,7 +240,9 @@ class TraceCtx:
         return self.program().context
 
     def python_callable(self) -> Callable[..., Any]:
-        """The compiled text; its file name is known to ``linecache``, so tracebacks show lines of the trace."""
+        """The compiled text; its file name is known to ``linecache``, so tracebacks show lines of the
+        trace.
+        """
         text = self.program()
         compile_text(text.text, f"thunder.{self.name}", text.context)
         return text.context[self.name]  # type: ignore[no-any-return]
@@ -252,7 +274,9 @@ def detached_trace() -> Iterator[TraceCtx]:
         yield trace
 
 
-def with_bound_symbols(trace: TraceCtx, bsyms: Iterable[BoundSymbol], made_by: str, took_ns: int | None = None) -> TraceCtx:
+def with_bound_symbols(
+    trace: TraceCtx, bsyms: Iterable[BoundSymbol], made_by: str, took_ns: int | None = None
+) -> TraceCtx:
     """A copy of ``trace`` with other bound symbols; the usual end of a pass."""
     new = from_trace(trace)
     new.bound_symbols.extend(bsyms)

@@ -1,4 +1,6 @@
-"""Primitives that structure a program: return, del, print, comments, unpacking. They print as statements of Python."""
+"""Primitives that structure a program: return, del, print, comments, unpacking. They print as statements of
+Python.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def _print_del(bsym: BoundSymbol, names: Names) -> list[str]:
 
 
 def _print_print(bsym: BoundSymbol, names: Names) -> list[str]:
-    return [f"print({value_text(bsym.args[0], names)})"]
+    parts = [value_text(a, names) for a in bsym.args]
+    parts += [f"{k}={value_text(v, names)}" for k, v in bsym.kwargs.items()]
+    return [f"print({', '.join(parts)})"]
 
 
 def _print_comment(bsym: BoundSymbol, names: Names) -> list[str]:
@@ -67,7 +71,9 @@ sink = primitive("sink", _nothing, python_printer=_print_sink, tags=(OpTags.DONT
 
 
 def _clear(collection: Any) -> None:
-    """Empties a collection that can be emptied, so that what it held lives no longer than its other owners want."""
+    """Empties a collection that can be emptied, so that what it held lives no longer than its other owners
+    want.
+    """
     if isinstance(collection, (MutableSequence, MutableMapping, MutableSet)):
         collection.clear()
 
@@ -87,7 +93,7 @@ clear_mutable_collection = primitive(
 )
 
 
-# -- unpacking --------------------------------------------------------------------------------------------------------
+# -- unpacking ---------------------------------------------------------------------------------------------
 
 
 def _same(x: Any, *, name: str | None = None) -> Any:

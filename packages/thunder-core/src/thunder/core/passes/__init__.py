@@ -1,0 +1,1 @@
+"""Passes: functions from trace to trace, each with one subject."""

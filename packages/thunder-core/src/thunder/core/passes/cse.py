@@ -1,0 +1,84 @@
+"""Common subexpression elimination."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from thunder.core.effects import has_effect, is_barrier, may_alias
+from thunder.core.proxies import TensorProxy, Variable
+from thunder.core.structure import RETURN
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, with_bound_symbols
+
+
+def cse(trace: TraceCtx) -> TraceCtx:
+    """Computes equal expressions once.
+
+        t0 = sin(x); t1 = sin(x); t2 = add(t0, t1)   →   t0 = sin(x); t2 = add(t0, t0)
+
+    Never merged: random operators, effects, expressions with a write or a change of mode between them, and
+    two values that both leave the program, for the caller may write to one of them (Note [Results stay
+    apart]). Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
+    """
+    start = time.perf_counter_ns()
+    escaping = _escaping(trace.bound_symbols)
+    swap: dict[Variable, Any] = {}
+    known: dict[Any, BoundSymbol] = {}
+    kept = []
+    for bsym in trace.bound_symbols:
+        if swap and any(Variable(p) in swap for p in bsym.flat_proxy_args):
+            bsym = bsym.from_bsym_swap_proxies(swap, skip_output=True)
+        if is_barrier(bsym):
+            known.clear()
+        elif bsym.flat_proxy_outs and not has_effect(bsym):
+            earlier = known.setdefault(bsym.rhs, bsym)
+            if earlier is not bsym and _can_stand_for(earlier, bsym, escaping):
+                _merge(earlier, bsym, swap, escaping)
+                continue
+        kept.append(bsym)
+    return with_bound_symbols(trace, kept, "Common Subexpression Elimination", time.perf_counter_ns() - start)
+
+
+# Note [Results stay apart]
+#
+#     def f(x):
+#         a, b = x.sin(), x.sin()
+#         return a, b.view(-1)
+#
+# Eager returns two tensors with memory of their own; a caller that writes to the first does not change the
+# second. Were they merged, it would. So values that reach a result, by themselves or through views, are not
+# taken for one another; nor is a result for the view of an input, which `may_alias` of the first call
+# decides.
+
+
+def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
+    """The names of values whose memory, or whose tensor object, the caller may get to hold."""
+    escaping: set[str] = set()
+    for bsym in reversed(bsyms):
+        if bsym.sym.id == RETURN or (
+            any(p.name in escaping for p in bsym.flat_proxy_outs) and may_alias(bsym)
+        ):
+            escaping.update([p.name for p in bsym.flat_proxy_args])
+    return escaping
+
+
+def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str]) -> bool:
+    return all(
+        _same_metadata(a, b) and not (a.name in escaping and b.name in escaping)
+        for a, b in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True)
+    )
+
+
+def _same_metadata(a: Any, b: Any) -> bool:
+    if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
+        return a.requires_grad == b.requires_grad and a.dtype is b.dtype and a.shape == b.shape
+    return type(a) is type(b)
+
+
+def _merge(earlier: BoundSymbol, later: BoundSymbol, swap: dict[Variable, Any], escaping: set[str]) -> None:
+    for kept, dropped in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True):
+        if kept.name != dropped.name:
+            swap[Variable(dropped)] = kept
+            if dropped.name in escaping:
+                escaping.add(kept.name)

@@ -1,0 +1,45 @@
+"""The executor `python`: runs what is Python already, such as unpacking, `del` and `return`.
+
+Importing this module registers nothing; the plugin `python` names `ex` as its executor.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from thunder.core.executor import Rank, Refusal
+from thunder.core.operator_executor import OperatorExecutor
+from thunder.core.symbol import BoundSymbol
+from thunder.plugins import ExecutorSpec, hookimpl
+
+__all__ = ["PythonExecutor", "ex"]
+
+
+class PythonExecutor(OperatorExecutor):
+    """Claims symbols that have a Python implementation, or print as a statement of Python."""
+
+    def __init__(self) -> None:
+        super().__init__("python", version=platform.python_version(), rank=Rank.EAGER)
+
+    def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
+        """Whether the call is Python as it stands, or has a record here that accepts it."""
+        if bsym.sym.python_impl is not None or bsym.sym.python_printer is not None:
+            return True
+        return super().can_execute(bsym)
+
+
+ex = PythonExecutor()
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """The executor of this module, asked last for whatever nobody else took."""
+    return [
+        ExecutorSpec(
+            ex.name,
+            ex,
+            rank=ex.rank,
+            always=True,
+            description="Runs what is Python already.",
+        )
+    ]
