@@ -1,7 +1,7 @@
 """Portraits: what a program could observe of an object graph, as comparable facts by path.
 
-Two worlds built alike have equal portraits. Identity and shared storage are facts of it (`is args[0]`, `of args[0]`),
-so comparing two portraits compares values, types, aliasing and effects in one go.
+Two worlds built alike have equal portraits. Identity and shared storage are facts of it (`is args[0]`), so
+comparing two portraits compares values, types, aliasing and effects in one go.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def attribute_deleted():
 
 @cases("S39", values=arg(0, ramp(3, start=7.0)))
 def attribute_by_setattr_and_dict():
-    def program(x, o):
-        o.a = x + 1
+    def program(x, o, name="a"):
+        setattr(o, name, x + 1)
         o.__dict__["b"] = x + 2
         vars(o).update(c=5)
         return o.a + o.b

@@ -1,5 +1,5 @@
-"""The mutation suite: each single fact of a program's world is changed in turn after the program was compiled,
-and the next call must do what eager does in the changed world. A stale result is the worst fault there is.
+"""The mutation suite: each single fact of a program's world is changed after the program was compiled, and
+the next call must do what eager does in the changed world. A stale result is the worst fault there is.
 """
 
 from __future__ import annotations

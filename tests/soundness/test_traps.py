@@ -144,7 +144,7 @@ def value_of_a_context_variable():
 
 @cases("trap", may_refuse=UNSUPPORTED)
 def frame_of_the_caller():
-    def program(x):
+    def program(x, scale=3.0):
         return x * sys._getframe().f_locals["scale"]
 
     return world(program, ramp(3))
@@ -365,10 +365,10 @@ def property_with_a_side_effect():
 
 @cases("trap", scale=scale(5.0), values=arg(0, ramp(3, start=7.0)))
 def write_then_read():
-    def program(x, h):
+    def program(x, h, name="s"):
         before = h.scale
         h.s = 5
-        h.s = h.s + 1
+        setattr(h, name, getattr(h, name) + 1)
         h.s += 1
         return x * h.s + before
 

@@ -1,0 +1,154 @@
+"""Effects as a user meets them: order, number of times, and the epilogue that replays them."""
+
+from __future__ import annotations
+
+import types
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import thunder
+from soundness.harness import ramp
+
+
+def test_effects_happen_once_per_call_at_the_tracing_call_too():
+    log: list[float] = []
+
+    def program(x):
+        log.append(1.0)
+        return x * 2
+
+    compiled = thunder.jit(program)
+    for count in (1, 2, 3):
+        compiled(ramp(3))
+        assert log == [1.0] * count
+
+
+def test_prints_and_writes_keep_their_order(capsys):
+    def program(x, log):
+        print("one")
+        log.append("two")
+        print("three", len(log))
+        return x
+
+    compiled = thunder.jit(program)
+    for n in (1, 2):
+        log = ["x"] * n
+        compiled(ramp(3), log)
+        assert capsys.readouterr().out == f"one\nthree {n + 1}\n"
+        assert log == ["x"] * n + ["two"]
+
+
+def test_a_program_without_effects_writes_nothing_back():
+    compiled = thunder.jit(lambda x: x * 2)
+    compiled(ramp(3))
+    text = "".join(map(str, thunder.last_epilogue_traces(compiled)))
+    assert "set_buffer" not in text
+    assert "[" not in text.partition("def epilogue")[2].replace('"cpu f32[3]"', "")
+
+
+def test_the_epilogue_prints_what_it_writes():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cnt", torch.zeros(()))
+
+        def forward(self, x, d):
+            self.cnt = self.cnt + 1
+            d["k"] = x * 2
+            return {"y": x + self.cnt}
+
+    compiled = thunder.jit(Model())
+    d: dict = {}
+    result = compiled(ramp(3), d)
+    text = str(thunder.last_epilogue_traces(compiled)[-1])
+    assert "def epilogue(" in text
+    assert ".set_buffer('cnt', " in text
+    assert "['k'] = " in text
+    assert "return {'y': " in text
+    assert torch.equal(result["y"], ramp(3) + 1)
+    assert torch.equal(d["k"], ramp(3) * 2)
+
+
+def test_an_attribute_write_prints_as_an_assignment():
+    def program(x, o):
+        o.t = x * 2
+        return x
+
+    compiled = thunder.jit(program)
+    compiled(ramp(3), types.SimpleNamespace())
+    assert ".t = " in str(thunder.last_epilogue_traces(compiled)[-1])
+
+
+def test_a_write_reaches_the_object_of_this_call_and_not_that_of_the_first():
+    def program(x, o):
+        o.t = x * 2
+        return x
+
+    compiled = thunder.jit(program)
+    first, second = types.SimpleNamespace(), types.SimpleNamespace()
+    compiled(ramp(3), first)
+    compiled(ramp(3, start=9.0), second)
+    assert torch.equal(first.t, ramp(3) * 2)
+    assert torch.equal(second.t, ramp(3, start=9.0) * 2)
+    assert thunder.cache_hits(compiled) == 1
+
+
+def test_guards_run_before_anything_is_written():
+    def program(x, log, k):
+        log.append(k)
+        return x * k
+
+    compiled, log = thunder.jit(program), []
+    compiled(ramp(3), log, 1)
+    for _ in range(2):
+        compiled(ramp(3), log, 2)
+    assert log == [1, 2, 2]
+
+
+def test_a_kv_cache_grows_call_by_call():
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("k", torch.zeros(8, 3))
+            self.length = 0
+
+        def forward(self, x):
+            n = x.shape[0]
+            self.k[self.length : self.length + n] = x
+            self.length = self.length + n
+            return self.k[: self.length].sum(0)
+
+    eager, model = Cache(), Cache()
+    compiled = thunder.jit(model)
+    for n in (3, 1, 1, 1):
+        assert torch.equal(compiled(ramp(n, 3)), eager(ramp(n, 3)))
+    assert model.length == eager.length == 6
+    assert torch.equal(model.k, eager.k)
+
+
+def test_an_effect_of_a_failed_execution_is_not_applied():
+    def program(x, i, log):
+        log.append(1)
+        return torch.embedding(x, i)
+
+    compiled, log = thunder.jit(program), []
+    compiled(ramp(3, 2), torch.tensor([0]), log)
+    with pytest.raises(IndexError):
+        compiled(ramp(3, 2), torch.tensor([7]), log)
+    assert log == [1]
+
+
+def test_warnings_of_the_program_run_while_tracing_only():
+    def program(x):
+        warnings.warn("once", stacklevel=2)
+        return x * 2
+
+    compiled = thunder.jit(program)
+    with pytest.warns(UserWarning, match="once"):
+        compiled(ramp(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(ramp(3))
