@@ -11,9 +11,8 @@ import types
 from typing import Any
 
 import pytest
-import torch
-
 import thunder
+import torch
 from soundness.harness import Cases, judge, ramp, world
 
 cases = Cases()

@@ -1,12 +1,11 @@
-"""Regions and defaults inside the program and around it: grad mode, inference mode, default dtype and device."""
+"""Regions inside the program and around it: grad mode, inference mode, default dtype and device."""
 
 from __future__ import annotations
 
 import contextlib
 
-import torch
-
 import thunder
+import torch
 from soundness.harness import Cases, ambient, judge, ramp, under, world
 
 cases = Cases()

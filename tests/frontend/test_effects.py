@@ -6,11 +6,10 @@ import types
 import warnings
 
 import pytest
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import ramp
+from torch import nn
 
 
 def test_effects_happen_once_per_call_at_the_tracing_call_too():

@@ -14,11 +14,10 @@ from collections.abc import Callable
 
 import numpy
 import pytest
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import ramp
+from torch import nn
 
 
 def plain(x):
@@ -241,33 +240,78 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     "M28-item": (branch_on_item, "DataDependentControlFlow", "if t.sum().item() > 0:", ()),
     "M29-tolist": (lambda t: t.tolist(), "UnsupportedProgram", "t.tolist()", ("after the call",)),
     "M29-numpy": (lambda t: (t * 2).numpy(), "UnsupportedProgram", "(t * 2).numpy()", ("after the call",)),
-    "M29-asarray": (lambda t: numpy.asarray(t), "UnsupportedProgram", "numpy.asarray(t)", ("after the call",)),
+    "M29-asarray": (
+        lambda t: numpy.asarray(t),
+        "UnsupportedProgram",
+        "numpy.asarray(t)",
+        ("after the call",),
+    ),
     "M30-nonzero": (lambda t: t.nonzero(), "UnsupportedOperator", "t.nonzero()", ("depends on", "where")),
     "M30-unique": (lambda t: torch.unique(t), "UnsupportedOperator", "torch.unique(t)", ("depends on",)),
     "M30-mask": (lambda t: t[MASK], "UnsupportedOperator", "t[MASK]", ("masked_fill",)),
     "M32-out": (lambda t: torch.add(t, 1, out=t), "UnsupportedOperator", "out=t", ("out",)),
-    "M33-shapes": (lambda t: t + torch.ones(7), "OperatorError", "t + torch.ones(7)", ("must match", "cpu f32[3]", "cpu f32[7]")),
-    "M33-matmul": (lambda t: t @ torch.ones(4, 4), "OperatorError", "t @ torch.ones(4, 4)", ("cpu f32[3]", "cpu f32[4, 4]")),
-    "M33-linear": (lambda t: nn.functional.linear(t, torch.ones(2, 5)), "OperatorError", "linear(", ("cpu f32[2, 5]",)),
-    "M33-reshape": (lambda t: t.reshape(2, 2), "OperatorError", "t.reshape(2, 2)", ("invalid for input of size 3",)),
+    "M33-shapes": (
+        lambda t: t + torch.ones(7),
+        "OperatorError",
+        "t + torch.ones(7)",
+        ("must match", "cpu f32[3]", "cpu f32[7]"),
+    ),
+    "M33-matmul": (
+        lambda t: t @ torch.ones(4, 4),
+        "OperatorError",
+        "t @ torch.ones(4, 4)",
+        ("cpu f32[3]", "cpu f32[4, 4]"),
+    ),
+    "M33-linear": (
+        lambda t: nn.functional.linear(t, torch.ones(2, 5)),
+        "OperatorError",
+        "linear(",
+        ("cpu f32[2, 5]",),
+    ),
+    "M33-reshape": (
+        lambda t: t.reshape(2, 2),
+        "OperatorError",
+        "t.reshape(2, 2)",
+        ("invalid for input of size 3",),
+    ),
     "M33-index": (lambda t: t[5], "OperatorError", "t[5]", ("out of bounds",)),
     "M33-cat": (lambda t: torch.cat([t, torch.ones(2, 2)]), "OperatorError", "torch.cat(", ()),
-    "M34-random": (lambda t: t * random.random(), "SharpEdge", "random.random()", ("argument", "sharp_edges=")),
+    "M34-random": (
+        lambda t: t * random.random(),
+        "SharpEdge",
+        "random.random()",
+        ("argument", "sharp_edges="),
+    ),
     "M34-time": (lambda t: t * time.time(), "SharpEdge", "time.time()", ("argument", "sharp_edges=")),
     "M34-uuid": (lambda t: t * uuid.uuid4().int, "SharpEdge", "uuid.uuid4()", ("argument", "sharp_edges=")),
     "M35-open": (opened, "SharpEdge", 'with open("/dev/null") as f:', ("sharp_edges=",)),
     "M35-socket": (lambda t: (t, socket.socket()), "SharpEdge", "socket.socket()", ("sharp_edges=",)),
-    "M35-process": (lambda t: (t, subprocess.run(["true"])), "SharpEdge", "subprocess.run(", ("sharp_edges=",)),
+    "M35-process": (
+        lambda t: (t, subprocess.run(["true"])),
+        "SharpEdge",
+        "subprocess.run(",
+        ("sharp_edges=",),
+    ),
     "M35-thread": (threaded, "SharpEdge", "thread", ("sharp_edges=",)),
     "M37-resize": (lambda t: (t * 2).resize_(2), "UnsupportedProgram", "resize_(2)", ("resize_",)),
     "M37-set": (lambda t: (t * 2).set_(t), "UnsupportedProgram", "set_(t)", ("set_",)),
     "M37-data": (data_assigned, "UnsupportedProgram", "y.data = t", ("data",)),
-    "M37-requires-grad": (lambda t: (t * 2).requires_grad_(), "UnsupportedProgram", "requires_grad_()", ("requires_grad_",)),
+    "M37-requires-grad": (
+        lambda t: (t * 2).requires_grad_(),
+        "UnsupportedProgram",
+        "requires_grad_()",
+        ("requires_grad_",),
+    ),
     "M39": (lambda t: torch.compile(plain)(t), "UnsupportedProgram", "torch.compile(plain)", ("remove",)),
-    "M42": (lambda t: Unknown(t * 2), "UnsupportedProgram", "", ("Unknown", "dataclass", "register_pytree_node_dataclass")),
+    "M42": (
+        lambda t: Unknown(t * 2),
+        "UnsupportedProgram",
+        "",
+        ("Unknown", "dataclass", "register_pytree_node_dataclass"),
+    ),
     "M43-generator": (generator, "UnsupportedProgram", "", ("generator", "list")),
     "M43-coroutine": (coroutine, "UnsupportedProgram", "", ("async", "coroutine")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,11 +1,10 @@
-"""I1 to I10: in-place operators and writes through views, on intermediates, inputs and buffers, are eager's."""
+"""I1 to I10: in-place operators and writes through views are eager's, wherever the tensor comes from."""
 
 from __future__ import annotations
 
 import pytest
-import torch
-
 import thunder
+import torch
 from soundness.harness import Cases, arg, judge, ramp, world
 
 METHODS = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import torch
-
 import thunder
+import torch
 from soundness.harness import Cases, arg, judge, ramp, world
 
 

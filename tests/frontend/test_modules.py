@@ -1,4 +1,4 @@
-"""Modules: containers of layers, tied weights, buffers, hooks, parametrisations, and the wrapper `jit` returns."""
+"""Modules: layers in containers, tied weights, buffers, hooks, parametrisations, the wrapper of `jit`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import copy
 import pickle
 
 import pytest
+import thunder
 import torch
 import torch.nn.functional as F
-from torch import nn
-
-import thunder
 from soundness.harness import Cases, World, judge, ramp, without_grad, world
 from soundness.programs import numbered
+from torch import nn
 
 cases = Cases()
 

@@ -1,16 +1,15 @@
-"""Compiled functions that call compiled functions, recursion, and calls by and from other compilers of torch."""
+"""Compiled functions that call compiled functions, and recursion."""
 
 from __future__ import annotations
 
 import functools
 
 import pytest
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import Cases, arg, attr, judge, ramp, without_grad, world
 from soundness.programs import numbered
+from torch import nn
 
 cases = Cases()
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import thunder
 import torch
 import torch.nn.functional as F
-
-import thunder
 from soundness.harness import Cases, judge, ramp, world
 
 PROGRAMS = {

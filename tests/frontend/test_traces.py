@@ -1,4 +1,4 @@
-"""The text of traces: it runs, it is equal in every process, it shows the user's lines, and it has one format."""
+"""The text of traces: it runs, it is equal in every process, and it shows the user's lines."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import subprocess
 import sys
 
 import pytest
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import call, ramp, without_grad, world
 from soundness.portrait import Values
 from soundness.programs import PROGRAMS, numbered
+from torch import nn
 
 PURE = [name for name in PROGRAMS if name not in ("exceptions_and_contexts",)]
 

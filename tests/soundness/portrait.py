@@ -12,7 +12,6 @@ import types
 from collections.abc import Iterable
 
 import torch
-
 from soundness.graph import Slot, is_leaf, slots
 
 ITERATORS = (type(iter([])), type(iter(())), type(iter(range(0))))

@@ -14,9 +14,8 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from soundness.harness import World, ramp, with_globals, without_grad, world
+from torch import nn
 
 PROGRAMS: dict[str, Callable[[], World]] = {}
 

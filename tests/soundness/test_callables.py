@@ -6,9 +6,8 @@ import functools
 import types
 
 import numpy
-import torch
-
 import thunder
+import torch
 from soundness.harness import Cases, arg, judge, kwarg, ramp, world
 
 cases = Cases()

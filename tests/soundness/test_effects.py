@@ -5,11 +5,10 @@ from __future__ import annotations
 import collections
 import types
 
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import Cases, arg, judge, ramp, with_globals, without_grad, world
+from torch import nn
 
 cases = Cases()
 

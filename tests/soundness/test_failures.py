@@ -12,11 +12,10 @@ import warnings
 import weakref
 
 import pytest
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import Cases, ambient, arg, judge, ramp, world
+from torch import nn
 
 cases = Cases()
 

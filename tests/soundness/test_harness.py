@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from soundness.harness import Case, World, arg, attr, judge, observed, ramp, world
 from soundness.mutator import after_change, changes
 from soundness.portrait import differences

@@ -7,12 +7,11 @@ import dataclasses
 import types
 
 import pytest
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import Cases, arg, judge, observed, ramp, without_grad, world
 from soundness.portrait import differences
+from torch import nn
 
 cases = Cases()
 

@@ -11,9 +11,8 @@ import uuid
 import warnings
 
 import pytest
-import torch
-
 import thunder
+import torch
 from soundness.harness import Cases, judge, ramp, under, without_grad, world
 
 cases = Cases()

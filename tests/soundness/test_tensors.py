@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import types
 
-import torch
-
 import thunder
+import torch
 from soundness.harness import Cases, arg, judge, ramp, with_globals, without_grad, world
 
 cases = Cases()

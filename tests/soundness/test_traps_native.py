@@ -12,11 +12,10 @@ import operator
 import pickle
 import types
 
-import torch
-from torch import nn
-
 import thunder
+import torch
 from soundness.harness import Cases, judge, ramp, without_grad, world
+from torch import nn
 
 cases = Cases()
 UNSUPPORTED = "UnsupportedProgram"
