@@ -214,7 +214,10 @@ class Executor:
         return hash(self.name)
 
     def __repr__(self) -> str:
-        return f"thunder.extend.{type(self).__name__}({self.name!r})"
+        cls = type(self)
+        # The classes of this layer are written as users import them.
+        module = "thunder.extend" if cls.__module__.startswith(_INNER) else cls.__module__
+        return f"{module}.{cls.__qualname__}({self.name!r})"
 
 
 # Frames of these modules are not where an author wrote something.

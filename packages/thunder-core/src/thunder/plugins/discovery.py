@@ -27,7 +27,7 @@ class Candidate:
 
     @classmethod
     def of_builtin(cls, spec: ExecutorSpec) -> Candidate:
-        """The plugin of an executor that is part of core; its module is imported when the executor is needed."""
+        """The plugin of an executor that is part of core; imports nothing."""
         return cls(
             name=spec.name,
             target=str(spec.target),

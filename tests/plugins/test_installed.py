@@ -1,0 +1,154 @@
+"""Installed distributions, environment variables, laziness, the command line: each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import thunder.plugins
+
+from .toys import write_distribution
+
+SOURCE = str(Path(thunder.plugins.__file__).parents[2])
+
+ACME = """
+    from thunder.plugins import ExecutorSpec, hookimpl
+
+    @hookimpl
+    def thunder_executors():
+        return [ExecutorSpec("acme", "acme_kernels:ex", default=True)]
+"""
+BROKEN = "import libdoesnotexist"
+OLD = "raise SystemExit('an incompatible plugin was imported')"
+
+KERNELS = """
+from thunder.extend import OperatorExecutor
+ex = OperatorExecutor("acme")
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with three installed plugins: one that works, one that cannot be imported, one for an older
+    core.
+    """
+    write_distribution(tmp_path, "acme", ACME)
+    write_distribution(tmp_path, "broken", BROKEN)
+    write_distribution(tmp_path, "old", OLD, requires=["thunder-core<0.1"])
+    (tmp_path / "acme_kernels.py").write_text(KERNELS, encoding="utf-8")
+    return tmp_path
+
+
+def run(site: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python with `site` and thunder on its path, and nothing set that concerns plugins."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("THUNDER_")}
+    path = os.pathsep.join([str(site), SOURCE])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=kept | {"PYTHONPATH": path} | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+LIST = """
+import json, warnings
+warnings.simplefilter("ignore")
+import thunder.plugins
+found = {i.name: i.state for i in thunder.plugins.list_plugins() if i.state not in ("builtin", "runtime")}
+print(json.dumps(found))
+"""
+
+
+def states(site: Path, **environment: str) -> dict[str, str]:
+    """Name → state of the installed plugins."""
+    done = run(site, "-c", LIST, **environment)
+    assert done.returncode == 0, done.stderr
+    result: dict[str, str] = json.loads(done.stdout)
+    return result
+
+
+def test_installed_plugins_are_found_and_the_faulty_ones_contained(site: Path) -> None:
+    assert states(site) == {"acme": "loaded", "broken": "failed", "old": "incompatible"}
+
+
+def test_variable_restricts_to_a_list(site: Path) -> None:
+    assert states(site, THUNDER_PLUGINS="acme") == {"acme": "loaded", "broken": "disabled", "old": "disabled"}
+    assert states(site, THUNDER_PLUGINS="")["acme"] == "disabled"
+
+
+@pytest.mark.parametrize("name", ["broken", "thunder-broken", "Thunder_Broken"])
+def test_variable_blocks_by_name_of_plugin_or_distribution(site: Path, name: str) -> None:
+    assert states(site, THUNDER_DISABLE_PLUGINS=f" {name} , old") == {
+        "acme": "loaded",
+        "broken": "disabled",
+        "old": "disabled",
+    }
+
+
+def test_variable_switches_discovery_off(site: Path) -> None:
+    assert states(site, THUNDER_PLUGIN_AUTOLOAD="0") == {}
+
+
+def test_variable_makes_faults_errors(site: Path) -> None:
+    done = run(site, "-c", LIST, THUNDER_PLUGIN_STRICT="1")
+    assert done.returncode == 1
+    assert "PluginError: thunder plugin 'broken' (from thunder-broken 0.3.1, thunder_broken)" in done.stderr
+    assert states(site, THUNDER_PLUGIN_STRICT="1", THUNDER_PLUGINS="acme")["acme"] == "loaded"
+
+
+def test_blocked_plugin_is_not_imported(site: Path) -> None:
+    program = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import thunder.plugins
+thunder.plugins.list_plugins()
+print("thunder_acme" in sys.modules)
+"""
+    assert run(site, "-c", program, THUNDER_DISABLE_PLUGINS="acme").stdout == "False\n"
+    assert run(site, "-c", program).stdout == "True\n"
+
+
+def test_each_step_imports_what_it_needs_and_no_more(site: Path) -> None:
+    program = """
+import sys, warnings
+warnings.simplefilter("ignore")
+def seen():
+    return [name in sys.modules for name in ("thunder_acme", "acme_kernels")]
+import thunder
+import thunder.extend, thunder.plugins
+steps = [seen()]
+thunder.plugins.list_plugins()
+steps.append(seen())
+assert [ex.name for ex in thunder.extend.get_default_executors()] == ["acme"]
+steps.append(seen())
+print(steps)
+"""
+    done = run(site, "-c", program)
+    assert done.stdout == "[[False, False], [True, False], [True, True]]\n", done.stderr
+
+
+def test_command_prints_a_table_and_fails_if_a_plugin_does(site: Path) -> None:
+    done = run(site, "-W", "ignore", "-m", "thunder", "plugins")
+    assert done.returncode == 1, done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert rows["plugin"].split() == ["plugin", "package", "state", "brings", "reason"]
+    assert rows["acme"].split() == ["acme", "thunder-acme", "0.3.1", "loaded", "acme"]
+    assert "ModuleNotFoundError: No module named 'libdoesnotexist'" in rows["broken"]
+    assert "requires thunder-core<0.1" in rows["old"]
+    good = run(site, "-m", "thunder", "plugins", THUNDER_PLUGINS="acme")
+    assert good.returncode == 0, good.stderr
+
+
+def test_command_prints_json(site: Path) -> None:
+    done = run(site, "-m", "thunder", "plugins", "--json", THUNDER_PLUGINS="acme")
+    assert done.returncode == 0, done.stderr
+    found = {plugin["name"]: plugin for plugin in json.loads(done.stdout)}
+    assert found["acme"]["state"] == "loaded"
+    assert found["acme"]["executors"][0]["name"] == "acme"
+    assert found["acme"]["executors"][0]["default"] is True
+    assert found["broken"]["reason"] == "not among THUNDER_PLUGINS"

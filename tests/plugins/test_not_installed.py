@@ -1,0 +1,84 @@
+"""Documented paths of packages that are not installed say what to install."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from thunder.core.errors import PluginNotInstalledError
+from thunder.plugins.not_installed import DOCUMENTED, NotInstalledFinder, missing_attribute
+
+# In a process of its own: the finders are for the whole process, and installed façades would already be
+# imported.
+PROGRAM = """
+import importlib.util
+from thunder.plugins import not_installed
+not_installed.DOCUMENTED["thunder.absent"] = "thunder-absent"
+not_installed.install_finders()
+not_installed.install_finders()
+import sys
+assert [f.__name__ for f in sys.meta_path if "not_installed" in getattr(f, "__module__", "")] == [
+    "NotInstalledFinder", "NothingElseFinder"]
+import thunder
+{statement}
+"""
+
+
+def run(statement: str) -> subprocess.CompletedProcess[str]:
+    """A statement in a process where `thunder.absent` is documented and not installed."""
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(statement=statement)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import thunder.absent", "from thunder import absent", "from thunder.absent import thing"],
+)
+def test_import_of_a_documented_path_says_what_to_install(statement: str) -> None:
+    done = run(statement)
+    assert done.returncode == 1
+    assert (
+        "PluginNotInstalledError: 'thunder.absent' is part of 'thunder-absent', which is not installed.\n"
+        "Install it with: pip install thunder-absent\n"
+    ) in done.stderr
+
+
+def test_import_of_what_nobody_documents_lists_the_plugins() -> None:
+    done = run("import thunder.nowhere")
+    assert done.returncode == 1
+    assert "ModuleNotFoundError: no installed plugin provides 'thunder.nowhere'" in done.stderr
+    assert "Plugins are packages named thunder-<name>" in done.stderr
+
+
+def test_find_spec_answers_none() -> None:
+    done = run("print([importlib.util.find_spec(n) for n in ('thunder.absent', 'thunder.nowhere')])")
+    assert done.stdout == "[None, None]\n", done.stderr
+
+
+def test_error_is_an_import_error_and_named_after_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTED, "thunder.absent", "thunder-absent")
+    with pytest.raises(PluginNotInstalledError) as caught:
+        NotInstalledFinder.find_spec("thunder.absent")
+    assert isinstance(caught.value, ModuleNotFoundError)
+    assert caught.value.name == "thunder-absent"
+
+
+def test_other_modules_pass() -> None:
+    assert NotInstalledFinder.find_spec("json") is None
+    assert importlib.import_module("json").__name__ == "json"
+
+
+def test_missing_attribute_is_an_attribute_error_with_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTED, "thunder.absent", "thunder-absent")
+    error = missing_attribute("thunder", "absent")
+    assert isinstance(error, AttributeError)
+    assert str(error).startswith("'thunder.absent' is part of 'thunder-absent', which is not installed.")
+    assert "no installed plugin provides 'thunder.nowhere'" in str(missing_attribute("thunder", "nowhere"))
