@@ -313,7 +313,7 @@ def _hashable(leaf: Any) -> Any:
 
 def gather_tags(bsym: BoundSymbol) -> frozenset[Any]:
     """The tags of a bound symbol and of everything below it."""
-    return bsym.tags.union(*(gather_tags(s) for s in bsym.subsymbols))
+    return frozenset(bsym.tags).union(*(gather_tags(s) for s in bsym.subsymbols))
 
 
 def has_tags(bsym: BoundSymbol, tags: Iterable[Any]) -> bool:

@@ -134,6 +134,10 @@ class TraceCtx:
         """Whether a proxy of this trace has the name."""
         return name in self.names
 
+    def is_free(self, name: str) -> bool:
+        """Whether a proxy may take the name: nobody has it, and the text does not use it otherwise."""
+        return name not in self.names and name not in RESERVED_NAMES
+
     def add_name(self, name: str) -> str:
         """Takes ``name``; raises TraceError if it is taken."""
         if name in self.names:

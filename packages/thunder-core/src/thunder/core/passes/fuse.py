@@ -66,7 +66,7 @@ def _check_members(executor: FusionExecutor, fusion: BoundSymbol) -> None:
         owner = member.sym.executor
         if owner is not None and owner != executor:
             raise TraceError(
-                f"the fusion {fusion.sym.name} of {executor.name!r} took a call that belongs to {owner.name!r}",
+                f"the fusion {fusion.sym.name} of {executor.name!r} took a call of {owner.name!r}",
                 found={"call": str(member)},
                 hint="A fusion pass groups calls whose sym.executor is the fusion executor itself.",
             )

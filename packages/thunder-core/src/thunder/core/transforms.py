@@ -1,0 +1,16 @@
+"""Tools for transforms: a documented path to the modules that define them."""
+
+from thunder.core.dataflow import TOPOSORT_ORDER, Node, bsym_list_to_dag, toposort_bsym_dag
+from thunder.core.rewrite import VISIT_TYPE, eval_trace, insert_inplace, replace_inplace, visitor_transform
+
+__all__ = [
+    "TOPOSORT_ORDER",
+    "VISIT_TYPE",
+    "Node",
+    "bsym_list_to_dag",
+    "eval_trace",
+    "insert_inplace",
+    "replace_inplace",
+    "toposort_bsym_dag",
+    "visitor_transform",
+]

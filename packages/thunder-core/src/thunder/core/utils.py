@@ -1,0 +1,11 @@
+"""Data flow of traces: a documented path to `thunder.core.dataflow`."""
+
+from thunder.core.dataflow import (
+    ProxyDict,
+    consumers,
+    find_producer_symbols,
+    producers,
+    producers_and_consumers,
+)
+
+__all__ = ["ProxyDict", "consumers", "find_producer_symbols", "producers", "producers_and_consumers"]
