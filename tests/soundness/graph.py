@@ -143,8 +143,8 @@ def _module(owner, replace):
     state = vars(owner)
     for name in MODULE_STATE:
         if isinstance(state.get(name), dict):
-            for slot in _mapping(state[name], replace):
-                label = f".{name}[…]" if name.endswith("hooks") else f".{slot.label[2:-2]}"
+            for i, slot in enumerate(_mapping(state[name], replace)):  # hooks are numbered over the process
+                label = f".{name}[{i}]" if name.endswith("hooks") else f".{slot.label[2:-2]}"
                 yield Slot(label, slot.value, slot.assign, slot.remove)
     for name, value in list(state.items()):
         if name not in MODULE_BOOKKEEPING and (name == "training" or name not in MODULE_STATE):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import random
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -80,6 +81,32 @@ def after_change(build: Callable[[], World], index: int, compiler: Compiler) -> 
     if expected.error is not None and is_a(found.error, type(expected.error).__name__):
         return []
     return compare(expected, theirs, found, ours)
+
+
+def along_a_walk(build: Callable[[], World], length: int, seed: str, compiler: Compiler) -> list[str]:
+    """What differs from eager in the first wrong call along a walk of changes that pile up in one world.
+
+    Unlike single changes, a walk makes several cache entries compete, and comes back to states it has left.
+    """
+    theirs, ours, choice = build(), build(), random.Random(seed)
+    program, compiled, made = ours.program, compiler.jit(ours.program, recompile_limit=None), []
+    for _ in range(length):
+        possible = changes(theirs)
+        index = choice.randrange(len(possible))
+        made.append(possible[index].name)
+        possible[index].apply()
+        changes(ours)[index].apply()
+        expected, found = call(theirs.program, theirs), call(compiled, ours)
+        if (
+            ours.program is not program
+            or expected.error is not None
+            or is_a(found.error, "UnsupportedProgram")
+        ):
+            return []  # what follows an error is another story: eager keeps the effects before it
+        lines = compare(expected, theirs, found, ours)
+        if lines:
+            return [" → ".join(made), *lines]
+    return []
 
 
 def _aliases(path: str, slot: Slot, tensors: list[tuple[str, Slot]]) -> Iterator[Change]:
@@ -274,7 +301,7 @@ RULES: tuple[tuple[Callable[[Any], bool], Callable], ...] = (
         _others(
             ("changed", lambda v: v * 2 + 0.5),
             ("negative", lambda v: -v),
-            ("an int", int),
+            ("an int", lambda v: int(v) if v == v else 0),
             ("nan", lambda v: float("nan")),
             ("none", lambda v: None),
         ),

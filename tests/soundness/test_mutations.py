@@ -9,7 +9,7 @@ import re
 import pytest
 import thunder
 from soundness.harness import call, compare
-from soundness.mutator import after_change, changes
+from soundness.mutator import after_change, along_a_walk, changes
 from soundness.programs import PROGRAMS
 
 #: Facts about things that cannot be changed by writing into the world: code, constants, interned values.
@@ -23,6 +23,12 @@ def test_every_changed_fact_is_noticed(name):
     for index, change in enumerate(names):
         wrong += [f"{change}: {line}" for line in after_change(build, index, thunder)]
     assert not wrong, "\n".join([f"{name}: {len(wrong)} differences over {len(names)} changes", *wrong])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_changes_that_pile_up_are_noticed(name):
+    wrong = [line for walk in range(6) for line in along_a_walk(PROGRAMS[name], 8, f"{name} {walk}", thunder)]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

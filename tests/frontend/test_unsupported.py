@@ -1,0 +1,265 @@
+"""Programs that cannot be compiled: each row raises its class, names the user's line, and says what to do."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+import numpy
+import pytest
+import thunder
+import torch
+from soundness.harness import ramp
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+def plain(x):
+    return x * 2
+
+
+def t_in_list(t, xs):
+    return t in xs
+
+
+def assertion(t):
+    assert t.sum() > 0
+    return t
+
+
+def branch(t):
+    if t.sum() > 0:
+        return t
+    return -t
+
+
+def loop(t):
+    while t.max():
+        t = t - 1
+    return t
+
+
+def branch_on_item(t):
+    if t.sum().item() > 0:
+        return t
+    return -t
+
+
+def opened(t):
+    with open("/dev/null") as f:
+        return t * len(f.read())
+
+
+def threaded(t):
+    thread = threading.Thread(target=print)
+    thread.start()
+    return t
+
+
+def leaf_written(t):
+    w = nn.Parameter(torch.zeros(3))
+    w.add_(1)
+    return t + w
+
+
+def data_assigned(t):
+    y = t * 2
+    y.data = t
+    return y
+
+
+class Unknown:
+    def __init__(self, t):
+        self.t = t
+
+
+def generator(t):
+    yield t * 2
+
+
+async def coroutine(t):
+    return t * 2
+
+
+MASK = torch.tensor([True, False, True])
+
+#: The program, the class, the text of the line that the message must show, and words that it must contain.
+PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
+    "M27-if": (branch, "DataDependentControlFlow", "if t.sum() > 0:", ("torch.where",)),
+    "M27-while": (loop, "DataDependentControlFlow", "while t.max():", ("torch.where",)),
+    "M27-assert": (assertion, "DataDependentControlFlow", "assert t.sum() > 0", ()),
+    "M27-in": (lambda t: t_in_list(t, [t + 1]), "DataDependentControlFlow", "return t in xs", ()),
+    "M27-sorted": (lambda t: sorted([t.sum(), t.max()]), "DataDependentControlFlow", "sorted(", ()),
+    "M27-not": (lambda t: not t.any(), "DataDependentControlFlow", "not t.any()", ()),
+    "M28-int": (lambda t: t * int(t.sum()), "DataDependentControlFlow", "int(t.sum())", ()),
+    "M28-float": (lambda t: t * float(t.sum()), "DataDependentControlFlow", "float(t.sum())", ()),
+    "M28-range": (lambda t: [t for _ in range(t.sum())], "DataDependentControlFlow", "range(t.sum())", ()),
+    "M28-item": (branch_on_item, "DataDependentControlFlow", "if t.sum().item() > 0:", ()),
+    "M29-tolist": (lambda t: t.tolist(), "UnsupportedProgram", "t.tolist()", ("after the call",)),
+    "M29-numpy": (lambda t: (t * 2).numpy(), "UnsupportedProgram", "(t * 2).numpy()", ("after the call",)),
+    "M29-asarray": (
+        lambda t: numpy.asarray(t),
+        "UnsupportedProgram",
+        "numpy.asarray(t)",
+        ("after the call",),
+    ),
+    "M30-nonzero": (lambda t: t.nonzero(), "UnsupportedOperator", "t.nonzero()", ("depends on", "where")),
+    "M30-unique": (lambda t: torch.unique(t), "UnsupportedOperator", "torch.unique(t)", ("depends on",)),
+    "M30-mask": (lambda t: t[MASK], "UnsupportedOperator", "t[MASK]", ("masked_fill",)),
+    "M32-out": (lambda t: torch.add(t, 1, out=t), "UnsupportedOperator", "out=t", ("out",)),
+    "M33-shapes": (
+        lambda t: t + torch.ones(7),
+        "OperatorError",
+        "t + torch.ones(7)",
+        ("must match", "cpu f32[3]", "cpu f32[7]"),
+    ),
+    "M33-matmul": (
+        lambda t: t @ torch.ones(4, 4),
+        "OperatorError",
+        "t @ torch.ones(4, 4)",
+        ("cpu f32[3]", "cpu f32[4, 4]"),
+    ),
+    "M33-linear": (
+        lambda t: nn.functional.linear(t, torch.ones(2, 5)),
+        "OperatorError",
+        "linear(",
+        ("cpu f32[2, 5]",),
+    ),
+    "M33-reshape": (
+        lambda t: t.reshape(2, 2),
+        "OperatorError",
+        "t.reshape(2, 2)",
+        ("invalid for input of size 3",),
+    ),
+    "M33-index": (lambda t: t[5], "OperatorError", "t[5]", ("out of bounds",)),
+    "M33-cat": (lambda t: torch.cat([t, torch.ones(2, 2)]), "OperatorError", "torch.cat(", ()),
+    "M34-random": (
+        lambda t: t * random.random(),
+        "SharpEdge",
+        "random.random()",
+        ("argument", "sharp_edges="),
+    ),
+    "M34-time": (lambda t: t * time.time(), "SharpEdge", "time.time()", ("argument", "sharp_edges=")),
+    "M34-uuid": (lambda t: t * uuid.uuid4().int, "SharpEdge", "uuid.uuid4()", ("argument", "sharp_edges=")),
+    "M35-open": (opened, "SharpEdge", 'with open("/dev/null") as f:', ("sharp_edges=",)),
+    "M35-socket": (lambda t: (t, socket.socket()), "SharpEdge", "socket.socket()", ("sharp_edges=",)),
+    "M35-process": (
+        lambda t: (t, subprocess.run(["true"])),
+        "SharpEdge",
+        "subprocess.run(",
+        ("sharp_edges=",),
+    ),
+    "M35-thread": (threaded, "SharpEdge", "thread", ("sharp_edges=",)),
+    "M37-resize": (lambda t: (t * 2).resize_(2), "UnsupportedProgram", "resize_(2)", ("resize_",)),
+    "M37-set": (lambda t: (t * 2).set_(t), "UnsupportedProgram", "set_(t)", ("set_",)),
+    "M37-data": (data_assigned, "UnsupportedProgram", "y.data = t", ("data",)),
+    "M37-requires-grad": (
+        lambda t: (t * 2).requires_grad_(),
+        "UnsupportedProgram",
+        "requires_grad_()",
+        ("requires_grad_",),
+    ),
+    "M39": (lambda t: torch.compile(plain)(t), "UnsupportedProgram", "torch.compile(plain)", ("remove",)),
+    "M42": (
+        lambda t: Unknown(t * 2),
+        "UnsupportedProgram",
+        "",
+        ("Unknown", "dataclass", "register_pytree_node_dataclass"),
+    ),
+    "M43-generator": (generator, "UnsupportedProgram", "", ("generator", "list")),
+    "M43-coroutine": (coroutine, "UnsupportedProgram", "", ("async", "coroutine")),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_cannot_be_done_is_explained_with_its_line(name):
+    program, error, line, words = PROGRAMS[name]
+    with pytest.raises(getattr(thunder, error)) as caught:
+        thunder.jit(program)(ramp(3))
+    text = str(caught.value)
+    if line:
+        assert "test_unsupported.py:" in text, text
+        assert line in text, text
+        assert any(line in (entry[2] or "") for entry in caught.value.where), caught.value.where
+    if name.startswith("M43"):
+        words = words[:0] if any(word in text for word in words) else words
+    missing = [word for word in words if word not in text]
+    assert not missing, f"{missing} not in: {text}"
+
+
+def test_M27_the_message_shows_the_tensor():
+    with pytest.raises(thunder.DataDependentControlFlow) as caught:
+        thunder.jit(branch)(ramp(3))
+    assert "cpu b8[]" in str(caught.value)
+
+
+def test_M28_returning_an_item_is_fine():
+    assert thunder.jit(lambda t: t.sum().item())(ramp(3)) == ramp(3).sum().item()
+
+
+def test_M31_an_operator_without_a_row_is_refused_where_fallback_is_off():
+    def program(t):
+        return torch.linalg.matrix_exp(t)
+
+    with pytest.raises(thunder.UnsupportedOperator) as caught:
+        thunder.jit(program, operator_fallback="error")(torch.eye(2))
+    for word in (
+        "matrix_exp",
+        "cpu f32[2, 2]",
+        "return torch.linalg.matrix_exp(t)",
+        "test_unsupported.py:",
+        "thunder.examine",
+    ):
+        assert word in str(caught.value)
+
+
+def test_M31_an_operator_without_a_row_runs_eagerly_by_default():
+    compiled = thunder.jit(lambda t: torch.linalg.matrix_exp(t) + 1)
+    for scale in (1, 2):
+        assert torch.equal(compiled(torch.eye(2) * scale), torch.linalg.matrix_exp(torch.eye(2) * scale) + 1)
+    assert thunder.cache_hits(compiled) == 1
+
+
+def test_M36_a_leaf_that_requires_grad_cannot_be_written_under_grad_mode():
+    leaf = ramp(3).requires_grad_()
+    with pytest.raises(thunder.OperatorError, match="a leaf Variable that requires grad"):
+        thunder.jit(lambda t: t.add_(1))(leaf)
+
+
+def test_M47_a_program_that_nobody_executes_says_who_refused():
+    compiled = thunder.jit(lambda t: torch.sin(t), executors=["python"])
+    with pytest.raises(thunder.NoExecutor) as caught:
+        compiled(ramp(3))
+    assert "sin" in str(caught.value)
+    assert "python" in str(caught.value)
+
+
+class Tagged(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {}) * 2
+
+
+def test_M48_a_tensor_subclass_that_is_not_modelled_is_refused_by_name():
+    with pytest.raises(thunder.UnsupportedProgram) as caught:
+        thunder.jit(plain)(ramp(3).as_subclass(Tagged))
+    assert "Tagged" in str(caught.value)
+    assert "args[0]" in str(caught.value) or "'x'" in str(caught.value) or " x" in str(caught.value)
+
+
+def test_M49_a_call_under_fake_tensors_is_refused_by_name():
+    compiled = thunder.jit(plain)
+    with FakeTensorMode(), pytest.raises(thunder.UnsupportedProgram, match="FakeTensorMode"):
+        compiled(torch.ones(3))
+
+
+def test_M49_a_call_under_vmap_is_refused_by_name():
+    compiled = thunder.jit(plain)
+    with pytest.raises(thunder.UnsupportedProgram, match="vmap"):
+        torch.vmap(compiled)(ramp(2, 3))
+    assert torch.equal(compiled(ramp(3)), plain(ramp(3)))
