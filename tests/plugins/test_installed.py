@@ -1,4 +1,4 @@
-"""Installed distributions, environment variables, laziness, the command line: each in a process of its own."""
+"""Installed distributions, environment variables, laziness, the command line; each in a new process."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def candidate(name: str, target: str | None = None, **more: Any) -> Candidate:
 def write_distribution(
     folder: Path, name: str, source: str, *, version: str = "0.3.1", requires: Iterable[str] = ()
 ) -> None:
-    """A distribution `thunder-<name>` with the module `thunder_<name>`, as pip would unpack it into `folder`."""
+    """A distribution `thunder-<name>` with the module `thunder_<name>`, as pip unpacks it."""
     (folder / f"thunder_{name}.py").write_text(textwrap.dedent(source), encoding="utf-8")
     info = folder / f"thunder_{name}-{version}.dist-info"
     info.mkdir()
