@@ -149,7 +149,6 @@ def test_compile_data_shows_what_jit_was_given():
     assert data.fn is scaled
     assert not data.is_module
     assert data.cache_option is thunder.cache_option(compiled)
-    assert data.compile_options["cse"] is False
     assert data.executors_list == tuple(thunder.compile_data(thunder.jit(scaled)).executors_list)
 
 

@@ -278,25 +278,6 @@ def test_S59_calls_from_threads_keep_their_contexts_apart():
     assert stats.cache_hits + stats.cache_misses == stats.calls == 48
 
 
-def test_S60_registering_an_executor_later_changes_nothing_for_an_existing_object():
-    def program(x):
-        return torch.sin(x)
-
-    compiled = thunder.jit(program)
-    before = thunder.compile_data(compiled).executors_list
-    executor = thunder.extend.OperatorExecutor("late_comer")
-    mine = executor.register_operator("late_sin", like=torch.sin, fn=lambda x: x * 100)
-    executor.register_implementation("torch.sin", mine)
-    thunder.extend.register_executor(executor)
-    thunder.extend.add_default_executor(executor)
-    try:
-        assert torch.equal(compiled(ramp(3)), torch.sin(ramp(3)))
-        assert thunder.compile_data(compiled).executors_list == before
-    finally:
-        thunder.extend.remove_default_executor(executor)
-        thunder.extend.deregister_executor(executor)
-
-
 def live_objects():
     gc.collect()
     return len(gc.get_objects())

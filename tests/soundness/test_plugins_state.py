@@ -1,0 +1,103 @@
+"""S22, S30, S60, S61: what transforms and executors contribute is guarded, kept, and never silently ignored."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import thunder
+import torch
+from soundness.harness import ramp
+from torch import nn
+
+
+class Halved(thunder.Transform):
+    """Overrides the weight of a linear layer by half of it."""
+
+    def transform_module(self, model):
+        model.override("weight", model.get_parameter("weight").detach() / 2)
+
+
+class Keyed(thunder.Transform):
+    """Contributes one key to the state under which an entry is valid."""
+
+    state: ClassVar[dict[str, int]] = {"recipe": 1}
+
+    def cache_state(self):
+        return dict(self.state)
+
+
+def linear():
+    layer = nn.Linear(3, 3, bias=False)
+    layer.weight.data = ramp(3, 3)
+    return layer
+
+
+def test_S22_a_replaced_parameter_that_a_transform_overrode_raises_and_names_the_way():
+    layer = linear()
+    compiled = thunder.jit(layer, transforms=[Halved()])
+    with torch.no_grad():
+        assert torch.equal(compiled(ramp(2, 3)), ramp(2, 3) @ (ramp(3, 3) / 2).mT)
+        layer.weight = nn.Parameter(ramp(3, 3, start=5.0))
+        with pytest.raises(thunder.InvalidArgument) as caught:
+            compiled(ramp(2, 3))
+    assert "weight" in str(caught.value)
+    assert "load_original_state_dict" in str(caught.value)
+
+
+def test_S22_an_override_never_writes_to_the_users_module():
+    layer = linear()
+    compiled = thunder.jit(layer, transforms=[Halved()])
+    assert torch.equal(layer.weight, ramp(3, 3))
+    assert torch.equal(compiled.get_parameter("weight"), ramp(3, 3) / 2)
+    assert torch.equal(compiled.state_dict()["weight"], ramp(3, 3) / 2)
+
+
+def test_S30_state_that_a_transform_contributes_is_guarded(monkeypatch):
+    compiled = thunder.jit(lambda x: x * 2, transforms=[Keyed()])
+    compiled(ramp(3))
+    compiled(ramp(3))
+    monkeypatch.setattr(Keyed, "state", {"recipe": 2})
+    compiled(ramp(3))
+    assert thunder.cache_misses(compiled) == 2
+    assert "recipe" in str(thunder.last_recompile_reasons(compiled))
+    monkeypatch.setattr(Keyed, "state", {"recipe": 1})
+    compiled(ramp(3))
+    assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (2, 2)
+
+
+def test_S60_registering_an_executor_later_changes_nothing_for_an_existing_object():
+    def program(x):
+        return torch.sin(x)
+
+    compiled = thunder.jit(program)
+    before = thunder.compile_data(compiled).executors_list
+    executor = thunder.extend.OperatorExecutor("late_comer")
+    mine = executor.register_operator(
+        "late_sin", meta=lambda x: thunder.TensorProxy(like=x), fn=lambda x: x * 100
+    )
+    executor.register_implementation("torch.sin", mine)
+    thunder.extend.register_executor(executor)
+    thunder.extend.add_default_executor(executor)
+    try:
+        assert torch.equal(compiled(ramp(3)), torch.sin(ramp(3)))
+        assert thunder.compile_data(compiled).executors_list == before
+        assert torch.equal(thunder.jit(program)(ramp(3)), ramp(3) * 100)
+    finally:
+        thunder.extend.deregister_executor(executor)
+    assert torch.equal(thunder.jit(program)(ramp(3)), torch.sin(ramp(3)))
+
+
+def test_S61_add_transform_keeps_cache_mode_and_options():
+    added = Keyed()
+    compiled = thunder.jit(lambda x, k: x * k, cache="no caching", sharp_edges="warn", cse=False)
+    other = thunder.core.transforms.add_transform(compiled, transform=added)
+    assert other is not compiled
+    assert thunder.cache_option(other) is thunder.cache_option(compiled)
+    before, after = thunder.compile_data(compiled), thunder.compile_data(other)
+    assert after.sharp_edges is before.sharp_edges
+    assert after.compile_options == before.compile_options
+    assert after.executors_list == before.executors_list
+    assert list(thunder.list_transforms(other)) == [added]
+    assert list(thunder.list_transforms(compiled)) == []
+    assert torch.equal(other(ramp(3), 2), ramp(3) * 2)
