@@ -69,7 +69,7 @@ def _bind_keywords(
     positional_only = code.co_posonlyargcount
     for name, value in kwargs.items():
         if not isinstance(name, str):
-            raise TypeError(f"{qualname}() keywords must be strings")
+            raise TypeError("keywords must be strings")
         try:
             at = names.index(name, positional_only, total)
         except ValueError:

@@ -127,7 +127,7 @@ def unpack_starred(machine: Machine, obj: Any, before: int, after: int) -> tuple
 def _unpack_iterator(machine: Machine, obj: Any) -> Any:
     cls = type(obj)
     if (
-        machine.policy.type_attr(cls, "__iter__") in (MISSING, None)
+        machine.policy.type_attr(cls, "__iter__") is MISSING
         and machine.policy.type_attr(cls, "__getitem__") is MISSING
     ):
         raise TypeError(f"cannot unpack non-iterable {cls.__name__} object")

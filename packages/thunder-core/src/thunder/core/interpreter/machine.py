@@ -112,6 +112,7 @@ class Machine:
     call_class = construction.call_class
     load_item = operators.load_item
     store_item = operators.store_item
+    delete_item = operators.delete_item
     native_iterable = iteration.native_iterable
     deliver_throw: Callable[[Frame], int | None] = staticmethod(drivers.deliver_throw)
 

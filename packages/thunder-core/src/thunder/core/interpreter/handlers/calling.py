@@ -73,7 +73,7 @@ def _keywords(frame: Frame, fn: Any, kwargs: Any) -> dict[str, Any]:
 
 def _positional(frame: Frame, fn: Any, args: Any) -> tuple[Any, ...]:
     policy, cls = frame.machine.policy, type(args)
-    if policy.type_attr(cls, "__iter__") in (MISSING, None) and policy.type_attr(cls, "__getitem__") is MISSING:
+    if policy.type_attr(cls, "__iter__") is MISSING and policy.type_attr(cls, "__getitem__") is MISSING:
         raise TypeError(f"{function_name(fn)} argument after * must be an iterable, not {cls.__name__}")
     return tuple(iteration.iterate(frame.machine, args))
 

@@ -69,7 +69,7 @@ def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
     policy = frame.machine.policy
     cls = type(items)
     if (
-        policy.type_attr(cls, "__iter__") in (MISSING, None)
+        policy.type_attr(cls, "__iter__") is MISSING
         and policy.type_attr(cls, "__getitem__") is MISSING
     ):
         raise TypeError(f"Value after * must be an iterable, not {cls.__name__}")

@@ -64,9 +64,7 @@ def DELETE_FAST(frame: Frame, stack: list[Any], index: int) -> None:
 def raise_unbound_local(frame: Frame, index: int) -> NoReturn:
     """The error of reading a local variable before it is bound."""
     name = frame.decoded.localsplus[index]
-    raise UnboundLocalError(
-        f"cannot access local variable '{name}' where it is not associated with a value", name=name
-    )
+    raise UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
 # -- closure variables -------------------------------------------------------------------------------------------------
