@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from thunder.core.errors import InvalidArgument, PluginError, nearest
 from thunder.core.executor import Executor
 from thunder.core.fusion_executor import FusionExecutor
@@ -154,7 +156,9 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    context.fn = trace.python_callable()
+    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and autocast, change something
+    # only where autocast is on: elsewhere nothing requires grad, or torch's own autograd is meant to see it.
+    context.fn = trace.python_callable(decorated=torch._C._is_any_autocast_enabled())
     return trace
 
 

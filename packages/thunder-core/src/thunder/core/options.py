@@ -189,25 +189,14 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 False,
                 "A miss after the first raises RecompileError with the reason.",
             ),
-            Option("cse", bool, True, "Whether common subexpressions are computed once."),
             Option(
-                "rematerialization",
-                Literal["min-cut", "none"] | int,
-                "min-cut",
-                "How the partition chooses what the backward recomputes; a number is a budget in bytes.",
-            ),
-            Option(
-                "operator_fallback",
-                Literal["eager", "error"],
-                "eager",
-                "Whether a torch function without an operator row runs eagerly or is refused.",
-            ),
-            Option(
-                "skip_inplace_alias_updates",
+                "frozen",
                 bool,
                 False,
-                "The user vouches that no two inputs share storage, so nothing guards it.",
+                "The user vouches that everything but the arguments stays: modules, parameters, globals. Only "
+                "arguments and ambient state are guarded.",
             ),
+            Option("cse", bool, True, "Whether common subexpressions are computed once."),
         )
     }
 )

@@ -243,11 +243,11 @@ class TraceCtx:
         """Every name of the text that its own imports do not bind."""
         return self.program().context
 
-    def python_callable(self) -> Callable[..., Any]:
+    def python_callable(self, *, decorated: bool = True) -> Callable[..., Any]:
         """The compiled text; its file name is known to ``linecache``, so tracebacks show lines of the
         trace.
         """
-        text = self.program()
+        text = self.program(include_decorators=decorated)
         compile_text(text.text, f"thunder.{self.name}", text.context)
         return text.context[self.name]  # type: ignore[no-any-return]
 

@@ -1,0 +1,90 @@
+"""Thunder: a source-to-source compiler for PyTorch.
+
+``thunder.jit(model)`` reads a program, writes it down as a printable, runnable trace, transforms the trace, and gives every operation
+to the best installed executor.
+"""
+
+from __future__ import annotations
+
+__path__ = __import__("pkgutil").extend_path(__path__, __name__)
+
+import importlib
+from typing import Any
+
+from thunder import core, extend, plugins
+from thunder import torch as torch
+from thunder.__about__ import __version__
+from thunder.compiler.inspection import (
+    cache_hits,
+    cache_misses,
+    cache_option,
+    compile_data,
+    compile_stats,
+    explain,
+    last_backward_traces,
+    last_compile_options,
+    last_epilogue_traces,
+    last_interpreted_instructions,
+    last_interpreter_log,
+    last_prologue_traces,
+    last_recompile_reasons,
+    last_traces,
+    list_transforms,
+    print_last_interpreter_log,
+)
+from thunder.compiler.jit import jit
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
+from thunder.core import devices, dtypes, errors, prims
+from thunder.core.dtypes import *  # noqa: F403
+from thunder.core.errors import *  # noqa: F403
+from thunder.core.langctx import LanguageContext
+from thunder.core.module import ThunderModule
+from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
+from thunder.core.proxies import (
+    AnyProxy,
+    ComplexProxy,
+    DictProxy,
+    FloatProxy,
+    IntegerProxy,
+    ListProxy,
+    NumberProxy,
+    Proxy,
+    StringProxy,
+    TensorProxy,
+    TupleProxy,
+)
+from thunder.core.trace import TraceCtx
+from thunder.core.transform import Transform
+from thunder.extend import (
+    Executor,
+    add_executor_lists,
+    get_all_executors,
+    get_always_executors,
+    get_default_executors,
+    get_executor,
+    resolve_executors,
+)
+from thunder.plugins import ExecutorSpec
+from thunder.plugins.manager import get_manager
+from thunder.plugins.not_installed import install_finders, missing_attribute
+
+#: The executors that ship with core. They are plugins like any other, found by name, imported by nobody.
+BUILTIN_EXECUTORS = (
+    ExecutorSpec(
+        "torch",
+        "thunder.executors.torchex:ex",
+        rank=extend.Rank.EAGER,
+        always=True,
+        aliases=("pytorch",),
+        description="Runs every operator eagerly, by the function that its row names.",
+    ),
+    ExecutorSpec(
+        "python",
+        "thunder.executors.pythonex:ex",
+        rank=extend.Rank.EAGER,
+        always=True,
+        description="Runs symbols that are implemented in Python.",
+    ),
+)
+get_manager().set_builtin(BUILTIN_EXECUTORS)
+install_finders()

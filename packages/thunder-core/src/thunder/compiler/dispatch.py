@@ -1,0 +1,211 @@
+"""Dispatch: from a call to the cached program that may serve it, or to a compile."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from typing import Any
+
+import torch
+
+from thunder.compiler.ledger import check_requirements, explain_placements
+from thunder.compiler.pipeline import configured_pipeline
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.core.errors import (
+    InternalError,
+    MissingGradient,
+    RecompileError,
+    RecompileWarning,
+    SameInputViolation,
+    SharpEdge,
+    SharpEdgeWarning,
+)
+from thunder.core.frontend.acquire import Acquisition, acquire
+from thunder.core.frontend.guards import first_failure
+from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
+from thunder.core.passes.placement import Placement
+
+
+class Dispatcher:
+    """A compiled function: its entries, newest last, and the call that tries them newest first.
+
+    Calls from several threads are served at once; compiles are serialised.
+    """
+
+    def __init__(self, data: CompileData) -> None:
+        self.data = data
+        self.stats = CompileStats()
+        self._entries: tuple[CacheEntry, ...] = ()  # newest first
+        self._lock = threading.RLock()
+        self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
+        self._check_guards = data.debug_options.check_guards
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        stats = self.stats
+        stats.calls += 1
+        start = time.perf_counter_ns()
+        for entry in self._entries:
+            given = entry.prologue_fn(*args, **kwargs)
+            if given is not None:
+                if self._same_input and self._check_guards:
+                    self._keep_promise(entry, args, kwargs)
+                stats.cache_hits += 1
+                entry.last_use = stats.calls
+                stats.last_entry = entry
+                return self._run(entry, given, start)
+        with self._lock:
+            for entry in self._entries:  # another thread may have compiled it meanwhile
+                given = entry.prologue_fn(*args, **kwargs)
+                if given is not None:
+                    stats.cache_hits += 1
+                    stats.last_entry = entry
+                    break
+            else:
+                entry = self._compile(args, kwargs)
+                given = entry.prologue_fn(*args, **kwargs)
+                if given is None:
+                    raise InternalError("the guards of a new entry do not hold for the call that it was made for")
+        return self._run(entry, given, start)
+
+    def _run(self, entry: CacheEntry, given: tuple[tuple[Any, ...], tuple[Any, ...]], start: int) -> Any:
+        inputs, reached = given
+        ready = time.perf_counter_ns()
+        result = entry.computation_fn(*inputs)
+        self.stats.call_times = (start, ready, time.perf_counter_ns())
+        return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *reached)
+
+    # -- misses -------------------------------------------------------------------------------------------------------
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
+        stats, options = self.stats, self.data.compile_options
+        stats.cache_misses += 1
+        reasons = [self._reason(entry, args, kwargs) for entry in self._entries]
+        stats.last_recompile_reasons = reasons
+        if reasons and options["fail_on_recompile"]:
+            raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
+        entry = self._make_entry(args, kwargs)
+        if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
+            self._store(entry)
+        stats.last_entry = entry
+        limit = options["recompile_limit"]
+        if limit is not None and stats.cache_misses == limit + 1 and reasons:
+            warnings.warn(_limit_text(stats, self.data), RecompileWarning, stacklevel=4)
+        return entry
+
+    def _store(self, entry: CacheEntry) -> None:
+        entries = [entry, *self._entries]
+        entry.last_use = self.stats.calls
+        if len(entries) > self.data.compile_options["max_cache_entries"]:
+            entries.remove(min(entries[1:], key=lambda e: e.last_use))
+        self._entries = tuple(entries)
+        self.stats.interpreter_cache = entries[::-1]
+
+    def _reason(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecompileReason:
+        failure = first_failure(entry.guards, args, kwargs)
+        if failure is None:
+            raise InternalError("a guard failed, and every fact that it was made of holds")
+        fact, found = failure
+        return RecompileReason(entry, str(fact), fact.expected, found, fact.source)
+
+    def _keep_promise(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        failure = first_failure(entry.guards, args, kwargs)
+        if failure is not None:
+            fact, found = failure
+            raise SameInputViolation(
+                f'{fact} changed, which cache="same input" promised would not',
+                found={"expected": fact.expected, "found": found},
+                hint='Use cache="constant values".',
+            )
+
+    def _make_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
+        data, stats = self.data, self.stats
+        started = time.perf_counter_ns()
+        baked: list[str] = []
+        program = acquire(
+            data.fn,
+            args,
+            kwargs,
+            language=data.langctx,
+            sharp_edge=_SharpEdges(data.sharp_edges, baked),
+            disable_grad=data.disable_torch_autograd_support,
+            pinning=self._pinning(),
+            record_log=data.debug_options.record_interpreter_history,
+        )
+        acquired = time.perf_counter_ns()
+        stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
+        compiled = configured_pipeline(data.transforms, data.compile_options).run(
+            program.computation,
+            data.executors_list,
+            data.transforms,
+            data.compile_options,
+            check=data.debug_options.check_traces,
+            prologue=program.prologue,
+            epilogue=program.epilogue,
+        )
+        if data.require:
+            check_requirements(explain_placements(compiled.ledger), data.require)
+        _check_gradients(program, compiled.ledger)
+        prologue = compiled.prologue or program.prologue
+        epilogue = compiled.epilogue or program.epilogue
+        before = time.perf_counter_ns()
+        entry = CacheEntry(
+            prologue_fn=prologue.python_callable(),
+            prologue_traces=[prologue],
+            computation_fn=compiled.fn,
+            computation_traces=compiled.traces,
+            epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
+            epilogue_traces=[epilogue] if epilogue is not None else [],
+            ledger=compiled.ledger,
+            guards=program.facts,
+            baked=tuple(baked),
+        )
+        stats.stage_times = {
+            "acquire": acquired - started,
+            **compiled.stage_times,
+            "prologue": time.perf_counter_ns() - before,
+        }
+        return entry
+
+    def _pinning(self) -> str:
+        if self._same_input:
+            return "everything"
+        return "structure" if self.data.compile_options["frozen"] else "nothing"
+
+
+class _SharpEdges:
+    """What happens where a program reads what can be neither guarded nor replayed: refused, warned of, or baked in."""
+
+    def __init__(self, mode: SHARP_EDGES_OPTIONS, baked: list[str]) -> None:
+        self.mode, self.baked = mode, baked
+
+    def __call__(self, edge: SharpEdge) -> None:
+        if self.mode is SHARP_EDGES_OPTIONS.ERROR:
+            raise edge
+        self.baked.append(str(edge))
+        if self.mode is SHARP_EDGES_OPTIONS.WARN:
+            warnings.warn(str(edge), SharpEdgeWarning, stacklevel=2)
+
+
+def _check_gradients(program: Acquisition, ledger: list[Placement]) -> None:
+    """While torch's own autograd differentiates the eager operators, anybody else's operator would silently have no gradient."""
+    if not program.computation.grad_enabled:
+        return
+    for placement in ledger:
+        if placement.claimed_by not in (None, "torch", "python") and any(
+            isinstance(p, torch.Tensor) and p.requires_grad for p in placement.bsym.flat_proxy_args
+        ):
+            raise MissingGradient(
+                f"{placement.symbol} on executor {placement.claimed_by!r} has no gradient",
+                where=[loc] if (loc := placement.source) is not None else None,
+                hint="Call under torch.no_grad(), or leave the executor out.",
+            )
+
+
+def _limit_text(stats: CompileStats, data: CompileData) -> str:
+    name = getattr(data.fn, "__qualname__", type(data.fn).__qualname__)
+    reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
+    return (
+        f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "
+        'Keep the changing fact out of the program, or use cache="symbolic values" for numbers and dimensions.'
+    )

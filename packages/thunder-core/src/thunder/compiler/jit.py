@@ -1,0 +1,196 @@
+"""``thunder.jit``: checks what it is given, and returns a module or function that compiles at its first call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder.compiler.dispatch import Dispatcher
+from thunder.compiler.stats import CompileData
+from thunder.core.errors import InvalidArgument, UnsupportedProgram, nearest
+from thunder.core.executor import Executor
+from thunder.core.langctx import LanguageContext, resolve_language
+from thunder.core.module import ThunderModule
+from thunder.core.operator import all_rows
+from thunder.core.options import (
+    CACHE_OPTIONS,
+    SHARP_EDGES_OPTIONS,
+    DebugOptions,
+    resolve_cache_option,
+    resolve_options,
+    resolve_sharp_edges_option,
+)
+from thunder.core.transform import Transform
+from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
+from thunder.plugins.contributions import declared_options
+from thunder.plugins.manager import get_manager
+
+#: attribute of a compiled function that holds its dispatcher
+DISPATCHER = "__thunder_compiled__"
+
+
+def jit(
+    fn: Callable[..., Any],
+    /,
+    *,
+    langctx: LanguageContext | str | None = None,
+    executors: Executor | str | Sequence[Executor | str] | None = None,
+    sharp_edges: SHARP_EDGES_OPTIONS | str | None = None,
+    cache: CACHE_OPTIONS | str | None = None,
+    disable_torch_autograd: bool = False,
+    transforms: Transform | Sequence[Transform] | None = None,
+    debug_options: DebugOptions | None = None,
+    require: dict[str, str] | None = None,
+    **options: Any,
+) -> Any:
+    """Compiles a function or module, at its first call and whenever a fact that it depends on has changed.
+
+    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a function with ``fn``'s signature.
+
+    Args:
+        fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.
+        langctx: the language in which the methods of proxies resolve.
+        executors: executors or their names, first wins; they replace the defaults. The always-executors are appended.
+        sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: what happens where the program reads or writes something that can be
+            neither guarded nor replayed.
+        cache: ``"constant values"``, ``"no caching"`` or ``"same input"``.
+        disable_torch_autograd: no output requires grad, whatever the inputs.
+        transforms: applied in list order; those attached to the module come first.
+        debug_options: see :class:`~thunder.core.options.DebugOptions`.
+        require: operator id → name of the executor that must run it.
+        options: those that core and installed plugins declare.
+
+    Raises InvalidArgument, UnknownOption, UnknownExecutor or ExecutorUnavailable where it is called wrongly, and
+    UnsupportedProgram for modules that other systems have wrapped.
+    """
+    _check_callable(fn)
+    debug = _checked_debug_options(debug_options)
+    is_module = isinstance(fn, torch.nn.Module)
+    given = _as_sequence(transforms)
+    all_transforms = (*attached_transforms(fn), *given) if isinstance(fn, torch.nn.Module) else tuple(given)
+    _check_transforms(all_transforms)
+    declared = declared_options(get_manager())
+    compile_options = resolve_options(options, declared, plugins=_plugin_names())
+    data = CompileData(
+        fn=fn,
+        is_module=is_module,
+        langctx=resolve_language(langctx),
+        executors_list=add_executor_lists(resolve_executors(executors), get_always_executors()),
+        cache_option=_checked_cache(cache),
+        sharp_edges=resolve_sharp_edges_option(sharp_edges),
+        disable_torch_autograd_support=disable_torch_autograd,
+        compile_options=compile_options,
+        debug_options=debug,
+        transforms=all_transforms,
+        require=_checked_requirements(require),
+    )
+    for transform in all_transforms:
+        transform.validate(fn, compile_options)
+    return compiled_object(data)
+
+
+def compiled_object(data: CompileData) -> Any:
+    """The callable of a compile: a module around a module, else a function."""
+    dispatcher = Dispatcher(data)
+    if isinstance(data.fn, torch.nn.Module):
+        module = ThunderModule(data.fn, dispatcher, lambda model: compiled_object(_with_fn(data, model)))
+        module.__dict__[DISPATCHER] = dispatcher
+        return module
+
+    @functools.wraps(data.fn)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return dispatcher(*args, **kwargs)
+
+    compiled.__dict__[DISPATCHER] = dispatcher
+    return compiled
+
+
+def _with_fn(data: CompileData, fn: Any) -> CompileData:
+    return CompileData(**{**data.__dict__, "fn": fn})
+
+
+# -- what may be given ------------------------------------------------------------------------------------------------
+
+
+def _check_callable(fn: Any) -> None:
+    if isinstance(fn, type):
+        raise InvalidArgument(
+            f"thunder.jit was given the class {fn.__qualname__}",
+            hint=f"Write thunder.jit({fn.__qualname__}(…)), with an instance.",
+        )
+    if isinstance(fn, ThunderModule) or DISPATCHER in getattr(fn, "__dict__", {}):
+        raise InvalidArgument(
+            "thunder.jit was given an object that is compiled already",
+            hint="Use add_transform to add transforms, or give jit the original.",
+        )
+    if isinstance(fn, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise UnsupportedProgram("thunder.jit was given a TorchScript program", hint="It needs the Python source's module.")
+    name = type(fn).__qualname__
+    if isinstance(fn, torch._dynamo.OptimizedModule) if hasattr(torch, "_dynamo") else False:
+        raise InvalidArgument("thunder.jit was given the result of torch.compile", hint="Pass the original module.")
+    if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
+        raise UnsupportedProgram(
+            f"thunder.jit was given a {name}", hint="Use thunder.distributed.ddp (package thunder-distributed) instead."
+        )
+    if name in ("FullyShardedDataParallel",) or name.startswith("FSDP"):
+        raise UnsupportedProgram(
+            f"thunder.jit was given a {name}", hint="Use thunder.distributed.fsdp (package thunder-distributed) instead."
+        )
+    if not callable(fn):
+        raise InvalidArgument(
+            f"thunder.jit expected a function, module or callable, and got {fn!r}", found={"type": name}
+        )
+
+
+def _checked_debug_options(debug_options: Any) -> DebugOptions:
+    if debug_options is None:
+        return DebugOptions()
+    if not isinstance(debug_options, DebugOptions):
+        raise InvalidArgument(
+            f"debug_options is {type(debug_options).__name__}", hint="Write DebugOptions(**your_options)."
+        )
+    return debug_options
+
+
+def _as_sequence(x: Any) -> tuple[Any, ...]:
+    if x is None:
+        return ()
+    return tuple(x) if isinstance(x, list | tuple) else (x,)
+
+
+def _check_transforms(transforms: Sequence[Any]) -> None:
+    for i, transform in enumerate(transforms):
+        if isinstance(transform, type):
+            raise InvalidArgument(
+                f"transforms[{i}] is the class {transform.__qualname__}", hint=f"Write {transform.__qualname__}()."
+            )
+        if not isinstance(transform, Transform):
+            raise InvalidArgument(f"transforms[{i}] is {transform!r}, of type {type(transform).__name__}, and no Transform")
+
+
+def _checked_cache(cache: Any) -> CACHE_OPTIONS:
+    option = resolve_cache_option(cache)
+    if option is CACHE_OPTIONS.SYMBOLIC_VALUES:
+        raise UnsupportedProgram('cache="symbolic values" is not there yet', hint='Use cache="constant values".')
+    return option
+
+
+def _checked_requirements(require: dict[str, str] | None) -> dict[str, str]:
+    known = {row.id for row in all_rows()}
+    for operator_id in require or {}:
+        if operator_id not in known:
+            close = nearest(operator_id, known)
+            raise InvalidArgument(
+                f"require= names the operator {operator_id!r}, which does not exist",
+                hint=f"Did you mean {close!r}?" if close else None,
+            )
+    return dict(require or {})
+
+
+def _plugin_names() -> list[str]:
+    return [info.name for info in get_manager().list_plugins()]
+
+

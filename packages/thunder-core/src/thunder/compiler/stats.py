@@ -1,0 +1,112 @@
+"""What a compiled object knows of itself: its settings, its entries, and what happened in its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder.core.executor import Executor
+from thunder.core.frontend.facts import Fact
+from thunder.core.langctx import LanguageContext
+from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, CompileOptions, DebugOptions
+from thunder.core.trace import TraceCtx
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileData:
+    """The settings that ``thunder.jit`` was called with."""
+
+    fn: Callable[..., Any]
+    is_module: bool
+    langctx: LanguageContext
+    executors_list: tuple[Executor, ...]
+    cache_option: CACHE_OPTIONS
+    sharp_edges: SHARP_EDGES_OPTIONS
+    disable_torch_autograd_support: bool
+    compile_options: CompileOptions
+    debug_options: DebugOptions
+    transforms: tuple[Any, ...]
+    require: dict[str, str]
+
+
+@dataclass(kw_only=True, eq=False)
+class CacheEntry:
+    """One compiled program with the guards under which it may run."""
+
+    prologue_fn: Callable[..., Any]
+    prologue_traces: list[TraceCtx]
+    computation_fn: Callable[..., Any]
+    computation_traces: list[TraceCtx]
+    backward_fn: Callable[..., Any] | None = None
+    backward_traces: list[TraceCtx] = field(default_factory=list)
+    epilogue_fn: Callable[..., Any] | None
+    epilogue_traces: list[TraceCtx]
+    ledger: Any
+    guards: tuple[Fact, ...]
+    baked: tuple[str, ...] = ()
+    last_use: int = 0
+
+
+@dataclass(frozen=True)
+class RecompileReason:
+    """Why an entry was not used: the first fact that failed, what the entry expects, what the call had."""
+
+    entry: CacheEntry = field(repr=False)
+    fact: str
+    expected: Any
+    found: Any
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.fact}: expected {self.expected!r}, found {self.found!r}"
+
+
+@dataclass(eq=False)
+class CompileStats:
+    """Counters, entries (newest last) and the times of the last call and compile, in nanoseconds."""
+
+    calls: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    interpreter_cache: list[CacheEntry] = field(default_factory=list)
+    last_entry: CacheEntry | None = None
+    last_recompile_reasons: list[RecompileReason] = field(default_factory=list)
+    last_interpreted_instructions: int = 0
+    last_interpreter_log: list[Any] = field(default_factory=list)
+    stage_times: dict[str, int] = field(default_factory=dict)
+    call_times: tuple[int, int, int] = (0, 0, 0)  # start, after the prologue, after the computation
+
+    last_traces = property(lambda s: list(s.last_entry.computation_traces) if s.last_entry else [])
+    last_prologue_traces = property(lambda s: list(s.last_entry.prologue_traces) if s.last_entry else [])
+    last_epilogue_traces = property(lambda s: list(s.last_entry.epilogue_traces) if s.last_entry else [])
+    last_backward_traces = property(lambda s: list(s.last_entry.backward_traces) if s.last_entry else [])
+    last_computation = property(lambda s: s.last_entry.computation_fn if s.last_entry else None)
+    last_prologue = property(lambda s: s.last_entry.prologue_fn if s.last_entry else None)
+
+    def last_trace_construction_time(self) -> int:
+        """Of the last compile: from the call to the acquired trace."""
+        return self.stage_times.get("acquire", 0)
+
+    def last_prologue_transformation_time(self) -> int:
+        """Of the last compile: making the guard function."""
+        return self.stage_times.get("prologue", 0)
+
+    def last_prologue_execution_time(self) -> int:
+        """Of the last call: the guards of the entry that ran."""
+        return max(self.call_times[1] - self.call_times[0], 0)
+
+    last_cache_lookup_time = last_prologue_execution_time
+
+    def last_computation_execution_time(self) -> int:
+        """Of the last call: the computation."""
+        return max(self.call_times[2] - self.call_times[1], 0)
+
+    def __repr__(self) -> str:
+        stages = ", ".join(f"{name} {ns / 1e6:.1f} ms" for name, ns in self.stage_times.items())
+        return (
+            f"CompileStats(calls={self.calls}, cache_hits={self.cache_hits}, cache_misses={self.cache_misses}, "
+            f"entries={len(self.interpreter_cache)}, last compile: {stages or 'none'})"
+        )
+
+

@@ -1,0 +1,259 @@
+"""Acquisition: one call of a user's function becomes a trace, the facts that it depends on, and its effects."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.errors import ThunderError, UnsupportedProgram
+from thunder.core.frontend import ambient
+from thunder.core.frontend.effects import Builder, is_simple
+from thunder.core.frontend.facts import Fact
+from thunder.core.frontend.guards import ambient_fact, prologue_trace
+from thunder.core.frontend.lookasides import locations_of
+from thunder.core.frontend.tracer import Tracer
+from thunder.core.frontend.tracker import Tracker
+from thunder.core.interpreter import Machine, jitting
+from thunder.core.langctx import LanguageContext, using_language
+from thunder.core.provenance import Path, root
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, TraceProvenance, tracectx
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Acquisition:
+    """What a call was turned into.
+
+    ``epilogue`` is None where the computation's value is the result. ``interpreted`` counts bytecode instructions.
+    """
+
+    prologue: TraceCtx
+    computation: TraceCtx
+    epilogue: TraceCtx | None
+    facts: tuple[Fact, ...]
+    interpreted: int
+    log: list[Any]
+
+
+def acquire(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    language: LanguageContext,
+    sharp_edge: Callable[[ThunderError], None],
+    disable_grad: bool = False,
+    pinning: str = "nothing",
+    record_log: bool = False,
+) -> Acquisition:
+    """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
+
+    Raises what the program raises; UnsupportedProgram and its kind, with the user's line, where it cannot be traced.
+    """
+    ambient.refuse_foreign_modes()
+    _refuse_generators(fn)
+    trace = TraceCtx(fn=fn)
+    tracks_grad = torch.is_grad_enabled() and not disable_grad
+    inputs: list[tuple[TensorProxy, Path]] = []
+
+    def make_input(t: torch.Tensor, path: Path) -> TensorProxy:
+        with torch._C.DisableTorchFunction():
+            proxy = TensorProxy(like=t, requires_grad=t.requires_grad)
+            trace.grad_enabled |= tracks_grad and t.requires_grad
+            proxy.__dict__["strides"] = tuple(t.stride())
+            proxy.__dict__["storage_offset"] = t.storage_offset()
+            proxy.__dict__["is_leaf"] = t.is_leaf
+        inputs.append((proxy, path))
+        return proxy
+
+    tracker = Tracker(make_input)
+    tracer = Tracer(trace, tracker, language, sharp_edge)
+    machine = Machine(tracer, record_history=record_log)
+    with _collector_paused(), ambient.restored():
+        with tracectx(trace), using_language(language), jitting():
+            trace.locate = tracer.locate
+            try:
+                result = machine.call(*_rooted_call(tracer, fn, args, kwargs))
+            except ThunderError as error:
+                raise error.at(locations_of(error)) from error.__cause__
+            trace.locate = None
+            finish = _Finish(tracer, inputs, fn)
+            computation, epilogue, reached = finish.run(result)
+    with torch._C.DisableTorchFunction():
+        ordered = finish.inputs
+        roots = {"args": args, "kwargs": kwargs}
+        prologue = prologue_trace(tracker.facts, ordered, reached, roots, pinning)
+        state = ambient_fact()
+    return Acquisition(
+        prologue=prologue,
+        computation=computation,
+        epilogue=epilogue,
+        facts=(state, *tracker.facts),
+        interpreted=machine.instructions,
+        log=machine.history,
+    )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pauses the cyclic garbage collector: a trace is many objects that all stay, and each collection would walk them again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _refuse_generators(fn: Callable[..., Any]) -> None:
+    code = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    if inspect.isgeneratorfunction(code) or inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
+        raise UnsupportedProgram(
+            f"{getattr(fn, '__qualname__', type(fn).__qualname__)} is a generator function or async def",
+            hint="Return a list, or compile the function that it calls.",
+        )
+
+
+def _rooted_call(
+    tracer: Tracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The call with its function and arguments adopted, each under its root."""
+    tracker = tracer.tracker
+    name = "self" if isinstance(fn, torch.nn.Module) else getattr(fn, "__name__", "fn")
+    function = tracker.adopt(fn, tracker.pinned_path(fn, name))
+    args_path, kwargs_path = root("args"), root("kwargs")
+    tracker.note("len", args_path, len(args))
+    tracker.note("keys", kwargs_path, tuple(kwargs))
+    values = tuple(tracker.adopt(a, args_path.step("index", i)) for i, a in enumerate(args))
+    keywords = {k: tracker.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
+    return function, values, keywords
+
+
+class _Finish:
+    """Names the values of a trace, and ends it: what the computation returns, and what the epilogue does."""
+
+    def __init__(self, tracer: Tracer, inputs: list[tuple[TensorProxy, Path]], fn: Callable[..., Any]) -> None:
+        self.tracer, self.trace = tracer, tracer.trace
+        self.parameters = _parameter_names(fn)
+        self.inputs = sorted(inputs, key=lambda item: _order(item[1]))
+
+    def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
+        """The computation, the epilogue if one is needed, and the paths of the objects that it needs."""
+        self.name_values()
+        tracker, tracer = self.tracer.tracker, self.tracer
+        self.trace.args = [proxy for proxy, _ in self.inputs]
+        written = list(tracker.written_shadows())
+        records = list(tracker.written_records())
+        simple = is_simple(result, set(), tracker)
+        if simple and not (written or records or tracer.global_writes or tracer.cell_writes):
+            prims.python_return(*([result] if result is not None else [None]))
+            return self._computation(), None, []
+        builder = Builder(tracer)
+        for shadow in written:
+            builder.write_shadow(shadow)
+        for record in records:
+            builder.write_record(record)
+        for (_, name), (namespace, value) in tracer.global_writes.items():
+            builder.write_global(namespace, name, value)
+        for path, value in tracer.cell_writes.values():
+            builder.write_cell(path, value)
+        builder.emit(f"return {builder.expression(result)}")
+        prims.python_return(tuple(builder.tensors.values()))
+        reached = list(builder.reached.values())
+        epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
+        return self._computation(), epilogue, [path for _, path, _ in reached]
+
+    def _computation(self) -> TraceCtx:
+        if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
+            self.trace.bound_symbols = [
+                b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled
+            ]
+        self.trace.set_provenance(TraceProvenance("Acquisition"))
+        return self.trace
+
+    def name_values(self) -> None:
+        """Gives every value its final name, in the order of the program: the same program always gets the same names."""
+        trace = self.trace
+        trace.names.clear()
+        trace._counter = 0
+        named: set[int] = set()
+        for proxy, path in self.inputs:
+            named.add(id(proxy))
+            proxy.name = trace.make_derived_name(input_name(path, self.parameters))
+        hints = {b.__dict__["hint"] for s in trace.bound_symbols for b in _tensor_outs(s) if "hint" in b.__dict__}
+        self._name_scope(trace.bound_symbols, named, hints)
+
+    def _name_scope(self, bsyms: Any, named: set[int], hints: set[str]) -> None:
+        for bsym in bsyms:
+            for out in bsym.flat_proxy_outs:
+                if id(out) not in named:
+                    named.add(id(out))
+                    self._name(out, hints)
+            self._name_scope(bsym.subsymbols, named, hints)
+
+    def _name(self, proxy: Any, hints: set[str]) -> None:
+        trace = self.trace
+        hint = proxy.__dict__.get("hint")
+        if hint is not None and hint.isidentifier() and trace.is_free(hint):
+            proxy.name = trace.add_name(hint)
+            return
+        while f"t{trace._counter}" in hints:  # a variable of the program has this name
+            trace._counter += 1
+        proxy.name = trace.make_name(prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t")
+
+
+def _tensor_outs(bsym: BoundSymbol) -> list[TensorProxy]:
+    return [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+
+
+def _epilogue(statements: list[BoundSymbol], parameters: list[str]) -> TraceCtx:
+    trace = TraceCtx(name="epilogue")
+    trace.plain = True
+    trace.args = list(parameters)
+    trace.bound_symbols.extend(statements)
+    trace.set_provenance(TraceProvenance("Acquisition"))
+    return trace
+
+
+def _parameter_names(fn: Callable[..., Any]) -> list[str]:
+    try:
+        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in signature.parameters.values() if p.kind in kinds]
+
+
+def input_name(path: Path, parameters: list[str]) -> str:
+    """The name of an input: a parameter's own, or ``t`` and the steps of its path."""
+    keys = path.keys
+    if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
+        return parameters[keys[1]]
+    if keys[0] == "kwargs" and len(keys) == 2:
+        return str(keys[1])
+    steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
+    return "_".join(["t", *(re.sub(r"\W", "_", str(k)) for k in steps)])
+
+
+def _order(path: Path) -> tuple[Any, ...]:
+    """Positional arguments, keyword arguments, then state by path: names alphabetically, indices numerically."""
+    keys = path.keys
+    if keys[0] == "args":
+        return (0, tuple(_natural(k) for k in keys[1:]))
+    if keys[0] == "kwargs":
+        return (1, tuple(_natural(k) for k in keys[1:]))
+    return (2, tuple(_natural(k) for k in keys[1:]))
+
+
+def _natural(key: Any) -> tuple[int, int, str]:
+    return (0, int(key), "") if str(key).isdigit() else (1, 0, str(key))

@@ -1,0 +1,84 @@
+"""Torch's ambient state: what of it every prologue guards, and how it is put back after an acquisition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from thunder.core.errors import UnsupportedProgram
+
+#: the cheap questions, asked at each call; (name in generated code, function)
+QUESTIONS = {
+    "is_grad_enabled": torch.is_grad_enabled,
+    "is_inference_mode_enabled": torch.is_inference_mode_enabled,
+    "get_default_dtype": torch.get_default_dtype,
+    "is_any_autocast_enabled": torch._C._is_any_autocast_enabled,
+    "len_torch_function_stack": torch._C._len_torch_function_stack,
+    "len_torch_dispatch_stack": torch._C._len_torch_dispatch_stack,
+}
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def quick_state() -> tuple[Any, ...]:
+    """Grad mode, inference mode, default dtype, whether autocast is on, how many modes are active."""
+    return tuple(question() for question in QUESTIONS.values())
+
+
+def detailed_state() -> tuple[Any, ...]:
+    """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default device."""
+    autocast = tuple(
+        (d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES
+    )
+    return (*autocast, _default_device())
+
+
+def _default_device() -> str:
+    modes = [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+    return ", ".join(f"{type(m).__name__}({getattr(m, 'device', '')})" for m in modes)
+
+
+def needs_detail(quick: tuple[Any, ...]) -> bool:
+    """Whether the detailed state must be guarded as well."""
+    return bool(quick[3] or quick[4] or quick[5])
+
+
+def refuse_foreign_modes() -> None:
+    """Refuses to trace under modes that change what torch calls mean: FakeTensorMode, vmap, functorch transforms."""
+    if torch._C._len_torch_dispatch_stack():
+        mode = type(torch._C._get_dispatch_stack_at(0)).__name__
+        raise UnsupportedProgram(f"the call runs under {mode}", hint="Call the compiled function outside the mode.")
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise UnsupportedProgram("the call runs under a functorch transform (vmap, grad, …)", hint="Call it outside.")
+    for i in range(torch._C._len_torch_function_stack()):
+        mode = torch._C._get_function_stack_at(i)
+        if not isinstance(mode, torch.utils._device.DeviceContext):
+            raise UnsupportedProgram(
+                f"the call runs under the torch function mode {type(mode).__name__}", hint="Call it outside the mode."
+            )
+
+
+def whole_state() -> tuple[Any, ...]:
+    """All of it."""
+    return (*quick_state(), *detailed_state())
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """After the context, grad mode, default dtype, autocast and the stack of modes are what they were, whatever happened in it."""
+    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    depth = torch._C._len_torch_function_stack()
+    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES]
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        if torch.get_default_dtype() is not dtype:
+            torch.set_default_dtype(dtype)
+        while torch._C._len_torch_function_stack() > depth:
+            torch._C._pop_torch_function_stack()
+        for device, enabled, cast_to in autocast:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, cast_to)

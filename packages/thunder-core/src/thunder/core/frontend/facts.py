@@ -1,0 +1,160 @@
+"""Facts: what a program read that its trace depends on. One set serves guards, recompile reasons and the mutation suite.
+
+Each kind of fact is a row of :data:`KINDS`: how it is checked, and how the check is written in generated code, where it states the
+*failure*. The two say the same; tests compare them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from thunder.core.provenance import ABSENT, Path, lookup_instance
+
+
+def same_leaf(a: Any, b: Any) -> bool:
+    """Equality by type and value: True, 1 and 1.0 differ, so do 0.0 and -0.0; NaN equals NaN."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is float:
+        return (a != a and b != b) or (a == b and math.copysign(1.0, a) == math.copysign(1.0, b))
+    if type(a) is complex:
+        return same_leaf(a.real, b.real) and same_leaf(a.imag, b.imag)
+    if type(a) is slice:
+        return same_leaf(a.start, b.start) and same_leaf(a.stop, b.stop) and same_leaf(a.step, b.step)
+    if type(a) in (tuple, frozenset, set):
+        if len(a) != len(b):
+            return False
+        if type(a) is tuple:
+            return all(map(same_leaf, a, b))
+        return all(any(same_leaf(x, y) for y in b) for x in a)
+    return bool(a == b)
+
+
+def has_keys(container: Any, keys: tuple[Any, ...]) -> bool:
+    """Whether the keys of a dict are these, in this order, each of the same type."""
+    return len(container) == len(keys) and all(map(same_leaf, container, keys))
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """The metadata of a tensor that a trace was made for."""
+
+    type: type
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    dispatch_keys: str
+
+    @classmethod
+    def of(cls, t: torch.Tensor) -> TensorFacts:
+        """The facts of a real tensor."""
+        strides = t.stride() if t.layout is torch.strided else None
+        keys = str(torch._C._dispatch_keys(t))
+        return cls(type(t), tuple(t.shape), strides, t.dtype, t.device, t.requires_grad, keys)
+
+    def as_check(self, name: str) -> str:
+        """The check in one line, for the text of a prologue."""
+        metadata = f"{self.shape}, '{self.device}', {self.dtype}, {self.requires_grad}"
+        return f"check_tensor_shape_and_metadata({name}, {metadata})"
+
+    def describe(self, t: Any) -> str | None:
+        """The first fact that does not hold of ``t``, in words; None if all hold."""
+        if type(t) is not self.type:
+            return f"type {type(t).__name__}"
+        for name in ("shape", "dtype", "device", "requires_grad"):
+            found = tuple(t.shape) if name == "shape" else getattr(t, name)
+            if found != getattr(self, name):
+                return f"{name} {found}"
+        if self.strides is not None and t.stride() != self.strides:
+            return f"strides {t.stride()}"
+        if str(torch._C._dispatch_keys(t)) != self.dispatch_keys:
+            return "dispatch keys (inference tensor, conjugate view, …)"
+        return None
+
+
+class Kind(NamedTuple):
+    """How a kind of fact is checked, and the condition in generated code under which it fails."""
+
+    holds: Callable[[Any, Any], bool]
+    fails: str
+
+
+#: ``x`` is the value at the path, ``e`` the expected value.
+KINDS: dict[str, Kind] = {
+    "is": Kind(lambda x, e: x is e, "{x} is not {e}"),
+    "type": Kind(lambda x, e: type(x) is e, "type({x}) is not {e}"),
+    "equal": Kind(same_leaf, "not same_leaf({x}, {e})"),
+    "int": Kind(same_leaf, "type({x}) is not int or {x} != {e}"),
+    "str": Kind(same_leaf, "type({x}) is not str or {x} != {e}"),
+    "len": Kind(lambda x, e: len(x) == e, "len({x}) != {e}"),
+    "keys": Kind(has_keys, "not has_keys({x}, {e})"),
+    "lacks": Kind(lambda x, e: lookup_instance(x, e) is ABSENT, "{e} in {x}.__dict__"),
+    "lacks_key": Kind(lambda x, e: e not in x, "{e} in {x}"),
+    "empty": Kind(lambda x, e: not x, "{x}"),
+    "tensor": Kind(lambda x, e: e.describe(x) is None, "{e}.describe({x}) is not None"),
+    "state": Kind(lambda x, e: x() == e, "{x}() != {e}"),
+    "aliases": Kind(lambda x, e: x() == e, "{x}() != {e}"),
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fact:
+    """That ``kind`` holds of the value at ``path`` with ``expected``. ``other`` is a second path for facts about two values."""
+
+    kind: str
+    path: Path
+    expected: Any
+    other: Path | None = None
+
+    @property
+    def source(self) -> str:
+        """The path as the user would write it."""
+        return self.path.source
+
+    def failure(self, roots: dict[str, Any]) -> Any | None:
+        """A description of what was found instead, or None if the fact holds."""
+        value = self.path.fetch(roots)
+        if self.other is not None:
+            same = value is self.other.fetch(roots)
+            return None if same is self.expected else f"{'the same object' if same else 'two objects'}"
+        if value is ABSENT:
+            return None if self.expected is ABSENT and self.kind == "is" else ABSENT
+        if KINDS[self.kind].holds(value, self.expected):
+            return None
+        return found_text(self, value)
+
+    def __str__(self) -> str:
+        if self.other is not None:
+            return f"{self.source} is {'' if self.expected else 'not '}{self.other.source}"
+        return f"{_WORDS.get(self.kind, self.kind)} of {self.source}"
+
+
+_WORDS = {"is": "identity", "equal": "value", "int": "value", "str": "value", "len": "length", "tensor": "metadata"}
+
+
+def found_text(fact: Fact, value: Any) -> Any:
+    """What was found where ``fact`` did not hold: short, and without holding the value alive."""
+    match fact.kind:
+        case "type":
+            return type(value)
+        case "len":
+            return len(value)
+        case "keys":
+            return tuple(value)
+        case "tensor":
+            return fact.expected.describe(value)
+        case "state" | "aliases":
+            return value()
+        case "lacks" | "lacks_key":
+            return f"{fact.expected!r} is there"
+        case "equal" | "int" | "str":
+            return value if isinstance(value, int | float | complex | str | bytes) or value is None else type(value)
+        case _:
+            return f"another {type(value).__name__}"

@@ -1,0 +1,30 @@
+"""Statements of prologues and epilogues: lines of Python with the objects that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from thunder.core.literals import Names
+from thunder.core.prims.declaration import primitive
+from thunder.core.symbol import BoundSymbol
+from thunder.core.tags import OpTags
+
+
+def _no_result(lines: Sequence[str], objects: Mapping[str, Any]) -> None:
+    """The meta function of a statement without result."""
+
+
+def _print(bsym: BoundSymbol, names: Names) -> list[str]:
+    lines, objects = bsym.args
+    for name, value in objects.items():
+        names.obj(name, value)
+    return list(lines)
+
+
+python_lines = primitive("python_lines", _no_result, python_printer=_print, tags=(OpTags.DONT_DCE,))
+
+
+def statement(*lines: str, **objects: Any) -> BoundSymbol:
+    """Lines of Python, and the objects that they name."""
+    return python_lines.bind(lines, objects, output=None)

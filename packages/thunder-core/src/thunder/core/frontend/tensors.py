@@ -1,0 +1,103 @@
+"""Tensors in the traced program: metadata reads, method lookups and operator calls on proxies."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.tracker import Record
+from thunder.core.interpreter.policy import MISSING
+from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
+from thunder.core.proxies import TensorProxy, unknown_torch_function
+from thunder.torch import metadata
+
+if TYPE_CHECKING:
+    from thunder.core.frontend.tracer import Tracer
+
+_METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
+
+
+def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
+    """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input tensor."""
+    getter = metadata.ATTRIBUTES.get(name)
+    if getter is not None:
+        return getter(x)
+    if name == "grad":
+        return _load_grad(tracer, x)
+    raw = lookup_type(torch.Tensor, name)
+    if raw is ABSENT:
+        return _load_own(tracer, x, name)
+    if isinstance(raw, _METHODS):
+        return types.MethodType(raw, x)
+    if name == "__class__":
+        return seen_type(tracer, x)
+    symbol = tracer.language.resolve(getattr(raw, "__get__", None))
+    if symbol is not None:
+        return call_symbol(tracer, symbol, (x,), {})
+    if isinstance(raw, staticmethod | classmethod):
+        return raw.__get__(None, torch.Tensor)
+    raise UnsupportedProgram(
+        f"the program reads the attribute {name!r} of a tensor, which thunder does not model",
+        found={x.name: x.type_string()},
+    )
+
+
+def _load_grad(tracer: Tracer, x: TensorProxy) -> Any:
+    record = tracer.tracker.record_of(x)
+    if record is None:
+        return None  # an intermediate has no gradient before a backward
+    if "grad" not in record.attrs:
+        with torch._C.DisableTorchFunction():
+            raw = record.obj.grad
+        record.attrs["grad"] = tracer.tracker.adopt(raw, record.path.step("attribute", "grad"))
+    return record.attrs["grad"]
+
+
+def _load_own(tracer: Tracer, x: TensorProxy, name: str) -> Any:
+    record = tracer.tracker.record_of(x)
+    if record is not None:
+        if name not in record.attrs:
+            record.attrs[name] = _read_own(tracer, record, name)
+        if record.attrs[name] is not MISSING:
+            return record.attrs[name]
+    raise AttributeError(f"'{seen_type(tracer, x).__name__}' object has no attribute '{name}'")
+
+
+def _read_own(tracer: Tracer, record: Record, name: str) -> Any:
+    raw = lookup_instance(record.obj, name)
+    if raw is ABSENT:
+        tracer.tracker.note("lacks", record.path, name, key=name)
+        return MISSING
+    return tracer.tracker.adopt(raw, record.path.step("instance", name))
+
+
+def store_attr(tracer: Tracer, x: TensorProxy, name: str, value: Any) -> None:
+    """``x.name = value``: an attribute of the user's on an input tensor; torch's own attributes are refused."""
+    record = tracer.tracker.record_of(x)
+    if record is None or lookup_type(torch.Tensor, name) is not ABSENT:
+        raise UnsupportedProgram(
+            f"the program writes the attribute {name!r} of a tensor",
+            found={x.name: x.type_string()},
+            hint="Use the out-of-place form, or do it outside the compiled function.",
+        )
+    record.attrs[name] = record.writes[name] = value
+
+
+def seen_type(tracer: Tracer, x: TensorProxy) -> type:
+    """The type that the program sees: of an input its own, of an intermediate ``torch.Tensor``."""
+    record = tracer.tracker.record_of(x)
+    return type(record.obj) if record is not None else torch.Tensor
+
+
+def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Records a call of an operator."""
+    return symbol(*args, **kwargs)
+
+
+def call_unknown(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """A call of a torch function that the language lacks: what the language says of unknown functions."""
+    return unknown_torch_function(fn)(*args, **kwargs)

@@ -1,0 +1,397 @@
+"""The tracer: a policy under which the interpreter's primitive reads become facts, its writes wait, its operators are recorded.
+
+    the program reads x.k     →   a fact about x.k, and what stands for its value
+    the program writes x.k    →   an entry in the overlay of x; the object itself stays as it is
+    the program calls torch   →   a bound symbol
+    the program calls C code  →   by the table of natives, or not at all
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from thunder.core.errors import InternalError, PluginError, SharpEdge, ThunderError, TraceError
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend import lookasides, natives, tensors
+from thunder.core.frontend.tracker import Record, Tracker
+from thunder.core.interpreter.frame import Frame
+from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
+from thunder.core.langctx import LanguageContext
+from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import Symbol
+from thunder.core.trace import Source, TraceCtx
+
+#: packages of thunder whose Python functions run natively while a program is traced
+_OWN = ("thunder.core", "thunder.torch", "thunder.compiler", "thunder.executors", "thunder.extend", "thunder.plugins")
+#: packages whose functions are guarded as values, and not in their parts (code, defaults)
+_LIBRARIES = frozenset({"torch", *__import__("sys").stdlib_module_names})
+
+
+@dataclass(frozen=True, eq=False)
+class Deleted:
+    """What an overlay holds where the program deleted something."""
+
+
+DELETED: Final = Deleted()
+
+
+class Tracer(Policy):
+    """The policy of one acquisition.
+
+    Args:
+        trace: what operators are recorded into.
+        tracker: what is known of objects.
+        language: what torch's functions stand for.
+        sharp_edge: called with a message where the program reads what cannot be guarded; raises, warns or returns.
+    """
+
+    uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
+
+    def __init__(self, trace: TraceCtx, tracker: Tracker, language: LanguageContext, sharp_edge: Any) -> None:
+        self.trace, self.tracker, self.language, self.sharp_edge = trace, tracker, language, sharp_edge
+        self.made: dict[int, Any] = {}  # functions and cells that the program made; held, so that ids stay theirs
+        self.type_attrs: dict[tuple[type, str], Any] = {}
+        self.cell_paths: dict[int, tuple[Any, Path]] = {}
+        self.parts: dict[int, tuple[Any, FunctionParts]] = {}
+        self.globals: dict[tuple[int, str], Any] = {}
+        self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
+        self.cells: dict[int, Any] = {}
+        self.cell_writes: dict[int, tuple[Path, Any]] = {}
+        self.held: list[Any] = []  # what facts refer to by identity
+
+    # -- attributes ---------------------------------------------------------------------------------------------------
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        if isinstance(obj, TensorProxy):
+            return tensors.load_attr(self, obj, name)
+        if isinstance(obj, torch.nn.Module):
+            found = lookasides.load_member(self, obj, name)
+            if found is not MISSING:
+                return found
+        return self.machine.generic_load_attr(obj, name)
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> None:
+        if isinstance(obj, TensorProxy):
+            tensors.store_attr(self, obj, name, value)
+        elif isinstance(obj, torch.nn.Module) and lookasides.store_member(self, obj, name, value):
+            return
+        else:
+            self.machine.generic_store_attr(obj, name, value)
+
+    def type_attr(self, cls: type, name: str) -> Any:
+        known = self.type_attrs.get((cls, name), self)
+        if known is not self:
+            return known
+        raw = lookup_type(cls, name)
+        if id(cls) in self.made:
+            return MISSING if raw is ABSENT else raw
+        if is_immutable(cls):
+            value = raw
+        else:
+            path = self.tracker.pinned_path(cls, cls.__qualname__).step("typeattr", name)
+            if raw is ABSENT:
+                self.tracker.note("is", path, ABSENT)
+                value = raw
+            else:
+                value = self.tracker.adopt(raw, path)
+        value = MISSING if value is ABSENT else value
+        self.type_attrs[cls, name] = value
+        return value
+
+    def super_attr(self, start: type, after: type, name: str) -> Any:
+        mro = start.__mro__
+        for cls in mro[mro.index(after) + 1 :]:
+            if name in cls.__dict__:
+                return cls.__dict__[name] if id(cls) in self.made else self._class_attr(cls, name)
+        return MISSING
+
+    def _class_attr(self, cls: type, name: str) -> Any:
+        """An attribute that a class itself holds, as ``super()`` finds it."""
+        return cls.__dict__[name] if is_immutable(cls) else self.type_attr(cls, name)
+
+    def instance_attr(self, obj: Any, name: str) -> Any:
+        record = self.tracker.records.get(id(obj))
+        if record is None:
+            found = lookup_instance(obj, name)
+            return MISSING if found is ABSENT else found
+        if name in record.attrs:
+            return record.attrs[name]
+        value = self.read_instance(record, name)
+        record.attrs[name] = value
+        return value
+
+    def read_instance(self, record: Record, name: str) -> Any:
+        """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as well."""
+        raw = lookup_instance(record.obj, name)
+        if raw is not ABSENT:
+            return self.tracker.adopt(raw, record.path.step("instance", name))
+        if hasattr(record.obj, "__dict__"):
+            self.tracker.note("lacks", record.path, name, key=name)
+        return MISSING
+
+    def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
+        record = self.tracker.record_of(obj)
+        if record is None:
+            object.__setattr__(obj, name, value)
+            return
+        if not hasattr(record.obj, "__dict__"):
+            raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        record.attrs[name] = value
+        if not record.exposed:
+            record.writes[name] = value
+
+    def delete_instance_attr(self, obj: Any, name: str) -> None:
+        record = self.tracker.record_of(obj)
+        if record is None:
+            object.__delattr__(obj, name)
+            return
+        if self.instance_attr(obj, name) is MISSING:
+            raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        if record.exposed:
+            del record.attrs[name]
+        else:
+            record.attrs[name], record.writes[name] = MISSING, DELETED
+
+    def set_type_attr(self, cls: type, name: str, value: Any) -> None:
+        self._refuse_class_write(cls, name)
+        type.__setattr__(cls, name, value)
+
+    def delete_type_attr(self, cls: type, name: str) -> None:
+        self._refuse_class_write(cls, name)
+        type.__delattr__(cls, name)
+
+    def _refuse_class_write(self, cls: type, name: str) -> None:
+        if id(cls) not in self.made:
+            raise UnsupportedProgram(
+                f"the program writes the class attribute {cls.__qualname__}.{name}",
+                hint="Keep the state in an instance or a global variable.",
+            )
+
+    def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
+        record = self.tracker.record_of(obj) if obj is not None else None
+        if record is None or isinstance(descriptor, _METHODS):
+            return type(descriptor).__get__(descriptor, obj, owner)
+        if name == "__class__":
+            return type(obj)
+        if name == "__dict__":
+            return lookasides.instance_dict(self, record)
+        if name in record.attrs:
+            if record.attrs[name] is MISSING:
+                raise AttributeError(name)
+            return record.attrs[name]
+        raw = type(descriptor).__get__(descriptor, record.obj, owner)
+        value = self.tracker.adopt(raw, record.path.step("attribute", name))
+        record.attrs[name] = value
+        return value
+
+    def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
+        record = self.tracker.record_of(obj)
+        if record is None:
+            type(descriptor).__set__(descriptor, obj, value)
+            return
+        if not isinstance(descriptor, types.MemberDescriptorType):
+            raise UnsupportedProgram(f"the program writes {record.path.source}.{name}")
+        record.attrs[name] = record.writes[name] = value
+
+    def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
+        record = self.tracker.record_of(obj)
+        if record is not None:
+            raise UnsupportedProgram(f"the program deletes {record.path.source}.{name}")
+        type(descriptor).__delete__(descriptor, obj)
+
+    def member_path(self, record: Record, name: str) -> Path:
+        """The path to a dictionary that a module keeps under ``name``."""
+        path = record.members.get(name)
+        if path is None:
+            path = record.members[name] = record.path.step("instance", name)
+        return path
+
+    # -- variables ----------------------------------------------------------------------------------------------------
+
+    def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
+        key = (id(namespace), name)
+        known = self.globals.get(key, self)
+        if known is not self:
+            return known
+        path = self._namespace_path(namespace).step("global", name)
+        raw = namespace.get(name, ABSENT)
+        if raw is ABSENT:
+            self.tracker.note("is", path, ABSENT)
+            raw = builtin_names.get(name, ABSENT)
+            if raw is ABSENT:
+                return MISSING
+            path = self.tracker.pinned_path(builtin_names, "builtins").step("global", name)
+        value = self.tracker.adopt(raw, path)
+        self.globals[key] = value
+        return value
+
+    def _namespace_path(self, namespace: dict[str, Any]) -> Path:
+        return self.tracker.pinned_path(namespace, f"globals of {namespace.get('__name__', '?')}")
+
+    def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        self._namespace_path(namespace)  # holds the namespace, so that its id stays its own
+        self.globals[id(namespace), name] = value
+        self.global_writes[id(namespace), name] = (namespace, value)
+
+    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+        if self.globals.get((id(namespace), name), namespace.get(name, MISSING)) is MISSING:
+            raise KeyError(name)
+        self.store_global(namespace, name, MISSING)
+
+    def load_cell(self, cell: types.CellType) -> Any:
+        tracked = self.cell_paths.get(id(cell))
+        if tracked is None:
+            found = cell_content(cell)
+            return MISSING if found is ABSENT else found
+        known = self.cells.get(id(cell), self)
+        if known is not self:
+            return known
+        raw = cell_content(cell)
+        if raw is ABSENT:
+            self.tracker.note("is", tracked[1], ABSENT)
+            return MISSING
+        value = self.cells[id(cell)] = self.tracker.adopt(raw, tracked[1])
+        return value
+
+    def store_cell(self, cell: types.CellType, value: Any) -> None:
+        tracked = self.cell_paths.get(id(cell))
+        if tracked is None:
+            cell.cell_contents = value
+            return
+        self.cells[id(cell)] = value
+        self.cell_writes[id(cell)] = (tracked[1], value)
+
+    def delete_cell(self, cell: types.CellType) -> None:
+        if id(cell) in self.cell_paths:
+            self.store_cell(cell, MISSING)
+        else:
+            del cell.cell_contents
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            kind = type(fn)
+            if kind in _SYMBOL_LIKE:
+                lookaside = lookasides.TABLE.get(id(fn))
+                if lookaside is not None:
+                    return lookaside(self, args, kwargs)
+                symbol = self.language.functions.get(fn)
+                if symbol is not None:
+                    return tensors.call_symbol(self, symbol, args, kwargs)
+                if natives.is_unknown_torch(fn):
+                    return tensors.call_unknown(self, fn, args, kwargs)
+            elif isinstance(fn, Symbol):
+                return tensors.call_symbol(self, fn, args, kwargs)
+            elif isinstance(fn, torch.nn.Module):
+                return lookasides.call_module(self, fn, args, kwargs)
+            return self.machine.generic_call(fn, args, kwargs)
+        except ThunderError as error:
+            raise error.at(self.locations()) from error.__cause__
+
+    def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return natives.call(self, fn, args, kwargs)
+
+    def function_parts(self, fn: types.FunctionType) -> FunctionParts:
+        if id(fn) in self.made or self.is_native(fn):
+            return Policy.function_parts(self, fn)
+        known = self.parts.get(id(fn))
+        if known is None:
+            known = self.parts[id(fn)] = (fn, self._read_parts(fn))
+        return known[1]
+
+    def _read_parts(self, fn: types.FunctionType) -> FunctionParts:
+        tracker = self.tracker
+        path = tracker.path_of(fn) or tracker.pinned_path(fn, fn.__qualname__)
+        for i, cell in enumerate(fn.__closure__ or ()):
+            name = fn.__code__.co_freevars[i]
+            if id(cell) not in self.made:
+                self.cell_paths.setdefault(id(cell), (cell, path.step("closure", i).step("cell", name)))
+        if fn.__globals__.get("__name__", "").partition(".")[0] in _LIBRARIES:
+            return Policy.function_parts(self, fn)
+        tracker.note("is", path.step("attribute", "__code__"), fn.__code__)
+        tracker.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
+        defaults = fn.__defaults__ and tuple(
+            tracker.adopt(v, path.step("default", i)) for i, v in enumerate(fn.__defaults__)
+        )
+        kwdefaults = tracker.adopt(fn.__kwdefaults__, path.step("attribute", "__kwdefaults__"))
+        return FunctionParts(fn.__code__, fn.__globals__, defaults, kwdefaults, fn.__closure__)
+
+    def is_native(self, fn: types.FunctionType) -> bool:
+        module = fn.__globals__.get("__name__", "")
+        return module.startswith("thunder.") and module.startswith(_OWN)
+
+    def bypass_cache(self, fn: Any) -> bool:
+        return True
+
+    def import_module(
+        self, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
+    ) -> Any:
+        module = super().import_module(name, namespace, fromlist, level)
+        self.tracker.adopt(module, self.tracker.pinned_path(module, module.__name__))
+        return module
+
+    # -- observation --------------------------------------------------------------------------------------------------
+
+    def on_make(self, obj: Any) -> Any:
+        if isinstance(obj, types.FunctionType | types.CellType | type):
+            self.made[id(obj)] = obj
+        return obj
+
+    def on_store_local(self, frame: Frame, name: str, value: Any) -> None:
+        if type(value) is TensorProxy and "hint" not in value.__dict__:
+            value.__dict__["hint"] = name
+
+    def locate(self) -> Source | None:
+        """The line of the program that is running."""
+        frames = self.machine.frames
+        if not frames:
+            return None
+        frame = frames[-1]
+        return Source(frame.code.co_filename, frame.f_lineno)
+
+    def locations(self) -> list[Any]:
+        """The lines of the program that are running, innermost first."""
+        return lookasides.locations(self.machine.frames)
+
+    def refuse_sharp_edge(self, what: str, hint: str | None = None) -> None:
+        """Refuses, or warns of, something that can be neither guarded nor replayed."""
+        self.sharp_edge(SharpEdge(what, where=self.locations(), hint=hint))
+
+
+_METHODS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType,
+)
+_SYMBOL_LIKE = frozenset(
+    {
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.MethodWrapperType,
+        types.GetSetDescriptorType,
+        type,
+        type(torch.Tensor),
+        torch._ops.OpOverload,
+        torch._ops.OpOverloadPacket,
+    }
+)
+
+
+def is_immutable(cls: type) -> bool:
+    """Whether no attribute of a class or of its bases can be changed: classes implemented in C."""
+    return bool(cls.__flags__ & _IMMUTABLETYPE)
+
+
+_IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+
+__all__ = ["DELETED", "Deleted", "Tracer", "is_immutable"]

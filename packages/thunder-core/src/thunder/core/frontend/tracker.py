@@ -1,0 +1,296 @@
+"""What is known of objects: which of them are reached from the call's inputs, by which path, and what was read of them.
+
+Values are never wrapped. Beside each object that was reached from an input stands a record, found by identity (the
+record holds the object, so that an id is never reused). Adopting a value means: note where it came from, record the facts that the
+trace now depends on, and return what the traced program shall see: the leaf itself, a proxy for a tensor, a shadow for a container,
+the object itself otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.facts import Fact, TensorFacts
+from thunder.core.frontend.shadows import MAPPINGS, SEQUENCES, Shadow
+from thunder.core.provenance import ABSENT, Path, pinned
+from thunder.core.proxies import TensorProxy
+
+#: immutable values without identity worth keeping: read once, guarded by type and value
+LEAVES: frozenset[type] = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), slice, range}
+    | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.iinfo, torch.finfo}
+)
+#: objects of which the program depends on *which* they are: guarded by identity
+PINNED: tuple[type, ...] = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.ModuleType,
+    types.CodeType,
+    types.GenericAlias,
+    types.UnionType,
+    property,
+    staticmethod,
+    classmethod,
+    enum.Enum,
+    torch.nn.Module,
+    torch.Generator,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    type(functools.lru_cache(len)),
+    functools.cached_property,
+    functools.partialmethod,
+    functools.singledispatchmethod,
+)
+#: objects that have state which Python code cannot read in full, or that reading consumes
+OPAQUE: tuple[type, ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType)
+
+
+class Record:
+    """What is known of one tracked object. ``attrs`` are facts taken and writes made; ``writes`` the writes alone, in order."""
+
+    __slots__ = ("attrs", "exposed", "members", "obj", "path", "value", "writes")
+
+    def __init__(self, obj: Any, path: Path, value: Any) -> None:
+        self.obj, self.path, self.value = obj, path, value
+        self.attrs: dict[str, Any] = {}
+        self.writes: dict[str, Any] = {}
+        self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
+        self.exposed = False  # whether ``attrs`` is the shadow of ``__dict__``, which the program has in hand
+
+
+class Tracker:
+    """The tables of one acquisition.
+
+    Args:
+        make_input: makes the proxy of a tensor that is reached by a path.
+    """
+
+    def __init__(self, make_input: Callable[[torch.Tensor, Path], TensorProxy]) -> None:
+        self.make_input = make_input
+        self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
+        self.shadows: list[Shadow] = []
+        self.facts: list[Fact] = []
+        self._noted: set[tuple[Any, ...]] = set()
+        self._pinned_roots: dict[int, Path] = {}
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    def note(self, kind: str, path: Path, expected: Any, key: Any = None, other: Path | None = None) -> None:
+        """Records a fact once. ``key`` tells facts of one kind about one path apart."""
+        mark = (kind, id(path), key, id(other))
+        if mark not in self._noted:
+            self._noted.add(mark)
+            self.facts.append(Fact(kind, path, expected, other))
+
+    def pinned_path(self, obj: Any, name: str) -> Path:
+        """The root that stands for an object which is known when the trace is made."""
+        known = self._pinned_roots.get(id(obj))
+        if known is None:
+            known = self._pinned_roots[id(obj)] = pinned(name, obj)
+        return known
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def record_of(self, obj: Any) -> Record | None:
+        """The record of a tracked object, of its proxy or of its shadow."""
+        return self.records.get(id(obj))
+
+    def path_of(self, obj: Any) -> Path | None:
+        """Where a tracked object comes from."""
+        record = self.records.get(id(obj))
+        return record.path if record is not None else None
+
+    def _track(self, obj: Any, path: Path, value: Any) -> Record:
+        record = Record(obj, path, value)
+        self.records[id(obj)] = record
+        if value is not obj:
+            self.records[id(value)] = record
+        return record
+
+    def pin(self, obj: Any) -> None:
+        """Guards the identity of a tracked object: the program compared it, or used it as a key."""
+        record = self.record_of(obj)
+        if record is not None and record.path.parent is not None:
+            self.note("is", record.path, record.obj)
+
+    # -- adoption -----------------------------------------------------------------------------------------------------
+
+    def adopt(self, raw: Any, path: Path) -> Any:
+        """What the traced program sees of ``raw``, which was read at ``path``. Raises UnsupportedProgram for opaque objects."""
+        t = type(raw)
+        if t in LEAVES or _is_numpy_scalar(raw):
+            self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
+            return raw
+        known = self.records.get(id(raw))
+        if known is not None:
+            if known.path is not path and not isinstance(raw, PINNED):
+                self.note("same", path, True, other=known.path)
+            elif isinstance(raw, PINNED) and path.parent is not None:
+                self.note("is", path, raw)
+            return known.value
+        if isinstance(raw, torch.Tensor):
+            return self._adopt_tensor(raw, path)
+        if isinstance(raw, PINNED):
+            if path.parent is not None or path.pinned is ABSENT:
+                self.note("is", path, raw)
+            self._track(raw, path, raw)
+            return raw
+        return self._adopt_object(raw, path)
+
+    def _adopt_tensor(self, raw: torch.Tensor, path: Path) -> TensorProxy:
+        if type(raw) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise UnsupportedProgram(
+                f"the tensor subclass {type(raw).__module__}.{type(raw).__qualname__} is not one that thunder models",
+                found={path.source: type(raw).__name__},
+                hint="Pass a plain tensor: tensor.as_subclass(torch.Tensor).",
+            )
+        if raw.layout is not torch.strided or raw.is_quantized:
+            raise UnsupportedProgram(f"{path.source} is a tensor of layout {raw.layout}", hint="Pass a dense tensor.")
+        proxy = self.make_input(raw, path)
+        self.note("tensor", path, TensorFacts.of(raw))
+        self._track(raw, path, proxy)
+        return proxy
+
+    def _adopt_object(self, raw: Any, path: Path) -> Any:
+        t = type(raw)
+        if isinstance(raw, OPAQUE) or hasattr(t, "__next__"):
+            raise UnsupportedProgram(
+                f"{path.source} is {_a(t.__name__)}, which can be read only by consuming it",
+                hint="Pass a list or tuple of its elements.",
+            )
+        if path.parent is not None:
+            self.note("type", path, t)
+        if t in MAPPINGS or t in SEQUENCES or t is set:
+            return self._adopt_container(raw, path)
+        if t is frozenset:
+            self.note("equal", path, _leaf_set(raw, path))
+            return raw
+        if issubclass(t, tuple):
+            return self._adopt_tuple(raw, path)
+        if t is types.MethodType:
+            method = types.MethodType(
+                self.adopt(raw.__func__, path.step("attribute", "__func__")),
+                self.adopt(raw.__self__, path.step("attribute", "__self__")),
+            )
+            self._track(raw, path, method)
+            return method
+        if t is functools.partial:
+            return self._adopt_partial(raw, path)
+        if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or _is_foreign(t):
+            raise UnsupportedProgram(
+                f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
+                hint="Pass tensors, numbers, strings, plain containers, dataclasses or objects of Python classes.",
+            )
+        self._track(raw, path, raw)
+        return raw
+
+    def _adopt_container(self, raw: Any, path: Path) -> Any:
+        shadow = Shadow.of(raw, path)
+        self._track(raw, path, shadow.copy)
+        self.shadows.append(shadow)
+        if isinstance(raw, dict):
+            keys = tuple(dict.keys(raw))
+            for key in keys:
+                _check_key(key, path)
+            self.note("keys", path, keys)
+            shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step("key", k))) for k in keys])
+        elif isinstance(raw, set):
+            self.note("equal", path, frozenset_to_set(_leaf_set(raw, path)))
+            shadow.fill(raw)
+        else:
+            self.note("len", path, len(raw))
+            shadow.fill([self.adopt(v, path.step("index", i)) for i, v in enumerate(raw)])
+        return shadow.copy
+
+    def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
+        t = type(raw)
+        if t is tuple and raw and all(type(v) in LEAVES for v in raw):
+            self.note("equal", path, raw)
+            return raw
+        self.note("len", path, tuple.__len__(raw))
+        items = [self.adopt(v, path.step("index", i)) for i, v in enumerate(tuple.__iter__(raw))]
+        value = raw
+        if any(a is not b for a, b in zip(items, tuple.__iter__(raw), strict=True)):
+            value = tuple.__new__(t, items) if hasattr(t, "_fields") or t is tuple else t(items)
+        if value != () or t is not tuple:  # the empty tuple is one object in the whole process
+            self._track(raw, path, value)
+        return value
+
+    def _adopt_partial(self, raw: functools.partial[Any], path: Path) -> Any:
+        func = self.adopt(raw.func, path.step("attribute", "func"))
+        args = self.adopt(raw.args, path.step("attribute", "args"))
+        keywords = self.adopt(raw.keywords, path.step("attribute", "keywords"))
+        value = functools.partial(func, *args, **keywords)
+        self._track(raw, path, value)
+        return value
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    def written_shadows(self) -> Iterator[Shadow]:
+        """Containers that the program changed, in the order in which it reached them."""
+        return (s for s in self.shadows if s.is_written)
+
+    def written_records(self) -> Iterator[Record]:
+        """Objects of which the program wrote attributes."""
+        seen: set[int] = set()
+        for record in list(self.records.values()):
+            if record.writes and id(record) not in seen:
+                seen.add(id(record))
+                yield record
+
+
+_LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}
+
+
+def _is_numpy_scalar(x: Any) -> bool:
+    return type(x).__module__ == "numpy" and hasattr(x, "item") and getattr(x, "shape", None) == () and not hasattr(x, "resize_")
+
+
+def _is_foreign(t: type) -> bool:
+    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in C, or derived from one."""
+    return not all(base is object or base.__flags__ & _HEAPTYPE for base in t.__mro__)
+
+
+_HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by C code that imitates one)
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
+
+
+def _check_key(key: Any, path: Path) -> None:
+    if type(key) in LEAVES or isinstance(key, PINNED):
+        return
+    if type(key) is tuple:
+        for k in key:
+            _check_key(k, path)
+        return
+    raise UnsupportedProgram(
+        f"{path.source} has a key of type {type(key).__name__}, which thunder cannot guard",
+        hint="Use strings, numbers or tuples of them as keys.",
+    )
+
+
+def _leaf_set(raw: Any, path: Path) -> frozenset[Any]:
+    for key in raw:
+        _check_key(key, path)
+    return frozenset(raw)
+
+
+def frozenset_to_set(x: frozenset[Any]) -> set[Any]:
+    """A set of the same elements: a fact compares types as well."""
+    return set(x)
