@@ -6,8 +6,9 @@ of an error that a hand-written meta function has found.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -29,6 +30,7 @@ class OperatorValueError(OperatorError, ValueError):
     """Torch raises ValueError for it."""
 
 
+_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
 _CLASSES = ((IndexError, OperatorIndexError), (TypeError, OperatorTypeError), (ValueError, OperatorValueError))
 
 
@@ -49,18 +51,51 @@ def to_meta(x: Any) -> Any:
     return x
 
 
-def on_meta(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``fn`` on meta tensors: its result, of meta tensors and Python values."""
+#: number of elements up to which a stand-in has memory of its own; beyond, all its elements are one
+_SMALL = 1 << 16
+
+
+def to_cpu(x: Any) -> Any:
+    """As :func:`to_meta`, with a tensor of zeros on the cpu, which costs next to no memory."""
+    if not isinstance(x, TensorProxy):
+        return to_meta(x)
+    dtype = dtypes.to_torch_dtype(x.dtype)
+    if math.prod(x.shape) <= _SMALL:
+        return torch.zeros(x.shape, dtype=dtype, device="cpu")
+    return torch.zeros((), dtype=dtype, device="cpu").expand(x.shape)
+
+
+def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:
     leaves, spec = tree_flatten((args, kwargs))
     # The proxies' own __torch_function__, and the mode under which programs are traced, must not see these calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        metas = [to_meta(leaf) for leaf in leaves]
-        asked = next((leaf for leaf in metas if isinstance(leaf, torch.device)), None)
-        metas = [torch.device("meta") if leaf is asked and asked is not None else leaf for leaf in metas]
-        meta_args, meta_kwargs = tree_unflatten(metas, spec)
-        if "device" in meta_kwargs and isinstance(meta_kwargs["device"], str):
-            meta_kwargs["device"] = "meta"
-        return fn(*meta_args, **meta_kwargs)
+        stand_ins = [stand_in(leaf) for leaf in leaves]
+        stand_ins = [torch.device(device) if isinstance(x, torch.device) else x for x in stand_ins]
+        args, kwargs = tree_unflatten(stand_ins, spec)
+        if isinstance(kwargs.get("device"), str):
+            kwargs["device"] = device
+        return fn(*args, **kwargs)
+
+
+def on_meta(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``fn`` on meta tensors: its result, of meta tensors and Python values."""
+    return _run(fn, args, kwargs, to_meta, "meta")
+
+
+def torch_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """What torch raises for the call, or None if it does not.
+
+    Asked on meta tensors first, where nothing is computed; if they refuse, then on the cpu, since eager's kernels have other texts.
+    """
+    refusal = None
+    for stand_in, device in ((to_meta, "meta"), (to_cpu, "cpu")):
+        try:
+            _run(fn, args, kwargs, stand_in, device)
+        except _REFUSALS as error:
+            refusal = error
+        else:
+            break
+    return refusal
 
 
 def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,8 +107,8 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
     def meta(*args: Any, **kwargs: Any) -> Any:
         try:
             result = on_meta(fn, args, kwargs)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            _refuse(error, args, kwargs)
+        except _REFUSALS as error:
+            raise _refusal(torch_error(fn, args, kwargs) or error, args, kwargs) from error
         device = kwargs.get("device")
         device = devices.to_device(device) if device is not None else device_of((args, kwargs))
         leaves, spec = tree_flatten(result)
@@ -100,21 +135,18 @@ def device_of(tree: Any) -> devices.Device:
     return first.device if first is not None else devices.to_device(torch.get_default_device())
 
 
-def ask_torch(name: str, fn: Callable[..., Any] | None, args: Any, kwargs: Any, found: Exception) -> None:
+def ask_torch(fn: Callable[..., Any] | None, args: Any, kwargs: Any, found: Exception) -> None:
     """Raises OperatorError with torch's text if torch refuses the call too, else returns."""
     if fn is None:
         return
-    try:
-        on_meta(fn, args, kwargs)
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        _refuse(error, args, kwargs, cause=found)
+    error = torch_error(fn, args, kwargs)
+    if error is not None:
+        raise _refusal(error, args, kwargs) from found
 
 
-def _refuse(
-    error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any], cause: Exception | None = None
-) -> NoReturn:
+def _refusal(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorError:
     cls = next((ours for theirs, ours in _CLASSES if isinstance(error, theirs)), OperatorError)
-    raise cls(str(error).strip(), found=described_arguments(args, kwargs)) from (cause or error)
+    return cls(str(error).strip(), found=described_arguments(args, kwargs))
 
 
 def described_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:

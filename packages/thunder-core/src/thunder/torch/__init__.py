@@ -7,6 +7,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from thunder.torch import (  # noqa: F401  (each fills the table)
+    binary,
+    casts,
+    creation,
+    indexing,
+    joining,
+    linalg,
+    nn_activation,
+    nn_attention,
+    nn_conv,
+    nn_dropout,
+    nn_linear,
+    nn_loss,
+    nn_norm,
+    nn_pool,
+    nn_softmax,
+    random,
+    reduction,
+    shape,
+    sorting,
+    statistics,
+    ternary,
+    unary,
+)
 from thunder.torch.registration import SYMBOLS, alias, spelt_as, torchsymbol
 
 __all__ = ["alias", "spelt_as", "torchsymbol"]

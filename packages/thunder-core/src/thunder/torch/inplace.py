@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from thunder.core import prims
 from thunder.core.errors import OperatorError
 from thunder.core.proxies import TensorProxy

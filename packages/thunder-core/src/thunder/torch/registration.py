@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-
 from thunder.core.errors import OperatorError, RegistrationError, ThunderError, UnsupportedOperator
 from thunder.core.langctx import TORCH
 from thunder.core.metakernel import ask_torch, described_arguments
@@ -37,8 +36,18 @@ Spelling = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 #: name → symbol, for ``thunder.torch.<name>``
 SYMBOLS: dict[str, Symbol] = {}
 
-#: torch's numpy spellings of arguments
-_RENAMED = {"axis": "dim", "axes": "dims", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+#: other names that torch takes for arguments: numpy's, and those of methods
+_RENAMED = {
+    "axis": "dim",
+    "axes": "dims",
+    "keepdims": "keepdim",
+    "x": "input",
+    "a": "input",
+    "x1": "input",
+    "x2": "other",
+    "split_size": "split_size_or_sections",
+    "self": "input",
+}
 
 #: arguments that many of torch's functions have and rows lack, with the value that asks for nothing
 _NEUTRAL: dict[str, Any] = {
@@ -46,6 +55,7 @@ _NEUTRAL: dict[str, Any] = {
     "generator": None,
     "layout": torch.strided,
     "pin_memory": False,
+    "requires_grad": False,
     "memory_format": torch.preserve_format,
     "non_blocking": False,
 }
@@ -91,7 +101,7 @@ class TorchSymbol(Symbol):
                 accepted[key] = value
             elif _RENAMED.get(key) in parameters:
                 accepted[_RENAMED[key]] = value
-            elif key not in _NEUTRAL or value is not _NEUTRAL[key]:
+            elif key not in _NEUTRAL or (value is not None and value is not _NEUTRAL[key]):
                 raise UnsupportedOperator(
                     f"{self.id} has no argument {key!r} here",
                     found=described_arguments(args, kwargs),
@@ -107,7 +117,7 @@ class TorchSymbol(Symbol):
             if isinstance(error, OperatorError) or not isinstance(error, ThunderError):
                 trace = get_tracectx()
                 if trace is not None and len(trace.scopes) == 1:  # the user's own call, and none that it decomposes into
-                    ask_torch(self.id, self.eager, args, kwargs, error)
+                    ask_torch(self.eager, args, kwargs, error)
             raise
 
     __hash__ = Symbol.__hash__

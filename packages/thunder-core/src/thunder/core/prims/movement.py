@@ -11,6 +11,7 @@ from thunder.core.devices import Device, to_device, to_torch_device
 from thunder.core.dtypes import dtype as Dtype
 from thunder.core.dtypes import to_dtype, to_torch_dtype
 from thunder.core.errors import OperatorError
+from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
@@ -61,6 +62,16 @@ clone = primitive("clone", like_meta, eager=torch.clone, eager_path="torch.clone
 
 #: the same memory under another name
 shallow_copy = primitive("shallow_copy", like_meta, eager=lambda a: a.view_as(a), tags=(OpTags.VIEW,))
+
+#: the same memory, through which no gradient flows
+detach = primitive(
+    "detach",
+    like_meta,
+    eager=torch.detach,
+    eager_path="torch.detach",
+    tags=(OpTags.VIEW,),
+    vjp=NONDIFFERENTIABLE,
+)
 
 
 def _stride_order_meta(a: TensorProxy, order: Sequence[int]) -> TensorProxy:

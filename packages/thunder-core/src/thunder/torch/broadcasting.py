@@ -1,0 +1,111 @@
+"""What the decompositions write out before a primitive runs: one shape, one dtype, one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from thunder.core import prims
+from thunder.core.dtypes import dtype as Dtype
+from thunder.core.dtypes import to_dtype
+from thunder.core.errors import OperatorError
+from thunder.core.prims.linalg import broadcast_shapes
+from thunder.core.promotion import result_dtype, same_result
+from thunder.core.proxies import NumberProxy, TensorProxy
+
+Shape = tuple[int, ...]
+Number = int | float | complex | NumberProxy
+
+
+def cast(a: TensorProxy, dtype: Any) -> TensorProxy:
+    """``a`` in this dtype; ``a`` itself if it has it."""
+    if a.dtype is dtype:
+        return a
+    wanted = to_dtype(dtype)
+    return a if a.dtype is wanted else prims.convert_element_type(a, wanted)  # type: ignore[no-any-return]
+
+
+def broadcast_to_shape(a: TensorProxy, shape: Shape) -> TensorProxy:
+    """``a`` with this shape; its dimensions are the last ones."""
+    if a.shape == shape:
+        return a
+    lead = len(shape) - len(a.shape)
+    return prims.broadcast_in_dim(a, shape, tuple(range(lead, len(shape))))  # type: ignore[no-any-return]
+
+
+def common_shape(shapes: Sequence[Shape]) -> Shape:
+    """The shape to which all can be broadcast. Raises OperatorError."""
+    common = shapes[0]
+    for shape in shapes[1:]:
+        if shape != common:
+            common = broadcast_shapes(common, shape)
+    return common
+
+
+def on_one_device(tensors: Sequence[TensorProxy]) -> list[TensorProxy]:
+    """The tensors on one device: only those on the cpu that have no dimensions move. Raises OperatorError."""
+    device = tensors[0].device
+    if all(t.device is device for t in tensors):
+        return list(tensors)
+    device = next((t.device for t in tensors if t.shape or t.device.type != "cpu"), device)
+    for t in tensors:
+        if t.device is not device and (t.shape or t.device.type != "cpu"):
+            raise OperatorError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {device} and {t.device}!"
+            )
+    return [t if t.device is device else prims.device_put(t, device) for t in tensors]
+
+
+def operands(a: Any, b: Any, rule: Callable[[Dtype], Dtype] = same_result) -> tuple[Any, Any]:
+    """Both operands as a binary primitive takes them; a Python number stays one."""
+    dtype = rule(result_dtype(a, b))
+    if isinstance(a, TensorProxy):
+        if not isinstance(b, TensorProxy):
+            return cast(a, dtype), b
+        if a.device is not b.device:
+            a, b = on_one_device((a, b))
+        if a.shape != b.shape:
+            shape = broadcast_shapes(a.shape, b.shape)
+            a, b = broadcast_to_shape(a, shape), broadcast_to_shape(b, shape)
+        return cast(a, dtype), cast(b, dtype)
+    if isinstance(b, TensorProxy):
+        return a, cast(b, dtype)
+    raise TypeError("at least one of the operands must be Tensor")
+
+
+def all_operands(*values: Any, rule: Callable[[Dtype], Dtype] = same_result) -> list[Any]:
+    """Any number of operands with one shape, dtype and device; Python numbers stay numbers."""
+    dtype = rule(result_dtype(*values))
+    tensors = on_one_device([v for v in values if isinstance(v, TensorProxy)])
+    shape = common_shape([t.shape for t in tensors])
+    ready = iter([broadcast_to_shape(cast(t, dtype), shape) for t in tensors])
+    return [next(ready) if isinstance(v, TensorProxy) else v for v in values]
+
+
+def require_tensor(name: str, *values: Any) -> None:
+    """Raises TypeError, as torch does, for a value that is no tensor."""
+    for value in values:
+        if not isinstance(value, TensorProxy):
+            raise TypeError(f"{name}(): argument must be Tensor, not {type(value).__name__}")
+
+
+def canonical_dim(dim: int, rank: int) -> int:
+    """The dimension counted from the front; a tensor without dimensions has dimension 0. Raises IndexError as torch does."""
+    rank = rank or 1
+    if not -rank <= dim < rank:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+        )
+    return dim % rank
+
+
+def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """The dimensions counted from the front; None and ``()`` mean all of them. Raises OperatorError for a repeated one."""
+    if dims is None:
+        return tuple(range(rank))
+    if isinstance(dims, int):
+        return (canonical_dim(dims, rank),) if rank else ()
+    found = tuple(canonical_dim(d, rank) for d in dims)
+    if len(set(found)) != len(found):
+        raise OperatorError(f"dim {found} appears multiple times in the list of dims")
+    return (found if rank else ()) if found else tuple(range(rank))

@@ -1,0 +1,214 @@
+"""Conversions of dtype, device and layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.core import dtypes, prims
+from thunder.core.devices import Device, to_device
+from thunder.core.dtypes import to_dtype
+from thunder.core.errors import OperatorError, UnsupportedOperator
+from thunder.core.proxies import TensorProxy
+from thunder.core.tags import OpTags
+from thunder.torch.broadcasting import broadcast_to_shape, cast
+from thunder.torch.inplace import assign
+from thunder.torch.registration import spelt_as, torchsymbol
+
+_KEEPS = (torch.preserve_format, torch.contiguous_format)
+
+
+def check_memory_format(name: str, memory_format: Any, rank: int) -> None:
+    """Raises OperatorError where torch does for a memory format that the rank cannot have."""
+    if memory_format is torch.channels_last and rank != 4:
+        raise OperatorError("required rank 4 tensor to use channels_last format")
+    if memory_format is torch.channels_last_3d and rank != 5:
+        raise OperatorError("required rank 5 tensor to use channels_last_3d format")
+
+
+def _move(a: TensorProxy, device: Any, dtype: Any) -> TensorProxy:
+    if dtype is not None:
+        a = cast(a, dtype)
+    if device is not None:
+        wanted = to_device(device)
+        if wanted is not a.device:
+            a = prims.device_put(a, wanted)
+    return a
+
+
+def _to_spelling(input: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``to(dtype)``, ``to(device, dtype)``, ``to(other)``, each with ``non_blocking, copy`` → ``to(input, device, dtype, …)``."""
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    other = kwargs.pop("other", None)
+    rest = list(args)
+    if rest and isinstance(rest[0], TensorProxy):
+        other = rest.pop(0)
+    elif rest and (isinstance(rest[0], torch.device | Device | str | int) and not isinstance(rest[0], bool)):
+        device = rest.pop(0)
+    elif rest and rest[0] is None:
+        device = rest.pop(0) if len(rest) > 1 else None
+    if rest and isinstance(rest[0], torch.dtype | dtypes.dtype | None):
+        dtype = rest.pop(0)
+    if other is not None:
+        device, dtype = other.device, other.dtype
+    named = dict(zip(("non_blocking", "copy"), rest, strict=False))
+    if len(rest) > 2:
+        raise TypeError("to() received an invalid combination of arguments")
+    named |= kwargs
+    flags = {
+        "non_blocking": named.pop("non_blocking", False),
+        "copy": named.pop("copy", False),
+        "memory_format": named.pop("memory_format", torch.preserve_format),
+    }
+    if named:
+        raise TypeError(f"to() got an unexpected keyword argument {next(iter(named))!r}")
+    return (input, _torch_device(device), _torch_dtype(dtype)), flags
+
+
+def _torch_device(device: Any) -> torch.device | None:
+    if device is None:
+        return None
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    return to_device(device)._torch
+
+
+def _torch_dtype(dtype: Any) -> torch.dtype | None:
+    return None if dtype is None else dtypes.to_torch_dtype(dtype)
+
+
+def _to_eager(input: torch.Tensor, device: Any, dtype: Any, **flags: Any) -> torch.Tensor:
+    return input.to(device=device, dtype=dtype, **flags)
+
+
+@torchsymbol("torch.Tensor.to", spelling=_to_spelling, eager=_to_eager, tags=(OpTags.MAYBE_VIEW,))
+def to(
+    input: TensorProxy,
+    device: Any = None,
+    dtype: Any = None,
+    *,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = torch.preserve_format,
+) -> TensorProxy:
+    """The input with this device and dtype; the input itself if it has them and no copy is asked for."""
+    check_memory_format("to", memory_format, len(input.shape))
+    moved = _move(input, device, dtype)
+    if moved is input and (copy or memory_format not in _KEEPS):
+        return prims.clone(input)  # type: ignore[no-any-return]
+    return moved
+
+
+def _conversion(name: str, dtype: torch.dtype) -> Callable[..., Any]:
+    @spelt_as(methods=(name,))
+    def convert(input: TensorProxy, memory_format: Any = torch.preserve_format) -> TensorProxy:
+        return to(input, None, dtype, memory_format=memory_format)  # type: ignore[no-any-return]
+
+    return convert
+
+
+#: methods that name a dtype
+CONVERSIONS = {
+    "bool": torch.bool,
+    "byte": torch.uint8,
+    "char": torch.int8,
+    "short": torch.int16,
+    "int": torch.int32,
+    "long": torch.int64,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float": torch.float32,
+    "double": torch.float64,
+    "chalf": torch.complex32,
+    "cfloat": torch.complex64,
+    "cdouble": torch.complex128,
+}
+for _name, _dtype in CONVERSIONS.items():
+    _conversion(_name, _dtype)
+
+
+@spelt_as(methods=("cpu",))
+def cpu(input: TensorProxy, memory_format: Any = torch.preserve_format) -> TensorProxy:
+    """``to("cpu")``."""
+    return to(input, "cpu", None, memory_format=memory_format)  # type: ignore[no-any-return]
+
+
+@spelt_as(methods=("cuda",))
+def cuda(
+    input: TensorProxy, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
+) -> TensorProxy:
+    """``to("cuda")``."""
+    target = "cuda" if device is None else device
+    return to(input, target, None, non_blocking=non_blocking, memory_format=memory_format)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.Tensor.type_as", tags=(OpTags.MAYBE_VIEW,))
+def type_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
+    """The input with the other's dtype and device."""
+    return _move(input, other.device, other.dtype)
+
+
+_TENSOR_TYPES = {f"torch.{n}Tensor": d for n, d in (
+    ("Bool", torch.bool), ("Byte", torch.uint8), ("Char", torch.int8), ("Short", torch.int16), ("Int", torch.int32),
+    ("Long", torch.int64), ("Half", torch.float16), ("BFloat16", torch.bfloat16), ("Float", torch.float32),
+    ("Double", torch.float64),
+)}
+
+
+@spelt_as(methods=("type",))
+def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """Without an argument the name of the tensor's type, else a conversion."""
+    if dtype is None:
+        if input.device.type != "cpu":
+            raise UnsupportedOperator("tensor.type() of a tensor that is not on the cpu", hint="Use tensor.dtype.")
+        return next(name for name, d in _TENSOR_TYPES.items() if input.dtype == d)
+    return to(input, None, _TENSOR_TYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+
+
+@torchsymbol("torch.clone", methods=("clone",))
+def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> TensorProxy:
+    """A copy in memory of its own."""
+    check_memory_format("clone", memory_format, len(input.shape))
+    return prims.clone(input)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.Tensor.contiguous", tags=(OpTags.MAYBE_VIEW,))
+def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_format) -> TensorProxy:
+    """The elements in the order of a memory format: a copy, unless they lie so already."""
+    check_memory_format("contiguous", memory_format, len(input.shape))
+    order = _FORMAT_ORDERS.get(memory_format)
+    rank = len(input.shape)
+    return prims.stride_order(input, tuple(reversed(range(rank))) if order is None else order)  # type: ignore[no-any-return]
+
+
+#: rank of each dimension's stride, the innermost 0
+_FORMAT_ORDERS = {torch.channels_last: (3, 0, 2, 1), torch.channels_last_3d: (4, 0, 3, 2, 1)}
+
+
+@torchsymbol("torch.detach", methods=("detach",), properties=("data",), tags=(OpTags.VIEW,))
+def detach(input: TensorProxy) -> TensorProxy:
+    """The same memory, without gradient."""
+    return prims.detach(input)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.Tensor.copy_", tags=(OpTags.IN_PLACE,))
+def copy_(input: TensorProxy, src: Any, non_blocking: bool = False) -> TensorProxy:
+    """Writes ``src``, broadcast and converted, to the input."""
+    if not isinstance(src, TensorProxy):
+        src = prims.full((), src, device=input.device, dtype=input.dtype)
+    if src.device is not input.device:
+        src = prims.device_put(src, input.device)
+    if src.dtype is input.dtype and src.shape == input.shape:
+        return assign(src, input)
+    return assign(cast(broadcast_to_shape(src, input.shape), input.dtype), input)
+
+
+@torchsymbol(
+    id="torch.Tensor.view_dtype", eager=torch.Tensor.view, eager_path="torch.Tensor.view", tags=(OpTags.VIEW,)
+)
+def view_dtype(input: TensorProxy, dtype: Any) -> TensorProxy:
+    """The same memory read as another dtype."""
+    return input if input.dtype is to_dtype(dtype) else prims.bitcast(input, to_dtype(dtype))
+

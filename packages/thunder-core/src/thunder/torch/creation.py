@@ -1,0 +1,309 @@
+"""Tensors made of numbers: constants, ranges, and tensors like other tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.devices import Device, to_device
+from thunder.core.dtypes import dtype as Dtype
+from thunder.core.dtypes import int64, to_dtype
+from thunder.core.errors import OperatorError, UnsupportedOperator
+from thunder.core.operator import NONDIFFERENTIABLE
+from thunder.core.promotion import number_dtype
+from thunder.core.proxies import TensorProxy, pytype
+from thunder.core.symbol import Symbol
+from thunder.core.tags import OpTags
+from thunder.torch.broadcasting import broadcast_to_shape, cast, operands
+from thunder.torch.casts import check_memory_format, to
+from thunder.torch.inplace import assign
+from thunder.torch.registration import spelt_as, torchsymbol, unpacked
+from thunder.torch.shape import unsqueeze
+
+
+def default_dtype(dtype: Any) -> Dtype:
+    """The dtype asked for, or torch's default."""
+    return to_dtype(torch.get_default_dtype() if dtype is None else dtype)
+
+
+def default_device(device: Any) -> Device:
+    """The device asked for, or torch's default."""
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    return to_device(torch.get_default_device() if device is None else device)
+
+
+def size_spelling(*size: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``torch.ones(2, 3)``, ``torch.ones((2, 3))``, ``torch.ones(size=(2, 3))`` → ``ones(size)``."""
+    if "size" in kwargs and not size:
+        size = (kwargs.pop("size"),)
+    return (unpacked(size),), _options(kwargs)
+
+
+def new_spelling(input: Any, *size: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``x.new_zeros(2, 3)`` → ``new_zeros(x, size)``."""
+    if "size" in kwargs and not size:
+        size = (kwargs.pop("size"),)
+    return (input, unpacked(size)), _options(kwargs)
+
+
+def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    if not kwargs.keys() <= {"dtype", "device"}:
+        raise TypeError(f"unexpected keyword arguments {sorted(kwargs)}")
+    return {"dtype": kwargs.get("dtype"), "device": kwargs.get("device")}
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+
+
+def _constant(name: str, make: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol, Symbol]:
+    """``torch.zeros``, ``torch.zeros_like`` and ``Tensor.new_zeros``."""
+
+    def plain(size: Sequence[int], *, dtype: Any = None, device: Any = None) -> TensorProxy:
+        return make(size, device=default_device(device), dtype=default_dtype(dtype))
+
+    def like(
+        input: TensorProxy, *, dtype: Any = None, device: Any = None, memory_format: Any = torch.preserve_format
+    ) -> TensorProxy:
+        check_memory_format(name, memory_format, len(input.shape))
+        return make(
+            input.shape,
+            device=input.device if device is None else default_device(device),
+            dtype=input.dtype if dtype is None else to_dtype(dtype),
+        )
+
+    def new(input: TensorProxy, size: Sequence[int], *, dtype: Any = None, device: Any = None) -> TensorProxy:
+        return make(
+            size,
+            device=input.device if device is None else default_device(device),
+            dtype=input.dtype if dtype is None else to_dtype(dtype),
+        )
+
+    return (
+        torchsymbol(f"torch.{name}", spelling=size_spelling, vjp=NONDIFFERENTIABLE)(plain),
+        torchsymbol(f"torch.{name}_like", vjp=NONDIFFERENTIABLE)(like),
+        torchsymbol(f"torch.Tensor.new_{name}", spelling=new_spelling, vjp=NONDIFFERENTIABLE)(new),
+    )
+
+
+zeros, zeros_like, new_zeros = _constant("zeros", lambda shape, **kw: prims.full(shape, 0, **kw))
+ones, ones_like, new_ones = _constant("ones", lambda shape, **kw: prims.full(shape, 1, **kw))
+empty, empty_like, new_empty = _constant("empty", lambda shape, **kw: prims.empty(shape, **kw))
+
+
+@torchsymbol("torch.full", vjp=NONDIFFERENTIABLE)
+def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """A tensor of one number; its dtype is the number's unless given."""
+    wanted = _value_dtype(fill_value) if dtype is None else to_dtype(dtype)
+    return _filled(tuple(size), fill_value, default_device(device), wanted)
+
+
+def _value_dtype(value: Any) -> Dtype:
+    return value.dtype if isinstance(value, TensorProxy) else number_dtype(pytype(value))
+
+
+def _filled(shape: tuple[int, ...], value: Any, device: Device, dtype: Dtype) -> TensorProxy:
+    if isinstance(value, TensorProxy):  # a tensor without dimensions is as good as a number
+        return prims.clone(broadcast_to_shape(cast(to(value, device), dtype), shape))  # type: ignore[no-any-return]
+    return prims.full(shape, value, device=device, dtype=dtype)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.full_like", vjp=NONDIFFERENTIABLE)
+def full_like(
+    input: TensorProxy,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    memory_format: Any = torch.preserve_format,
+) -> TensorProxy:
+    """A tensor of one number, of the input's shape, dtype and device."""
+    wanted = input.dtype if dtype is None else to_dtype(dtype)
+    return _filled(input.shape, fill_value, input.device if device is None else default_device(device), wanted)
+
+
+@torchsymbol("torch.Tensor.new_full", vjp=NONDIFFERENTIABLE)
+def new_full(
+    input: TensorProxy, size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
+    """A tensor of one number, of the input's dtype and device."""
+    wanted = input.dtype if dtype is None else to_dtype(dtype)
+    return _filled(tuple(size), fill_value, input.device if device is None else default_device(device), wanted)
+
+
+@torchsymbol("torch.fill", inplace=("fill_",), inplace_functions=("torch.fill_",))
+def fill(input: TensorProxy, value: Any) -> TensorProxy:
+    """All elements replaced by one value."""
+    if isinstance(value, TensorProxy) and value.shape:
+        raise OperatorError(f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions.")
+    return _filled(input.shape, value, input.device, input.dtype)
+
+
+@torchsymbol("torch.Tensor.zero_", "torch.zero_", tags=(OpTags.IN_PLACE,))
+def zero_(input: TensorProxy) -> TensorProxy:
+    """All elements become 0."""
+    return assign(zeros_like(input), input)
+
+
+@torchsymbol("torch.scalar_tensor", vjp=NONDIFFERENTIABLE)
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """A tensor without dimensions, of the default dtype unless given."""
+    return prims.full((), s, device=default_device(device), dtype=default_dtype(dtype))  # type: ignore[no-any-return]
+
+
+# -- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``arange(end)``, ``arange(start, end)``, ``arange(start, end, step)``."""
+    named = dict(zip(("end",) if len(bounds) == 1 else ("start", "end", "step"), bounds, strict=False))
+    named.update({k: kwargs.pop(k) for k in ("start", "end", "step") if k in kwargs})
+    if "end" not in named or len(bounds) > 3:
+        raise TypeError("arange() received an invalid combination of arguments")
+    return (named.get("start", 0), named["end"], named.get("step", 1)), _options(kwargs)
+
+
+@torchsymbol("torch.arange", spelling=_arange_spelling, vjp=NONDIFFERENTIABLE)
+def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """``start``, ``start + step``, … below ``end``. Integers are int64, others of the default dtype."""
+    if any(isinstance(x, TensorProxy) for x in (start, end, step)):
+        raise UnsupportedOperator("torch.arange to a bound in a tensor", hint="Give the bounds as Python numbers.")
+    whole = all(issubclass(pytype(x), int) for x in (start, end, step))
+    wanted = (int64 if whole else default_dtype(None)) if dtype is None else to_dtype(dtype)
+    if step == 0 or (end - start) / step < 0:
+        raise OperatorError("upper bound and lower bound inconsistent with step sign")
+    length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
+    return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=wanted)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.linspace", vjp=NONDIFFERENTIABLE)
+def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """``steps`` numbers from ``start`` to ``end``, both included, at equal distances."""
+    if steps < 0:
+        raise OperatorError("number of steps must be non-negative")
+    wanted = default_dtype(dtype)
+    where = default_device(device)
+    step = (end - start) / max(1, steps - 1)
+    if wanted.is_inexact:
+        return prims.iota(steps, start=start, step=step, device=where, dtype=wanted)  # type: ignore[no-any-return]
+    exact = prims.iota(steps, start=float(start), step=step, device=where, dtype=to_dtype(torch.float64))
+    return prims.convert_element_type(exact, wanted)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.eye", vjp=NONDIFFERENTIABLE)
+def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """Ones on the diagonal, zeros elsewhere."""
+    if n < 0 or (m is not None and m < 0):
+        raise OperatorError(f"n must be greater or equal to 0, got {n}")
+    where, shape = default_device(device), (n, n if m is None else m)
+    rows = prims.iota(shape[0], start=0, step=1, device=where, dtype=int64)
+    columns = prims.iota(shape[1], start=0, step=1, device=where, dtype=int64)
+    rows = prims.broadcast_in_dim(rows, shape, (0,))
+    columns = prims.broadcast_in_dim(columns, shape, (1,))
+    return prims.convert_element_type(prims.eq(rows, columns), default_dtype(dtype))  # type: ignore[no-any-return]
+
+
+# -- from Python data -------------------------------------------------------------------------------------------------
+
+
+def _numbers(data: Any) -> Iterator[Any]:
+    if isinstance(data, list | tuple):
+        for item in data:
+            yield from _numbers(item)
+    else:
+        yield data
+
+
+def _data_dtype(data: Any) -> Dtype:
+    kinds = {number_dtype(pytype(x)) for x in _numbers(data)}
+    if not kinds:
+        return default_dtype(None)
+    wide: torch.dtype | None = None
+    for kind in kinds:
+        wide = kind.torch_dtype if wide is None else torch.promote_types(wide, kind.torch_dtype)
+    return to_dtype(wide)
+
+
+@torchsymbol("torch.tensor", vjp=NONDIFFERENTIABLE)
+def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """A tensor of a number or of nested lists of numbers; of a tensor, a copy without gradient."""
+    if isinstance(data, TensorProxy):
+        return prims.clone(prims.detach(to(data, device, dtype)))  # type: ignore[no-any-return]
+    for x in _numbers(data):
+        if not isinstance(x, bool | int | float | complex) and pytype(x) is type(x):
+            raise UnsupportedOperator(
+                f"torch.tensor of {type(x).__name__} objects",
+                hint="Use torch.stack for a list of tensors, and lists of numbers otherwise.",
+            )
+    wanted = _data_dtype(data) if dtype is None else to_dtype(dtype)
+    where = default_device(device)
+    if isinstance(data, list | tuple):
+        return prims.tensor_from_sequence(data, dtype=wanted, device=where)  # type: ignore[no-any-return]
+    return prims.full((), data, device=where, dtype=wanted)  # type: ignore[no-any-return]
+
+
+@spelt_as("torch.as_tensor", "torch.asarray")
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """As ``tensor``; a tensor that has the dtype and device already is returned."""
+    if isinstance(data, TensorProxy):
+        return to(data, device, dtype)  # type: ignore[no-any-return]
+    return tensor(data, dtype=dtype, device=device)  # type: ignore[no-any-return]
+
+
+@spelt_as(methods=("new_tensor",))
+def new_tensor(input: TensorProxy, data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """As ``tensor``, with the input's dtype and device."""
+    return tensor(  # type: ignore[no-any-return]
+        data, dtype=input.dtype if dtype is None else dtype, device=input.device if device is None else device
+    )
+
+
+# -- compositions -----------------------------------------------------------------------------------------------------
+
+
+@torchsymbol("torch.complex")
+def complex_(real: TensorProxy, imag: TensorProxy) -> TensorProxy:
+    """A complex tensor of two real ones."""
+    if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
+        raise OperatorError(f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype}")
+    a, b = operands(real, imag)
+    last = len(a.shape)
+    return prims.view_as_complex(prims.cat([unsqueeze(a, last), unsqueeze(b, last)], last))  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.meshgrid", spelling=lambda *tensors, indexing="ij": (unpacked(tensors), {"indexing": indexing}), tags=(OpTags.MAYBE_VIEW,))
+def meshgrid(*tensors: TensorProxy, indexing: str = "ij") -> tuple[TensorProxy, ...]:
+    """Each vector along a dimension of its own; ``"xy"`` exchanges the first two."""
+    if indexing not in ("ij", "xy"):
+        raise OperatorError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+    lengths = [math.prod(t.shape) for t in tensors]
+    places = list(range(len(tensors)))
+    if indexing == "xy" and len(tensors) > 1:
+        places[0], places[1] = 1, 0
+    shape = tuple(lengths[p] for p in places)
+    return tuple(
+        prims.broadcast_in_dim(prims.reshape(t, (n,)) if not t.shape else t, shape, (places.index(i),))
+        for i, (t, n) in enumerate(zip(tensors, lengths, strict=True))
+    )
+
+
+@torchsymbol("torch.nn.functional.one_hot", vjp=NONDIFFERENTIABLE)
+def one_hot(tensor: TensorProxy, num_classes: int = -1) -> TensorProxy:
+    """1 at each index of a new last dimension, 0 elsewhere."""
+    if num_classes == -1:
+        raise UnsupportedOperator(
+            "torch.nn.functional.one_hot without num_classes gives a shape that depends on data",
+            hint="Give num_classes.",
+        )
+    if tensor.dtype is not int64:
+        raise OperatorError(f"one_hot is only applicable to index tensor of type LongTensor, not {tensor.type_string()}")
+    shape = (*tensor.shape, num_classes)
+    rank = len(tensor.shape)
+    classes = prims.iota(num_classes, start=0, step=1, device=tensor.device, dtype=int64)
+    index = prims.broadcast_in_dim(tensor, shape, tuple(range(rank)))
+    hit = prims.eq(index, prims.broadcast_in_dim(classes, shape, (rank,)))
+    return prims.convert_element_type(hit, int64)  # type: ignore[no-any-return]
