@@ -1,4 +1,4 @@
-"""S22, S30, S60, S61: what transforms and executors contribute is guarded, kept, and never silently ignored."""
+"""S22, S30, S60, S61: what transforms and executors contribute is guarded, kept, never silently ignored."""
 
 from __future__ import annotations
 
