@@ -12,6 +12,7 @@ from thunder.core.errors import ExecutorUnavailable, PluginError, PluginWarning
 from thunder.extend import OperatorExecutor
 from thunder.extend.registry import ExecutorRegistry
 from thunder.plugins import ExecutorSpec, PluginState, hookimpl
+from thunder.plugins.adhoc import AdHocPlugin
 from thunder.plugins.manager import PluginManager
 
 from .toys import add_module, candidate, manager
@@ -197,7 +198,8 @@ def test_runtime_plugin_that_breaks_a_rule_raises_and_leaves_nothing() -> None:
 
 
 def test_default_executor_whose_import_fails_is_left_out_with_one_warning() -> None:
-    m = PluginManager(builtin=(ExecutorSpec("gone", "no_such_module:ex", default=True),), discover=list)
+    m = PluginManager(discover=list, environment={})
+    m.register(AdHocPlugin((ExecutorSpec("gone", "no_such_module:ex", default=True),)), "gone")
     registry = ExecutorRegistry(m)
     with pytest.warns(PluginWarning, match="'gone' is left out of the default list: ModuleNotFoundError"):
         assert registry.get_default_executors() == ()

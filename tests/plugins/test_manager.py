@@ -216,11 +216,16 @@ def test_options_of_plugins_join_those_of_core() -> None:
         m.register(WithOption(False), "three")
 
 
-def test_builtin_executors_come_first_and_are_imported_last() -> None:
-    m = manager(
-        builtin=(ExecutorSpec("first", "no_such_module:ex"), ExecutorSpec("second", "no_such_module:ex"))
-    )
-    assert [(i.name, i.state) for i in m.list_plugins()] == [
-        ("first", PluginState.BUILTIN),
-        ("second", PluginState.BUILTIN),
-    ]
+def test_builtin_executors_come_first_are_not_imported_and_can_be_blocked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add_module(monkeypatch, "thunder_acme")
+    builtin = [ExecutorSpec(name, "no_such_module:ex") for name in ("first", "second")]
+    environment = {"THUNDER_DISABLE_PLUGINS": "second,thunder-core", "THUNDER_PLUGINS": ""}
+    for given, expected in (
+        ({}, [PluginState.BUILTIN, PluginState.BUILTIN, PluginState.LOADED]),
+        (environment, [PluginState.BUILTIN, PluginState.DISABLED, PluginState.DISABLED]),
+    ):
+        m = manager(candidate("acme"), builtin=builtin, environment=given)
+        assert [info.name for info in m.list_plugins()] == ["first", "second", "acme"]
+        assert [info.state for info in m.list_plugins()] == expected

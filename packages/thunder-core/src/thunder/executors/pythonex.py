@@ -19,7 +19,7 @@ class PythonExecutor(OperatorExecutor):
     """Claims symbols that have a Python implementation, or print as a statement of Python."""
 
     def __init__(self) -> None:
-        super().__init__("python", version=platform.python_version(), rank=Rank.EAGER)
+        super().__init__("python", version=platform.python_version(), rank=Rank.EAGER + 1)  # after `torch`
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
         """Whether the call is Python as it stands, or has a record here that accepts it."""
