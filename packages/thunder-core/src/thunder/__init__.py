@@ -81,10 +81,82 @@ BUILTIN_EXECUTORS = (
     ExecutorSpec(
         "python",
         "thunder.executors.pythonex:ex",
-        rank=extend.Rank.EAGER,
+        rank=extend.Rank.EAGER + 1,
         always=True,
         description="Runs symbols that are implemented in Python.",
     ),
 )
 get_manager().set_builtin(BUILTIN_EXECUTORS)
 install_finders()
+
+#: modules that load at the first touch
+_LAZY = ("executors", "compiler", "examine", "testing", "transforms")
+
+__all__ = [
+    "CACHE_OPTIONS",
+    "SHARP_EDGES_OPTIONS",
+    "AnyProxy",
+    "CacheEntry",
+    "CompileData",
+    "CompileStats",
+    "ComplexProxy",
+    "DebugOptions",
+    "DictProxy",
+    "Executor",
+    "FloatProxy",
+    "IntegerProxy",
+    "LanguageContext",
+    "ListProxy",
+    "NumberProxy",
+    "Proxy",
+    "StringProxy",
+    "TensorProxy",
+    "ThunderModule",
+    "TraceCtx",
+    "Transform",
+    "TupleProxy",
+    "__version__",
+    "add_executor_lists",
+    "cache_hits",
+    "cache_misses",
+    "cache_option",
+    "compile_data",
+    "compile_stats",
+    "core",
+    "devices",
+    "dtypes",
+    "explain",
+    "extend",
+    "get_all_executors",
+    "get_always_executors",
+    "get_default_executors",
+    "get_executor",
+    "jit",
+    "last_backward_traces",
+    "last_compile_options",
+    "last_epilogue_traces",
+    "last_interpreted_instructions",
+    "last_interpreter_log",
+    "last_prologue_traces",
+    "last_recompile_reasons",
+    "last_traces",
+    "list_transforms",
+    "plugins",
+    "prims",
+    "print_last_interpreter_log",
+    "resolve_executors",
+    "torch",
+    *(name for name in dtypes.__all__ if isinstance(getattr(dtypes, name), dtypes.dtype)),
+    *(name for name in errors.__all__ if isinstance(getattr(errors, name), type)),
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.endswith("_executor"):
+        return get_executor(name.removesuffix("_executor"))
+    if name in _LAZY:
+        try:
+            return importlib.import_module(f"thunder.{name}")
+        except ModuleNotFoundError as error:
+            raise missing_attribute(__name__, name) from error
+    raise missing_attribute(__name__, name)

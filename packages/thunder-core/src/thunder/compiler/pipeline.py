@@ -21,6 +21,7 @@ from thunder.core.passes.claim import claim
 from thunder.core.passes.cse import cse
 from thunder.core.passes.dce import dce
 from thunder.core.passes.del_last_used import del_last_used
+from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.placement import Placement
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
@@ -75,6 +76,10 @@ class Stage:
 
 
 # -- the stages --------------------------------------------------------------------------------------------
+
+
+def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
+    return functionalise(trace)
 
 
 def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -163,6 +168,7 @@ def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 STAGES: tuple[Stage, ...] = (
+    Stage("functionalise", _functionalise),
     Stage("transforms_pre_prologue", _pre_prologue),
     Stage("dce", _dce),
     Stage("cse", _cse),

@@ -111,6 +111,8 @@ class TraceCtx:
         self.star_args = False
         #: whether the function runs without decorators: it computes nothing
         self.plain = False
+        #: groups of inputs that overlap in memory (see ``thunder.core.aliasing.InputAlias``)
+        self.input_aliases: tuple[Any, ...] = ()
         self.names: set[str] = set()
         self.provenance: TraceProvenance | None = None
         #: called at each top-level recording; the line of the user's program that is running
@@ -249,7 +251,8 @@ class TraceCtx:
         """
         text = self.program(include_decorators=decorated)
         compile_text(text.text, f"thunder.{self.name}", text.context)
-        return text.context[self.name]  # type: ignore[no-any-return]
+        # Taken out of its own globals, the function is in no cycle, and goes when its last user does.
+        return text.context.pop(self.name)  # type: ignore[no-any-return]
 
     def save_trace(self, path: str | Path) -> None:
         """Writes ``str(trace)`` to a file."""

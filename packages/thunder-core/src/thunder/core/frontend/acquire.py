@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder.core import prims
+from thunder.core.aliasing import InputAlias
 from thunder.core.errors import ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient
 from thunder.core.frontend.effects import Builder, is_simple
@@ -22,10 +23,12 @@ from thunder.core.frontend.lookasides import locations_of
 from thunder.core.frontend.tracer import Tracer
 from thunder.core.frontend.tracker import Tracker
 from thunder.core.interpreter import Machine, jitting
+from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.langctx import LanguageContext, using_language
 from thunder.core.provenance import Path, root
 from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, has_tags
+from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, tracectx
 
 
@@ -91,6 +94,7 @@ def acquire(
     with torch._C.DisableTorchFunction():
         ordered = finish.inputs
         roots = {"args": args, "kwargs": kwargs}
+        _note_shared_memory(trace, tracker, inputs, roots)
         prologue = prologue_trace(tracker.facts, ordered, reached, roots, pinning)
         state = ambient_fact()
     return Acquisition(
@@ -100,6 +104,21 @@ def acquire(
         facts=(state, *tracker.facts),
         interpreted=machine.instructions,
         log=machine.history,
+    )
+
+
+def _note_shared_memory(
+    trace: TraceCtx, tracker: Tracker, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
+) -> None:
+    """Where the program writes memory, which inputs overlap is a fact, and the trace is made for that."""
+    if len(inputs) < 2 or not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
+        return
+    tensors = [path.fetch(roots) for _, path in inputs]
+    groups = overlapping_groups(*tensors)
+    first, *others = (path for _, path in inputs)
+    tracker.note("overlap", first, groups, others=tuple(others))
+    trace.input_aliases = tuple(
+        tuple(InputAlias(inputs[i][0], tensors[i].stride(), tensors[i].storage_offset()) for i in group) for group in groups
     )
 
 

@@ -7,12 +7,14 @@ Each kind of fact is a row of :data:`KINDS`: how it is checked, and how the chec
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.provenance import ABSENT, Path, lookup_instance
 
 
@@ -100,18 +102,21 @@ KINDS: dict[str, Kind] = {
     "empty": Kind(lambda x, e: not x, "{x}"),
     "tensor": Kind(lambda x, e: e.describe(x) is None, "{e}.describe({x}) is not None"),
     "state": Kind(lambda x, e: x() == e, "{x}() != {e}"),
-    "aliases": Kind(lambda x, e: x() == e, "{x}() != {e}"),
 }
+
+
+#: facts about several values → the function whose result is compared with the expected one
+RELATIONS: dict[str, Callable[..., Any]] = {"same": operator.is_, "overlap": overlapping_groups}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fact:
-    """That ``kind`` holds of the value at ``path`` with ``expected``. ``other`` is a second path for facts about two values."""
+    """That ``kind`` holds of the value at ``path`` with ``expected``; ``others`` are further paths of facts about several values."""
 
     kind: str
     path: Path
     expected: Any
-    other: Path | None = None
+    others: tuple[Path, ...] = ()
 
     @property
     def source(self) -> str:
@@ -121,9 +126,9 @@ class Fact:
     def failure(self, roots: dict[str, Any]) -> Any | None:
         """A description of what was found instead, or None if the fact holds."""
         value = self.path.fetch(roots)
-        if self.other is not None:
-            same = value is self.other.fetch(roots)
-            return None if same is self.expected else f"{'the same object' if same else 'two objects'}"
+        if self.others:
+            found = RELATIONS[self.kind](value, *(path.fetch(roots) for path in self.others))
+            return None if found == self.expected else found
         if value is ABSENT:
             return None if self.expected is ABSENT and self.kind == "is" else ABSENT
         if KINDS[self.kind].holds(value, self.expected):
@@ -131,8 +136,10 @@ class Fact:
         return found_text(self, value)
 
     def __str__(self) -> str:
-        if self.other is not None:
-            return f"{self.source} is {'' if self.expected else 'not '}{self.other.source}"
+        if self.kind == "same":
+            return f"{self.source} is {'' if self.expected else 'not '}{self.others[0].source}"
+        if self.kind == "overlap":
+            return f"overlap in memory of {', '.join(p.source for p in (self.path, *self.others))}"
         return f"{_WORDS.get(self.kind, self.kind)} of {self.source}"
 
 
@@ -150,7 +157,7 @@ def found_text(fact: Fact, value: Any) -> Any:
             return tuple(value)
         case "tensor":
             return fact.expected.describe(value)
-        case "state" | "aliases":
+        case "state":
             return value()
         case "lacks" | "lacks_key":
             return f"{fact.expected!r} is there"

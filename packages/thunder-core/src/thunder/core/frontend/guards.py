@@ -16,6 +16,8 @@ facts one by one (:func:`first_failure`), so that a call that hits pays for noth
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,15 +25,18 @@ from typing import Any
 import torch
 
 from thunder.core.frontend import ambient
-from thunder.core.frontend.facts import KINDS, Fact, TensorFacts, has_keys, same_leaf
+from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import is_immutable
 from thunder.core.provenance import ABSENT, Path, cell_content, lookup_item, lookup_type, pinned
 from thunder.core.proxies import TensorProxy
-from thunder.core.trace import TraceCtx, TraceProvenance
+from thunder.core.trace import RESERVED_NAMES, TraceCtx, TraceProvenance
 
 #: exceptions that fetching a path raises where the way to it is gone; the fact that says so is found by first_failure
 _GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError)"
+
+
+_LINE = 90  # characters of conditions on a line
 
 
 class Writer:
@@ -55,7 +60,7 @@ class Writer:
     def _count_uses(self) -> Counter[int]:
         uses: Counter[int] = Counter()
         seen: set[int] = set()
-        paths = [f.path for f in self.facts] + [f.other for f in self.facts if f.other] + [*self.inputs, *self.reached]
+        paths = [f.path for f in self.facts] + [p for f in self.facts for p in f.others] + [*self.inputs, *self.reached]
         for path in paths:
             uses[id(path)] += 1
             while path.parent is not None and id(path) not in seen:
@@ -72,7 +77,11 @@ class Writer:
             return repr(value)
         known = self.names.get(id(value))
         if known is None:
-            known = self.names[id(value)] = f"c{len(self.objects)}"
+            known = base = readable_name(value)
+            serial = 0
+            while known in self.objects:
+                known, serial = f"{base}_{serial}", serial + 1
+            self.names[id(value)] = known
             self.objects[known] = value
         return known
 
@@ -137,10 +146,16 @@ class Writer:
         self.conditions.append(condition)
 
     def flush(self) -> None:
-        """Writes the conditions gathered so far as one test."""
-        if self.conditions:
-            self.lines.append(f"if {' or '.join(self.conditions)}: return None")
-            self.conditions = []
+        """Writes the conditions gathered so far, as many on a line as it holds."""
+        line = ""
+        for condition in self.conditions:
+            if line and len(line) + len(condition) > _LINE:
+                self.lines.append(f"if {line}: return None")
+                line = ""
+            line += f" or {condition}" if line else condition
+        if line:
+            self.lines.append(f"if {line}: return None")
+        self.conditions = []
 
     def ask_ambient_state(self) -> None:
         """Guards torch's ambient state as it is now."""
@@ -185,8 +200,11 @@ class Writer:
 
     def condition(self, fact: Fact) -> str:
         """The code of a fact's failure."""
-        if fact.other is not None:
-            return f"{self.value(fact.path)} is {'not ' if fact.expected else ''}{self.value(fact.other)}"
+        if fact.kind == "same":
+            return f"{self.value(fact.path)} is {'not ' if fact.expected else ''}{self.value(fact.others[0])}"
+        if fact.others:
+            values = ", ".join(self.value(p) for p in (fact.path, *fact.others))
+            return f"{self.constant(RELATIONS[fact.kind])}({values}) != {self.constant(fact.expected)}"
         if fact.path.kind == "typeattr" and fact.kind == "is":
             return self.class_condition(fact)
         if fact.kind == "lacks":
@@ -229,6 +247,17 @@ class Writer:
             name += "_"
         self.objects[name] = cls.__dict__  # a live view
         return name
+
+
+def readable_name(value: Any) -> str:
+    """A name for an object in the text of a prologue, after what the object is called."""
+    if isinstance(value, dict) and isinstance(value.get("__name__"), str):
+        name = f"globals_of_{value['__name__']}"
+    else:
+        own = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        name = own if isinstance(own, str) else f"{type(value).__name__.lower()}_value"
+    text = re.sub(r"\W+", "_", name).strip("_")
+    return f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
 
 
 def _tuple_text(items: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from thunder.core.frontend.tracker import LEAVES, Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, MEMBER_DICTS
 from thunder.core.proxies import TensorProxy
+from thunder.torch import metadata
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -267,6 +268,21 @@ def _environment_value(tracer: Tracer, key: str) -> str | None:
         return None
     tracer.tracker.note("equal", path, raw)
     return os.environ.decodevalue(raw)  # type: ignore[attr-defined, no-any-return]
+
+
+# -- metadata of tensors ----------------------------------------------------------------------------------------------
+
+
+def _metadata_method(name: str, answer: Callable[..., Any]) -> None:
+    raw = getattr(torch.Tensor, name, None)
+
+    @lookaside(raw)
+    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return answer(*args, **kwargs)
+
+
+for _name, _answer in metadata.METHODS.items():
+    _metadata_method(_name, _answer)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Tracer(Policy):
         raw = lookup_type(cls, name)
         if id(cls) in self.made:
             return MISSING if raw is ABSENT else raw
-        if is_immutable(cls):
+        if is_immutable(cls) or cls is TensorProxy:
             value = raw
         else:
             path = self.tracker.pinned_path(cls, cls.__qualname__).step("typeattr", name)

@@ -89,12 +89,12 @@ class Tracker:
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
-    def note(self, kind: str, path: Path, expected: Any, key: Any = None, other: Path | None = None) -> None:
+    def note(self, kind: str, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()) -> None:
         """Records a fact once. ``key`` tells facts of one kind about one path apart."""
-        mark = (kind, id(path), key, id(other))
+        mark = (kind, id(path), key, *map(id, others))
         if mark not in self._noted:
             self._noted.add(mark)
-            self.facts.append(Fact(kind, path, expected, other))
+            self.facts.append(Fact(kind, path, expected, others))
 
     def pinned_path(self, obj: Any, name: str) -> Path:
         """The root that stands for an object which is known when the trace is made."""
@@ -138,7 +138,7 @@ class Tracker:
         known = self.records.get(id(raw))
         if known is not None:
             if known.path is not path and not isinstance(raw, PINNED):
-                self.note("same", path, True, other=known.path)
+                self.note("same", path, True, others=(known.path,))
             elif isinstance(raw, PINNED) and path.parent is not None:
                 self.note("is", path, raw)
             return known.value

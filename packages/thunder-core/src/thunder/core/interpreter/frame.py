@@ -245,6 +245,8 @@ def run_segment_recording(frame: Frame) -> int:
 def unwind(frame: Frame, exc: BaseException) -> bool:
     """Moves the frame to its handler of ``exc`` if it has one, and gives ``exc`` its traceback entry for this frame."""
     _enter_in_traceback(frame, exc)
+    if isinstance(exc, frame.machine.policy.uncatchable):
+        return False
     for entry in frame.decoded.exception_table:
         if entry.start <= frame.pc < entry.end:
             stack = frame.stack

@@ -44,6 +44,9 @@ class Policy:
 
     machine: Machine  # set by the machine that this policy serves
 
+    uncatchable: tuple[type[BaseException], ...] = ()
+    """Exceptions of the host's that no handler, ``finally`` or ``with`` of the program sees: they end the interpretation."""
+
     # -- attributes: called by the generic attribute protocol of ``objects.py`` --------------------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:

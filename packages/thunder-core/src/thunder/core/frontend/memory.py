@@ -1,0 +1,35 @@
+"""Memory that tensors share: which inputs of a call overlap in storage."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import torch
+
+
+def extent(t: torch.Tensor) -> tuple[int, int, int]:
+    """The storage of a tensor (its address) and the bytes of it that the tensor spans, from first to one past the last."""
+    start = t.storage_offset()
+    if t.numel() == 0:
+        return t.untyped_storage().data_ptr(), start, start
+    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    size = t.element_size()
+    return t.untyped_storage().data_ptr(), start * size, (start + last + 1) * size
+
+
+def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[int, ...], ...]:
+    """The groups (by position) of tensors whose spans of one storage overlap, each of more than one tensor.
+
+    Two interleaved tensors (``x[::2]`` and ``x[1::2]``) count as overlapping.
+    """
+    spans = [extent(t) for t in tensors]
+    group = list(range(len(tensors)))
+    for i, j in combinations(range(len(tensors)), 2):
+        a, b = spans[i], spans[j]
+        if a[0] == b[0] and a[0] != 0 and a[1] < b[2] and b[1] < a[2]:
+            merged, gone = group[i], group[j]
+            group = [merged if g == gone else g for g in group]
+    found: dict[int, list[int]] = {}
+    for position, g in enumerate(group):
+        found.setdefault(g, []).append(position)
+    return tuple(tuple(members) for members in found.values() if len(members) > 1)
