@@ -18,6 +18,7 @@ from thunder.core.prims.declaration import primitive
 from thunder.core.promotion import bool_result, real_result, same_result
 from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.symbol import Symbol
+from thunder.core.tags import OpTags
 
 Rule = Callable[[dtype], dtype]
 
@@ -75,7 +76,12 @@ def _binary_meta(name: str, kinds: str, rule: Rule) -> Callable[[Any, Any], Tens
 
 
 def _unary(
-    name: str, kinds: str, rule: Rule = same_result, path: str | None = None, eager: Any = None
+    name: str,
+    kinds: str,
+    rule: Rule = same_result,
+    path: str | None = None,
+    eager: Any = None,
+    tags: tuple[Any, ...] = (),
 ) -> Symbol:
     reference = eager or _find(path or f"torch.{name}")
     return primitive(
@@ -83,6 +89,7 @@ def _unary(
         _unary_meta(name, kinds, rule),
         eager=reference,
         eager_path=None if eager else path or f"torch.{name}",
+        tags=tags,
     )
 
 
@@ -140,7 +147,7 @@ exp = _unary("exp", INEXACT)
 exp2 = _unary("exp2", INEXACT)
 expm1 = _unary("expm1", INEXACT)
 floor = _unary("floor", REALS)
-imag = _unary("imag", COMPLEX, real_result)
+imag = _unary("imag", COMPLEX, real_result, tags=(OpTags.VIEW,))
 isfinite = _unary("isfinite", ANY, bool_result)
 isinf = _unary("isinf", ANY, bool_result)
 isnan = _unary("isnan", ANY, bool_result)
@@ -153,7 +160,7 @@ logical_not = _unary("logical_not", ANY, bool_result)
 ndtri = _unary("ndtri", FLOAT, path="torch.special.ndtri")
 neg = _unary("neg", NUMBERS)
 py_abs = _unary("py_abs", NUMBERS, real_result, eager=lambda a: a.abs())
-real = _unary("real", COMPLEX, real_result)
+real = _unary("real", COMPLEX, real_result, tags=(OpTags.VIEW,))
 reciprocal = _unary("reciprocal", INEXACT)
 round = _unary("round", REALS, eager=torch.round)
 rsqrt = _unary("rsqrt", INEXACT)

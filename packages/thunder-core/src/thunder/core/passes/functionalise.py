@@ -1,0 +1,316 @@
+"""Functionalisation: in-place writes become values, and what they do to views and inputs is made explicit.
+
+Note [Functionalisation]
+The user's program, and what the pass makes of it:
+
+    def f(x):              y = x[0]
+        y = x[0]           t1 = torch.add(y, 1)
+        y.add_(1)          t2 = prims.copy_with_setitem(x, …, t1)          # y is a view of x
+        z = x * 2          z = torch.mul(t2, 2)                            # x's memory holds t2 now
+        return y, z        prims.copy_(t2, x, grad_enabled=False)          # the caller sees the write
+                           t3 = x[0]                                       # y lies in x's memory still
+                           return (t3, z)
+
+Whether ``reshape``, ``contiguous`` and the like give a view is asked only where it makes a difference: if the memory is
+written after the call, or if the result and something else of a written memory leave the program.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.aliasing import Families, View, replaced, swapped, views_of
+from thunder.core.errors import Location, OperatorError, ThunderError, UnsupportedProgram
+from thunder.core.passes.layouts import Layouts
+from thunder.core.passes.memories import Memories, Tensor, followed, insists_on_layout
+from thunder.core.passes.shared_inputs import groups_written
+from thunder.core.proxies import TensorProxy
+from thunder.core.structure import RETURN
+from thunder.core.symbol import BoundSymbol
+from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+
+COPY = "prims.copy_"
+
+
+def functionalise(trace: TraceCtx) -> TraceCtx:
+    """Removes in-place writes; those to inputs become ``prims.copy_(value, input)`` at the end. See Note [Functionalisation].
+
+    Returns the trace itself if it writes nothing. Raises UnsupportedProgram for a write that cannot be made right, and OperatorError for one
+    that torch refuses, each with the user's line. ``trace.input_aliases``, if there, are the groups of inputs that overlap in memory.
+    """
+    if not any(map(_writes, trace.bound_symbols)):
+        return trace
+    start = time.perf_counter_ns()
+    new = from_trace(trace)
+    worker = _Functionaliser(trace, new)
+    grad = any(b.kwargs["grad_enabled"] for b in worker.program if b.sym.id == COPY)
+    with tracectx(new), torch.set_grad_enabled(grad):
+        worker.run()
+    new.locate = None
+    new.provenance = TraceProvenance("Functionalisation", time.perf_counter_ns() - start)
+    return new
+
+
+def _writes(bsym: BoundSymbol) -> bool:
+    """Whether the call, or one that it decomposes into, writes in place."""
+    return OpTags.IN_PLACE in bsym.tags or any(map(_writes, bsym.subsymbols))
+
+
+def _flattened(bsyms: Iterable[BoundSymbol], source: Any = None) -> Iterator[BoundSymbol]:
+    """The program in which every write stands alone: calls that contain one are replaced by what they decompose into."""
+    for bsym in bsyms:
+        if bsym.source is None and source is not None:
+            bsym = bsym.from_bsym(source=source)
+        if bsym.sym.id == COPY or not _writes(bsym):
+            yield bsym
+        elif bsym.subsymbols:
+            yield from _flattened(bsym.subsymbols, bsym.source)
+        else:
+            raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").at(_where(bsym))
+
+
+def _where(bsym: BoundSymbol) -> list[Location]:
+    return [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else []
+
+
+def _tensors(proxies: Iterable[Any]) -> list[TensorProxy]:
+    return [p for p in proxies if isinstance(p, TensorProxy)]
+
+
+class _Functionaliser:
+    """The state of the pass over one trace."""
+
+    def __init__(self, trace: TraceCtx, new: TraceCtx) -> None:
+        self.new = new
+        self.program = list(_flattened(trace.bound_symbols))
+        self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
+        self.layouts = Layouts(self.inputs.values(), self.program)
+        self.memories = Memories(new)
+        #: input → whether the last write to it was under grad mode
+        self.written_inputs: dict[str, bool] = {}
+        #: results of which eager's layouts say that they are no views
+        self.copies: set[str] = set()
+        self.at = 0
+        self._survey(getattr(trace, "input_aliases", ()))
+
+    def _survey(self, groups: Any) -> None:
+        """Families of tensors that may share memory: where each is written last, and what of it leaves the program."""
+        families = self.families = Families()
+        for bsym in self.program:
+            for view in views_of(bsym):
+                families.join(view.output.name, view.source.name)
+        for group in groups:
+            for alias in group[1:]:
+                families.join(alias.proxy.name, group[0].proxy.name)
+        self.last_write: dict[str, int] = {}
+        self.leaving: dict[str, set[str]] = {}
+        for name in self.inputs:
+            self.leaving.setdefault(families.find(name), set()).add(name)
+        for i, bsym in enumerate(self.program):
+            if bsym.sym.id == COPY:
+                self.last_write[families.find(bsym.args[1].name)] = i
+            elif bsym.sym.id == RETURN:
+                for p in bsym.flat_proxy_args:
+                    self.leaving.setdefault(families.find(p.name), set()).add(p.name)
+        for shared in groups_written(groups, self._is_written):
+            self.memories.share(shared)
+
+    def _is_written(self, proxy: TensorProxy) -> bool:
+        """Whether the memory of a tensor may be written somewhere in the program."""
+        return self.families.find(proxy.name) in self.last_write
+
+    def _is_view(self, view: View, unchanged: bool) -> bool:
+        """Whether an output is a view; eager's layouts are asked only if it makes a difference.
+
+        ``unchanged`` says that the call stays as it was, on arguments that no write has replaced.
+        """
+        if view.certain:
+            return True
+        family = self.families.find(view.output.name)
+        last = self.last_write.get(family)
+        if last is None or (last < self.at and len(self.leaving.get(family, ())) < 2):
+            return False
+        found = self.layouts.share_memory(view.output, view.source)
+        if not found and unchanged:
+            self.copies.add(view.output.name)
+        return found
+
+    # -- the walk -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Emits the functional program into the new trace."""
+        handlers = {COPY: self._write, RETURN: self._finish}
+        for self.at, bsym in enumerate(self.program):
+            self.new.locate = lambda source=bsym.source: source
+            try:
+                handlers.get(bsym.sym.id, self._emit)(bsym)
+            except ThunderError as error:
+                error.at(_where(bsym))
+                raise
+
+    def _emit(self, bsym: BoundSymbol) -> None:
+        """A call that writes nothing, on the values that its arguments have now."""
+        arguments = _tensors(bsym.flat_proxy_args)
+        if any(o.requires_grad for o in _tensors(bsym.flat_proxy_outs)):
+            for p in arguments:
+                self._refuse_cut(p)
+        current = {p.name: value for p in arguments if (value := self.memories.read(p)) is not p}
+        views = views_of(bsym)
+        results: dict[str, TensorProxy] = {}
+        if current and any(map(insists_on_layout, views)):
+            for view in views:
+                results[view.output.name] = followed(view.path, current.get(view.source.name, view.source))
+        else:
+            self.new.record(swapped(bsym, current))
+        for view in views:
+            if self._is_view(view, unchanged=not current):
+                self.memories.add_view(view, bsym, results.get(view.output.name, view.output))
+
+    def _write(self, bsym: BoundSymbol) -> None:
+        """``copy_(value, target)``: the next version of the target's memory."""
+        source, target = bsym.args
+        tensor, grad = self.memories.of(target), bsym.kwargs["grad_enabled"]
+        chain = list(self.memories.chain(tensor))
+        root = chain[-1].proxy
+        detached = any(t.view is not None and any(c.sym.id == "prims.detach" for c in t.view.path) for t in chain)
+        if grad and not detached and root is not target and root.requires_grad:
+            self._refuse_view_of_leaf(root, tensor)
+        self.memories.write(tensor, self.memories.read(source))
+        if root.name in self.inputs:
+            self.written_inputs[root.name] = grad
+        if (detached and root.requires_grad) or (not grad and target.requires_grad):
+            tensor.memory.cut = True
+        if isinstance(bsym.output, TensorProxy):
+            self.memories.same(bsym.output.name, tensor)
+
+    def _refuse_view_of_leaf(self, root: TensorProxy, target: Tensor) -> None:
+        """torch's refusals of writes through views; a write to the leaf itself is refused while tracing."""
+        hint = "Write under torch.no_grad(), or use the out-of-place operator."
+        if root.name in self.inputs and root.__dict__.get("is_leaf", True):
+            raise OperatorError(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation.",
+                found={root.name: f'"{root.type_string()}"'},
+                hint=hint,
+            )
+        call = target.call
+        if call is not None and len(call.flat_proxy_outs) > 1:
+            raise OperatorError(
+                f"an output of {call.sym.name} is a view and is being modified inplace. This view is the output of a function "
+                "that returns multiple views. Such functions do not allow the output views to be modified inplace. You should "
+                "replace the inplace operation by an out-of-place one.",
+                hint=hint,
+            )
+
+    def _refuse_cut(self, proxy: TensorProxy) -> None:
+        if self.memories.of(proxy).memory.cut:
+            raise UnsupportedProgram(
+                "a tensor that requires grad was written where gradients are off, and is used where they are on",
+                found={proxy.name: f'"{proxy.type_string()}"'},
+                hint="Use an out-of-place operator, or do the write outside the compiled function.",
+            )
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, bsym: BoundSymbol) -> None:
+        """Writes back to inputs, and returns tensors that share memory where eager's do, and only there."""
+        leaving = {p.name: self.memories.of(p) for p in _tensors(bsym.flat_proxy_args)}
+        own = {n: t for n, t in leaving.items() if self.memories.root(t).proxy.name not in self.inputs}
+        for tensor in own.values():
+            if tensor.memory.version and tensor.proxy.requires_grad:
+                self._refuse_cut(tensor.proxy)
+        values = self._values_leaving(own)
+        back = self._last_values(set(values.values()))
+        for name, value in back.items():
+            prims.copy_(value, self.inputs[name], grad_enabled=self.written_inputs[name])
+        for name, tensor in leaving.items():
+            if name not in own and tensor.memory.version:
+                values[name] = self._taken_from_input(tensor)
+        self.new.record(bsym.from_bsym(args=replaced(bsym.args, values)))
+
+    def _values_leaving(self, own: dict[str, Tensor]) -> dict[str, TensorProxy]:
+        """The values of results that lie in memory of their own, each memory apart from the others and from inputs.
+
+        The value of a written tensor is whatever was written last: maybe an input, or a view of another result.
+        """
+        values = {name: self.memories.read(t.proxy) for name, t in own.items()}
+        roots = self._roots_of_values()
+        holders: dict[str, Any] = {name: None for name in self.inputs}
+        in_order = sorted(own.items(), key=lambda item: self._is_written(item[1].proxy))  # those that may be copied last
+        done: set[Any] = set()
+        for name, tensor in in_order:
+            memory = tensor.memory
+            together = [n for n, t in own.items() if t.memory is memory]
+            if memory in done:
+                continue
+            done.add(memory)
+            if not self._is_written(tensor.proxy):
+                holders.setdefault(roots.get(values[name].name, values[name].name), memory)
+                continue
+            if len(together) > 1 and memory.version:
+                root = self.memories.root(tensor)
+                value = self.memories.read(root.proxy)
+                if roots.get(value.name, value.name) != value.name or value.name in holders:
+                    value = prims.clone(value)
+                holders[value.name] = memory
+                self.memories.renew(root, self._placed(root.proxy, value))
+                values.update({n: self.memories.read(own[n].proxy) for n in together})
+            else:
+                values.update(self._apart(together, values, roots, holders, memory))
+        return values
+
+    def _apart(
+        self,
+        names: list[str],
+        values: dict[str, TensorProxy],
+        roots: dict[str, str],
+        holders: dict[str, Any],
+        memory: Any,
+    ) -> dict[str, TensorProxy]:
+        """Copies of those values that lie in memory which belongs to somebody else."""
+        copied = {}
+        for name in names:
+            value = values[name]
+            if holders.setdefault(roots.get(value.name, value.name), memory) is not memory:
+                copied[name] = prims.clone(value)
+        return copied
+
+    def _placed(self, root: TensorProxy, value: TensorProxy) -> TensorProxy:
+        """A value with its elements in the order in which eager has them, so that views of it are views."""
+        strides = self.layouts.of(root).stride()
+        ranked = sorted(range(len(strides)), key=lambda d: (strides[d], -d))
+        order = tuple(ranked.index(d) for d in range(len(strides)))
+        return prims.stride_order(value, order)  # type: ignore[no-any-return]
+
+    def _roots_of_values(self) -> dict[str, str]:
+        """For each value of the new trace, the one in whose memory it may lie when the trace runs."""
+        roots: dict[str, str] = {}
+        for bsym in self.new.bound_symbols:
+            for view in views_of(bsym):
+                if view.output.name not in self.copies:
+                    roots[view.output.name] = roots.get(view.source.name, view.source.name)
+        return roots
+
+    def _last_values(self, results: Any) -> dict[str, TensorProxy]:
+        """input → the value to write back to it. One that lies in an input's memory is copied first: another write-back may change it."""
+        roots = self._roots_of_values()
+        back: dict[str, TensorProxy] = {}
+        for name in self.inputs:
+            if name in self.written_inputs:
+                value = self.memories.read(self.inputs[name])
+                if value is not self.inputs[name]:
+                    inside = roots.get(value.name, value.name) in self.inputs
+                    back[name] = prims.clone(value) if inside else value
+        return back
+
+    def _taken_from_input(self, tensor: Tensor) -> TensorProxy:
+        """A tensor in an input's memory, after the write-back: the input itself, or a view taken now."""
+        if tensor.view is None:
+            return tensor.proxy
+        parent = self._taken_from_input(self.memories.of(tensor.view.source))
+        return self.memories.view_again(tensor, parent, as_written=True)[tensor.proxy.name]

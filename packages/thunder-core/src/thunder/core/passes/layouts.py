@@ -1,0 +1,111 @@
+"""Where tensors of a program lie in memory, as eager would place them: found by running it on tensors without data.
+
+Whether ``x.reshape(…)`` is a view depends on strides, which no trace records. Only programs that write in place ask, and only of
+the calls in question and what they depend on. torch's fake tensors follow the kernels of the real device; meta tensors do not
+(convolution in channels-last, attention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from thunder.core.devices import Device, to_torch_device
+from thunder.core.dtypes import dtype, to_torch_dtype
+from thunder.core.errors import OperatorError, UnsupportedProgram
+from thunder.core.operator import row_of
+from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder.core.pytree import tree_map
+from thunder.core.symbol import BoundSymbol
+
+
+class Layouts:
+    """Lazily evaluates a program on fake tensors. ``writes`` says of a call whether it contains an in-place write."""
+
+    def __init__(self, inputs: Iterable[TensorProxy], program: Iterable[BoundSymbol]) -> None:
+        self._values: dict[str, Any] = {}
+        self._inputs = {p.name: p for p in inputs}
+        self._producers = {p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs}
+        self._mode: FakeTensorMode | None = None
+
+    def share_memory(self, a: TensorProxy, b: TensorProxy) -> bool:
+        """Whether eager places the two in one storage."""
+        return _storage(self.of(a)) == _storage(self.of(b))
+
+    def of(self, proxy: TensorProxy) -> FakeTensor:
+        """A tensor without data that lies as eager's would."""
+        value = self._values.get(proxy.name)
+        if value is None:
+            if self._mode is None:  # torch imports its symbolic shapes for it, which takes a second
+                self._mode = FakeTensorMode()
+            with self._mode, torch.no_grad(), torch._C.DisableTorchFunction():
+                self._compute(proxy)
+            value = self._values[proxy.name]
+        return value  # type: ignore[no-any-return]
+
+    def _compute(self, proxy: TensorProxy) -> None:
+        """Fills in ``proxy`` and what it depends on; a stack of its own, because programs are longer than Python's stack."""
+        pending = [proxy]
+        while pending:
+            wanted = pending[-1]
+            call = self._producers.get(wanted.name)
+            if wanted.name in self._values:
+                pending.pop()
+            elif call is None or wanted.name in self._inputs:
+                self._values[wanted.name] = _like(wanted)
+                pending.pop()
+            else:
+                missing = [
+                    p for p in call.flat_proxy_args if isinstance(p, TensorProxy) and p.name not in self._values
+                ]
+                pending += missing
+                if not missing:
+                    self._run(call)
+                    if wanted.name not in self._values:
+                        raise UnsupportedProgram(f"{call.sym.name} cannot be run without data")
+                    pending.pop()
+
+    def _run(self, call: BoundSymbol) -> None:
+        row = row_of(call.sym)
+        if row is None or row.eager is None:
+            for sub in call.subsymbols:
+                self._run(sub)
+            return
+        args, kwargs = tree_map(self._value, (call.args, call.kwargs))
+        try:
+            result = row.eager(*args, **kwargs)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise OperatorError(str(error), found=repr(call)) from error
+        self._bind(call.output, result)
+
+    def _value(self, leaf: Any) -> Any:
+        if isinstance(leaf, TensorProxy):
+            return self._values[leaf.name]
+        if isinstance(leaf, NumberProxy):
+            return leaf.value
+        if isinstance(leaf, dtype):
+            return to_torch_dtype(leaf)
+        return to_torch_device(leaf) if isinstance(leaf, Device) else leaf
+
+    def _bind(self, output: Any, result: Any) -> None:
+        if isinstance(output, TensorProxy):
+            self._values.setdefault(output.name, result)
+        elif isinstance(output, (tuple, list)):
+            for o, r in zip(output, result, strict=True):
+                self._bind(o, r)
+
+
+def _like(proxy: TensorProxy) -> torch.Tensor:
+    """An input: with its strides where they are known, else contiguous."""
+    shape, dtype, device = proxy.shape, to_torch_dtype(proxy.dtype), to_torch_device(proxy.device)
+    strides = proxy.__dict__.get("strides")
+    if strides is None:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
