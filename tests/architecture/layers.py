@@ -16,6 +16,7 @@ from architecture.source import Import, Module, all_imports
 # attribute that loads on first touch, or a name that only the running program or an installed plugin gives.
 MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
     {
+        ("thunder", "__getattr__"),  # modules of the package load on first touch
         ("thunder.core.interpreter.policy", "import_module"),  # runs the program's own import statements
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }
