@@ -133,11 +133,11 @@ def _check_callable(fn: Any) -> None:
         raise InvalidArgument("thunder.jit was given the result of torch.compile", hint="Pass the original module.")
     if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
         raise UnsupportedProgram(
-            f"thunder.jit was given a {name}", hint="Use thunder.distributed.ddp (package thunder-distributed) instead."
+            f"thunder.jit was given a {name}", hint="Use thunder.distributed.ddp instead."
         )
     if name in ("FullyShardedDataParallel",) or name.startswith("FSDP"):
         raise UnsupportedProgram(
-            f"thunder.jit was given a {name}", hint="Use thunder.distributed.fsdp (package thunder-distributed) instead."
+            f"thunder.jit was given a {name}", hint="Use thunder.distributed.fsdp instead."
         )
     if not callable(fn):
         raise InvalidArgument(
