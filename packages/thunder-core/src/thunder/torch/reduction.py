@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,7 +104,7 @@ def prod(input: TensorProxy, dim: int | None = None, keepdim: bool = False, *, d
 def _extremum(name: str, prim: Symbol) -> Symbol:
     def decomposition(input: TensorProxy, dim: Dims = (), keepdim: bool = False) -> TensorProxy:
         dims = canonical_dims(dim, len(input.shape))
-        if any(input.shape[d] == 0 for d in dims):
+        if builtins.any(input.shape[d] == 0 for d in dims):
             raise OperatorError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
         return reduced(prim, input, dim, keepdim)
 

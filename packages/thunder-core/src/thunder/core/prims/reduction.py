@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ _Pair = tuple[TensorProxy, TensorProxy]
 
 def _remaining(name: str, a: TensorProxy, dims: Sequence[int]) -> tuple[int, ...]:
     rank = len(a.shape)
-    if len(set(dims)) != len(dims) or not all(0 <= d < rank for d in dims):
+    if len(set(dims)) != len(dims) or not builtins.all(0 <= d < rank for d in dims):
         raise OperatorError(f"{name}: {tuple(dims)} are not dimensions of a tensor of shape {a.shape}")
     return tuple(size for d, size in enumerate(a.shape) if d not in dims)
 
