@@ -25,6 +25,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     nn_softmax,
     random,
     reduction,
+    scattering,
     shape,
     sorting,
     statistics,

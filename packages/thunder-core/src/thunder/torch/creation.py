@@ -194,12 +194,16 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any
     return prims.convert_element_type(exact, wanted)  # type: ignore[no-any-return]
 
 
-@torchsymbol("torch.eye", vjp=NONDIFFERENTIABLE)
-def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+def _eye_spelling(n: int, m: int | None = None, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (n, n if m is None else m), _options(kwargs)
+
+
+@torchsymbol("torch.eye", spelling=_eye_spelling, vjp=NONDIFFERENTIABLE)
+def eye(n: int, m: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """Ones on the diagonal, zeros elsewhere."""
-    if n < 0 or (m is not None and m < 0):
+    if n < 0 or m < 0:
         raise OperatorError(f"n must be greater or equal to 0, got {n}")
-    where, shape = default_device(device), (n, n if m is None else m)
+    where, shape = default_device(device), (n, m)
     rows = prims.iota(shape[0], start=0, step=1, device=where, dtype=int64)
     columns = prims.iota(shape[1], start=0, step=1, device=where, dtype=int64)
     rows = prims.broadcast_in_dim(rows, shape, (0,))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.dtypes import dtype as Dtype
 from thunder.core.dtypes import int64
 from thunder.core.errors import OperatorError
 from thunder.core.prims.linalg import broadcast_shapes
@@ -100,10 +101,20 @@ def _accumulated(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any
         )
     if broadcast_shapes(input.shape, product.shape) != product.shape:
         raise OperatorError(f"shape {input.shape} cannot be expanded to {product.shape}")
+    return _weighted(input, product, beta, alpha)
+
+
+def _weighted(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any) -> TensorProxy:
+    alpha, beta = (_factor(x, product.dtype) for x in (alpha, beta))
     scaled = product if alpha == 1 else mul(product, alpha)
     if beta == 0:
         return scaled  # type: ignore[no-any-return]
     return add(input if beta == 1 else mul(input, beta), scaled)  # type: ignore[no-any-return]
+
+
+def _factor(x: Any, dtype: Dtype) -> Any:
+    """A factor as a number of the result's kind: of integers, torch cuts off what is behind the point."""
+    return bool(x) if dtype.is_bool else int(x) if dtype.is_integer else x
 
 
 @torchsymbol("torch.addmm", methods=("addmm",), inplace=("addmm_",), tags=MATMUL, autocast="lower")
@@ -143,8 +154,7 @@ def addbmm(
 def addr(input: TensorProxy, vec1: TensorProxy, vec2: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> TensorProxy:
     """``beta * input + alpha * outer(vec1, vec2)``."""
     product = outer(vec1, vec2)
-    scaled = product if alpha == 1 else mul(product, alpha)
-    return scaled if beta == 0 else add(input if beta == 1 else mul(input, beta), scaled)  # type: ignore[no-any-return]
+    return _weighted(cast(input, product.dtype), product, beta, alpha)
 
 
 def _multi_dot_spelling(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -168,6 +178,9 @@ def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
         left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
     left = [d % max(1, len(a.shape)) for d in left]
     right = [d % max(1, len(b.shape)) for d in right]
+    for m, n in zip(left, right, strict=True):  # a dimension of length 1 is summed against any other
+        if a.shape[m] != b.shape[n]:
+            a = prims.sum(a, (m,)) if b.shape[n] == 1 else a
     if any(a.shape[m] != b.shape[n] for m, n in zip(left, right, strict=True)):
         raise OperatorError("contracted dimensions need to match")
     free_a = [d for d in range(len(a.shape)) if d not in left]

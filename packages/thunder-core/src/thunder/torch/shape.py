@@ -163,7 +163,11 @@ def broadcast_tensors(*tensors: TensorProxy) -> tuple[TensorProxy, ...]:
 # -- dimensions of length one -----------------------------------------------------------------------------------------
 
 
-@torchsymbol("torch.squeeze", methods=("squeeze",), tags=VIEW)
+def _squeeze_spelling(input: Any, dim: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ((input,) if dim is None else (input, dim)), {}
+
+
+@torchsymbol("torch.squeeze", methods=("squeeze",), spelling=_squeeze_spelling, tags=VIEW)
 def squeeze(input: TensorProxy, dim: int | Sequence[int] | None = None) -> TensorProxy:
     """Without dimensions of length 1: all of them, or those of ``dim``."""
     rank = len(input.shape)

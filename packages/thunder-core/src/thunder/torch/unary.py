@@ -101,6 +101,8 @@ ndtri = unary("torch.special.ndtri", prims.ndtri, float_result)
 )
 def round(input: TensorProxy, *, decimals: int = 0) -> TensorProxy:
     """To ``decimals`` places, halves to even."""
+    if not input.dtype.is_inexact and decimals >= 0:
+        return prims.clone(input)  # type: ignore[no-any-return]
     if decimals == 0:
         return prims.round(input)  # type: ignore[no-any-return]
     if not input.dtype.is_floating_point:

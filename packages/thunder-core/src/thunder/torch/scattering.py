@@ -1,0 +1,228 @@
+"""Gather, scatter and masks, as torch's functions have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from thunder.core import prims
+from thunder.core.dtypes import int64
+from thunder.core.errors import OperatorError, UnsupportedOperator
+from thunder.core.prims.linalg import broadcast_shapes
+from thunder.core.promotion import result_dtype
+from thunder.core.proxies import TensorProxy, pytype
+from thunder.core.tags import OpTags
+from thunder.torch.broadcasting import broadcast_to_shape, canonical_dim, cast, on_one_device
+from thunder.torch.indexing import refuse_mask
+from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.shape import reshape
+
+
+def _index(index: TensorProxy) -> TensorProxy:
+    return cast(index, int64) if index.dtype.is_integer else index
+
+
+@torchsymbol("torch.gather", methods=("gather",))
+def gather(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
+    """``out[i][j] = input[index[i][j]][j]`` for ``dim`` 0."""
+    return prims.gather(input, index, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.index_select", methods=("index_select",))
+def index_select(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
+    """The slices of a dimension whose numbers stand in a vector."""
+    if len(index.shape) > 1:
+        raise OperatorError("index_select(): Index is supposed to be a vector")
+    d = canonical_dim(dim, len(input.shape))
+    if not input.shape:
+        return prims.reshape(prims.take(reshape(input, (1,)), reshape(index, (-1,)), 0), ())  # type: ignore[no-any-return]
+    return prims.take(input, reshape(index, (-1,)) if not index.shape else index, d)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.take", methods=("take",))
+def take(input: TensorProxy, index: TensorProxy) -> TensorProxy:
+    """Elements of the flat tensor."""
+    return prims.take(reshape(input, (-1,)), index, 0)  # type: ignore[no-any-return]
+
+
+def _take_along_spelling(input: Any, indices: Any, dim: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (input, indices, dim), {}
+
+
+@torchsymbol("torch.take_along_dim", methods=("take_along_dim",), spelling=_take_along_spelling)
+def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = None) -> TensorProxy:
+    """As ``gather``, with the other dimensions broadcast; without a dimension, of the flat tensors."""
+    if dim is None:
+        return prims.gather(reshape(input, (-1,)), reshape(indices, (-1,)), 0)  # type: ignore[no-any-return]
+    d = canonical_dim(dim, len(input.shape))
+    if len(input.shape) != len(indices.shape):
+        raise OperatorError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {len(input.shape)} dimensions for input, and {len(indices.shape)} dimensions for indices"
+        )
+    one = (1,)
+    common = broadcast_shapes(
+        input.shape[:d] + one + input.shape[d + 1 :], indices.shape[:d] + one + indices.shape[d + 1 :]
+    )
+    shapes = [(*common[:d], t.shape[d], *common[d + 1 :]) for t in (input, indices)]
+    return prims.gather(broadcast_to_shape(input, shapes[0]), broadcast_to_shape(indices, shapes[1]), d)  # type: ignore[no-any-return]
+
+
+# -- scatter ----------------------------------------------------------------------------------------------------------
+
+
+def _scatter_spelling(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if src is None and value is None:
+        raise TypeError("scatter() missing 1 required positional arguments: 'src'")
+    return (input, dim, index, value if src is None else src), {} if reduce is None else {"reduce": reduce}
+
+
+@torchsymbol("torch.scatter", methods=("scatter",), inplace=("scatter_",), spelling=_scatter_spelling)
+def scatter(input: TensorProxy, dim: int, index: TensorProxy, src: Any, *, reduce: str | None = None) -> TensorProxy:
+    """``out[index[i][j]][j] = src[i][j]`` for ``dim`` 0; other elements are the input's."""
+    if reduce is not None:
+        raise UnsupportedOperator("torch.scatter with reduce=", hint="Use torch.scatter_reduce.")
+    return prims.scatter(input, index, src, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.scatter_add", methods=("scatter_add",), inplace=("scatter_add_",))
+def scatter_add(input: TensorProxy, dim: int, index: TensorProxy, src: TensorProxy) -> TensorProxy:
+    """As ``scatter``, but added to the input."""
+    return prims.scatter_add(input, index, src, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+
+
+_REDUCES = ("sum", "prod", "mean", "amax", "amin")
+
+
+@torchsymbol("torch.scatter_reduce", methods=("scatter_reduce",), inplace=("scatter_reduce_",), prim=True)
+def scatter_reduce(
+    input: TensorProxy, dim: int, index: TensorProxy, src: TensorProxy, reduce: str, *, include_self: bool = True
+) -> TensorProxy:
+    """As ``scatter``, elements that meet reduced by sum, product, mean, largest or smallest."""
+    if reduce not in _REDUCES or src.dtype is not input.dtype or not index.dtype.is_integer:
+        raise OperatorError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
+    canonical_dim(dim, len(input.shape))
+    return TensorProxy(shape=input.shape, device=input.device, dtype=input.dtype)
+
+
+# -- indexed writes ---------------------------------------------------------------------------------------------------
+
+
+@torchsymbol("torch.index_add", methods=("index_add",), inplace=("index_add_",))
+def index_add(
+    input: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: Any = 1
+) -> TensorProxy:
+    """``input`` with ``alpha`` times each slice of ``source`` added to the slice that the index names."""
+    value = source if type(alpha) is int and alpha == 1 else prims.mul(source, alpha)
+    return prims.index_add(input, index, value, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.index_copy", methods=("index_copy",), inplace=("index_copy_",))
+def index_copy(input: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy) -> TensorProxy:
+    """``input`` with the slices that the index names replaced by those of ``source``."""
+    return prims.index_copy(input, index, source, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.index_fill", methods=("index_fill",), inplace=("index_fill_",))
+def index_fill(input: TensorProxy, dim: int, index: TensorProxy, value: Any) -> TensorProxy:
+    """``input`` with the slices that the index names filled with one value."""
+    if isinstance(value, TensorProxy) and value.shape:
+        raise OperatorError("index_fill_ only supports a 0-dimensional value tensor")
+    d = canonical_dim(dim, len(input.shape))
+    count = math.prod(index.shape)
+    shape = (*input.shape[:d], count, *input.shape[d + 1 :]) if input.shape else ()
+    if isinstance(value, TensorProxy):
+        filled = broadcast_to_shape(cast(value, input.dtype), shape)
+    else:
+        filled = prims.full(shape, value, device=input.device, dtype=input.dtype)
+    return prims.index_copy(input, index, filled, d)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.index_put", methods=("index_put",), inplace=("index_put_",), inplace_functions=("torch.index_put_",))
+def index_put(
+    input: TensorProxy, indices: Sequence[TensorProxy], values: TensorProxy, accumulate: bool = False
+) -> TensorProxy:
+    """``input`` after ``input[indices] = values``."""
+    masks = [i for i in indices if i.dtype.is_bool]
+    if masks:
+        spread = len(indices) == 1 and masks[0].shape == input.shape and not values.shape and not accumulate
+        if not spread:
+            raise refuse_mask("torch.index_put through a boolean mask")
+        return prims.where(masks[0], broadcast_to_shape(values, input.shape), input)  # type: ignore[no-any-return]
+    return prims.index_put(input, [_index(i) for i in indices], values, accumulate)  # type: ignore[no-any-return]
+
+
+# -- masks and triangles ----------------------------------------------------------------------------------------------
+
+
+@torchsymbol("torch.masked_fill", methods=("masked_fill",), inplace=("masked_fill_",))
+def masked_fill(input: TensorProxy, mask: TensorProxy, value: Any) -> TensorProxy:
+    """``value`` where the mask holds, else the input."""
+    if not mask.dtype.is_bool:
+        raise OperatorError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.torch_dtype}")
+    if isinstance(value, TensorProxy) and value.shape:
+        raise OperatorError(
+            "masked_fill_ only supports a 0-dimensional value tensor, "
+            f"but got tensor with {len(value.shape)} dimension(s)."
+        )
+    if isinstance(value, TensorProxy):
+        value = cast(on_one_device((input, value))[1], input.dtype)
+    elif result_dtype(input, pytype(value)(0)) is not input.dtype and not _fits(value, input):
+        raise OperatorError(f"value cannot be converted to type {input.dtype.torch_dtype} without overflow")
+    shape = broadcast_shapes(input.shape, mask.shape)
+    a, held = broadcast_to_shape(input, shape), broadcast_to_shape(mask, shape)
+    if isinstance(value, TensorProxy):
+        value = broadcast_to_shape(value, shape)
+    elif not isinstance(value, bool) and input.dtype.is_bool:
+        value = bool(value)
+    return prims.where(held, value, a)  # type: ignore[no-any-return]
+
+
+def _fits(value: Any, input: TensorProxy) -> bool:
+    """Whether a number of a higher category is one of the input's type: 1.0 of an integer type, any of bool."""
+    return input.dtype.is_bool or (isinstance(value, float) and math.isfinite(value))
+
+
+@torchsymbol("torch.tril", methods=("tril",), inplace=("tril_",), tags=(OpTags.SHAPE_OP,))
+def tril(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
+    """The lower triangle, zeros above it."""
+    return prims.tril(input, diagonal)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.triu", methods=("triu",), inplace=("triu_",), tags=(OpTags.SHAPE_OP,))
+def triu(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
+    """The upper triangle, zeros below it."""
+    return prims.triu(input, diagonal)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.masked_scatter", methods=("masked_scatter",), inplace=("masked_scatter_",), prim=True)
+def masked_scatter(input: TensorProxy, mask: TensorProxy, source: TensorProxy) -> TensorProxy:
+    """The elements of ``source`` one after the other where the mask holds, else the input."""
+    if not mask.dtype.is_bool or source.dtype is not input.dtype:
+        raise OperatorError("masked_scatter: expected self and source to have same dtypes, and a boolean mask")
+    shape = broadcast_shapes(input.shape, mask.shape)
+    return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
+
+
+#: functions whose result's shape depends on data
+DATA_DEPENDENT = (
+    ("torch.nonzero", "nonzero"),
+    ("torch.argwhere", "argwhere"),
+    ("torch.masked_select", "masked_select"),
+    ("torch.unique", "unique"),
+    ("torch.unique_consecutive", "unique_consecutive"),
+    ("torch.bincount", "bincount"),
+)
+
+
+def _refused(path: str, method: str) -> None:
+    @spelt_as(path, methods=(method,))
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise refuse_mask(path)
+
+
+for _path, _method in DATA_DEPENDENT:
+    _refused(_path, _method)

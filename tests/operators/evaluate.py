@@ -1,0 +1,110 @@
+"""Runs torch's own samples through a trace: proxies in, rows recorded, the recorded rows run by their eager functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from thunder.core.langctx import TORCH
+from thunder.core.operator import row_of
+from thunder.core.proxies import TensorProxy
+from thunder.core.pytree import tree_flatten, tree_map, tree_unflatten
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, tracectx
+
+
+class Recording(TorchFunctionMode):
+    """Hands every torch function that has a meaning in the torch language to it, as a tracer does."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        meaning = TORCH.resolve(func)
+        if meaning is None:
+            return func(*args, **(kwargs or {}))
+        return meaning(*args, **(kwargs or {}))
+
+
+def record(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[TraceCtx, dict[str, torch.Tensor], Any]:
+    """Traces ``fn`` on proxies for the tensors among its arguments: the trace, the tensors by proxy name, the output."""
+    trace = TraceCtx()
+    values: dict[str, torch.Tensor] = {}
+    proxies: dict[int, TensorProxy] = {}
+
+    def stand_in(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        if id(x) not in proxies:
+            proxy = proxies[id(x)] = TensorProxy(like=x)
+            proxy.__dict__["strides"] = x.stride()
+            values[proxy.name] = x
+        return proxies[id(x)]
+
+    with tracectx(trace), torch.no_grad():
+        args, kwargs = tree_map(stand_in, (args, kwargs))
+        with Recording():
+            output = fn(*args, **kwargs)
+    return trace, values, output
+
+
+def run(trace: TraceCtx, values: dict[str, torch.Tensor], output: Any, *, primitives: bool) -> Any:
+    """The output's values: each recorded row run as a whole, or down to the primitives."""
+    env: dict[str, Any] = dict(values)
+
+    def value(x: Any) -> Any:
+        return env[x.name] if isinstance(x, TensorProxy) else x
+
+    with torch.no_grad():
+        for bsym in steps(trace.bound_symbols, primitives):
+            args, kwargs = tree_map(value, (bsym.args, bsym.kwargs))
+            result = row_of(bsym.sym).eager(*args, **kwargs)  # type: ignore[union-attr,misc]
+            for proxy, tensor in zip(_proxies(bsym.output), tree_flatten(_plain(result))[0], strict=True):
+                if proxy is not None:
+                    env[proxy.name] = tensor
+    leaves, spec = tree_flatten(output)
+    return tree_unflatten([value(leaf) for leaf in leaves], spec)
+
+
+def _plain(result: Any) -> Any:
+    return tuple(result) if isinstance(result, tuple) else result
+
+
+def _proxies(output: Any) -> list[TensorProxy | None]:
+    return [x if isinstance(x, TensorProxy) else None for x in tree_flatten(_plain(output))[0]]
+
+
+def steps(bsyms: Any, primitives: bool) -> Iterator[BoundSymbol]:
+    """The bound symbols to run: the recorded ones, or what they decompose into; those without eager function always decompose."""
+    for bsym in bsyms:
+        row = row_of(bsym.sym)
+        if bsym.subsymbols and (primitives or row is None or row.eager is None):
+            yield from steps(bsym.subsymbols, primitives)
+        elif row is not None and row.eager is not None:
+            yield bsym
+        elif bsym.subsymbols == ():
+            raise AssertionError(f"{bsym.sym.id} has neither an eager function nor a decomposition")
+
+
+def same_metadata(output: Any, expected: Any) -> None:
+    """Asserts that the proxies of an output have the type and shape of eager's tensors, and that other values are equal."""
+    assert isinstance(expected, tuple | list) == isinstance(output, tuple | list), f"{type(output)}, not {type(expected)}"
+    ours, theirs = tree_flatten(_listed(output))[0], tree_flatten(_listed(expected))[0]
+    assert len(ours) == len(theirs), f"{len(ours)} results, not {len(theirs)}"
+    for mine, other in zip(ours, theirs, strict=True):
+        if isinstance(other, torch.Tensor):
+            assert isinstance(mine, TensorProxy), f"{mine!r} is no proxy"
+            found = (tuple(mine.shape), mine.dtype.torch_dtype, mine.device.type)
+            assert found == (tuple(other.shape), other.dtype, other.device.type), f"{found}, not {other.dtype} {tuple(other.shape)}"
+        else:
+            assert mine == other, f"{mine!r}, not {other!r}"
+
+
+def _listed(x: Any) -> Any:
+    return list(x) if isinstance(x, tuple | list) else x
+
+
+def same_values(result: Any, expected: Any, *, exact: bool) -> None:
+    """Asserts equal values: bit for bit, or close as ``torch.testing`` has it for the dtype."""
+    tolerance = {"rtol": 0, "atol": 0} if exact else {}
+    torch.testing.assert_close(_listed(result), _listed(expected), equal_nan=True, check_stride=False, **tolerance)
