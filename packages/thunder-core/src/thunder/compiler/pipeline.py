@@ -15,12 +15,12 @@ import torch
 
 from thunder.core.errors import InvalidArgument, PluginError, nearest
 from thunder.core.executor import Executor
-from thunder.core.fusion_executor import FusionExecutor
 from thunder.core.passes.always import always
 from thunder.core.passes.claim import claim
 from thunder.core.passes.cse import cse
 from thunder.core.passes.dce import dce
 from thunder.core.passes.del_last_used import del_last_used
+from thunder.core.passes.execution import always_executors
 from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.placement import Placement
@@ -151,8 +151,8 @@ def _fuse(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _always(trace: TraceCtx, context: Context) -> TraceCtx:
-    single = [ex for ex in context.executors if not isinstance(ex, FusionExecutor)]
-    done, context.placements = always(trace, single, context.placements)
+    last = always_executors(context.executors)
+    done, context.placements = always(trace, last, context.placements)
     return done
 
 
@@ -161,8 +161,9 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and autocast, change something
-    # only where autocast is on: elsewhere nothing requires grad, or torch's own autograd is meant to see it.
+    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and
+    # autocast, change something only where autocast is on: elsewhere nothing requires grad, or torch's own
+    # autograd is meant to see it.
     context.fn = trace.python_callable(decorated=torch._C._is_any_autocast_enabled())
     return trace
 

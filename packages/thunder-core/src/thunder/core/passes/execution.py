@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thunder.core.executor import Executor
-from thunder.core.fusion_executor import FusionExecutor
 from thunder.core.passes.always import always
 from thunder.core.passes.claim import claim
 from thunder.core.passes.fuse import fuse
 from thunder.core.trace import TraceCtx
+from thunder.extend.registry import get_registry
 
 
 def transform_for_execution(trace: TraceCtx, executors_list: Sequence[Executor]) -> TraceCtx:
-    """Claims every call, fuses, and gives the rest to the executors that run single operators.
+    """Claims every call, fuses, and gives the rest to the always-executors in the list.
 
     Raises NoExecutor for a primitive that nobody takes.
     """
     claimed, placements = claim(trace, executors_list)
     fused = fuse(claimed, executors_list)
-    single = [ex for ex in executors_list if not isinstance(ex, FusionExecutor)]
-    return always(fused, single, placements)[0]
+    return always(fused, always_executors(executors_list), placements)[0]
+
+
+def always_executors(executors_list: Sequence[Executor]) -> tuple[Executor, ...]:
+    """Those of a list that are asked last, for whatever nobody else took."""
+    registered = get_registry().get_always_executors()
+    return tuple(ex for ex in executors_list if ex in registered)
