@@ -135,6 +135,8 @@ _ALLOWED: dict[int, Any] = {
     for name, f in vars(module).items()
     if isinstance(f, types.BuiltinFunctionType) and name not in _IMPURE
 }
+# counts, once in a process, that an API was used: every constructor of a module calls it
+_ALLOWED[id(torch._C._log_api_usage_once)] = torch._C._log_api_usage_once
 #: modules whose functions read or change the world: sharp edges
 _WORLD = frozenset({"time", "posix", "nt", "_random", "random", "_io", "io", "_socket", "_thread", "threading", "_posixsubprocess"} | {"secrets", "select", "_uuid", "socket", "subprocess", "os", "_signal"})
 
