@@ -10,18 +10,19 @@ import sys
 import pytest
 
 from thunder.core.errors import PluginNotInstalledError
-from thunder.plugins.not_installed import DOCUMENTED, NotInstalledFinder, missing_attribute
+from thunder.plugins.finders import NotInstalledFinder, missing_attribute
+from thunder.plugins.not_installed import DOCUMENTED
 
 # In a process of its own: the finders are for the whole process, and installed façades would already be
 # imported.
 PROGRAM = """
 import importlib.util
-from thunder.plugins import not_installed
+from thunder.plugins import finders, not_installed
 not_installed.DOCUMENTED["thunder.absent"] = "thunder-absent"
-not_installed.install_finders()
-not_installed.install_finders()
+finders.install_finders()
+finders.install_finders()
 import sys
-assert [f.__name__ for f in sys.meta_path if "not_installed" in getattr(f, "__module__", "")] == [
+assert [f.__name__ for f in sys.meta_path if "thunder.plugins" in getattr(f, "__module__", "")] == [
     "NotInstalledFinder", "NothingElseFinder"]
 import thunder
 {statement}
@@ -56,6 +57,37 @@ def test_import_of_what_nobody_documents_lists_the_plugins() -> None:
     assert done.returncode == 1
     assert "ModuleNotFoundError: no installed plugin provides 'thunder.nowhere'" in done.stderr
     assert "Plugins are packages named thunder-<name>" in done.stderr
+
+
+@pytest.mark.parametrize("statement", ["from thunder import nowhere", "from thunder.core import nowhere"])
+def test_name_that_nobody_provides_says_so_in_a_from_import_too(statement: str) -> None:
+    done = run(statement)
+    assert "ModuleNotFoundError: no installed plugin provides 'thunder." in done.stderr
+    assert "installed plugins:  torch, python" in done.stderr
+
+
+def test_m76_unknown_transform_lists_the_registered_ones() -> None:
+    done = run(
+        """
+from thunder.plugins import TransformSpec, get_manager, hookimpl
+class Toy:
+    @hookimpl
+    def thunder_transforms(self):
+        return [TransformSpec("ToyTransform", "fractions:Fraction")]
+get_manager().register(Toy(), "toy")
+from thunder.transforms import ToyTransform
+assert ToyTransform.__name__ == "Fraction"
+import thunder
+assert "ToyTransform" in dir(thunder.transforms)
+from thunder.transforms import ToyTransfrom
+"""
+    )
+    assert "ImportError" in done.stderr or "ModuleNotFoundError" in done.stderr
+    assert (
+        "no installed plugin provides 'thunder.transforms.ToyTransfrom'. Did you mean 'ToyTransform'?"
+        in done.stderr
+    )
+    assert "registered transforms:  ToyTransform" in done.stderr
 
 
 def test_find_spec_answers_none() -> None:

@@ -65,8 +65,8 @@ from thunder.extend import (
     resolve_executors,
 )
 from thunder.plugins import ExecutorSpec
+from thunder.plugins.finders import install_finders, missing_attribute
 from thunder.plugins.manager import get_manager
-from thunder.plugins.not_installed import install_finders, missing_attribute
 
 #: The executors that ship with core. They are plugins like any other, found by name, imported by nobody.
 BUILTIN_EXECUTORS = (

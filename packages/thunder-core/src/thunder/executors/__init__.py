@@ -1,3 +1,4 @@
-"""The executors that thunder-core brings. They are built-in plugins: core finds them by hooks and imports
-none.
-"""
+"""The executors that ship with thunder-core: built-in plugins, found by hooks and imported by nobody."""
+
+# Packages of plugins add modules to this one.
+__path__ = __import__("pkgutil").extend_path(__path__, __name__)
