@@ -14,6 +14,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     indexing,
     joining,
     linalg,
+    metadata,
     nn_activation,
     nn_attention,
     nn_conv,
@@ -31,6 +32,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     statistics,
     ternary,
     unary,
+    unknown,
 )
 from thunder.torch.registration import SYMBOLS, alias, spelt_as, torchsymbol
 

@@ -43,7 +43,12 @@ def index_select(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProx
 @torchsymbol("torch.take", methods=("take",))
 def take(input: TensorProxy, index: TensorProxy) -> TensorProxy:
     """Elements of the flat tensor."""
-    return prims.take(reshape(input, (-1,)), index, 0)  # type: ignore[no-any-return]
+    return prims.take(reshape(input, (-1,)), _from_front(index, math.prod(input.shape)), 0)  # type: ignore[no-any-return]
+
+
+def _from_front(index: TensorProxy, length: int) -> TensorProxy:
+    """The index with negative positions counted from the front."""
+    return prims.where(prims.lt(index, 0), prims.add(index, length), index)  # type: ignore[no-any-return]
 
 
 def _take_along_spelling(input: Any, indices: Any, dim: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -54,7 +59,8 @@ def _take_along_spelling(input: Any, indices: Any, dim: int | None = None) -> tu
 def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = None) -> TensorProxy:
     """As ``gather``, with the other dimensions broadcast; without a dimension, of the flat tensors."""
     if dim is None:
-        return prims.gather(reshape(input, (-1,)), reshape(indices, (-1,)), 0)  # type: ignore[no-any-return]
+        flat = _from_front(reshape(indices, (-1,)), math.prod(input.shape))
+        return prims.gather(reshape(input, (-1,)), flat, 0)  # type: ignore[no-any-return]
     d = canonical_dim(dim, len(input.shape))
     if len(input.shape) != len(indices.shape):
         raise OperatorError(
@@ -66,7 +72,8 @@ def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = N
         input.shape[:d] + one + input.shape[d + 1 :], indices.shape[:d] + one + indices.shape[d + 1 :]
     )
     shapes = [(*common[:d], t.shape[d], *common[d + 1 :]) for t in (input, indices)]
-    return prims.gather(broadcast_to_shape(input, shapes[0]), broadcast_to_shape(indices, shapes[1]), d)  # type: ignore[no-any-return]
+    index = _from_front(broadcast_to_shape(indices, shapes[1]), input.shape[d])
+    return prims.gather(broadcast_to_shape(input, shapes[0]), index, d)  # type: ignore[no-any-return]
 
 
 # -- scatter ----------------------------------------------------------------------------------------------------------
