@@ -10,7 +10,6 @@ import platform
 from thunder.core.executor import Rank, Refusal
 from thunder.core.operator_executor import OperatorExecutor
 from thunder.core.symbol import BoundSymbol
-from thunder.plugins import ExecutorSpec, hookimpl
 
 __all__ = ["PythonExecutor", "ex"]
 
@@ -29,17 +28,3 @@ class PythonExecutor(OperatorExecutor):
 
 
 ex = PythonExecutor()
-
-
-@hookimpl
-def thunder_executors() -> list[ExecutorSpec]:
-    """The executor of this module, asked last for whatever nobody else took."""
-    return [
-        ExecutorSpec(
-            ex.name,
-            ex,
-            rank=ex.rank,
-            always=True,
-            description="Runs what is Python already.",
-        )
-    ]

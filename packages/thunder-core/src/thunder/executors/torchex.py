@@ -15,7 +15,6 @@ from thunder.core.executor import ImplInfo, Rank
 from thunder.core.operator import Operator, all_rows, row_of, symbol_of
 from thunder.core.operator_executor import OperatorExecutor
 from thunder.core.symbol import Symbol
-from thunder.plugins import ExecutorSpec, hookimpl
 
 __all__ = ["TorchExecutor", "ex", "no_autocast"]
 
@@ -119,18 +118,3 @@ def eager_symbol(row: Operator, executor: TorchExecutor) -> Symbol | None:
 
 
 ex = TorchExecutor()
-
-
-@hookimpl
-def thunder_executors() -> list[ExecutorSpec]:
-    """The executor of this module, asked last for whatever nobody else took."""
-    return [
-        ExecutorSpec(
-            ex.name,
-            ex,
-            rank=ex.rank,
-            always=True,
-            aliases=ex.aliases,
-            description="Runs every operator eagerly, by the function that its row names.",
-        )
-    ]

@@ -1,8 +1,8 @@
 """The errors for names under `thunder` that nothing installed provides.
 
-    import thunder.distributed
-    PluginNotInstalledError: 'thunder.distributed' is part of 'thunder-distributed', which is not installed.
-    Install it with: pip install thunder-distributed
+    import thunder.acme
+    PluginNotInstalledError: 'thunder.acme' is part of 'thunder-acme', which is not installed.
+    Install it with: pip install thunder-acme
 
 Two finders of the import system raise them. The first knows the documented paths, the last hears of what
 nobody found.
