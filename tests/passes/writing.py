@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from operators.evaluation import evaluated, traced
-from thunder.core.operator import row_of
+from thunder.core.aliasing import InputAlias
 from thunder.core.passes.functionalise import functionalise
 from thunder.core.pytree import tree_flatten
 from thunder.core.symbol import BoundSymbol
@@ -20,30 +20,32 @@ from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 from thunder.core.verify import check_trace
 
-
-def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Equal tensors with the same strides, in memory of their own."""
-    return [_copy(t) for t in tensors]
+Program = Callable[..., Any]
 
 
-def _copy(t: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
-    out.copy_(t)
-    return out
-
-
-def functional(fn: Callable[..., Any], *inputs: torch.Tensor) -> TraceCtx:
+def functional(fn: Program, *inputs: torch.Tensor) -> TraceCtx:
     """The functionalised trace of ``fn``, which is verified, and has no in-place operator but write-backs at its end."""
-    trace = functionalise(traced(fn, *inputs))
+    recorded = traced(fn, *inputs)
+    recorded.input_aliases = _aliases(recorded, inputs)  # type: ignore[attr-defined]
+    trace = functionalise(recorded)
     check_trace(trace, stage="functionalise")
     names = {p.name for p in trace.args}
-    rest = [b for b in trace.bound_symbols if not (b.sym.id == "prims.copy_" and b.args[1].name in names)]
-    assert not [b for b in rest if _in_place(b)], f"an in-place operator is left:\n{trace}"
     writes = [i for i, b in enumerate(trace.bound_symbols) if b.sym.id == "prims.copy_"]
-    behind = trace.bound_symbols[writes[0] :] if writes else []
-    for bsym in behind:
-        assert bsym.sym.id in ("prims.copy_", "prims.python_return") or _is_view(bsym), f"behind a write:\n{trace}"
+    assert all(trace.bound_symbols[i].args[1].name in names for i in writes), f"a write to no input:\n{trace}"
+    rest = [b for i, b in enumerate(trace.bound_symbols) if i not in writes]
+    assert not any(map(_in_place, rest)), f"an in-place operator is left:\n{trace}"
+    for bsym in trace.bound_symbols[writes[-1] + 1 : -1] if writes else []:
+        assert _is_view(bsym), f"behind the write-backs is more than views:\n{trace}"
     return trace
+
+
+def _aliases(trace: TraceCtx, inputs: Sequence[torch.Tensor]) -> tuple[tuple[InputAlias, ...], ...]:
+    """The inputs that share a storage, as the frontend says it."""
+    groups: dict[int, list[InputAlias]] = {}
+    for proxy, t in zip(trace.args, inputs, strict=True):
+        alias = InputAlias(proxy, t.stride(), t.storage_offset())
+        groups.setdefault(t.untyped_storage().data_ptr(), []).append(alias)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def _in_place(bsym: BoundSymbol) -> bool:
@@ -51,33 +53,45 @@ def _in_place(bsym: BoundSymbol) -> bool:
 
 
 def _is_view(bsym: BoundSymbol) -> bool:
-    return not bsym.tags.isdisjoint({OpTags.VIEW, OpTags.MAYBE_VIEW}) and row_of(bsym.sym) is not None
+    return not bsym.tags.isdisjoint({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
-def assert_as_eager(fn: Callable[..., Any], *inputs: torch.Tensor) -> TraceCtx:
+def separate(*tensors: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
+    """Makes equal tensors with the same strides, each in memory of its own."""
+
+    def make() -> list[torch.Tensor]:
+        made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in tensors]
+        return [out.copy_(t) for out, t in zip(made, tensors, strict=True)]
+
+    return make
+
+
+def assert_as_eager(fn: Program, *inputs: torch.Tensor) -> TraceCtx:
+    """:func:`assert_same_effects` on copies of these inputs."""
+    return assert_same_effects(fn, separate(*inputs))
+
+
+def assert_same_effects(fn: Program, make: Callable[[], list[torch.Tensor]]) -> TraceCtx:
     """Fails unless the functionalised trace does to results, inputs and memory what eager does; returns the trace."""
-    theirs, ours = copies(inputs), copies(inputs)
-    trace = functional(fn, *inputs)
+    theirs, ours = make(), make()
+    trace = functional(fn, *ours)
     with torch.no_grad():
         expected, found = fn(*theirs), evaluated(trace, ours)
-    want = [*tree_flatten(expected)[0], *theirs]
-    have = [*tree_flatten(found)[0], *ours]
+    want, have = [*tree_flatten(expected)[0], *theirs], [*tree_flatten(found)[0], *ours]
     assert len(want) == len(have)
     _assert_equal(want, have, "results and inputs", trace)
     for i, (w, h) in enumerate(zip(want, have, strict=True)):
-        others = [next(j for j, o in enumerate(ts) if o is ts[i]) for ts in (want, have)]
-        assert others[0] == others[1], f"result {i}: another object than in eager\n{trace}"
+        same = next(j for j, other in enumerate(want) if other is w)
+        assert have[same] is h, f"results {same} and {i} are one object in eager, and two here\n{trace}"
         if isinstance(w, torch.Tensor) and w.numel():
-            with torch.no_grad():
-                _poke(w, i)
-                _poke(h, i)
+            _poke(w, i)
+            _poke(h, i)
             _assert_equal(want, have, f"after a write to result {i}", trace)
     return trace
 
 
 def _poke(t: torch.Tensor, i: int) -> None:
-    flat = t[(0,) * t.dim()]
-    flat.fill_(bool(i % 2) if t.dtype is torch.bool else 17 + i)
+    t[(0,) * t.dim()].fill_(bool(i % 2) if t.dtype is torch.bool else 17 + i)
 
 
 def _assert_equal(want: Sequence[Any], have: Sequence[Any], what: str, trace: TraceCtx) -> None:
