@@ -24,8 +24,7 @@ INPUT_TYPE = {"shape": (4,), "device": "cpu", "dtype": torch.float32}
 
 @contextmanager
 def building(*names: str, **metadata: Any) -> Iterator[tuple[Any, ...]]:
-    """Within the context, calls record into a new trace with these inputs; yields the trace and the inputs.
-    """
+    """Within the context, calls record into a new trace; yields the trace and its inputs, by these names."""
     trace = TraceCtx()
     with tracectx(trace), torch.no_grad():
         trace.args = [TensorProxy(name, **{**INPUT_TYPE, **metadata}) for name in names]

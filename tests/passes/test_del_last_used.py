@@ -50,7 +50,7 @@ def test_nothing_is_deleted_after_a_comment():
 
 def test_old_dels_are_dropped_so_the_pass_is_idempotent():
     with building("x") as (trace, x):
-        a, b = pair(x)
+        a, _ = pair(x)
         prims.python_return(prims.sin(prims.cos(a)))
     once = del_last_used(trace, clear_mutable_collections=True)
     twice = del_last_used(once, clear_mutable_collections=True)

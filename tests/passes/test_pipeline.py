@@ -139,7 +139,7 @@ def test_a_hook_on_three_traces_returns_three():
         def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
             return prologue_trace, computation_trace
 
-    with pytest.raises(PluginError, match="Two.transform_traces_pre_prologue returned a tuple of 2"):
+    with pytest.raises(PluginError, match=r"Two\.transform_traces_pre_prologue returned a tuple of 2"):
         compiled(program(), transforms=[Two()], prologue=program())
 
 

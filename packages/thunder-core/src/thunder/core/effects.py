@@ -49,4 +49,6 @@ def may_alias(bsym: BoundSymbol) -> bool:
 
 
 def _any_tagged(bsyms: Iterable[BoundSymbol], tags: frozenset[OpTags]) -> bool:
-    return any(not b.tags.isdisjoint(tags) or _any_tagged(b.subsymbols, tags) for b in bsyms)
+    return any(
+        not b.tags.isdisjoint(tags) or (bool(b.subsymbols) and _any_tagged(b.subsymbols, tags)) for b in bsyms
+    )

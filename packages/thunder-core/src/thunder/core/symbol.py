@@ -44,9 +44,10 @@ def bsym_header(text: str) -> Iterator[None]:
 class Symbol:
     """An operator. Two symbols are equal if their ids are.
 
-    ``meta`` computes the outputs' metadata; of a composite (``is_prim`` False) it is the decomposition, whose calls become the
-    subsymbols. ``module`` is the short name under which the text refers to the symbol (``prims``, ``ltorch``), ``call_path`` the dotted
-    path that runs it (``torch.nn.functional.linear``), ``python_impl`` a function that runs it under its bare name.
+    ``meta`` computes the outputs' metadata; of a composite (``is_prim`` False) it is the decomposition,
+    whose calls become the subsymbols. ``module`` is the short name under which the text refers to the
+    symbol (``prims``, ``ltorch``), ``call_path`` the dotted path that runs it
+    (``torch.nn.functional.linear``), ``python_impl`` a function that runs it under its bare name.
     """
 
     name: str
@@ -77,12 +78,15 @@ class Symbol:
         return self._normaliser(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Records a call into the current trace and returns its output. Raises OutsideTrace where no trace is current."""
+        """Records a call into the current trace and returns its output. Raises OutsideTrace where no trace
+        is current.
+        """
         trace = get_tracectx()
         if trace is None:
             raise OutsideTrace(
                 f"{self.name} was called where no trace is current",
-                hint="A symbol can be called in a traced program, a meta function, a gradient rule, or under tracectx(trace).",
+                hint="A symbol can be called in a traced program, a meta function, a gradient rule, "
+                "or under tracectx(trace).",
             )
         if self.meta is None:
             raise TraceError(f"{self.name} has no meta function and can only be bound")
@@ -108,7 +112,9 @@ class Symbol:
         trace.record(bsym)
         return output
 
-    def bind(self, *args: Any, output: Any, subsymbols: Sequence[BoundSymbol] = (), **kwargs: Any) -> BoundSymbol:
+    def bind(
+        self, *args: Any, output: Any, subsymbols: Sequence[BoundSymbol] = (), **kwargs: Any
+    ) -> BoundSymbol:
         """A bound symbol with this output; records nothing and runs no meta function."""
         if self.meta is not None:
             args, kwargs = self._normaliser(*args, **kwargs)
@@ -128,7 +134,9 @@ class Symbol:
 
 
 def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a composite that recorded nothing only handed its inputs on (a cast to the same dtype, dropout in eval mode)."""
+    """Whether a composite that recorded nothing only handed its inputs on (a cast to the same dtype,
+    dropout in eval mode).
+    """
     inputs = {id(a) for a in tree_iter(args)}
     return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
 
@@ -153,16 +161,54 @@ def _require_grad(output: Any) -> None:
 
 def proxies_in(tree: Any) -> tuple[Any, ...]:
     """The proxies among the leaves of a pytree, dataclasses included, in order."""
-    return tuple(x for x in tree_flatten_with_dataclass(tree)[0] if isinstance(x, TensorProxy | Proxy))
+    found: list[Any] = []
+    _collect_proxies(tree, found)
+    return tuple(found)
+
+
+#: types that hold no proxy, and of which most arguments are
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, slice, type(...)})
+
+
+def _collect_proxies(tree: Any, found: list[Any]) -> None:
+    # Every pass asks for the proxies of every call, so the common cases come first and build no spec.
+    kind = type(tree)
+    if kind in _PLAIN:
+        return
+    if isinstance(tree, (TensorProxy, Proxy)):
+        found.append(tree)
+    elif kind is tuple or kind is list:
+        for item in tree:
+            _collect_proxies(item, found)
+    elif kind is dict:
+        for item in tree.values():
+            _collect_proxies(item, found)
+    else:
+        leaves, spec = tree_flatten_with_dataclass(tree)
+        if not spec.is_leaf:
+            for leaf in leaves:
+                _collect_proxies(leaf, found)
 
 
 class BoundSymbol:
     """One call of a symbol: ``output = sym(*args, **kwargs)``, with the calls that it decomposes into.
 
-    Equality and hash are by identity, so that a bound symbol can be a key; compare structure with :attr:`rhs`.
+    Equality and hash are by identity, so that a bound symbol can be a key; compare structure with
+    :attr:`rhs`.
     """
 
-    __slots__ = ("__weakref__", "_args", "_flat", "_kwargs", "_output", "_subsymbols", "_sym", "_tags", "header", "source")
+    __slots__ = (
+        "__weakref__",
+        "_args",
+        "_flat",
+        "_kwargs",
+        "_output",
+        "_subsymbols",
+        "_sym",
+        "_tags",
+        "header",
+        "source",
+    )
 
     def __init__(
         self,
@@ -187,9 +233,14 @@ class BoundSymbol:
     kwargs = property(lambda self: self._kwargs, doc="Keyword arguments.")
     output = property(lambda self: self._output, doc="A pytree of proxies and Python values.")
     subsymbols = property(lambda self: self._subsymbols, doc="The calls that this one decomposes into.")
-    tags = property(lambda self: self._tags | self._sym.tags, doc="The tags of the call and of its symbol.")
+    tags = property(
+        lambda self: self._tags | self._sym.tags if self._tags else self._sym.tags,
+        doc="The tags of the call and of its symbol.",
+    )
     source_filename = property(lambda self: self.source.file if self.source else None, doc="The user's file.")
-    source_positions = property(lambda self: self.source.line if self.source else None, doc="The user's line.")
+    source_positions = property(
+        lambda self: self.source.line if self.source else None, doc="The user's line."
+    )
 
     def _key(self) -> dict[str, Any]:
         return {
@@ -205,7 +256,10 @@ class BoundSymbol:
 
     def from_bsym(self, **changes: Any) -> Self:
         """A copy with fields replaced."""
-        return type(self)(**{**self._key(), **changes})
+        new = type(self)(**{**self._key(), **changes})
+        if changes.keys().isdisjoint(("args", "kwargs", "output")):
+            new._flat = self._flat
+        return new
 
     def from_bsym_swap_proxies(
         self,
@@ -214,7 +268,9 @@ class BoundSymbol:
         skip_output: bool = False,
         skip_subsymbols: bool = False,
     ) -> Self:
-        """A copy in which proxies are replaced by name. Chains in ``swap_map`` are followed; a cycle raises TraceError."""
+        """A copy in which proxies are replaced by name. Chains in ``swap_map`` are followed; a cycle raises
+        TraceError.
+        """
         if not swap_map:
             return self
 
@@ -228,7 +284,9 @@ class BoundSymbol:
             output=self._output if skip_output else swap(self._output),
             subsymbols=self._subsymbols
             if skip_subsymbols
-            else tuple(s.from_bsym_swap_proxies(swap_map, skip_inputs, skip_output) for s in self._subsymbols),
+            else tuple(
+                s.from_bsym_swap_proxies(swap_map, skip_inputs, skip_output) for s in self._subsymbols
+            ),
         )
 
     @property

@@ -24,16 +24,20 @@ def cse(trace: TraceCtx) -> TraceCtx:
     start = time.perf_counter_ns()
     escaping = _escaping(trace.bound_symbols)
     swap: dict[Variable, Any] = {}
-    known: dict[Any, BoundSymbol] = {}
+    known: dict[Any, list[BoundSymbol]] = {}
     kept = []
     for bsym in trace.bound_symbols:
         if swap and any(Variable(p) in swap for p in bsym.flat_proxy_args):
             bsym = bsym.from_bsym_swap_proxies(swap, skip_output=True)
         if is_barrier(bsym):
             known.clear()
-        elif bsym.flat_proxy_outs and not has_effect(bsym):
-            earlier = known.setdefault(bsym.rhs, bsym)
-            if earlier is not bsym and _can_stand_for(earlier, bsym, escaping):
+        elif bsym.flat_proxy_outs:
+            # Few calls share symbol and proxies with another: only theirs are the right-hand sides compared.
+            alike = known.setdefault((bsym.sym.id, *[p.name for p in bsym.flat_proxy_args]), [])
+            earlier = next((b for b in alike if b.rhs == bsym.rhs), None)
+            if earlier is None:
+                alike.append(bsym)
+            elif not has_effect(bsym) and _can_stand_for(earlier, bsym, escaping):
                 _merge(earlier, bsym, swap, escaping)
                 continue
         kept.append(bsym)
