@@ -84,6 +84,15 @@ def test_plugin_registered_after_the_first_use_is_heard(executor: OperatorExecut
     assert executor.get_grad_transform(executor.opmap["double"]) is same_as
 
 
+def test_executors_of_a_list_that_the_program_set_hear_of_later_plugins(executor: OperatorExecutor) -> None:
+    m = manager()
+    registry = ExecutorRegistry(m)
+    registry.set_always_executors([executor])
+    m.register(plugin(thunder_checkers=lambda executor: [("toyex.double", refuse)]), "late")
+    assert registry.get_always_executors() == (executor,)
+    assert executor.implmap["toyex.double"].checker is refuse
+
+
 def test_executor_is_asked_once_per_state_of_the_plugins(executor: OperatorExecutor) -> None:
     asked: list[str] = []
 

@@ -148,17 +148,19 @@ class ExecutorRegistry:
     def get_default_executors(self) -> tuple[Executor, ...]:
         """The executors that `thunder.jit` uses when none are given."""
         if self._default is not None:
-            return self._default
+            return self._ready(self._default)
         usable = self._usable(spec for spec in self._manager.executor_specs() if spec.default)
         for plugin, answer in self._manager.call("thunder_default_executors", executors=usable):
             if answer is not None:
-                return self._resolve_all(answer, f"thunder_default_executors of plugin {plugin!r}")
+                return self._ready(
+                    self._resolve_all(answer, f"thunder_default_executors of plugin {plugin!r}")
+                )
         return usable
 
     def get_always_executors(self) -> tuple[Executor, ...]:
         """The executors that are asked last, whatever list was given."""
         if self._always is not None:
-            return self._always
+            return self._ready(self._always)
         return self._usable(spec for spec in self._manager.executor_specs() if spec.always)
 
     def set_default_executors(self, executors: Iterable[Given]) -> tuple[Executor, ...]:
@@ -199,18 +201,21 @@ class ExecutorRegistry:
             found = self._resolve_all((executors,), "executors")
         else:
             found = self._resolve_all(executors, "executors")
-        for ex in found:
-            contribute(self._manager, ex)
-        return found
+        return self._ready(found)
 
     # -- inner
+
+    def _ready(self, executors: tuple[Executor, ...]) -> tuple[Executor, ...]:
+        """The same executors, with what plugins contribute to them up to date."""
+        for ex in executors:
+            contribute(self._manager, ex)
+        return executors
 
     def _usable(self, specs: Iterable[ExecutorSpec]) -> tuple[Executor, ...]:
         found: list[Executor] = []
         for spec in specs:
             ex = self._manager.resolve(spec)
             if isinstance(ex, Executor):
-                contribute(self._manager, ex)
                 found.append(ex)
             elif not spec.missing and spec.name not in self._warned:
                 # An absent library is no fault. One that is there and fails should be heard of, once.
@@ -220,7 +225,7 @@ class ExecutorRegistry:
                     PluginWarning,
                     stacklevel=3,
                 )
-        return tuple(found)
+        return self._ready(tuple(found))
 
     def _resolve_all(self, given: Any, what: str) -> tuple[Executor, ...]:
         if not isinstance(given, Iterable) or isinstance(given, str):
