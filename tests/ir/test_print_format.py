@@ -233,7 +233,7 @@ class Opaque:
         (Color.BLUE, "_Color_BLUE_0"),
         (Opaque(), "_Opaque_0"),
     ],
-    ids=repr,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_value_prints_as(value, printed):
     printed = printed.replace("ir_test_print_format", __name__.replace(".", "_"))
