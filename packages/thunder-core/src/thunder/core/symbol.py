@@ -351,8 +351,8 @@ def _follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
             raise TraceError(f"the replacement of {leaf.name} leads back to itself")
         seen.add(leaf.name)
         replacement = swap_map[Variable(leaf)]
-        if replacement is leaf:
-            break
+        if isinstance(replacement, (TensorProxy, Proxy)) and replacement.name == leaf.name:
+            return replacement  # the same value with other metadata
         leaf = replacement
     return leaf
 

@@ -18,6 +18,7 @@ from typing import Any
 from thunder.core.errors import NoExecutor, PluginError
 from thunder.core.executor import Executor, Refusal
 from thunder.core.fusion_executor import FusionExecutor
+from thunder.core.operator import row_of, symbol_of
 from thunder.core.passes.placement import Placement, location_of, runs
 from thunder.core.proxies import TensorProxy, Variable, is_proxy
 from thunder.core.pytree import tree_flatten
@@ -64,10 +65,7 @@ class Claimer:
     def place(self, bsym: BoundSymbol, earlier: tuple[tuple[str, Refusal], ...] = ()) -> None:
         """Gives one bound symbol to an executor; `earlier` are refusals that it has met before."""
         if runs(bsym.sym):
-            self.keep(bsym)
-            if bsym.sym.id not in STRUCTURAL:
-                owner = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
-                self.placements.append(Placement(bsym, owner, "fusion" if bsym.sym.is_fusion else "operator"))
+            self._place_standing(bsym)
             return
         bsym = self._current(bsym)
         refusals = list(earlier)
@@ -77,6 +75,22 @@ class Claimer:
                 return
             refusals.append((executor.name, answer))
         self._decompose(bsym, tuple(refusals))
+
+    def _place_standing(self, bsym: BoundSymbol) -> None:
+        """Keeps a call that runs as it stands, unless somebody has another implementation of its operator."""
+        bsym = self._current(bsym)
+        refusals: list[tuple[str, Refusal]] = []
+        if bsym.sym.id not in STRUCTURAL:
+            for executor in self.executors:
+                if _reimplements(executor, bsym.sym):
+                    answer = self._offer(executor, bsym, tuple(refusals))
+                    if not isinstance(answer, Refusal):
+                        return
+                    refusals.append((executor.name, answer))
+            owner = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
+            via = "fusion" if bsym.sym.is_fusion else "operator"
+            self.placements.append(Placement(bsym, owner, via, tuple(refusals)))
+        self.keep(bsym)
 
     def keep(self, bsym: BoundSymbol) -> None:
         """Takes over a bound symbol that runs as it stands."""
@@ -133,6 +147,18 @@ class Claimer:
         self.placements.append(Placement(bsym, None, "decomposed", refusals))
         for part in bsym.subsymbols:
             self.place(part.from_bsym(source=part.source or bsym.source, header=part.header or bsym.header))
+
+
+def _reimplements(executor: Executor, symbol: Symbol) -> bool:
+    """Whether an executor has a record for an operator that leads to something else than its own function.
+
+    Only operators as they were registered are asked for. What an executor made of a call has the same id, and
+    is final.
+    """
+    info = executor.implmap.get(symbol.id)
+    if info is None or row_of(symbol) is None or symbol_of(symbol.id) is not symbol:
+        return False
+    return info.execution_transform is not None or info.symbol not in (None, symbol)
 
 
 def bind_as(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
