@@ -42,17 +42,17 @@ def clone(tree: Any) -> Any:
     return tree_map(copy, tree)
 
 
-def check(fn: Any, args: Any, kwargs: Any, random: bool) -> None:
+def check(op: Any, args: Any, kwargs: Any) -> None:
     """Asserts that a call gives what eager gives: metadata, values of the rows, values of the primitives."""
     torch.manual_seed(SEED)
-    expected = fn(*clone(args), **clone(kwargs))
+    expected = op.op(*clone(args), **clone(kwargs))
     for primitives in (False, True):
         fresh, options = clone(args), clone(kwargs)
-        trace, values, output = record(fn, fresh, options)
+        trace, values, output = record(op.op, fresh, options)
         same_metadata(output, expected)
         torch.manual_seed(SEED)
         result = run(trace, values, output, primitives=primitives)
-        if not (random and primitives):
+        if op.name not in UNINITIALISED and not (primitives and op.name in RANDOM):
             same_values(result, expected, exact=not primitives)
 
 
@@ -72,7 +72,7 @@ def sweep(op: Any, dtypes: Iterable[str], limit: int | None) -> tuple[Counter[st
                 counts["eager refuses"] += 1
                 continue
             try:
-                check(op.op, args, kwargs, op.name in RANDOM)
+                check(op, args, kwargs)
                 counts["passed"] += 1
             except UnsupportedProgram as error:
                 counts["refused"] += 1
@@ -93,8 +93,11 @@ def short(tree: Any) -> str:
 
 RANDOM = {"bernoulli", "multinomial", "normal", "rand_like", "randn_like", "randn", "randint", "randint_like", "uniform"}
 #: whose values nobody promises
-RANDOM |= {"empty", "empty_like", "new_empty", "nn.functional.dropout", "nn.functional.dropout2d"}
+RANDOM |= {"nn.functional.dropout", "nn.functional.dropout2d"}
 RANDOM |= {"nn.functional.dropout3d", "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout_with_train"}
+#: for GPUs only; and written in Python that hands a proxy's dtype to torch without being interpreted
+SKIPPED = ("jiterator", "signal.", "masked.")
+UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
 #: what the samples' own functions seed torch with
 SEED = 42
 DETAILS = False
@@ -114,7 +117,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     total: Counter[str] = Counter()
     for op in op_db:
-        if options.names and op.name not in options.names:
+        if op.name.startswith(SKIPPED) or (options.names and op.name not in options.names):
             continue
         counts, refusal, failure = sweep(op, options.dtypes.split(","), options.samples)
         state = "failed" if counts["failed"] else "complete" if not counts["refused"] else "partial"

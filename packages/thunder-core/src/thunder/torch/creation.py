@@ -95,6 +95,18 @@ ones, ones_like, new_ones = _constant("ones", lambda shape, **kw: prims.full(sha
 empty, empty_like, new_empty = _constant("empty", lambda shape, **kw: prims.empty(shape, **kw))
 
 
+def _strided_meta(
+    size: Sequence[int], layout: Sequence[int], *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
+    if len(size) != len(layout):
+        raise OperatorError(f"mismatch in length of strides {list(layout)} and shape {list(size)}")
+    return TensorProxy(shape=size, device=default_device(device), dtype=default_dtype(dtype))
+
+
+empty_strided = torchsymbol("torch.empty_strided", prim=True, vjp=NONDIFFERENTIABLE)(_strided_meta)
+empty_permuted = torchsymbol("torch.empty_permuted", prim=True, vjp=NONDIFFERENTIABLE)(_strided_meta)
+
+
 @torchsymbol("torch.full", vjp=NONDIFFERENTIABLE)
 def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """A tensor of one number; its dtype is the number's unless given."""

@@ -113,7 +113,7 @@ def _require_dims(name: str, a: TensorProxy) -> None:
         raise OperatorError(f"{name} expects at least a 1-dimensional tensor")
 
 
-@torchsymbol("torch.split", methods=("split",), tags=VIEW)
+@torchsymbol("torch.split", "torch.unsafe_split", methods=("split", "unsafe_split"), tags=VIEW)
 def split(
     tensor: TensorProxy, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[TensorProxy, ...]:
@@ -137,7 +137,7 @@ def split_with_sizes(input: TensorProxy, split_sizes: Sequence[int], dim: int = 
     return _pieces(input, split_sizes, canonical_dim(dim, len(input.shape)))
 
 
-@torchsymbol("torch.chunk", methods=("chunk",), tags=VIEW)
+@torchsymbol("torch.chunk", "torch.unsafe_chunk", methods=("chunk", "unsafe_chunk"), tags=VIEW)
 def chunk(input: TensorProxy, chunks: int, dim: int = 0) -> tuple[TensorProxy, ...]:
     """At most ``chunks`` pieces of one size; the last may be smaller."""
     _require_dims("chunk", input)
@@ -193,6 +193,14 @@ def vsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, .
     if len(input.shape) < 2 or (isinstance(indices_or_sections, int) and input.shape[0] % indices_or_sections):
         raise OperatorError("torch.vsplit requires a tensor with at least 2 dimensions, evenly split")
     return tensor_split(input, indices_or_sections, 0)  # type: ignore[no-any-return]
+
+
+@spelt_as("torch.dsplit", methods=("dsplit",))
+def dsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, ...]:
+    """``tensor_split`` along the third dimension."""
+    if len(input.shape) < 3 or (isinstance(indices_or_sections, int) and input.shape[2] % indices_or_sections):
+        raise OperatorError("torch.dsplit requires a tensor with at least 3 dimensions, evenly split")
+    return tensor_split(input, indices_or_sections, 2)  # type: ignore[no-any-return]
 
 
 @torchsymbol("torch.select", methods=("select",), tags=VIEW)

@@ -16,6 +16,7 @@ from thunder.core.tags import OpTags
 from thunder.torch.binary import add, mul
 from thunder.torch.broadcasting import cast
 from thunder.torch.joining import narrowed
+from thunder.torch.reduction import sum
 from thunder.torch.registration import spelt_as, torchsymbol
 from thunder.torch.shape import movedim, permute, reshape, unsqueeze
 
@@ -179,8 +180,8 @@ def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
     left = [d % max(1, len(a.shape)) for d in left]
     right = [d % max(1, len(b.shape)) for d in right]
     for m, n in zip(left, right, strict=True):  # a dimension of length 1 is summed against any other
-        if a.shape[m] != b.shape[n]:
-            a = prims.sum(a, (m,)) if b.shape[n] == 1 else a
+        if a.shape[m] != b.shape[n] and 1 in (a.shape[m], b.shape[n]):
+            a, b = (sum(a, m, True), b) if b.shape[n] == 1 else (a, sum(b, n, True))
     if any(a.shape[m] != b.shape[n] for m, n in zip(left, right, strict=True)):
         raise OperatorError("contracted dimensions need to match")
     free_a = [d for d in range(len(a.shape)) if d not in left]

@@ -14,7 +14,7 @@ from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
-from thunder.torch.broadcasting import broadcast_to_shape
+from thunder.torch.broadcasting import broadcast_to_shape, common_shape
 from thunder.torch.creation import default_device, default_dtype, size_spelling
 from thunder.torch.inplace import assign
 from thunder.torch.registration import torchsymbol
@@ -140,10 +140,8 @@ def normal(mean: Any, std: Any, size: Sequence[int] | None = None, *, dtype: Any
     if not tensors:
         shape = tuple(size or ())
         return prims.normal(shape, mean, std, device=default_device(device), dtype=default_dtype(dtype))  # type: ignore[no-any-return]
-    shape = tensors[0].shape
-    for t in tensors:
-        if t.shape != shape:
-            raise OperatorError(f"normal: mean and std have the shapes {shape} and {t.shape}")
+    shape = common_shape([t.shape for t in tensors])
+    mean, std = (broadcast_to_shape(x, shape) if isinstance(x, TensorProxy) else x for x in (mean, std))
     drawn = prims.normal(shape, 0.0, 1.0, device=tensors[0].device, dtype=tensors[0].dtype)
     return prims.add(prims.mul(drawn, std), mean)  # type: ignore[no-any-return]
 

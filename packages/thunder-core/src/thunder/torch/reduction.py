@@ -151,7 +151,8 @@ def _with_index(name: str, position: Symbol, whole: Symbol, result: type, pairwi
             canonical_dim(dim, 0)
             return result((prims.clone(input), prims.full((), 0, device=input.device, dtype=int64)))
         d = canonical_dim(dim, len(input.shape))
-        index = keeping(position(input, d), input.shape, (d,), True)
+        ordered = cast(input, uint8) if input.dtype is bool8 else input
+        index = keeping(position(ordered, d), input.shape, (d,), True)
         values = prims.gather(input, index, d)
         if not keepdim:
             index, values = prims.squeeze(index, (d,)), prims.squeeze(values, (d,))

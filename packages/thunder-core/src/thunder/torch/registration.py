@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from thunder.core.devices import Device, to_torch_device
+from thunder.core.dtypes import dtype, to_torch_dtype
 from thunder.core.errors import OperatorError, RegistrationError, ThunderError, UnsupportedOperator
 from thunder.core.langctx import TORCH
 from thunder.core.metakernel import ask_torch, described_arguments
@@ -84,17 +86,19 @@ class TorchSymbol(Symbol):
 
         def normalise(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             try:
-                return bind(*args, **kwargs)
+                args, kwargs = bind(*args, **kwargs)
             except TypeError:
-                if not kwargs:
+                accepted = self._accepted(bind, args, kwargs)
+                if accepted.keys() == kwargs.keys():
                     raise
-            return bind(*args, **self._accepted(bind, args, kwargs))
+                args, kwargs = bind(*args, **accepted)
+            return _in_torch_types(args, kwargs)
 
         return normalise
 
     def _accepted(self, bind: Spelling, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keyword arguments under the row's names, without those that ask for nothing; M32 for those that ask for something."""
-        parameters = inspect.signature(bind).parameters
+        parameters = {**inspect.signature(bind).parameters, **inspect.signature(self.meta).parameters}  # type: ignore[arg-type]
         accepted: dict[str, Any] = {}
         for key, value in kwargs.items():
             if key in parameters:
@@ -105,7 +109,7 @@ class TorchSymbol(Symbol):
                 raise UnsupportedOperator(
                     f"{self.id} has no argument {key!r} here",
                     found=described_arguments(args, kwargs),
-                    hint=f"Leave {key!r} out. Arguments that work: {', '.join(parameters)}.",
+                    hint=f"Leave {key!r} out. Arguments that work: {', '.join(p for p in parameters if p != 'kwargs')}.",
                 )
         return accepted
 
@@ -122,6 +126,19 @@ class TorchSymbol(Symbol):
 
     __hash__ = Symbol.__hash__
     __eq__ = Symbol.__eq__
+
+
+_TORCH_TYPES: dict[type, Fn] = {dtype: to_torch_dtype, Device: to_torch_device}
+
+
+def _in_torch_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Torch's dtypes and devices for thunder's, since the call is printed and run as one of torch's functions."""
+    if any(type(a) in _TORCH_TYPES for a in args):
+        args = tuple(_TORCH_TYPES[type(a)](a) if type(a) in _TORCH_TYPES else a for a in args)
+    for key, value in kwargs.items():
+        if type(value) in _TORCH_TYPES:
+            kwargs = {**kwargs, key: _TORCH_TYPES[type(value)](value)}
+    return args, kwargs
 
 
 def varargs(input: Any, *values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -10,6 +10,7 @@ import torch
 
 from thunder.core import dtypes, prims
 from thunder.core.errors import OperatorError
+from thunder.core.promotion import sum_result
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import (
@@ -17,6 +18,7 @@ from thunder.torch.broadcasting import (
     broadcast_to_shape,
     canonical_dim,
     canonical_dims,
+    cast,
     common_shape,
 )
 from thunder.torch.casts import view_dtype
@@ -305,6 +307,12 @@ def view_as_complex(input: TensorProxy) -> TensorProxy:
 # -- views by windows and diagonals -----------------------------------------------------------------------------------
 
 
+@spelt_as("torch.linalg.diagonal")
+def linalg_diagonal(A: TensorProxy, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorProxy:
+    """The diagonal of the last two dimensions."""
+    return diagonal(A, offset, dim1, dim2)  # type: ignore[no-any-return]
+
+
 @torchsymbol("torch.diagonal", methods=("diagonal",), tags=VIEW)
 def diagonal(input: TensorProxy, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorProxy:
     """The diagonal of two dimensions, as the last dimension."""
@@ -319,3 +327,26 @@ def unfold(input: TensorProxy, dimension: int, size: int, step: int) -> TensorPr
     if not input.shape:
         return prims.reshape(input, (size,))  # type: ignore[no-any-return]
     return prims.unfold(input, canonical_dim(dimension, len(input.shape)), size, step)  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.Tensor.sum_to_size", spelling=_shape_spelling("size"))
+def sum_to_size(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
+    """The sum over the dimensions that broadcasting ``size`` to the input's shape would repeat."""
+    lead = len(input.shape) - len(size)
+    if lead < 0 or any(s not in (1, have) for s, have in zip(size, input.shape[max(0, lead) :], strict=True)):
+        raise OperatorError(f"size {list(size)} is not expandable to size {list(input.shape)}.")
+    once = [lead + d for d, s in enumerate(size) if s == 1 and input.shape[lead + d] != 1]
+    dims = (*range(lead), *once)
+    if not dims and size:
+        return input
+    return prims.reshape(prims.sum(cast(input, sum_result(input.dtype)), dims), tuple(size))  # type: ignore[no-any-return]
+
+
+@torchsymbol("torch.as_strided", methods=("as_strided",), prim=True, tags=VIEW)
+def as_strided(
+    input: TensorProxy, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> TensorProxy:
+    """A view by sizes and strides of the input's storage."""
+    if len(size) != len(stride):
+        raise OperatorError("mismatch in length of strides and shape")
+    return TensorProxy(shape=size, device=input.device, dtype=input.dtype)

@@ -96,12 +96,22 @@ trunc = unary("trunc", prims.trunc, aliases=("fix",))
 ndtri = unary("torch.special.ndtri", prims.ndtri, float_result)
 
 
+def _round_spelling(input: Any, *, decimals: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Torch rounds integers, but not if ``decimals`` is spelt out."""
+    return (input,), {"decimals": decimals} if decimals else {}
+
+
 @torchsymbol(
-    "torch.round", "torch.special.round", methods=("round",), inplace=("round_",), inplace_functions=("torch.round_",)
+    "torch.round",
+    "torch.special.round",
+    methods=("round",),
+    inplace=("round_",),
+    inplace_functions=("torch.round_",),
+    spelling=_round_spelling,
 )
 def round(input: TensorProxy, *, decimals: int = 0) -> TensorProxy:
     """To ``decimals`` places, halves to even."""
-    if not input.dtype.is_inexact and decimals >= 0:
+    if not input.dtype.is_inexact and decimals == 0:
         return prims.clone(input)  # type: ignore[no-any-return]
     if decimals == 0:
         return prims.round(input)  # type: ignore[no-any-return]

@@ -34,6 +34,8 @@ def _replaced(shape: Sequence[int], dim: int, sizes: Sequence[int]) -> tuple[int
 def _gather_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
     _check_index("gather", index)
     _check_dim("gather", a, dim)
+    if 0 in index.shape:
+        return TensorProxy(shape=index.shape, device=a.device, dtype=a.dtype)
     if len(a.shape) != len(index.shape) and a.shape and index.shape:
         raise OperatorError("Index tensor must have the same number of dimensions as input tensor")
     if any(i > s for d, (i, s) in enumerate(zip(index.shape, a.shape, strict=False)) if d != dim):

@@ -1,0 +1,136 @@
+"""Operators that models rarely call: primitives whose metadata torch computes. One line each: path, parameters.
+
+A method of the same name shares the row.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from thunder.core.operator import NONDIFFERENTIABLE
+from thunder.torch.by_torch import by_torch
+from thunder.torch.registration import find_torch
+
+ELEMENTWISE = (
+    ("torch.angle", "input"),
+    ("torch.conj_physical", "input"),
+    ("torch.deg2rad", "input"),
+    ("torch.i0", "input"),
+    ("torch.igamma", "input, other"),
+    ("torch.igammac", "input, other"),
+    ("torch.ldexp", "input, other"),
+    ("torch.mvlgamma", "input, p"),
+    ("torch.polygamma", "n, input"),
+    ("torch.rad2deg", "input"),
+    ("torch.resolve_conj", "input"),
+    ("torch.resolve_neg", "input"),
+    ("torch.sinc", "input"),
+    ("torch.polar", "abs, angle"),
+    ("torch.special.bessel_j0", "input"),
+    ("torch.special.bessel_j1", "input"),
+    ("torch.special.entr", "input"),
+    ("torch.special.erfcx", "input"),
+    ("torch.special.i0e", "input"),
+    ("torch.special.i1", "input"),
+    ("torch.special.i1e", "input"),
+    ("torch.special.log_ndtr", "input"),
+    ("torch.special.ndtr", "input"),
+)
+
+#: without gradient: integers, truth values
+DISCRETE = (
+    ("torch.gcd", "input, other"),
+    ("torch.heaviside", "input, values"),
+    ("torch.isin", "elements, test_elements, *, assume_unique=False, invert=False"),
+    ("torch.isreal", "input"),
+    ("torch.lcm", "input, other"),
+    ("torch.logspace", "start, end, steps, base=10.0, *, dtype=None, device=None"),
+    ("torch.tril_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
+    ("torch.triu_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
+    ("torch.histc", "input, bins=100, min=0, max=0"),
+)
+
+SELECTIONS = (
+    ("torch.aminmax", "input, *, dim=None, keepdim=False"),
+    ("torch.kthvalue", "input, k, dim=-1, keepdim=False"),
+    ("torch.mode", "input, dim=-1, keepdim=False"),
+    ("torch.nanquantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'"),
+    ("torch.quantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'"),
+    ("torch.nanmean", "input, dim=None, keepdim=False, *, dtype=None"),
+    ("torch.dist", "input, other, p=2"),
+    ("torch.cdist", "x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'"),
+    ("torch.cumulative_trapezoid", "y, *x, **spacing"),
+    ("torch.trapezoid", "y, *x, **spacing"),
+)
+
+ARRANGEMENTS = (
+    ("torch.block_diag", "*tensors"),
+    ("torch.cartesian_prod", "*tensors"),
+    ("torch.cross", "input, other, dim=None"),
+    ("torch.diagonal_scatter", "input, src, offset=0, dim1=0, dim2=1"),
+    ("torch.index_reduce", "input, dim, index, source, reduce, *, include_self=True"),
+    ("torch.kron", "input, other"),
+    ("torch.put", "input, index, source, accumulate=False"),
+    ("torch.select_scatter", "input, src, dim, index"),
+    ("torch.slice_scatter", "input, src, dim=0, start=None, end=None, step=1"),
+    ("torch.unravel_index", "indices, shape"),
+    ("torch.vander", "x, N=None, increasing=False"),
+)
+
+MATRICES = (
+    ("torch.cholesky_inverse", "L, upper=False"),
+    ("torch.cholesky_solve", "B, L, upper=False"),
+    ("torch.linalg.cholesky", "A, *, upper=False"),
+    ("torch.linalg.det", "A"),
+    ("torch.linalg.inv", "A"),
+    ("torch.linalg.matrix_norm", "A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None"),
+    ("torch.linalg.matrix_power", "A, n"),
+    ("torch.linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False"),
+    ("torch.linalg.slogdet", "A"),
+    ("torch.linalg.solve", "A, B, *, left=True"),
+    ("torch.linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False"),
+    ("torch.linalg.vander", "x, *, N=None"),
+    ("torch.linalg.vecdot", "x, y, *, dim=-1"),
+    ("torch.logdet", "input"),
+    ("torch.matrix_exp", "input"),
+    ("torch.nn.functional.bilinear", "input1, input2, weight, bias=None"),
+    ("torch.nn.functional.cosine_similarity", "x1, x2, dim=1, eps=1e-08"),
+    ("torch.nn.functional.pairwise_distance", "x1, x2, p=2.0, eps=1e-06, keepdim=False"),
+)
+
+#: other names of functions above
+ALIASES = {
+    "torch.mvlgamma": ("torch.special.multigammaln",),
+    "torch.polygamma": ("torch.special.polygamma",),
+    "torch.i0": ("torch.special.i0",),
+    "torch.igamma": ("torch.special.gammainc",),
+    "torch.igammac": ("torch.special.gammaincc",),
+    "torch.sinc": ("torch.special.sinc",),
+    "torch.linalg.det": ("torch.det",),
+    "torch.linalg.inv": ("torch.inverse",),
+    "torch.linalg.pinv": ("torch.pinverse",),
+    "torch.linalg.slogdet": ("torch.slogdet",),
+    "torch.linalg.matrix_power": ("torch.matrix_power",),
+    "torch.matrix_exp": ("torch.linalg.matrix_exp",),
+    "torch.trapezoid": ("torch.trapz",),
+}
+
+
+def _add(path: str, parameters: str, **row: object) -> None:
+    if find_torch(path) is None:
+        return
+    paths = (path, *ALIASES.get(path, ()))
+    methods = [p.rpartition(".")[2] for p in paths if p.count(".") == 1]
+    by_torch(
+        path,
+        parameters,
+        *ALIASES.get(path, ()),
+        methods=[m for m in methods if hasattr(torch.Tensor, m)],
+        **row,
+    )
+
+
+for _path, _parameters in (*ELEMENTWISE, *SELECTIONS, *ARRANGEMENTS, *MATRICES):
+    _add(_path, _parameters)
+for _path, _parameters in DISCRETE:
+    _add(_path, _parameters, vjp=NONDIFFERENTIABLE)
