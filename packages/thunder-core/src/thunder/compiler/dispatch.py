@@ -23,6 +23,7 @@ from thunder.core.errors import (
 )
 from thunder.core.frontend.acquire import Acquisition, acquire
 from thunder.core.frontend.guards import first_failure
+from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.core.passes.placement import Placement
 
@@ -126,7 +127,7 @@ class Dispatcher:
             data.fn,
             args,
             kwargs,
-            language=data.langctx,
+            language=with_replacements(data.langctx, data.executors_list),
             sharp_edge=_SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
             pinning=self._pinning(),

@@ -12,13 +12,14 @@ import torch
 
 from thunder.core.errors import Location, PluginError, RegistrationError
 from thunder.core.executor import Executor, ImplInfo, Rank, Refusal, caller_location
+from thunder.core.langctx import LanguageContext
 from thunder.core.operator import Operator, register, row_of, symbol_of
 from thunder.core.proxies import Proxy, TensorProxy
 from thunder.core.pytree import tree_iter
 from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import get_tracectx
 
-__all__ = ["OperatorExecutor", "StatefulExecutor", "TemporaryExecutor", "operator_id"]
+__all__ = ["OperatorExecutor", "StatefulExecutor", "TemporaryExecutor", "operator_id", "with_replacements"]
 
 
 class OperatorExecutor(Executor):
@@ -229,6 +230,16 @@ class StatefulExecutor(TemporaryExecutor):
             return symbol(*args, **kwargs)
 
         return call
+
+
+def with_replacements(language: LanguageContext, executors: Iterable[Executor]) -> LanguageContext:
+    """The language in which functions that executors replace stand for their operators; first wins."""
+    replaced: dict[Any, Callable[..., Any]] = {}
+    for executor in executors:
+        if isinstance(executor, OperatorExecutor):
+            for function, symbol in executor.replacements.items():
+                replaced.setdefault(function, symbol)
+    return LanguageContext(language.name, {**language.functions, **replaced}) if replaced else language
 
 
 # --- checks on definitions
