@@ -140,6 +140,22 @@ def _entry(row: Row) -> Native:
     return call
 
 
+def _class_method_entry(row: Row) -> Native:
+    """For a method bound to a class (``dict.fromkeys``): the class comes first among the arguments."""
+    descriptor = row.fn.__self__.__dict__[row.fn.__name__]
+
+    def call(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        owner, *rest = args
+        positional, keywords = prepare(machine, row, tuple(rest), kwargs)
+        return machine.policy.call_native(descriptor.__get__(None, owner), positional, keywords)
+
+    return call
+
+
+def _is_class_method(fn: Any) -> bool:
+    return isinstance(getattr(fn, "__self__", None), type)
+
+
 def _constructor(row: Row) -> Callable[[Machine, tuple[Any, ...], Mapping[str, Any]], Arguments]:
     def arguments(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         return prepare(machine, row, args, kwargs)
@@ -172,13 +188,14 @@ def _dict_update(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, A
     return machine.policy.call_native(dict.update, (*args[:1], *sources), kwargs)
 
 
-def _descriptor(fn: Any) -> Any:
-    """The key of a row: for a method bound to a class (``dict.fromkeys``), its descriptor, because it is bound anew at each read."""
-    owner = getattr(fn, "__self__", None)
-    return owner.__dict__[fn.__name__] if isinstance(owner, type) else fn
-
-
-CALLBACKS: Final[dict[int, Native]] = {id(_descriptor(row.fn)): _entry(row) for row in ROWS} | {
+CALLBACKS: Final[dict[int, Native]] = {
+    **{id(row.fn): _entry(row) for row in ROWS if not _is_class_method(row.fn)},
+    # Methods bound to a class are bound anew at each read: they are found by their descriptors.
+    **{
+        id(row.fn.__self__.__dict__[row.fn.__name__]): _class_method_entry(row)
+        for row in ROWS
+        if _is_class_method(row.fn)
+    },
     id(dict): _dict,
     id(dict.update): _dict_update,
 }

@@ -39,6 +39,16 @@ class FunctionParts(NamedTuple):
     closure: tuple[CellType, ...] | None
 
 
+def _hidden_attr(obj: Any, name: str) -> Any:
+    """An attribute of an object whose class has a dictionary for it but no ``__dict__`` (``asyncio.Future``)."""
+    if any(name in base.__dict__ for base in type(obj).__mro__):
+        return MISSING
+    try:
+        return object.__getattribute__(obj, name)
+    except AttributeError:
+        return MISSING
+
+
 class Policy:
     """Plain Python. Override what a host must see; every method may raise, and what it raises reaches the program."""
 
@@ -72,8 +82,8 @@ class Policy:
         """The raw value under ``name`` in the dictionary of the instance (or module) itself, or MISSING."""
         try:
             return object.__getattribute__(obj, "__dict__").get(name, MISSING)
-        except AttributeError:  # an object without a dictionary
-            return MISSING
+        except AttributeError:
+            return _hidden_attr(obj, name) if type(obj).__dictoffset__ else MISSING
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
         """What ``super`` reads: the raw value under ``name`` in ``start.__mro__`` behind ``after``, or MISSING."""

@@ -3,16 +3,18 @@
 Note [Tracebacks]
 An exception that passes a native frame collects a traceback entry for it, so one that passes the interpreter collects entries of
 the interpreter's own functions. What the program (and its author) must see is an entry for each *interpreted* frame instead. A real
-traceback entry needs a real frame object, and that is made without running anything: the program's code object is
-copied with ``RETURN_GENERATOR`` as its first instruction, so that calling it only makes a generator, whose frame is
-taken. Name, file and position table are those of the program, so ``traceback`` prints its lines, carets included.
+traceback entry needs a real frame object: that of a tiny function without variables which returns its own frame. Its name,
+file and position table are those of the program's code, and it is as long, so ``traceback`` prints the program's
+lines, carets included; its variables are none, so that a debugger that asks for them is safe.
 """
 
 from __future__ import annotations
 
 import dis
+import sys
+import warnings
 from pathlib import Path
-from types import CellType, CodeType, FrameType, FunctionType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final
 
 PACKAGE_DIRECTORY: Final = str(Path(__file__).parent)
@@ -21,27 +23,38 @@ PACKAGE_DIRECTORY: Final = str(Path(__file__).parent)
 _set_traceback = BaseException.__dict__["__traceback__"].__set__
 _set_context = BaseException.__dict__["__context__"].__set__
 
-_ARGUMENT_FLAGS: Final = 0x04 | 0x08  # CO_VARARGS, CO_VARKEYWORDS
-_RETURN_GENERATOR: Final = bytes([dis.opmap["RETURN_GENERATOR"], 0])
-
 
 def is_interpreter_code(code: CodeType) -> bool:
     """Whether ``code`` belongs to the interpreter itself."""
     return code.co_filename.startswith(PACKAGE_DIRECTORY)
 
 
+def _frame_getter() -> CodeType:
+    """Code of a function without variables that returns its own frame, whatever its globals are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # the literal stands for the function that is put in its place
+        code = compile("lambda: 'getframe'()", "<stub>", "eval").co_consts[0]
+    assert isinstance(code, CodeType), "a lambda expression has one code object"
+    return code.replace(co_consts=tuple(sys._getframe if c == "getframe" else c for c in code.co_consts))
+
+
+_FRAME_GETTER: Final = _frame_getter()
+_NOP: Final = bytes([dis.opmap["NOP"], 0])
+
+
 def stub_frame(code: CodeType, namespace: dict[str, Any]) -> FrameType:
     """A native frame object that looks like one of ``code``, for traceback entries; see Note [Tracebacks]."""
-    stub = code.replace(
-        co_code=_RETURN_GENERATOR + code.co_code[len(_RETURN_GENERATOR) :],
-        co_argcount=0,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~_ARGUMENT_FLAGS | 0x20,  # CO_GENERATOR
+    missing = max(len(code.co_code) - len(_FRAME_GETTER.co_code), 0) // 2
+    stub = _FRAME_GETTER.replace(
+        co_code=_FRAME_GETTER.co_code + _NOP * missing,
+        co_filename=code.co_filename,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_firstlineno=code.co_firstlineno,
+        co_linetable=code.co_linetable,
     )
-    closure = tuple(CellType() for _ in code.co_freevars)
-    frame = FunctionType(stub, namespace, closure=closure)().gi_frame
-    assert isinstance(frame, FrameType), "RETURN_GENERATOR must make a generator that owns a frame"
+    frame = FunctionType(stub, namespace)()
+    assert isinstance(frame, FrameType), "the stub returns its own frame"
     return frame
 
 

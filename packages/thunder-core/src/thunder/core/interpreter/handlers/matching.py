@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from thunder.core.interpreter.frame import Frame
@@ -11,6 +12,8 @@ from thunder.core.interpreter.policy import MISSING
 _SEQUENCE = 1 << 5
 _MAPPING = 1 << 6
 _MATCH_SELF = 1 << 22
+
+_WANTED = "type" if sys.version_info < (3, 12) else "class"
 
 
 def MATCH_MAPPING(frame: Frame, stack: list[Any], arg: None) -> None:
@@ -25,6 +28,7 @@ def MATCH_KEYS(frame: Frame, stack: list[Any], arg: None) -> None:
     """Stack: subject, keys; pushes the values, or None if a key is absent."""
     subject, keys = stack[-2], stack[-1]
     policy = frame.machine.policy
+    absent = object()
     seen: set[Any] = set()
     values = []
     if keys:
@@ -33,8 +37,8 @@ def MATCH_KEYS(frame: Frame, stack: list[Any], arg: None) -> None:
             if key in seen:
                 raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
             seen.add(key)
-            value = policy.call(get, (key, MISSING), {})
-            if value is MISSING:
+            value = policy.call(get, (key, absent), {})
+            if value is absent:
                 stack.append(None)
                 return
             values.append(value)
@@ -50,7 +54,7 @@ def MATCH_CLASS(frame: Frame, stack: list[Any], count: int) -> None:
 
 def _match_class(frame: Frame, subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> Any:
     if not isinstance(cls, type):
-        raise TypeError("called match pattern must be a class")
+        raise TypeError(f"called match pattern must be a {_WANTED}")
     if not frame.machine.policy.call(isinstance, (subject, cls), {}):
         return None
     values = []
