@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
-from thunder.core.verify import check_trace
 from torch import Tensor, nn
 
 import thunder
+from thunder.core.verify import check_trace
 
 from .judge import assert_same, buffers
 
@@ -98,8 +98,17 @@ def modes(name: str, make: Callable[[int], Made]) -> list[Case]:
 
 
 def fresh(values: tuple[Any, ...]) -> list[Any]:
-    """Copies of the tensors, so that one run's in-place writes are not another run's input."""
-    return [v.detach().clone() if isinstance(v, Tensor) else v for v in values]
+    """Copies of the tensors, so that one run's in-place writes are not another run's input.
+
+    They require gradients where the originals do: `at::matmul` looks at that flag, even where gradients
+    are off, when it decides whether to fold batch dimensions, and so how it rounds.
+    """
+    return [copy_of(v) if isinstance(v, Tensor) else v for v in values]
+
+
+def copy_of(tensor: Tensor) -> Tensor:
+    """A leaf with the same numbers and the same `requires_grad`."""
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def tensors(result: Any) -> list[Tensor]:
