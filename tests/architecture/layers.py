@@ -17,7 +17,7 @@ from architecture.source import Import, Module, all_imports
 MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
     {
         ("thunder", "__getattr__"),  # modules of the package load on first touch
-        ("thunder.core.lazy", "submodules_of"),  # so do those of the packages below it
+        ("thunder.core.lazy", "submodule"),  # so do those of the packages below it
         ("thunder.core.interpreter.policy", "import_module"),  # runs the program's own import statements
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }

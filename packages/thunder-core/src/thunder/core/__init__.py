@@ -1,5 +1,7 @@
 """The compiler below its entry points: the interpreter, the IR, operators, passes, the frontend."""
 
-from thunder.core.lazy import submodules_of
+from functools import partial
 
-__getattr__ = submodules_of(__name__)
+from thunder.core.lazy import submodule
+
+__getattr__ = partial(submodule, __name__)

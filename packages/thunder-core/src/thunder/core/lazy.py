@@ -5,21 +5,19 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 
 
-def submodules_of(package: str) -> Callable[[str], ModuleType]:
-    """The `__getattr__` of a package: imports the module of that name, or raises AttributeError."""
-
-    def load(name: str) -> ModuleType:
-        path = f"{package}.{name}"
-        try:
-            if not name.startswith("_"):
-                return importlib.import_module(path)
-        except ModuleNotFoundError as error:
-            if error.name != path:  # the module is there, and something that it imports is not
-                raise
+def submodule(package: str, name: str) -> ModuleType:
+    """The module `package.name`, imported; AttributeError if there is none. Serves as a package's
+    `__getattr__`.
+    """
+    path = f"{package}.{name}"
+    if name.startswith("_"):
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-
-    return load
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name not in (None, path):  # the module is there, and something that it imports is not
+            raise
+        raise AttributeError(f"module {package!r} has no attribute {name!r}: {error}", name=name) from error
