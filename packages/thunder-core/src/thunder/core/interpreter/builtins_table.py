@@ -7,6 +7,7 @@ import math
 import operator
 import sys
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -236,7 +237,30 @@ def to_repr(machine: Machine, value: Any) -> str:
     """``repr(value)``."""
     if has_python_special(machine, value, "__repr__"):
         return _repr_of(machine, value)
+    if type(value) in _BRACKETS and not _all_leaves(value.values() if type(value) is dict else value):
+        return _repr_container(machine, value)
     return machine.policy.call_native(repr, (value,), {})
+
+
+_BRACKETS: Final = {list: "[]", tuple: "()", set: "{}", dict: "{}"}
+
+
+def _repr_container(machine: Machine, value: Any) -> str:
+    """The text of a builtin container, that of each element interpreted."""
+    opening, closing = _BRACKETS[type(value)]
+    open_containers = machine.thread.containers_in_repr
+    if id(value) in open_containers:
+        return f"{opening}...{closing}"
+    open_containers.add(id(value))
+    try:
+        if type(value) is dict:
+            items = [f"{to_repr(machine, k)}: {to_repr(machine, v)}" for k, v in value.items()]
+        else:
+            items = [to_repr(machine, item) for item in value]
+    finally:
+        open_containers.discard(id(value))
+    comma = "," if type(value) is tuple and len(items) == 1 else ""
+    return f"{opening}{', '.join(items)}{comma}{closing}"
 
 
 def to_str(machine: Machine, value: Any) -> str:
@@ -245,6 +269,8 @@ def to_str(machine: Machine, value: Any) -> str:
         return value
     if has_python_special(machine, value, "__str__"):
         return _str_of(machine, value)
+    if type(value) in _BRACKETS:
+        return to_repr(machine, value)
     if type(value) not in NATIVE_TYPES and machine.policy.type_attr(type(value), "__str__") is object.__str__:
         return to_repr(machine, value)
     return machine.policy.call_native(str, (value,), {})
@@ -263,6 +289,8 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
         return result
     if spec == "" and cls not in NATIVE_TYPES and machine.policy.type_attr(cls, "__format__") is object.__format__:
         return to_str(machine, value)
+    if spec == "" and cls in _BRACKETS:
+        return to_repr(machine, value)
     return machine.policy.call_native(format, (value, spec), {})
 
 
@@ -296,6 +324,19 @@ for _native, _convert in [
 ]:
     NATIVES[id(_native)] = _one(_native, _convert)
 NATIVES[id(operator.not_)] = _one(operator.not_, lambda machine, value: not truth(machine, value))
+
+
+@_entry(bytes)
+def _bytes(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        method = python_special(machine, type(args[0]), "__bytes__")
+        if method is not MISSING:
+            result = call_special(machine, method, args[0])
+            if not isinstance(result, bytes):
+                raise TypeError(f"__bytes__ returned non-bytes (type {type(result).__name__})")
+            return result
+        args = (iteration.native_iterable(machine, args[0]),)
+    return machine.policy.call_native(bytes, args, kwargs)
 
 
 @_entry(format)
@@ -733,6 +774,39 @@ if hasattr(sys, "_getframemodulename"):  # from 3.12 on
         depth = args[0] if args else kwargs.get("depth", 0)
         frames = machine.frames
         return frames[-1 - depth].globals.get("__name__") if depth < len(frames) else None
+
+
+@_entry(warnings.warn)
+def _warn(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    """``warnings.warn``, its ``stacklevel`` counted in interpreted frames."""
+    message, category, level, source, prefixes = _warning_arguments(*args, **kwargs)
+    if isinstance(message, Warning):
+        category = type(message)
+    elif category is None:
+        category = UserWarning
+    elif not (isinstance(category, type) and issubclass(category, Warning)):
+        return machine.policy.call_native(warnings.warn, args, kwargs)  # it has the message
+    frames = [frame for frame in machine.frames if not frame.code.co_filename.startswith(prefixes or ("\0",))]
+    level = max(level, 1)
+    if level <= len(frames):
+        frame = frames[-level]
+        namespace, (filename, line) = frame.globals, frame.position()
+    else:
+        namespace, filename, line = vars(sys), "<sys>", 0
+    registry = namespace.setdefault("__warningregistry__", {})
+    place = (message, category, filename, line, namespace.get("__name__", "<string>"), registry, None, source)
+    return machine.policy.call_native(warnings.warn_explicit, place, {})
+
+
+def _warning_arguments(
+    message: Any,
+    category: Any = None,
+    stacklevel: int = 1,
+    source: Any = None,
+    *,
+    skip_file_prefixes: tuple[str, ...] = (),
+) -> tuple[Any, Any, int, Any, tuple[str, ...]]:
+    return message, category, stacklevel, source, skip_file_prefixes
 
 
 @_entry(__import__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -113,6 +114,7 @@ def _call_cached(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mappi
 _Unfold = Callable[["Machine", Any, tuple[Any, ...], Mapping[str, Any]], Any]
 _UNFOLDED: Final[dict[type, _Unfold]] = {
     types.BuiltinFunctionType: _call_builtin,
+    type(re.compile("").sub): _call_builtin,  # builtin_method: one that knows its defining class
     types.MethodWrapperType: _call_method_wrapper,
     functools.partial: _call_partial,
     staticmethod: _call_wrapped,

@@ -34,6 +34,7 @@ class ThreadState(threading.local):
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.clean_traceback: TracebackType | None = None  # from here on no entry of the interpreter is left
+        self.containers_in_repr: set[int] = set()
 
 
 class Machine:

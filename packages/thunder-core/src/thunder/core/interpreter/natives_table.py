@@ -12,12 +12,10 @@ import builtins
 import collections
 import contextvars
 import functools
-import heapq
 import itertools
-import operator
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from thunder.core.interpreter.iteration import is_python_iterable, iterate, native_iterable
@@ -37,6 +35,7 @@ class Row(NamedTuple):
     fn: Any
     functions: tuple[int | str, ...] = ()
     iterables: tuple[int | str, ...] = ()
+    takes_classes: bool = False  # a class among the functions is a class to it, not something to call
 
 
 ALL: Final = -1
@@ -63,6 +62,8 @@ ROWS: Final = [
     Row(_functools._lru_cache_wrapper, functions=(0,)),
     Row(collections.defaultdict, functions=(0,), iterables=(1,)),
     Row(contextvars.Context.run, functions=(1,)),
+    Row(BaseExceptionGroup.split, functions=(1,), takes_classes=True),
+    Row(BaseExceptionGroup.subgroup, functions=(1,), takes_classes=True),
     Row(weakref.ref, functions=(1,)),
     Row(weakref.proxy, functions=(1,)),
     # iterables alone
@@ -72,7 +73,6 @@ ROWS: Final = [
     Row(tuple, iterables=(0,)),
     Row(set, iterables=(0,)),
     Row(frozenset, iterables=(0,)),
-    Row(bytes, iterables=(0,)),
     Row(bytearray, iterables=(0,)),
     Row(collections.deque, iterables=(0, "iterable")),
     Row(list.extend, iterables=(1,)),
@@ -91,7 +91,6 @@ ROWS: Final = [
     Row(collections.deque.extendleft, iterables=(1,)),
     Row(dict.fromkeys, iterables=(0,)),
     Row(itertools.chain, iterables=(ALL,)),
-    Row(itertools.chain.from_iterable, iterables=(0,)),
     Row(itertools.combinations, iterables=(0,)),
     Row(itertools.combinations_with_replacement, iterables=(0,)),
     Row(itertools.permutations, iterables=(0,)),
@@ -102,8 +101,6 @@ ROWS: Final = [
     Row(itertools.pairwise, iterables=(0,)),
     Row(itertools.tee, iterables=(0,)),
     Row(itertools.zip_longest, iterables=(ALL,)),
-    Row(heapq.heapify),
-    Row(operator.length_hint),
 ]
 
 
@@ -114,9 +111,9 @@ def prepare(machine: Machine, row: Row, args: tuple[Any, ...], kwargs: Mapping[s
     for at in row.functions:
         if isinstance(at, str):
             if at in keywords:
-                keywords[at] = _function(machine, keywords[at])
+                keywords[at] = _function(machine, row, keywords[at])
         elif at < len(positional):
-            positional[at] = _function(machine, positional[at])
+            positional[at] = _function(machine, row, positional[at])
     for at in row.iterables:
         if isinstance(at, str):
             if at in keywords:
@@ -128,8 +125,10 @@ def prepare(machine: Machine, row: Row, args: tuple[Any, ...], kwargs: Mapping[s
     return tuple(positional), keywords
 
 
-def _function(machine: Machine, fn: Any) -> Any:
-    return machine.shim(fn) if callable(fn) else fn
+def _function(machine: Machine, row: Row, fn: Any) -> Any:
+    if not callable(fn) or (row.takes_classes and isinstance(fn, type)):
+        return fn
+    return machine.shim(fn)
 
 
 def _entry(row: Row) -> Native:
@@ -188,6 +187,19 @@ def _dict_update(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, A
     return machine.policy.call_native(dict.update, (*args[:1], *sources), kwargs)
 
 
+def _native_each(machine: Machine, outer: Any) -> Iterator[Any]:
+    for inner in iterate(machine, outer):
+        yield native_iterable(machine, inner)
+
+
+def _chain_from_iterable(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    owner, *rest = args
+    if len(rest) == 1 and not kwargs:
+        # The outer iterable is advanced as lazily as the native function does.
+        rest = [_native_each(machine, rest[0])]
+    return machine.policy.call_native(owner.from_iterable, tuple(rest), kwargs)
+
+
 CALLBACKS: Final[dict[int, Native]] = {
     **{id(row.fn): _entry(row) for row in ROWS if not _is_class_method(row.fn)},
     # Methods bound to a class are bound anew at each read: they are found by their descriptors.
@@ -198,6 +210,7 @@ CALLBACKS: Final[dict[int, Native]] = {
     },
     id(dict): _dict,
     id(dict.update): _dict_update,
+    id(itertools.chain.__dict__["from_iterable"]): _chain_from_iterable,
 }
 """Entries by identity of the callable or method descriptor."""
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import ref
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _jitting: ContextVar[bool] = ContextVar("thunder_jitting", default=False)
-_opaque: WeakSet[FunctionType] = WeakSet()
+_opaque: dict[int, ref[FunctionType]] = {}  # by identity: asked at every call, so a dictionary of integers
 
 
 def is_jitting() -> bool:
@@ -39,7 +39,8 @@ def make_opaque(fn: _F) -> _F:
     if isinstance(fn, MethodType):
         make_opaque(fn.__func__)
     elif isinstance(fn, FunctionType):
-        _opaque.add(fn)
+        key = id(fn)
+        _opaque[key] = ref(fn, lambda _: _opaque.pop(key, None))
     elif isinstance(fn, type) or hasattr(type(fn).__call__, "__code__"):
         raise TypeError(
             f"make_opaque was asked to mark {fn!r}\n  found: an object of type {type(fn).__qualname__}, "
@@ -50,4 +51,4 @@ def make_opaque(fn: _F) -> _F:
 
 def is_opaque(fn: FunctionType) -> bool:
     """Whether :func:`make_opaque` marked this function."""
-    return fn in _opaque
+    return id(fn) in _opaque
