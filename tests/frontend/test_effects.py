@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import types
 import warnings
 
 import pytest
 import thunder
 import torch
-from soundness.harness import ramp
+from soundness.harness import Bag, ramp
 from torch import nn
 
 
@@ -77,7 +76,7 @@ def test_an_attribute_write_prints_as_an_assignment():
         return x
 
     compiled = thunder.jit(program)
-    compiled(ramp(3), types.SimpleNamespace())
+    compiled(ramp(3), Bag())
     assert ".t = " in str(thunder.last_epilogue_traces(compiled)[-1])
 
 
@@ -87,7 +86,7 @@ def test_a_write_reaches_the_object_of_this_call_and_not_that_of_the_first():
         return x
 
     compiled = thunder.jit(program)
-    first, second = types.SimpleNamespace(), types.SimpleNamespace()
+    first, second = Bag(), Bag()
     compiled(ramp(3), first)
     compiled(ramp(3, start=9.0), second)
     assert torch.equal(first.t, ramp(3) * 2)
@@ -131,7 +130,7 @@ def test_a_kv_cache_grows_call_by_call():
 def test_an_effect_of_a_failed_execution_is_not_applied():
     def program(x, i, log):
         log.append(1)
-        return torch.embedding(x, i)
+        return torch.nn.functional.embedding(i, x)
 
     compiled, log = thunder.jit(program), []
     compiled(ramp(3, 2), torch.tensor([0]), log)

@@ -90,7 +90,11 @@ CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
     ),
     "M8": (lambda: thunder.jit(plain, executors=["troch"]), "UnknownExecutor", ("troch", "torch", "python")),
     "M10-number": (lambda: thunder.jit(plain, executors=["torch", 3]), "InvalidArgument", ("1", "int")),
-    "M10-none": (lambda: thunder.jit(plain, executors=[None]), "InvalidArgument", ("0", "None", "getter")),
+    "M10-none": (
+        lambda: thunder.jit(plain, executors=[None]),
+        "InvalidArgument",
+        ("0", "None", "returned nothing"),
+    ),
     "M11-class": (lambda: thunder.jit(plain, transforms=[Nothing]), "InvalidArgument", ("Nothing()",)),
     "M11-number": (lambda: thunder.jit(plain, transforms=[Nothing(), 3]), "InvalidArgument", ("1", "int")),
     "M12": (jit_twice_with_one_transform, "InvalidArgument", ("Nothing", "two instances")),

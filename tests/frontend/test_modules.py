@@ -220,7 +220,7 @@ def convolutions_and_norms():
 
 @cases("module")
 def batch_norm_in_training():
-    return of(nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3, momentum=None)), ramp(4, 3))
+    return of(nn.Sequential(nn.BatchNorm1d(3)), ramp(4, 3))
 
 
 @cases("module")
@@ -346,7 +346,7 @@ def test_unknown_attributes_are_the_users_and_are_written_there():
             super().__init__()
             self.scale = 2.0
 
-        def double(self):
+        def twice(self):
             return self.scale * 2
 
         def forward(self, x):
@@ -357,7 +357,7 @@ def test_unknown_attributes_are_the_users_and_are_written_there():
     assert torch.equal(wrapped(ramp(3)), ramp(3) * 2)
     wrapped.scale = 5.0
     assert model.scale == 5.0
-    assert wrapped.double() == 10.0
+    assert wrapped.twice() == 10.0
     assert torch.equal(wrapped(ramp(3)), ramp(3) * 5)
     with pytest.raises(AttributeError):
         _ = wrapped.nothing_of_this_name

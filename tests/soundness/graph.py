@@ -102,6 +102,12 @@ def _mapping(owner, replace):
         )
 
 
+def _mapping_proxy(owner, replace):
+    """A read-only mapping; to change it is to replace it."""
+    for key, value in owner.items():
+        yield Slot(f"[{key!r}]", value, lambda new, key=key: replace({**owner, key: new}))
+
+
 def _function(owner, replace):
     for name, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
         try:
@@ -202,7 +208,8 @@ RULES: tuple[tuple[Callable[[object], bool], Callable], ...] = (
     (is_leaf, _nothing),
     (lambda x: isinstance(x, list), _sequence),
     (lambda x: isinstance(x, tuple), _tuple),
-    (lambda x: isinstance(x, (dict, types.MappingProxyType)), _mapping),
+    (lambda x: isinstance(x, dict), _mapping),
+    (lambda x: isinstance(x, types.MappingProxyType), _mapping_proxy),
     (lambda x: isinstance(x, types.FunctionType), _function),
     (lambda x: isinstance(x, types.MethodType), _method),
     (lambda x: isinstance(x, functools.partial), _partial),

@@ -30,6 +30,13 @@ class Compiler(Protocol):
     def cache_hits(self, fn: Callable[..., Any]) -> int: ...
 
 
+class Bag:
+    """An object of a user's class that holds what it is given as attributes."""
+
+    def __init__(self, **names: Any) -> None:
+        self.__dict__.update(names)
+
+
 @dataclass
 class World:
     """A program, the arguments of its next call, and the context in which the call is made."""
@@ -309,7 +316,7 @@ def judge(case: Case, change: str | None, compiler: Compiler) -> None:
             lines += [f"after the error {line}" for line in differences(before, observed(ours))]
         lines += [f"a {name} is reachable from the user's objects" for name in proxies_in(ours, found)]
         assert not lines, "\n".join([f"{case.requirement} {case.name}: {step} differs from eager:", *lines])
-        if number == 2 and case.hits:
+        if number == 2 and case.hits and found.error is None:
             assert compiler.cache_hits(compiled) == 1, f"{step} was not served from the cache"
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import types
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from soundness.harness import World, ramp, with_globals, without_grad, world
+from soundness.harness import Bag, World, ramp, with_globals, without_grad, world
 from torch import nn
 
 PROGRAMS: dict[str, Callable[[], World]] = {}
@@ -155,7 +154,7 @@ def attribute_presence():
         x = x * getattr(o, "scale", 5.0)
         return x + (1 if hasattr(o, "shift") else 2) + len(vars(o))
 
-    return world(program, ramp(3), types.SimpleNamespace(scale=2.0))
+    return world(program, ramp(3), Bag(scale=2.0))
 
 
 @program
@@ -261,7 +260,7 @@ def callbacks():
             + functools.reduce(lambda a, b: a * b, o.values)
         )
 
-    return world(program, ramp(3), types.SimpleNamespace(values=[3.0, 1.0, 2.0], sign=-1))
+    return world(program, ramp(3), Bag(values=[3.0, 1.0, 2.0], sign=-1))
 
 
 @program
@@ -270,7 +269,7 @@ def comprehensions_and_generators():
         pairs = {k: v for k, v in zip(o.names, xs, strict=True)}
         return sum(pairs[name] * i for i, name in enumerate(o.names, o.start))
 
-    return world(program, [ramp(2), ramp(2, start=3.0)], types.SimpleNamespace(names=["a", "b"], start=1))
+    return world(program, [ramp(2), ramp(2, start=3.0)], Bag(names=["a", "b"], start=1))
 
 
 @program
@@ -337,7 +336,7 @@ def attribute_and_list_written():
         log.append(x.sum())
         return x + len(log)
 
-    return world(program, ramp(3), types.SimpleNamespace(latest=None), [])
+    return world(program, ramp(3), Bag(latest=None), [])
 
 
 @program

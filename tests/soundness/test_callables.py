@@ -8,7 +8,7 @@ import types
 import numpy
 import thunder
 import torch
-from soundness.harness import Cases, arg, judge, kwarg, ramp, world
+from soundness.harness import Bag, Cases, arg, judge, kwarg, ramp, world
 
 cases = Cases()
 
@@ -200,7 +200,7 @@ def default_of_a_function_called():
     "S11", appears=lambda w: setattr(w.args[1], "bias", 5.0), none=lambda w: setattr(w.args[1], "bias", None)
 )
 def hasattr_of_an_absent_attribute():
-    return world(lambda x, o: x + 1 if hasattr(o, "bias") else x, ramp(3), types.SimpleNamespace(scale=2.0))
+    return world(lambda x, o: x + 1 if hasattr(o, "bias") else x, ramp(3), Bag(scale=2.0))
 
 
 @cases(
@@ -210,7 +210,7 @@ def getattr_with_default():
     return world(
         lambda x, o: x * getattr(o, "scale", 7.0) + getattr(o, "shift", 0.5),
         ramp(3),
-        types.SimpleNamespace(scale=2.0),
+        Bag(scale=2.0),
     )
 
 
@@ -220,7 +220,7 @@ def getattr_with_default():
     changes=lambda w: setattr(w.args[1], "alpha", 4.0),
 )
 def vars_of_an_object():
-    return world(lambda x, o: x * sum(vars(o).values()), ramp(3), types.SimpleNamespace(alpha=2.0))
+    return world(lambda x, o: x * sum(vars(o).values()), ramp(3), Bag(alpha=2.0))
 
 
 @cases(
@@ -234,7 +234,7 @@ def dict_of_an_object():
             x = x * o.__dict__[name]
         return x
 
-    return world(program, ramp(3), types.SimpleNamespace(alpha=2.0))
+    return world(program, ramp(3), Bag(alpha=2.0))
 
 
 @cases("S11", appears=lambda w: setattr(w.args[1], "beta", 5.0))
@@ -242,7 +242,7 @@ def dir_of_an_object():
     return world(
         lambda x, o: x * len([n for n in dir(o) if not n.startswith("_")]),
         ramp(3),
-        types.SimpleNamespace(alpha=2.0),
+        Bag(alpha=2.0),
     )
 
 
@@ -341,12 +341,10 @@ def shared_tensor_in_a_container_given_back():
     return world(lambda xs: (xs[0], xs[1], xs[0] * 2), [t, t])
 
 
-@cases("S13", other=lambda w: setattr(w.args[1], "b", types.SimpleNamespace(n=3.0)))
+@cases("S13", other=lambda w: setattr(w.args[1], "b", Bag(n=3.0)))
 def shared_object_by_two_attributes():
-    inner = types.SimpleNamespace(n=2.0)
-    return world(
-        lambda x, o: x * o.a.n + o.b.n if o.a is o.b else x, ramp(3), types.SimpleNamespace(a=inner, b=inner)
-    )
+    inner = Bag(n=2.0)
+    return world(lambda x, o: x * o.a.n + o.b.n if o.a is o.b else x, ramp(3), Bag(a=inner, b=inner))
 
 
 @cases(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import types
 
 import thunder
 import torch
-from soundness.harness import Cases, arg, judge, ramp, world
+from soundness.harness import Bag, Cases, arg, judge, ramp, world
 
 cases = Cases()
 
@@ -196,6 +195,7 @@ def keys_that_are_not_strings():
 
 @cases(
     "S2",
+    hits=False,
     default=lambda w: setattr(w.args[1], "default_factory", lambda: 9.0),
     present=lambda w: w.args[1].update(k=4.0),
 )
@@ -291,7 +291,7 @@ def dict_type_copied():
     number=lambda w: setattr(w.args[0], "right", 5.0),
     tensor=lambda w: setattr(w.args[0], "left", ramp(2, start=4.0)),
     extra=lambda w: setattr(w.args[0], "extra", 1.0),
-    other=lambda w: w.args.__setitem__(0, types.SimpleNamespace(left=ramp(2), right=9.0)),
+    other=lambda w: w.args.__setitem__(0, Bag(left=ramp(2), right=9.0)),
 )
 def dataclass_fields():
     return world(lambda p: p.left * p.right + hasattr(p, "extra"), Pair(ramp(2)))

@@ -7,7 +7,7 @@ import types
 
 import thunder
 import torch
-from soundness.harness import Cases, attr, judge, ramp, with_globals, without_grad, world
+from soundness.harness import Bag, Cases, attr, judge, ramp, with_globals, without_grad, world
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -205,7 +205,7 @@ class Configured(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.config = types.SimpleNamespace(width=2.0, names=["a"])
+        self.config = Bag(width=2.0, names=["a"])
         self.sizes = [1, 2]
         self._gain = 1.5
 
@@ -223,11 +223,20 @@ class Configured(nn.Module):
     of_a_plain_object=attr("config.width", 5.0),
     list_in_a_plain_object=lambda w: w.program.config.names.append("b"),
     list=lambda w: w.program.sizes.append(9),
-    object_replaced=attr("config", types.SimpleNamespace(width=8.0, names=[])),
+    object_replaced=attr("config", Bag(width=8.0, names=[])),
     class_attribute_shadowed=attr("limit", 30),
 )
 def attributes_of_a_module():
     return world(Configured(), ramp(3))
+
+
+@cases(
+    "S25", scale=lambda w: setattr(w.args[1], "scale", 4.0), more=lambda w: setattr(w.args[1], "shift", 9.0)
+)
+def attribute_of_a_simple_namespace():
+    return world(
+        lambda x, o: x * o.scale + getattr(o, "shift", 1.0), ramp(3), types.SimpleNamespace(scale=2.0)
+    )
 
 
 @cases(

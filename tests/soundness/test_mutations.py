@@ -12,8 +12,9 @@ from soundness.harness import call, compare
 from soundness.mutator import after_change, along_a_walk, changes
 from soundness.programs import PROGRAMS
 
-#: Facts about things that cannot be changed by writing into the world: code, constants, interned values.
-UNTOUCHABLE = frozenset({"type", "code", "identity"})
+#: Kinds of facts about values and structure. The others are about functions, classes and absent names, which
+#: the suite changes too, but under another name than that of the fact.
+CHANGEABLE = frozenset({"equal", "int", "str", "len", "tensor"})
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -56,6 +57,6 @@ def test_the_suite_changes_every_fact_that_the_program_recorded(name):
     blind = [
         f"{fact.kind} {fact.source}"
         for fact in facts
-        if fact.kind not in UNTOUCHABLE and steps_of(fact.source)[-1:] not in touched
+        if fact.kind in CHANGEABLE and steps_of(fact.source)[-1:] not in touched
     ]
     assert not blind, "\n".join(blind)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import types
-
 import thunder
 import torch
-from soundness.harness import Cases, arg, judge, ramp, with_globals, without_grad, world
+from soundness.harness import Bag, Cases, arg, judge, ramp, with_globals, without_grad, world
 
 cases = Cases()
 
@@ -53,7 +51,7 @@ def metadata_of_a_nested_tensor():
     dtype=lambda w: setattr(w.args[1], "t", ramp(3, dtype=torch.float64)),
 )
 def metadata_of_an_attribute():
-    return world(lambda x, o: x + o.t, ramp(3), types.SimpleNamespace(t=ramp(3)))
+    return world(lambda x, o: x + o.t, ramp(3), Bag(t=ramp(3)))
 
 
 @cases("S16", zero=arg(0, ramp(0, 3)), one=arg(0, ramp(1, 3)))
@@ -182,7 +180,7 @@ def attributes_come_to_share():
         o.a.add_(1)
         return o.a[:2] * o.b
 
-    return world(program, types.SimpleNamespace(a=ramp(4), b=ramp(2, start=7.0)))
+    return world(program, Bag(a=ramp(4), b=ramp(2, start=7.0)))
 
 
 @cases(
@@ -244,7 +242,7 @@ def tensor_as_a_default():
     replaced=lambda w: w.args[1].cache.update(w=ramp(3, start=9.0)),
 )
 def tensor_in_a_dict_of_an_object():
-    return world(lambda x, o: x * o.cache["w"], ramp(3), types.SimpleNamespace(cache={"w": ramp(3)}))
+    return world(lambda x, o: x * o.cache["w"], ramp(3), Bag(cache={"w": ramp(3)}))
 
 
 @cases(

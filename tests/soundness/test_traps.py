@@ -18,7 +18,7 @@ import weakref
 
 import thunder
 import torch
-from soundness.harness import Cases, arg, attr, judge, ramp, with_globals, world
+from soundness.harness import Bag, Cases, arg, attr, judge, ramp, with_globals, world
 from torch import nn
 
 cases = Cases()
@@ -93,7 +93,7 @@ def reflected_and_inplace_dunders_of_a_user_class():
 
 
 def holder(**names):
-    return types.SimpleNamespace(scale=2.0, **names)
+    return Bag(scale=2.0, **names)
 
 
 def scale(value):
@@ -104,7 +104,7 @@ def scale(value):
 @cases("trap", may_refuse=UNSUPPORTED, scale=lambda w: setattr(sys.modules["world_of_traps"].h, "s", 7.0))
 def fetched_through_sys_modules():
     module = sys.modules["world_of_traps"] = types.ModuleType("world_of_traps")
-    module.h = types.SimpleNamespace(s=2.0)
+    module.h = Bag(s=2.0)
     return world(lambda x: x * sys.modules["world_of_traps"].h.s, ramp(3))
 
 

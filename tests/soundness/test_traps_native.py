@@ -14,7 +14,7 @@ import types
 
 import thunder
 import torch
-from soundness.harness import Cases, judge, ramp, without_grad, world
+from soundness.harness import Bag, Cases, judge, ramp, without_grad, world
 from torch import nn
 
 cases = Cases()
@@ -22,7 +22,7 @@ UNSUPPORTED = "UnsupportedProgram"
 
 
 def holder(**names):
-    return types.SimpleNamespace(scale=2.0, **names)
+    return Bag(scale=2.0, **names)
 
 
 def scale(value):

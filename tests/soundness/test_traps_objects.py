@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import types
-
 import thunder
 import torch
-from soundness.harness import Cases, arg, judge, ramp, without_grad, world
+from soundness.harness import Bag, Cases, arg, judge, ramp, without_grad, world
 from torch import nn
 
 cases = Cases()
 
 
 def holder(**names):
-    return types.SimpleNamespace(scale=2.0, **names)
+    return Bag(scale=2.0, **names)
 
 
 def scale(value):
