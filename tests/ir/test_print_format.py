@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import math
-from collections import namedtuple
 
-import pytest
 import torch
 
 from ir.building import body, building, compiled, final, renamed, text, traced, with_sources
 from ir.toys import like, pair, split, take, toy
-from thunder.core import devices, dtypes, prims
+from thunder.core import dtypes, prims
 from thunder.core.passes.del_last_used import del_last_used
 from thunder.core.proxies import (
-    AnyProxy,
     CollectionProxy,
-    FloatProxy,
-    FutureTensorProxy,
-    IntegerProxy,
     TensorProxy,
 )
 from thunder.core.symbol import Symbol, bsym_header
 from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, TraceProvenance, tracectx
+from thunder.core.trace import TraceCtx, TraceProvenance
+
+
+class Opaque:
+    pass
+
+
+Color = enum.Enum("Color", ["RED", "BLUE"])
 
 MODEL = "def f(x, w):\n    y = torch.sin(x)\n    return y + w\n"
 
@@ -177,70 +176,6 @@ def test_a_fusion_prints_its_results_as_a_list_and_its_region_below():
     assert body(trace, -1) == ["[t0, t1] = myFusion0(x)", "  # (t0, t1) = pair(x)", "return (t0, t1)"]
 
 
-Color = enum.Enum("Color", ["RED", "BLUE"])
-Point = namedtuple("Point", ["x", "y"])
-
-
-@dataclasses.dataclass
-class Config:
-    width: int
-    rate: float = 0.5
-
-
-class Opaque:
-    pass
-
-
-@pytest.mark.parametrize(
-    ("value", "printed"),
-    [
-        (None, "None"),
-        (True, "True"),
-        (3, "3"),
-        (-7, "-7"),
-        (1e-05, "1e-05"),
-        (math.sqrt(2), "1.4142135623730951"),
-        (-0.0, "-0.0"),
-        (math.inf, "float('inf')"),
-        (-math.inf, "-float('inf')"),
-        (math.nan, "float('NaN')"),
-        (complex(1, -2), "complex(1.0, -2.0)"),
-        (complex(0, math.inf), "complex(0.0, float('inf'))"),
-        ("it's", '"it\'s"'),
-        (b"ab", "b'ab'"),
-        (slice(1, None, 2), "slice(1, None, 2)"),
-        (..., "..."),
-        (range(3), "range(0, 3)"),
-        ((), "()"),
-        ((1,), "(1,)"),
-        ((1, (2.0, None)), "(1, (2.0, None))"),
-        ([1, [2]], "[1, [2]]"),
-        ({"a": 1, 2: (3,)}, "{'a': 1, 2: (3,)}"),
-        ({"b", "a"}, "{'a', 'b'}"),
-        (frozenset({1}), "frozenset({1})"),
-        (torch.Size([2, 3]), "torch.Size([2, 3])"),
-        (torch.float32, "torch.float32"),
-        (torch.device("cpu"), 'torch.device("cpu")'),
-        (torch.device("cuda", 1), 'torch.device("cuda:1")'),
-        (torch.strided, "torch.strided"),
-        (torch.channels_last, "torch.channels_last"),
-        (dtypes.float32, "dtypes.float32"),
-        (devices.Device("cuda:0"), 'devices.Device("cuda:0")'),
-        (int, "int"),
-        (Config, "Config"),
-        (Config(3), "ir_test_print_format_Config(width=3, rate=0.5)"),
-        (Point(1, 2.0), "ir_test_print_format_Point(x=1, y=2.0)"),
-        (Color.BLUE, "_Color_BLUE_0"),
-        (Opaque(), "_Opaque_0"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
-)
-def test_a_value_prints_as(value, printed):
-    printed = printed.replace("ir_test_print_format", __name__.replace(".", "_"))
-    trace = traced(lambda x: take(x, value), "x")
-    assert body(trace)[0] == f't0 = take(x, {printed})  # t0: "cpu f32[4]"'
-
-
 def test_objects_without_a_literal_are_numbered_in_the_order_of_the_text_at_every_depth():
     first, second, third = Opaque(), Color.RED, Opaque()
     inner = toy("inner", lambda x, o: like(x), lambda x, o: x)
@@ -374,35 +309,6 @@ def test_collections_are_cleared_on_the_line_before_their_del():
         "del saved",
         "return t0",
     ]
-
-
-@pytest.mark.parametrize(
-    ("make", "printed"),
-    [
-        (lambda: TensorProxy("p", shape=(), device="cpu", dtype=torch.bool), "cpu b8[]"),
-        (lambda: TensorProxy("p", shape=(2, 3), device="cuda", dtype=torch.bfloat16), "cuda:0 bf16[2, 3]"),
-        (lambda: TensorProxy("p", shape=(0,), device="meta", dtype=torch.int64), "meta i64[0]"),
-        (lambda: IntegerProxy("p", 2), "int 2"),
-        (lambda: IntegerProxy("p", True, python_type=bool), "bool True"),
-        (lambda: FloatProxy("p", 2.0), "float 2.0"),
-        (lambda: FloatProxy("p"), "float ?"),
-        (lambda: CollectionProxy("p"), "Collection"),
-        (lambda: AnyProxy("p"), "Any"),
-        (
-            lambda: FutureTensorProxy(
-                "p", like=TensorProxy("q", shape=(8,), device="cuda:0", dtype=torch.float32)
-            ),
-            "FUTURE cuda:0 f32[8]",
-        ),
-    ],
-)
-def test_the_type_of_an_input_prints_as(make, printed):
-    trace = TraceCtx()
-    with tracectx(trace):
-        p = make()
-        trace.args = [p]
-        prims.python_return(p)
-    assert f'  # p: "{printed}"' in text(trace).splitlines()
 
 
 def test_an_empty_program_passes():

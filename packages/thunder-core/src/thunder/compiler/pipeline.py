@@ -24,6 +24,7 @@ from thunder.core.passes.execution import always_executors
 from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.placement import Placement
+from thunder.core.passes.watch import watch
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
 from thunder.core.verify import check_trace
@@ -39,7 +40,7 @@ class Context:
     executors: tuple[Executor, ...]
     transforms: tuple[Transform, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: whether each new trace is verified
+    #: whether each new trace is verified, and each result compared with its proxy when it is computed
     check: bool = False
     prologue: TraceCtx | None = None
     epilogue: TraceCtx | None = None
@@ -164,7 +165,8 @@ def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
     # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and
     # autocast, change something only where autocast is on: elsewhere nothing requires grad, or torch's own
     # autograd is meant to see it.
-    context.fn = trace.python_callable(decorated=torch._C._is_any_autocast_enabled())
+    program = watch(trace) if context.check else trace
+    context.fn = program.python_callable(decorated=torch._C._is_any_autocast_enabled())
     return trace
 
 

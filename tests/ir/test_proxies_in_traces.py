@@ -1,0 +1,114 @@
+"""Names and metadata of proxies, as far as a trace decides them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ir.building import building, traced
+from thunder.core import devices, dtypes, prims
+from thunder.core.errors import InvalidArgument, OutsideTrace, TraceError
+from thunder.core.proxies import CollectionProxy, FloatProxy, IntegerProxy, TensorProxy, Variable
+from thunder.core.trace import TraceCtx, detached_trace, from_trace, get_tracectx, is_tracing, tracectx
+
+
+def test_a_taken_name_is_refused():
+    with building("x") as (_, x), pytest.raises(TraceError, match="the name 'x' is taken in this trace"):
+        TensorProxy("x", like=x)
+
+
+def test_what_is_missing_of_the_metadata_is_named():
+    with building("x"), pytest.raises(InvalidArgument, match="device, dtype"):
+        TensorProxy("y", shape=(2,))
+
+
+def test_explicit_arguments_win_over_like():
+    with building("x") as (_, x):
+        y = TensorProxy(like=x, shape=(2, 3), device=devices.Device("cuda:1"), dtype=dtypes.bfloat16)
+    assert y.type_string() == "cuda:1 bf16[2, 3]"
+    assert x.type_string() == "cpu f32[4]"
+
+
+def test_fresh_names_share_one_counter_and_skip_what_is_taken():
+    with tracectx(TraceCtx()) as trace:
+        trace.add_name("t1")
+        names = [
+            TensorProxy(shape=(), device="cpu", dtype=torch.float32).name,
+            IntegerProxy(value=1).name,
+            TensorProxy(shape=(), device="cpu", dtype=torch.float32).name,
+            IntegerProxy(value=True, python_type=bool).name,
+            FloatProxy(value=1.0).name,
+            CollectionProxy().name,
+        ]
+    assert names == ["t0", "i1", "t2", "b3", "f4", "C5"]
+
+
+def test_a_pass_continues_the_counter_of_its_predecessor():
+    trace = traced(lambda x: prims.sin(x), "x")
+    with tracectx(from_trace(trace)):
+        assert prims.sin(trace.args[0]).name == "t1"
+
+
+def test_derived_names_avoid_clashes_and_reserved_words():
+    with building("x") as (_, x):
+        names = [x.replace_name(n, disambiguate=True).name for n in ("x", "x", "torch", "lambda", "y")]
+    assert names == ["x_0", "x_1", "torch_0", "lambda_0", "y"]
+
+
+def test_from_trace_shares_nothing_that_can_change():
+    trace = traced(lambda x: prims.sin(x), "x")
+    new = from_trace(trace)
+    assert new.bound_symbols == []
+    assert new.get_provenance() is None
+    assert [a.name for a in new.args] == ["x"]
+    new.add_name("fresh")
+    new.args.clear()
+    assert not trace.has_name("fresh")
+    assert len(trace.args) == 1
+
+
+def test_a_variable_compares_by_name():
+    with building("x", "y") as (_, x, y):
+        assert Variable(x) == Variable(x.replace(name="x"))
+        assert Variable(x) != Variable(y)
+        assert {Variable(x): 1}[Variable(x.replace(shape=(7,)))] == 1
+
+
+def test_symbols_outside_a_trace_are_refused():
+    with building("x") as (_, x):
+        pass
+    with pytest.raises(OutsideTrace, match="sin was called where no trace is current"):
+        prims.sin(x)
+
+
+def test_a_detached_trace_keeps_nothing():
+    with building("x") as (trace, x):
+        with detached_trace() as scratch:
+            prims.sin(x)
+            assert get_tracectx() is scratch
+        assert get_tracectx() is trace
+        assert trace.bound_symbols == []
+    assert not is_tracing()
+
+
+def test_assigning_bound_symbols_moves_the_base_scope():
+    with building("x") as (trace, x):
+        trace.bound_symbols = []
+        prims.sin(x)
+        assert trace.peek_scope() is trace.bound_symbols
+        assert len(trace.bound_symbols) == 1
+        trace.push_scope([])
+        prims.cos(x)
+        assert [b.sym.name for b in trace.pop_scope()] == ["cos"]
+        assert len(trace.bound_symbols) == 1
+        with pytest.raises(TraceError, match="base scope"):
+            trace.pop_scope()
+
+
+def test_the_output_is_the_bare_argument_of_the_return():
+    with building("x", "y") as (trace, x, y):
+        assert trace.output is None
+        prims.python_return({"output": x}, (y,))
+    assert trace.output[0]["output"] is x
+    assert trace.output[1][0] is y
+    assert traced(lambda x: x, "x").output.name == "x"
