@@ -10,6 +10,7 @@ import torch
 import thunder
 from thunder import TensorProxy
 from thunder.extend import OperatorExecutor, Refusal
+from thunder.plugins import get_manager, hookimpl
 
 
 def norm_impl(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -81,3 +82,22 @@ def test_replaced_function_becomes_the_operator_where_the_executor_is_listed() -
     assert torch.equal(without(x), 2 * x)
     assert called(with_ex) == ["double"]
     assert called(without) == ["add"]
+
+
+def test_state_that_a_plugin_contributes_is_guarded_and_named_in_the_reasons() -> None:
+    mode = ["train"]
+
+    class Plugin:
+        @hookimpl
+        def thunder_cache_state(self) -> dict[str, str]:
+            return {"toy.mode": mode[0]}
+
+    with get_manager().temporary(Plugin(), name="toy state"):
+        jf = thunder.jit(lambda x: x * 2)
+        for value, misses in (("train", 1), ("train", 1), ("eval", 2), ("train", 2)):
+            mode[0] = value
+            assert torch.equal(jf(torch.ones(2)), torch.full((2,), 2.0))
+            assert thunder.cache_misses(jf) == misses
+        mode[0] = "other"
+        jf(torch.ones(2))
+        assert "toy.mode" in str(thunder.last_recompile_reasons(jf))

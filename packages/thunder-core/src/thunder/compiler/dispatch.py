@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +28,9 @@ from thunder.core.frontend.guards import first_failure
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.core.passes.placement import Placement
+from thunder.core.transform import Transform, defines_hook
+from thunder.plugins.contributions import cache_state
+from thunder.plugins.manager import get_manager
 
 
 class Dispatcher:
@@ -132,6 +137,7 @@ class Dispatcher:
             disable_grad=data.disable_torch_autograd_support,
             pinning=self._pinning(),
             record_log=data.debug_options.record_interpreter_history,
+            contributed=_contributed_state(data.transforms),
         )
         acquired = time.perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
@@ -172,6 +178,18 @@ class Dispatcher:
         if self._same_input:
             return "everything"
         return "structure" if self.data.compile_options["frozen"] else "nothing"
+
+
+def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
+    """What plugins and transforms add to the facts under which an entry is valid: name → question."""
+    questions: dict[str, Callable[[], Mapping[str, Any]]] = {
+        f"cache state of transforms[{position}], {type(transform).__name__}": transform.cache_state
+        for position, transform in enumerate(transforms)
+        if defines_hook(transform, "cache_state")
+    }
+    if get_manager().implementations("thunder_cache_state"):
+        questions["cache state of plugins"] = functools.partial(cache_state, get_manager())
+    return questions
 
 
 class _SharpEdges:

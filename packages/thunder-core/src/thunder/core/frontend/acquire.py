@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,10 @@ from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
 from thunder.core.frontend.lookasides import locations_of
+from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.frontend.tracer import Tracer
 from thunder.core.frontend.tracker import Tracker
 from thunder.core.interpreter import Machine, jitting
-from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.langctx import LanguageContext, using_language
 from thunder.core.provenance import Path, root
 from thunder.core.proxies import TensorProxy
@@ -57,8 +57,11 @@ def acquire(
     disable_grad: bool = False,
     pinning: str = "nothing",
     record_log: bool = False,
+    contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
 ) -> Acquisition:
     """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
+
+    ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name.
 
     Raises what the program raises; UnsupportedProgram and its kind, with the user's line, where it cannot be traced.
     """
@@ -81,20 +84,22 @@ def acquire(
     tracker = Tracker(make_input)
     tracer = Tracer(trace, tracker, language, sharp_edge)
     machine = Machine(tracer, record_history=record_log)
-    with _collector_paused(), ambient.restored():
-        with tracectx(trace), using_language(language), jitting():
-            trace.locate = tracer.locate
-            try:
-                result = machine.call(*_rooted_call(tracer, fn, args, kwargs))
-            except ThunderError as error:
-                raise error.at(locations_of(error)) from error.__cause__
-            trace.locate = None
-            finish = _Finish(tracer, inputs, fn)
-            computation, epilogue, reached = finish.run(result)
+    with _collector_paused(), ambient.restored(), tracectx(trace), using_language(language), jitting():
+        trace.locate = tracer.locate
+        try:
+            result = machine.call(*_rooted_call(tracer, fn, args, kwargs))
+        except ThunderError as error:
+            raise error.at(locations_of(error)) from error.__cause__
+        trace.locate = None
+        finish = _Finish(tracer, inputs, fn)
+        computation, epilogue, reached = finish.run(result)
     with torch._C.DisableTorchFunction():
         ordered = finish.inputs
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, inputs, roots)
+        for name, question in (contributed or {}).items():
+            # a copy: the one who answers may keep the mapping and change it
+            tracker.note("state", tracker.pinned_path(question, name), dict(question()))
         prologue = prologue_trace(tracker.facts, ordered, reached, roots, pinning)
         state = ambient_fact()
     return Acquisition(
