@@ -35,7 +35,9 @@ def thunder_calls(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Call]:
     expected = model(x)
     for compiled in (guarded, promised):
         torch.testing.assert_close(compiled(x), expected)
-    entry = thunder.compile_stats(guarded).interpreter_cache[-1]
+    statistics = thunder.compile_stats(guarded)
+    assert statistics is not None, "what jit returns has statistics"
+    entry = statistics.interpreter_cache[-1]
     inputs, _ = entry.prologue_fn(x)
     computation = entry.computation_fn
     return {
