@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import thunder
 from thunder.core.errors import ExecutorUnavailable, InvalidArgument, RegistrationError, UnknownExecutor
 from thunder.core.options import DebugOptions
 from thunder.extend import (
@@ -225,3 +226,10 @@ def test_registered_debug_option_is_one_of_debug_options(monkeypatch: pytest.Mon
     monkeypatch.setattr(DebugOptions, "_declared", dict(DebugOptions._declared))
     register_debug_option("extend_test_log", bool, False, "Whether to log.")
     assert DebugOptions(extend_test_log=True).extend_test_log is True
+
+
+def test_executor_is_an_attribute_of_the_package() -> None:
+    assert thunder.torch_executor is thunder.pytorch_executor is thunder.get_executor("torch")
+    assert not hasattr(thunder, "no_such_executor")
+    with pytest.raises(AttributeError, match=r"there is no executor 'pytroch'\. Did you mean 'pytorch'"):
+        _ = thunder.pytroch_executor

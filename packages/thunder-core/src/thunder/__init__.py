@@ -153,7 +153,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name.endswith("_executor"):
-        return get_executor(name.removesuffix("_executor"))
+        try:
+            return get_executor(name.removesuffix("_executor"))
+        except errors.UnknownExecutor as error:  # `hasattr` must get its answer
+            raise AttributeError(str(error), name=name) from error
     if name in _LAZY:
         try:
             return importlib.import_module(f"thunder.{name}")

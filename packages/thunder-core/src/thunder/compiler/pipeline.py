@@ -28,6 +28,7 @@ from thunder.core.passes.watch import watch
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
 from thunder.core.verify import check_trace
+from thunder.plugins.contributions import configure_pipeline
 from thunder.plugins.manager import get_manager
 
 __all__ = ["STAGES", "Compiled", "Context", "Pipeline", "Stage", "configured_pipeline"]
@@ -278,8 +279,7 @@ class Pipeline:
 def configured_pipeline(transforms: Sequence[Transform], options: Mapping[str, Any]) -> Pipeline:
     """The stages of core with those that plugins, in their order, and then transforms, in theirs, insert."""
     pipeline = Pipeline()
-    for _ in get_manager().call("thunder_pipeline", pipeline=pipeline, options=options):
-        pass  # called for what the hooks do to the pipeline
+    configure_pipeline(get_manager(), pipeline, options)
     for transform in transforms:
         transform.configure_pipeline(pipeline, options)
     return pipeline

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 __all__ = [
-    "ERROR_CLASSES",
     "DataDependentControlFlow",
     "ExecutorUnavailable",
     "GuardFailed",
@@ -306,11 +305,3 @@ class RecompileWarning(ThunderWarning):
 
 class PluginWarning(ThunderWarning):
     """A plugin or one of its executors cannot be used and was left out."""
-
-
-ERROR_CLASSES: tuple[str, ...] = tuple(
-    name
-    for name, value in list(globals().items())
-    if isinstance(value, type) and issubclass(value, Exception) and value.__module__ == __name__
-)
-"""The names of all exception and warning classes, which `thunder` exports too."""
