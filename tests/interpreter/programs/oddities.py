@@ -243,7 +243,8 @@ def class_attribute_lookup_through_instance_dict_mutation():
 def interning_and_identity():
     a = "hello"
     b = "hello"
-    return a is b, 5 is 5, () is (), None is None  # noqa: F632
+    c = a
+    return a is b, a is c, None is None
 
 
 @program()

@@ -12,7 +12,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special
+from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, is_a
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def _load_by_hook(machine: Machine, obj: Any, name: str, error: AttributeError |
 
 def no_attribute(obj: Any, name: str) -> AttributeError:
     """The error of a failed attribute lookup."""
-    if isinstance(obj, type):
+    if is_a(obj, type):
         text = f"type object '{obj.__name__}' has no attribute '{name}'"
-    elif isinstance(obj, types.ModuleType):
+    elif is_a(obj, types.ModuleType):
         text = f"module '{obj.__dict__.get('__name__', '?')}' has no attribute '{name}'"
     else:
         text = f"'{type(obj).__name__}' object has no attribute '{name}'"
@@ -248,7 +248,7 @@ def bind_attribute(machine: Machine, attribute: Any, obj: Any, owner: type, name
     if getter is MISSING:
         return attribute
     if type(getter) in NATIVE_ATTRIBUTES:
-        if isinstance(attribute, property) and obj is not None:
+        if is_a(attribute, property) and obj is not None:
             return _get_property(machine, attribute, obj, name)
         return machine.policy.native_get(attribute, obj, owner, name)
     return call_special(machine, getter, attribute, obj, owner)
@@ -316,7 +316,7 @@ def _set_descriptor(machine: Machine, found: Any, obj: Any, value: Any, name: st
         raise AttributeError("__set__")
     if type(setter) not in NATIVE_ATTRIBUTES:
         call_special(machine, setter, found, obj, value)
-    elif isinstance(found, property):
+    elif is_a(found, property):
         if found.fset is None:
             raise AttributeError(
                 f"property {_property_name(found, name)} of {type(obj).__qualname__!r} object has no setter"
@@ -363,7 +363,7 @@ def _delete_descriptor(machine: Machine, found: Any, obj: Any, name: str) -> Non
         raise AttributeError("__delete__")
     if type(deleter) not in NATIVE_ATTRIBUTES:
         call_special(machine, deleter, found, obj)
-    elif isinstance(found, property):
+    elif is_a(found, property):
         if found.fdel is None:
             raise AttributeError(
                 f"property {_property_name(found, name)} of {type(obj).__qualname__!r} object has no deleter"

@@ -15,6 +15,7 @@ from thunder.core.interpreter import attributes, construction, iteration, operat
 from thunder.core.interpreter.decode import decode
 from thunder.core.interpreter.frame import Frame, run
 from thunder.core.interpreter.lookup import (
+    is_a,
     LEAF_TYPES,
     NATIVE_ATTRIBUTES,
     NATIVE_TYPES,
@@ -53,7 +54,7 @@ def _entry(*fns: Any) -> Callable[[Native], Native]:
 
 @_entry(getattr)
 def _getattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or not 2 <= len(args) <= 3 or not isinstance(args[1], str):
+    if kwargs or not 2 <= len(args) <= 3 or not is_a(args[1], str):
         return machine.policy.call_native(getattr, args, kwargs)
     try:
         return machine.policy.load_attr(args[0], args[1])
@@ -65,7 +66,7 @@ def _getattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 
 @_entry(hasattr)
 def _hasattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or len(args) != 2 or not isinstance(args[1], str):
+    if kwargs or len(args) != 2 or not is_a(args[1], str):
         return machine.policy.call_native(hasattr, args, kwargs)
     try:
         machine.policy.load_attr(args[0], args[1])
@@ -76,23 +77,23 @@ def _hasattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 
 @_entry(setattr)
 def _setattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or len(args) != 3 or not isinstance(args[1], str):
+    if kwargs or len(args) != 3 or not is_a(args[1], str):
         return machine.policy.call_native(setattr, args, kwargs)
     machine.policy.store_attr(args[0], args[1], args[2])
 
 
 @_entry(delattr)
 def _delattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if kwargs or len(args) != 2 or not isinstance(args[1], str):
+    if kwargs or len(args) != 2 or not is_a(args[1], str):
         return machine.policy.call_native(delattr, args, kwargs)
     machine.policy.delete_attr(args[0], args[1])
 
 
 def _explicit_getattribute(getter: Any, load: Any) -> Native:
     def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-        if kwargs or len(args) != 2 or not isinstance(args[1], str):
+        if kwargs or len(args) != 2 or not is_a(args[1], str):
             return machine.policy.call_native(getter, args, kwargs)
-        if not isinstance(args[0], getter.__objclass__):
+        if not is_a(args[0], getter.__objclass__):
             return machine.policy.call_native(getter, args, kwargs)
         value = load(machine, *args)
         if value is MISSING:
@@ -107,9 +108,9 @@ NATIVES.update({id(getter): _explicit_getattribute(getter, load) for getter, loa
 
 def _explicit_store(native: Any, store: Any, count: int) -> Native:
     def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-        if kwargs or len(args) != count or not isinstance(args[1], str):
+        if kwargs or len(args) != count or not is_a(args[1], str):
             return machine.policy.call_native(native, args, kwargs)
-        if isinstance(args[0], type) is not (native.__objclass__ is type):
+        if is_a(args[0], type) is not (native.__objclass__ is type):
             return machine.policy.call_native(native, args, kwargs)
         return store(machine, *args)
 
@@ -138,7 +139,7 @@ def _type(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 
 @_entry(type.__call__)
 def _type_call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], type) and args[0] is not type:
+    if args and is_a(args[0], type) and args[0] is not type:
         return construction.instantiate(machine, args[0], args[1:], kwargs)
     return machine.policy.call_native(type.__call__, args, kwargs)
 
@@ -221,7 +222,7 @@ def checked(method: str, expected: type, message: str) -> Callable[[Machine, Any
 
     def convert(machine: Machine, value: Any) -> Any:
         result = call_special(machine, python_special(machine, type(value), method), value)
-        if not isinstance(result, expected):
+        if not is_a(result, expected):
             raise TypeError(message.format(type(result).__name__))
         return result
 
@@ -284,7 +285,7 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
     method = python_special(machine, cls, "__format__")
     if method is not MISSING:
         result = call_special(machine, method, value, spec)
-        if not isinstance(result, str):
+        if not is_a(result, str):
             raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
         return result
     if spec == "" and cls not in NATIVE_TYPES and machine.policy.type_attr(cls, "__format__") is object.__format__:
@@ -332,7 +333,7 @@ def _bytes(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
         method = python_special(machine, type(args[0]), "__bytes__")
         if method is not MISSING:
             result = call_special(machine, method, args[0])
-            if not isinstance(result, bytes):
+            if not is_a(result, bytes):
                 raise TypeError(f"__bytes__ returned non-bytes (type {type(result).__name__})")
             return result
         args = (iteration.native_iterable(machine, args[0]),)
@@ -437,8 +438,7 @@ def _by_method(machine: Machine, native: Any, name: str, args: Args, kwargs: Kwa
 def _divmod(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 2:
         return machine.policy.call_native(divmod, args, kwargs)
-    row = operators.BinaryOperator(divmod, "divmod()", "__divmod__", "__rdivmod__")
-    return operators.binary(machine, row, *args)
+    return operators.binary(machine, operators.DIVMOD, *args)
 
 
 @_entry(pow)
@@ -569,7 +569,7 @@ def _sum(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     values = list(iteration.iterate(machine, args[0]))
     if type(start) in LEAF_TYPES and all(type(value) in LEAF_TYPES for value in values):
         return machine.policy.call_native(sum, (values, start), {})
-    if isinstance(start, str | bytes | bytearray):
+    if is_a(start, str | bytes | bytearray):
         return machine.policy.call_native(sum, (values, start), {})
     add = operators.BINARY_OPERATORS["+"]
     for value in values:
@@ -703,7 +703,7 @@ def _dir(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 @_entry(eval)
 def _eval(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     source, namespace, local = _scopes(machine, "eval", args, kwargs)
-    if isinstance(source, str):
+    if is_a(source, str):
         source = source.lstrip(" \t")
     return run_code(machine, _compiled(machine, source, "eval"), namespace, local)
 
@@ -725,7 +725,7 @@ def _scopes(machine: Machine, name: str, args: Args, kwargs: Kwargs) -> tuple[An
         namespace = machine.frame.globals
         if local is None:
             local = machine.frame.f_locals
-    elif not isinstance(namespace, dict):
+    elif not is_a(namespace, dict):
         raise TypeError(f"{name}() globals must be a dict, not {type(namespace).__name__}")
     elif local is None:
         local = namespace
@@ -737,7 +737,7 @@ _FUTURE_FLAGS = 0x1FF0000  # PyCF_MASK: the __future__ imports that code inherit
 
 
 def _compiled(machine: Machine, source: Any, mode: str) -> types.CodeType:
-    if isinstance(source, types.CodeType):
+    if is_a(source, types.CodeType):
         if source.co_freevars:
             raise TypeError(f"code object passed to {mode}() may not contain free variables")
         return source
@@ -780,11 +780,11 @@ if hasattr(sys, "_getframemodulename"):  # from 3.12 on
 def _warn(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     """``warnings.warn``, its ``stacklevel`` counted in interpreted frames."""
     message, category, level, source, prefixes = _warning_arguments(*args, **kwargs)
-    if isinstance(message, Warning):
+    if is_a(message, Warning):
         category = type(message)
     elif category is None:
         category = UserWarning
-    elif not (isinstance(category, type) and issubclass(category, Warning)):
+    elif not (is_a(category, type) and issubclass(category, Warning)):
         return machine.policy.call_native(warnings.warn, args, kwargs)  # it has the message
     frames = [frame for frame in machine.frames if not frame.code.co_filename.startswith(prefixes or ("\0",))]
     level = max(level, 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from thunder.core.interpreter.binding import bind
 from thunder.core.interpreter.decode import decode
 from thunder.core.interpreter.frame import Frame, run
-from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, NATIVE_TYPES
+from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, NATIVE_TYPES, is_a
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.interpreter.state import is_opaque
 
@@ -29,7 +29,7 @@ def generic_call(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mappi
     unfold = _UNFOLDED.get(kind)
     if unfold is not None:
         return unfold(machine, fn, args, kwargs)
-    if isinstance(fn, type):
+    if is_a(fn, type):
         return machine.call_class(fn, args, kwargs)
     getter = machine.getter_table.get(kind)
     if getter is not None:
@@ -76,7 +76,7 @@ def _call_builtin(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapp
     owner = fn.__self__
     if owner is not None and type(owner) is not types.ModuleType:
         # A method, freshly bound at each read: its entry is found by the descriptor in the class.
-        for base in (owner if isinstance(owner, type) else type(owner)).__mro__:
+        for base in (owner if is_a(owner, type) else type(owner)).__mro__:
             descriptor = base.__dict__.get(fn.__name__)
             if descriptor is not None:
                 entry = machine.native_table.get(id(descriptor))

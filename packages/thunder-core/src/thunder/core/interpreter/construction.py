@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from thunder.core.interpreter.binding import bind
 from thunder.core.interpreter.decode import decode
 from thunder.core.interpreter.frame import Frame, run
-from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, python_special
+from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, python_special, is_a
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: Mappi
         obj = machine.call_native(new, (cls, *args), kwargs)
     else:
         obj = policy.call(machine.bind_attribute(new, None, cls), (cls, *args), kwargs)
-    if not isinstance(obj, cls):
+    if cls not in type(obj).__mro__:
         return obj
     init = policy.type_attr(type(obj), "__init__")
     if type(init) in NATIVE_ATTRIBUTES:
@@ -71,12 +71,12 @@ def type_new(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     ``type.__new__`` calls the ``__set_name__`` of each attribute natively. So attributes whose ``__set_name__`` is written in
     Python are left out (a placeholder keeps their place), put in afterwards, and told their names by the interpreter.
     """
-    if len(args) != 4 or not isinstance(args[3], dict):
+    if len(args) != 4 or not is_a(args[3], dict):
         return machine.policy.call_native(type.__new__, args, kwargs)
     meta, name, bases, namespace = args
     told: dict[str, Any] = {}
     for key, value in namespace.items():
-        if python_special(machine, type(value), "__set_name__") is not MISSING and not isinstance(value, type):
+        if python_special(machine, type(value), "__set_name__") is not MISSING and not is_a(value, type):
             told[key] = value
     if not told:
         return machine.policy.call_native(type.__new__, args, kwargs)
@@ -98,14 +98,14 @@ def build_class(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, An
     meta = keywords.pop("metaclass", None)
     if meta is None:
         meta = type(bases[0]) if bases else type
-    if isinstance(meta, type):
+    if is_a(meta, type):
         meta = _most_derived(meta, bases)
     namespace = _prepare(machine, meta, name, bases, keywords)
     cell = run_class_body(machine, body, namespace)
     if bases != tuple(written_bases):
         machine.store_item(namespace, "__orig_bases__", tuple(written_bases))
     cls = machine.policy.call(meta, (name, bases, namespace), keywords)
-    if isinstance(cls, type) and isinstance(cell, types.CellType):
+    if is_a(cls, type) and is_a(cell, types.CellType):
         _check_class_cell(cell, cls)
     return cls
 
@@ -114,7 +114,7 @@ def _resolve_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
     """PEP 560: a base that is no class may stand for classes."""
     resolved: list[Any] = []
     for base in bases:
-        if isinstance(base, type):
+        if is_a(base, type):
             resolved.append(base)
             continue
         try:
@@ -123,7 +123,7 @@ def _resolve_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
             resolved.append(base)
             continue
         entries = machine.policy.call(method, (bases,), {})
-        if not isinstance(entries, tuple):
+        if not is_a(entries, tuple):
             raise TypeError("__mro_entries__ must return a tuple")
         resolved += entries
     return tuple(resolved)
@@ -133,9 +133,9 @@ def _most_derived(meta: type, bases: tuple[Any, ...]) -> type:
     winner = meta
     for base in bases:
         candidate = type(base)
-        if issubclass(winner, candidate):
+        if candidate in winner.__mro__:
             continue
-        if not issubclass(candidate, winner):
+        if winner not in candidate.__mro__:
             raise TypeError(
                 "metaclass conflict: the metaclass of a derived class must be a (non-strict) subclass of the "
                 "metaclasses of all its bases"
@@ -152,8 +152,8 @@ def _prepare(machine: Machine, meta: Any, name: str, bases: tuple[Any, ...], key
     except AttributeError:
         return {}
     namespace = machine.policy.call(prepare, (name, bases), keywords)
-    if not isinstance(namespace, dict) and machine.policy.type_attr(type(namespace), "__getitem__") is MISSING:
-        of = meta.__name__ if isinstance(meta, type) else "<metaclass>"
+    if not is_a(namespace, dict) and machine.policy.type_attr(type(namespace), "__getitem__") is MISSING:
+        of = meta.__name__ if is_a(meta, type) else "<metaclass>"
         raise TypeError(f"{of}.__prepare__() must return a mapping, not {type(namespace).__name__}")
     return namespace
 

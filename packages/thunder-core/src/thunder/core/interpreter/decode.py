@@ -6,6 +6,7 @@ markers) are dropped, so an index into the list is not an offset into ``co_code`
 
 from __future__ import annotations
 
+import enum
 import opcode
 import sys
 from bisect import bisect_right
@@ -33,23 +34,6 @@ class ExceptionEntry(NamedTuple):
     push_offset: bool
 
 
-class Operand(NamedTuple):
-    """What the rule of an operation sees."""
-
-    code: CodeType
-    localsplus: tuple[str, ...]
-    value: int
-    offset: int  # of the instruction, in code units
-    following: int  # offset of the next one, caches skipped, in code units
-    keyword_names: tuple[str, ...] | None  # of a preceding KW_NAMES
-
-
-class Jump(NamedTuple):
-    """An argument that is a place in the program, in code units until all instructions are known."""
-
-    offset: int
-
-
 class Decoded:
     """A decoded code object."""
 
@@ -63,7 +47,6 @@ class Decoded:
         "is_native",
         "lines",
         "localsplus",
-        "names",
         "offsets",
         "stub",
     )
@@ -74,12 +57,15 @@ class Decoded:
         self.cell_names = frozenset(code.co_cellvars) | frozenset(code.co_freevars)
         self.first_free = len(self.localsplus) - len(code.co_freevars)
         self.instructions: list[tuple[Handler, Any]] = []
-        self.names: list[str] = []  # of the operations, for the history
         self.offsets: list[int] = []  # in bytes
         self.exception_table: list[ExceptionEntry] = []
         self.lines: tuple[list[int], list[int]] | None = None
         self.stub: FrameType | None = None
         self.is_native = is_interpreter_code(code)  # the interpreter does not interpret itself
+
+    def operation(self, index: int) -> str:
+        """CPython's name of an instruction."""
+        return opcode.opname[self.code.co_code[self.offsets[index]]]
 
     def line(self, index: int) -> int:
         """The line of an instruction; of the code object's beginning where the instruction has none."""
@@ -114,43 +100,54 @@ def decode(code: CodeType) -> Decoded:
     return decoded
 
 
+class Reader:
+    """What the rule of an operation sees besides its operand."""
+
+    __slots__ = ("code", "constants", "following", "keyword_names", "names")
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.constants = code.co_consts
+        self.names = code.co_names
+        self.following = 0  # where the next instruction begins, caches skipped, in code units
+        self.keyword_names: tuple[str, ...] | None = None  # of a preceding KW_NAMES
+
+
+class Kind(enum.Enum):
+    """What the answer of a rule is."""
+
+    ARGUMENT = enum.auto()
+    JUMP = enum.auto()  # a place in the program, in code units
+    CHOICE = enum.auto()  # another handler, and its argument
+    DROPPED = enum.auto()  # nothing: the operation has no effect here
+
+
 class Row(NamedTuple):
-    """An operation of one CPython version: its handler, and the rule that makes the handler's argument.
-
-    A rule may return a :class:`Choice` where flags in the operand select another handler.
-    """
-
-    handler: Handler | None  # None: the operation has no effect of its own and is dropped
-    rule: Callable[[Operand], Any]
-
-
-class Choice(NamedTuple):
-    """A rule's answer that replaces the handler of its row."""
+    """An operation of one CPython version: its handler, and the rule that makes the handler's argument."""
 
     handler: Handler
-    arg: Any
+    rule: Callable[[Reader, int], Any]
+    kind: Kind = Kind.ARGUMENT
 
 
 class VersionTable(NamedTuple):
     """How to read the bytecode of one CPython version."""
 
-    rows: dict[str, Row]
     by_opcode: list[Row | None]
     caches: list[int]  # inline cache entries after each opcode, in code units
-    keyword_names: int  # the opcode KW_NAMES, or -1
 
 
 def _decode(code: CodeType) -> Decoded:
     table = current_table()
     by_opcode, caches = table.by_opcode, table.caches
     decoded = Decoded(code)
-    instructions, offsets, names = decoded.instructions, decoded.offsets, decoded.names
+    reader = Reader(code)
+    instructions, offsets = decoded.instructions, decoded.offsets
     raw = code.co_code
-    index_at = [0] * (len(raw) // 2 + 1)
-    unit, end, extended = 0, len(raw) // 2, 0
-    keyword_names: tuple[str, ...] | None = None
+    end = len(raw) // 2
+    index_at = [0] * (end + 1)  # from code units to indices
     jumps: list[int] = []
-    begin = 0  # of the instruction with its prefixes
+    unit = extended = 0
     while unit < end:
         op, value = raw[2 * unit], raw[2 * unit + 1] | extended
         index_at[unit] = len(instructions)
@@ -159,30 +156,23 @@ def _decode(code: CodeType) -> Decoded:
             unit += 1
             continue
         extended = 0
-        following = unit + 1 + caches[op]
         row = by_opcode[op]
         assert row is not None, f"opcode {op} ({opcode.opname[op]}) is not in the table of {sys.version_info[:2]}"
-        if op == table.keyword_names:
-            keyword_names = code.co_consts[value]
-        elif row.handler is not None:
-            handler = row.handler
-            arg = row.rule(Operand(code, decoded.localsplus, value, unit, following, keyword_names))
-            if type(arg) is Choice:
+        reader.following = following = unit + 1 + caches[op]
+        handler, rule, kind = row
+        arg = rule(reader, value)
+        if kind is not Kind.DROPPED:
+            if kind is Kind.CHOICE:
                 handler, arg = arg
-            if type(arg) is Jump:
+            elif kind is Kind.JUMP:
                 jumps.append(len(instructions))
-            if handler.__name__ == "CALL_KEYWORDS":
-                keyword_names = None
             instructions.append((handler, arg))
-            names.append(opcode.opname[op])
             offsets.append(2 * unit)
-        for skipped in range(unit + 1, following):
-            index_at[skipped] = len(instructions)
         unit = following
     index_at[end] = len(instructions)
     for at in jumps:
-        handler, jump = instructions[at]
-        instructions[at] = (handler, index_at[jump.offset])
+        handler, target = instructions[at]
+        instructions[at] = (handler, index_at[target])
     decoded.exception_table = [
         ExceptionEntry(index_at[start], index_at[stop], index_at[target], depth, push)
         for start, stop, target, depth, push in parse_exception_table(code.co_exceptiontable)
@@ -224,11 +214,10 @@ def install_table(rows: dict[str, Row]) -> None:
     by_opcode: list[Row | None] = [None] * 256
     caches = [0] * 256
     for name, row in rows.items():
-        number = opcode.opmap.get(name)
-        if number is not None and number < 256:
-            by_opcode[number] = row
-            caches[number] = _cache_entries(name, number)
-    _table = VersionTable(rows, by_opcode, caches, opcode.opmap.get("KW_NAMES", -1))
+        number = opcode.opmap[name]
+        by_opcode[number] = row
+        caches[number] = _cache_entries(name, number)
+    _table = VersionTable(by_opcode, caches)
 
 
 def _cache_entries(name: str, number: int) -> int:

@@ -91,6 +91,11 @@ NATIVE_ATTRIBUTES: Final = frozenset(
 assert Counter not in NATIVE_TYPES, "Counter.__missing__ and its operators are written in Python"
 
 
+def is_a(value: Any, kind: Any) -> bool:
+    """``isinstance`` by the real type: unlike it, asks the value for no ``__class__``, which may be the program's code."""
+    return issubclass(type(value), kind)
+
+
 def python_special(machine: Machine, cls: type, name: str) -> Any:
     """The special method ``name`` of instances of ``cls`` if it is not implemented in C, else MISSING."""
     if cls in NATIVE_TYPES:

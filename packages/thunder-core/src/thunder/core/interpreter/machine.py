@@ -97,7 +97,7 @@ class Machine:
 
     def record(self, frame: Frame) -> None:
         """Appends the instruction that ``frame`` is about to execute to ``history``."""
-        name = frame.decoded.names[frame.pc]
+        name = frame.decoded.operation(frame.pc)
         _, arg = frame.decoded.instructions[frame.pc]
         filename, line = frame.position()
         self.history.append((len(self.thread.frames), f"{filename}:{line}", name, "" if arg is None else repr(arg)))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from thunder.core.interpreter.iteration import is_python_iterable, iterate, native_iterable
-from thunder.core.interpreter.lookup import python_special
+from thunder.core.interpreter.lookup import python_special, is_a
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def prepare(machine: Machine, row: Row, args: tuple[Any, ...], kwargs: Mapping[s
 
 
 def _function(machine: Machine, row: Row, fn: Any) -> Any:
-    if not callable(fn) or (row.takes_classes and isinstance(fn, type)):
+    if not callable(fn) or (row.takes_classes and is_a(fn, type)):
         return fn
     return machine.shim(fn)
 
@@ -214,7 +214,7 @@ CALLBACKS: Final[dict[int, Native]] = {
 }
 """Entries by identity of the callable or method descriptor."""
 
-CONSTRUCTORS: Final = {row.fn: _constructor(row) for row in ROWS if isinstance(row.fn, type)} | {
+CONSTRUCTORS: Final = {row.fn: _constructor(row) for row in ROWS if is_a(row.fn, type)} | {
     dict: _dict_arguments
 }
 """Entries for subclasses of native classes."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from thunder.core.interpreter.lookup import (
+    is_a,
     LEAF_TYPES,
     NATIVE_ATTRIBUTES,
     NATIVE_TYPES,
@@ -65,6 +66,8 @@ _ARITHMETIC: Final = [
 
 BINARY_OPERATORS: Final = {row.symbol: row for row in [*_ARITHMETIC, *map(_inplace, _ARITHMETIC)]}
 """Rows by symbol, in-place ones under ``"+="`` and so on."""
+
+DIVMOD: Final = BinaryOperator(divmod, "divmod()", "__divmod__", "__rdivmod__")
 
 BINARY_BY_FUNCTION: Final = {row.native: row for row in BINARY_OPERATORS.values()}
 """Rows by function of module ``operator``."""
@@ -138,7 +141,7 @@ def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
         forward = MISSING
     if _is_sequence_method(backward):
         backward = MISSING
-    if backward is not MISSING and issubclass(right_type, left_type):
+    if backward is not MISSING and left_type in right_type.__mro__:
         if forward is MISSING or policy.type_attr(left_type, op.reflected) is not backward:
             result = _call(machine, backward, right, left)
             if result is not NotImplemented:
@@ -210,7 +213,7 @@ def compare(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> 
     ):
         return _compare_native(machine, op, left, right)
     attempts = [(op.method, left, right), (op.swapped, right, left)]
-    if left_type is not right_type and issubclass(right_type, left_type):
+    if left_type is not right_type and left_type in right_type.__mro__:
         attempts.reverse()
     for name, self, other in attempts:
         result = _compare_one(machine, name, self, other)
@@ -304,7 +307,7 @@ def index(machine: Machine, value: Any) -> int:
     if method is MISSING:
         return machine.policy.call_native(operator.index, (value,), {})
     result = call_special(machine, method, value)
-    if not isinstance(result, int):
+    if not is_a(result, int):
         raise TypeError(f"__index__ returned non-int (type {type(result).__name__})")
     return result
 
@@ -332,9 +335,9 @@ def load_item(machine: Machine, obj: Any, key: Any) -> Any:
     method = python_special(machine, cls, "__getitem__")
     if method is not MISSING:
         return call_special(machine, method, obj, key)
-    if isinstance(obj, type):
+    if is_a(obj, type):
         return _load_class_item(machine, obj, key)
-    if isinstance(obj, dict):
+    if is_a(obj, dict):
         return _load_dict_item(machine, obj, key)
     return machine.policy.call_native(operator.getitem, (obj, key), {})
 
@@ -362,7 +365,7 @@ def store_item(machine: Machine, obj: Any, key: Any, value: Any) -> None:
     if method is not MISSING:
         call_special(machine, method, obj, key, value)
     else:
-        if type(key) is slice and not isinstance(value, list | tuple):
+        if type(key) is slice and not is_a(value, list | tuple):
             value = machine.native_iterable(value)
         machine.policy.call_native(operator.setitem, (obj, _native_key(machine, obj, key), value), {})
 

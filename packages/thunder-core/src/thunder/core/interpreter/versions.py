@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dis
 import opcode
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from thunder.core.interpreter.decode import Choice, Handler, Jump, Operand, Row, install_table
+from thunder.core.interpreter.decode import Handler, Kind, Reader, Row, install_table
 from thunder.core.interpreter.handlers import (
     calling,
     containers,
@@ -28,110 +27,116 @@ from thunder.core.interpreter.operators import (
     UNARY_POSITIVE,
 )
 
-# -- rules: what the operand becomes ---------------------------------------------------------------------------------------
+Rule: TypeAlias = Callable[[Reader, int], Any]
+
+# -- rules: what the operand becomes -------------------------------------------------------------------------------------
 
 
-def nothing(operand: Operand) -> None:
+def nothing(reader: Reader, value: int) -> None:
     """The operand is unused."""
 
 
-def number(operand: Operand) -> int:
+def number(reader: Reader, value: int) -> int:
     """The operand itself: a count, a depth, flags, the index of a local variable."""
-    return operand.value
+    return value
 
 
-def boolean(operand: Operand) -> bool:
+def boolean(reader: Reader, value: int) -> bool:
     """A flag in the lowest bit."""
-    return bool(operand.value & 1)
+    return bool(value & 1)
 
 
-def constant(operand: Operand) -> Any:
+def constant(reader: Reader, value: int) -> Any:
     """A constant of the code object."""
-    return operand.code.co_consts[operand.value]
+    return reader.constants[value]
 
 
-def name(operand: Operand) -> str:
+def name(reader: Reader, value: int) -> str:
     """A name of the code object."""
-    return operand.code.co_names[operand.value]
+    return reader.names[value]
 
 
-def pair_of_nibbles(operand: Operand) -> tuple[int, int]:
+def pair_of_nibbles(reader: Reader, value: int) -> tuple[int, int]:
     """Two indices of local variables."""
-    return operand.value >> 4, operand.value & 15
+    return value >> 4, value & 15
 
 
-def unpack_counts(operand: Operand) -> tuple[int, int]:
+def unpack_counts(reader: Reader, value: int) -> tuple[int, int]:
     """Targets before and after the starred one."""
-    return operand.value & 0xFF, operand.value >> 8
+    return value & 0xFF, value >> 8
 
 
-def forward(operand: Operand) -> Jump:
+def forward(reader: Reader, value: int) -> int:
     """A jump over so many code units."""
-    return Jump(operand.following + operand.value)
+    return reader.following + value
 
 
-def backward(operand: Operand) -> Jump:
+def backward(reader: Reader, value: int) -> int:
     """A jump back."""
-    return Jump(operand.following - operand.value)
+    return reader.following - value
 
 
-def forward_behind(units: int) -> Callable[[Operand], Jump]:
+def forward_behind(units: int) -> Rule:
     """A jump forward, and over the clean-up operations of so many code units that stand there."""
-    return lambda operand: Jump(operand.following + operand.value + units)
+    return lambda reader, value: reader.following + value + units
 
 
-def is_delegating(operand: Operand) -> bool:
+def is_delegating(reader: Reader, value: int) -> bool:
     """Whether a yield is one of ``yield from`` or ``await``: the RESUME behind it says so."""
-    raw = operand.code.co_code
-    at = 2 * operand.following
+    raw = reader.code.co_code
+    at = 2 * reader.following
     return raw[at] == opcode.opmap["RESUME"] and raw[at + 1] & 3 >= 2
 
 
-def always(value: Any) -> Callable[[Operand], Any]:
+def always(arg: Any) -> Rule:
     """An argument that does not depend on the operand."""
-    return lambda operand: value
+    return lambda reader, value: arg
 
 
 _BINARY_BY_NUMBER: Final = [BINARY_OPERATORS[symbol] for _, symbol in opcode._nb_ops]
 
 
-def binary_operator(operand: Operand) -> Any:
+def binary_operator(reader: Reader, value: int) -> Any:
     """A row of the table of binary operators."""
-    return _BINARY_BY_NUMBER[operand.value]
+    return _BINARY_BY_NUMBER[value]
 
 
-def comparison(shift: int) -> Callable[[Operand], Any]:
+def comparison(shift: int) -> Rule:
     """A row of the table of comparisons, the number of which begins at bit ``shift``."""
-    return lambda operand: COMPARISON_OPERATORS[dis.cmp_op[operand.value >> shift]]
+    return lambda reader, value: COMPARISON_OPERATORS[opcode.cmp_op[value >> shift]]
 
 
-def comparison_3_13(operand: Operand) -> Choice:
-    """As above; bit 4 asks for a bool."""
-    handler = expressions.COMPARE_OP_TO_BOOL if operand.value & 16 else expressions.COMPARE_OP
-    return Choice(handler, COMPARISON_OPERATORS[dis.cmp_op[operand.value >> 5]])
+def comparison_or_test(reader: Reader, value: int) -> tuple[Handler, Any]:
+    """A comparison from bit 5 on; bit 4 asks for a bool."""
+    handler = expressions.COMPARE_OP_TO_BOOL if value & 16 else expressions.COMPARE_OP
+    return handler, COMPARISON_OPERATORS[opcode.cmp_op[value >> 5]]
 
 
-def name_or_call(plain: Handler, to_call: Handler) -> Callable[[Operand], Choice]:
+def name_or_call(plain: Handler, to_call: Handler) -> Rule:
     """A name above one flag: whether a call of the value follows."""
-    return lambda operand: Choice(to_call if operand.value & 1 else plain, operand.code.co_names[operand.value >> 1])
+    return lambda reader, value: (to_call if value & 1 else plain, reader.names[value >> 1])
 
 
-def super_attribute(operand: Operand) -> Choice:
+def super_attribute(reader: Reader, value: int) -> tuple[Handler, Any]:
     """A name above two flags: a call follows; ``super`` was written with arguments."""
-    handler = expressions.LOAD_SUPER_ATTR_TO_CALL if operand.value & 1 else expressions.LOAD_SUPER_ATTR
-    return Choice(handler, (operand.code.co_names[operand.value >> 2], bool(operand.value & 2)))
+    handler = expressions.LOAD_SUPER_ATTR_TO_CALL if value & 1 else expressions.LOAD_SUPER_ATTR
+    return handler, (reader.names[value >> 2], bool(value & 2))
 
 
-def call(operand: Operand) -> Choice:
+def keyword_names(reader: Reader, value: int) -> None:
+    """The names of the last arguments of the next call."""
+    reader.keyword_names = reader.constants[value]
+
+
+def call(reader: Reader, value: int) -> tuple[Handler, Any]:
     """A count of arguments, the last of which are named by a KW_NAMES before."""
-    if operand.keyword_names is None:
-        return Choice(calling.CALL, operand.value)
-    return Choice(calling.CALL_KEYWORDS, (operand.value, operand.keyword_names))
+    names, reader.keyword_names = reader.keyword_names, None
+    return (calling.CALL, value) if names is None else (calling.CALL_KEYWORDS, (value, names))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------------
 
-_DROPPED: Final = Row(None, nothing)
+_DROPPED: Final = Row(control.NEVER_IN_CODE, nothing, Kind.DROPPED)
 _NEVER: Final = Row(control.NEVER_IN_CODE, nothing)
 
 _load_global = name_or_call(variables.LOAD_GLOBAL, variables.LOAD_GLOBAL_TO_CALL)
@@ -155,11 +160,10 @@ _SHARED: Final = {
     "STORE_FAST": Row(variables.STORE_FAST, number),
     "DELETE_FAST": Row(variables.DELETE_FAST, number),
     "MAKE_CELL": Row(variables.MAKE_CELL, number),
-    "LOAD_CLOSURE": Row(variables.LOAD_CLOSURE, number),
     "LOAD_DEREF": Row(variables.LOAD_DEREF, number),
     "STORE_DEREF": Row(variables.STORE_DEREF, number),
     "DELETE_DEREF": Row(variables.DELETE_DEREF, number),
-    "LOAD_GLOBAL": Row(variables.LOAD_GLOBAL, _load_global),
+    "LOAD_GLOBAL": Row(variables.LOAD_GLOBAL, _load_global, Kind.CHOICE),
     "STORE_GLOBAL": Row(variables.STORE_GLOBAL, name),
     "DELETE_GLOBAL": Row(variables.DELETE_GLOBAL, name),
     "LOAD_NAME": Row(variables.LOAD_NAME, name),
@@ -196,9 +200,9 @@ _SHARED: Final = {
     "UNPACK_SEQUENCE": Row(containers.UNPACK_SEQUENCE, number),
     "UNPACK_EX": Row(containers.UNPACK_EX, unpack_counts),
     # control
-    "JUMP_FORWARD": Row(control.JUMP, forward),
-    "JUMP_BACKWARD": Row(control.JUMP, backward),
-    "JUMP_BACKWARD_NO_INTERRUPT": Row(control.JUMP, backward),
+    "JUMP_FORWARD": Row(control.JUMP, forward, Kind.JUMP),
+    "JUMP_BACKWARD": Row(control.JUMP, backward, Kind.JUMP),
+    "JUMP_BACKWARD_NO_INTERRUPT": Row(control.JUMP, backward, Kind.JUMP),
     "GET_ITER": Row(control.GET_ITER, nothing),
     "RETURN_VALUE": Row(control.RETURN_VALUE, nothing),
     # calls, functions, classes, imports
@@ -238,27 +242,28 @@ _3_11: Final = _SHARED | {
     "UNARY_POSITIVE": Row(expressions.UNARY_OP, always(UNARY_POSITIVE)),
     "COMPARE_OP": Row(expressions.COMPARE_OP, comparison(0)),
     "LOAD_ATTR": Row(expressions.LOAD_ATTR, name),
+    "LOAD_CLOSURE": Row(variables.LOAD_CLOSURE, number),
     "LOAD_METHOD": Row(expressions.LOAD_ATTR_TO_CALL, name),
     "LOAD_CLASSDEREF": Row(variables.LOAD_CLASSDEREF, number),
     "FORMAT_VALUE": Row(expressions.FORMAT_VALUE, number),
     "LIST_TO_TUPLE": Row(containers.LIST_TO_TUPLE, nothing),
-    "FOR_ITER": Row(control.FOR_ITER, forward),
-    "POP_JUMP_FORWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward),
-    "POP_JUMP_FORWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward),
-    "POP_JUMP_FORWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward),
-    "POP_JUMP_FORWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward),
-    "POP_JUMP_BACKWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, backward),
-    "POP_JUMP_BACKWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, backward),
-    "POP_JUMP_BACKWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, backward),
-    "POP_JUMP_BACKWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, backward),
-    "JUMP_IF_FALSE_OR_POP": Row(control.JUMP_IF_FALSE_OR_POP, forward),
-    "JUMP_IF_TRUE_OR_POP": Row(control.JUMP_IF_TRUE_OR_POP, forward),
+    "FOR_ITER": Row(control.FOR_ITER, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, backward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, backward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, backward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, backward, Kind.JUMP),
+    "JUMP_IF_FALSE_OR_POP": Row(control.JUMP_IF_FALSE_OR_POP, forward, Kind.JUMP),
+    "JUMP_IF_TRUE_OR_POP": Row(control.JUMP_IF_TRUE_OR_POP, forward, Kind.JUMP),
     "PRECALL": _DROPPED,
-    "KW_NAMES": _DROPPED,
-    "CALL": Row(calling.CALL, call),
+    "KW_NAMES": Row(control.NEVER_IN_CODE, keyword_names, Kind.DROPPED),
+    "CALL": Row(calling.CALL, call, Kind.CHOICE),
     "IMPORT_STAR": Row(calling.IMPORT_STAR, nothing),
     "PREP_RERAISE_STAR": Row(exceptions.PREP_RERAISE_STAR, nothing),
-    "SEND": Row(generators.SEND_AND_POP, forward),
+    "SEND": Row(generators.SEND_AND_POP, forward, Kind.JUMP),
     "ASYNC_GEN_WRAP": _DROPPED,
     "PRINT_EXPR": Row(intrinsics.PRINT_EXPR, nothing),
 }
@@ -269,16 +274,16 @@ _SINCE_3_12: Final = _SHARED | {
     "LOAD_LOCALS": Row(variables.LOAD_LOCALS, nothing),
     "LOAD_FROM_DICT_OR_GLOBALS": Row(variables.LOAD_FROM_DICT_OR_GLOBALS, name),
     "LOAD_FROM_DICT_OR_DEREF": Row(variables.LOAD_FROM_DICT_OR_DEREF, number),
-    "LOAD_ATTR": Row(expressions.LOAD_ATTR, _load_attr),
-    "LOAD_SUPER_ATTR": Row(expressions.LOAD_SUPER_ATTR, super_attribute),
+    "LOAD_ATTR": Row(expressions.LOAD_ATTR, _load_attr, Kind.CHOICE),
+    "LOAD_SUPER_ATTR": Row(expressions.LOAD_SUPER_ATTR, super_attribute, Kind.CHOICE),
     "BINARY_SLICE": Row(expressions.BINARY_SLICE, nothing),
     "STORE_SLICE": Row(expressions.STORE_SLICE, nothing),
-    "POP_JUMP_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward),
-    "POP_JUMP_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward),
-    "POP_JUMP_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward),
-    "POP_JUMP_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward),
+    "POP_JUMP_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward, Kind.JUMP),
+    "POP_JUMP_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward, Kind.JUMP),
+    "POP_JUMP_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward, Kind.JUMP),
+    "POP_JUMP_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward, Kind.JUMP),
     "RETURN_CONST": Row(control.RETURN_CONST, constant),
-    "SEND": Row(generators.SEND, forward),
+    "SEND": Row(generators.SEND, forward, Kind.JUMP),
     "END_SEND": Row(expressions.END_SEND, nothing),
     "CLEANUP_THROW": Row(generators.CLEANUP_THROW, nothing),
     "CALL_INTRINSIC_1": _DROPPED,  # its row is below: the names of intrinsics exist from 3.12 on
@@ -288,24 +293,25 @@ _SINCE_3_12: Final = _SHARED | {
 }
 
 _3_12: Final = _SINCE_3_12 | {
+    "LOAD_CLOSURE": Row(variables.LOAD_CLOSURE, number),
     "COMPARE_OP": Row(expressions.COMPARE_OP, comparison(4)),
     "FORMAT_VALUE": Row(expressions.FORMAT_VALUE, number),
-    "FOR_ITER": Row(control.FOR_ITER, forward_behind(1)),  # END_FOR
+    "FOR_ITER": Row(control.FOR_ITER, forward_behind(1), Kind.JUMP),  # END_FOR
     "END_FOR": Row(expressions.END_FOR_POP_TWO, nothing),
-    "KW_NAMES": _DROPPED,
-    "CALL": Row(calling.CALL, call),
+    "KW_NAMES": Row(control.NEVER_IN_CODE, keyword_names, Kind.DROPPED),
+    "CALL": Row(calling.CALL, call, Kind.CHOICE),
 }
 
 _3_13: Final = _SINCE_3_12 | {
     "LOAD_FAST_LOAD_FAST": Row(variables.LOAD_FAST_LOAD_FAST, pair_of_nibbles),
     "STORE_FAST_LOAD_FAST": Row(variables.STORE_FAST_LOAD_FAST, pair_of_nibbles),
     "STORE_FAST_STORE_FAST": Row(variables.STORE_FAST_STORE_FAST, pair_of_nibbles),
-    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison_3_13),
+    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison_or_test, Kind.CHOICE),
     "TO_BOOL": Row(expressions.TO_BOOL, nothing),
     "CONVERT_VALUE": Row(expressions.CONVERT_VALUE, number),
     "FORMAT_SIMPLE": Row(expressions.FORMAT_SIMPLE, nothing),
     "FORMAT_WITH_SPEC": Row(expressions.FORMAT_WITH_SPEC, nothing),
-    "FOR_ITER": Row(control.FOR_ITER, forward_behind(2)),  # END_FOR, POP_TOP
+    "FOR_ITER": Row(control.FOR_ITER, forward_behind(2), Kind.JUMP),  # END_FOR, POP_TOP
     "END_FOR": Row(expressions.POP_TOP, nothing),
     "CALL": Row(calling.CALL, number),
     "CALL_KW": Row(calling.CALL_KW, number),
@@ -333,7 +339,7 @@ def table_of_running_version() -> dict[str, Row]:
         ("CALL_INTRINSIC_2", intrinsics.TWO_OPERANDS, getattr(opcode, "_intrinsic_2_descs", None)),
     ):
         if names is not None:
-            table[operation] = Row(intrinsics.PASS, intrinsics.chooser(rows, names))
+            table[operation] = Row(intrinsics.PASS, intrinsics.chooser(rows, names), Kind.CHOICE)
     return table
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from thunder.core.interpreter import iteration
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.natives_table import pairs_of_mapping
+from thunder.core.interpreter.lookup import is_a
 from thunder.core.interpreter.policy import MISSING
 
 
@@ -83,7 +84,7 @@ def SET_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
 
 def DICT_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
     source = stack.pop()
-    if not isinstance(source, dict) and not _has_keys(frame, source):
+    if not is_a(source, dict) and not _has_keys(frame, source):
         raise TypeError(f"'{type(source).__name__}' object is not a mapping")
     stack[-depth].update(pairs_of_mapping(frame.machine, source))
 
@@ -96,12 +97,12 @@ def DICT_MERGE(frame: Frame, stack: list[Any], depth: int) -> None:
     """Adds ``**source`` to the keyword arguments of a call; the callable lies two beneath them."""
     source = stack.pop()
     target = stack[-depth]
-    if not isinstance(source, dict) and not _has_keys(frame, source):
+    if not is_a(source, dict) and not _has_keys(frame, source):
         raise TypeError(
             f"{describe_callable(stack, depth)} argument after ** must be a mapping, not {type(source).__name__}"
         )
     pairs = pairs_of_mapping(frame.machine, source)
-    for key, value in pairs.items() if isinstance(pairs, dict) else pairs:
+    for key, value in pairs.items() if is_a(pairs, dict) else pairs:
         if key in target:
             raise TypeError(
                 f"{describe_callable(stack, depth)} got multiple values for keyword argument '{key}'"

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from thunder.core.interpreter.frame import SWITCH, Frame, reraise
-from thunder.core.interpreter.lookup import call_special
+from thunder.core.interpreter.lookup import call_special, is_a
 from thunder.core.interpreter.policy import MISSING
 
 
@@ -25,14 +25,14 @@ def RAISE_VARARGS(frame: Frame, stack: list[Any], count: int) -> None:
 
 
 def _instance(frame: Frame, value: Any, complaint: str) -> BaseException:
-    if isinstance(value, type) and issubclass(value, BaseException):
+    if is_a(value, type) and issubclass(value, BaseException):
         made = frame.machine.policy.call(value, (), {})
-        if not isinstance(made, BaseException):
+        if not is_a(made, BaseException):
             raise TypeError(
                 f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
             )
         return made
-    if not isinstance(value, BaseException):
+    if not is_a(value, BaseException):
         raise TypeError(complaint)
     return value
 
@@ -62,15 +62,15 @@ def CHECK_EXC_MATCH(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def _check_kinds(kinds: Any) -> None:
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+    for kind in kinds if is_a(kinds, tuple) else (kinds,):
+        if not (is_a(kind, type) and issubclass(kind, BaseException)):
             raise TypeError("catching classes that do not inherit from BaseException is not allowed")
 
 
 def _matches(exc: BaseException, kinds: Any) -> bool:
     """By the method resolution order alone: ``__subclasscheck__`` has no say (PyErr_GivenExceptionMatches)."""
     mro = type(exc).__mro__
-    return any(kind in mro for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+    return any(kind in mro for kind in (kinds if is_a(kinds, tuple) else (kinds,)))
 
 
 def CHECK_EG_MATCH(frame: Frame, stack: list[Any], arg: None) -> int | None:
@@ -78,7 +78,7 @@ def CHECK_EG_MATCH(frame: Frame, stack: list[Any], arg: None) -> int | None:
     kinds = stack.pop()
     exc = stack.pop()
     _check_kinds(kinds)
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+    for kind in kinds if is_a(kinds, tuple) else (kinds,):
         if issubclass(kind, BaseExceptionGroup):
             raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
     match, rest = _split(frame, exc, kinds)
@@ -94,15 +94,15 @@ def _split(frame: Frame, exc: Any, kinds: Any) -> tuple[Any, Any]:
     if exc is None:
         return None, None
     if _matches(exc, kinds):
-        if isinstance(exc, BaseExceptionGroup):
+        if is_a(exc, BaseExceptionGroup):
             return exc, None
         group = BaseExceptionGroup("", [exc])
         return group.with_traceback(exc.__traceback__), None
-    if not isinstance(exc, BaseExceptionGroup):
+    if not is_a(exc, BaseExceptionGroup):
         return None, exc
     policy = frame.machine.policy
     pair = policy.call(policy.load_attr(exc, "split"), (kinds,), {})
-    if not isinstance(pair, tuple):
+    if not is_a(pair, tuple):
         raise TypeError(f"{type(exc).__name__}.split must return a tuple, not {type(pair).__name__}")
     if len(pair) < 2:
         raise TypeError(f"{type(exc).__name__}.split must return a 2-tuple, got tuple of size {len(pair)}")
@@ -116,7 +116,7 @@ def PREP_RERAISE_STAR(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def _prepare_reraise(original: BaseException, excs: list[BaseException | None]) -> BaseException | None:
-    if not isinstance(original, BaseExceptionGroup):  # it was wrapped for one clause, so there is at most one
+    if not is_a(original, BaseExceptionGroup):  # it was wrapped for one clause, so there is at most one
         return excs[0] if excs else None
     new: list[BaseException] = []
     again: list[BaseException] = []
@@ -148,14 +148,14 @@ def _projection(
     pending = list(parts)
     while pending:
         exc = pending.pop()
-        if isinstance(exc, BaseExceptionGroup):
+        if is_a(exc, BaseExceptionGroup):
             pending += exc.exceptions
         else:
             leaves.add(id(exc))
     if not leaves:
         return None
     return BaseExceptionGroup.subgroup(
-        original, lambda exc: not isinstance(exc, BaseExceptionGroup) and id(exc) in leaves
+        original, lambda exc: not is_a(exc, BaseExceptionGroup) and id(exc) in leaves
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from thunder.core.interpreter import iteration
 from thunder.core.interpreter.drivers import make_driver
 from thunder.core.interpreter.frame import RETURN, YIELD, Frame, reraise
-from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, python_special
+from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, python_special, is_a
 from thunder.core.interpreter.policy import MISSING
 
 _ITERABLE_COROUTINE = 0x100
@@ -30,17 +30,17 @@ def YIELD_VALUE(frame: Frame, stack: list[Any], delegating: bool) -> int:
 
 def GET_YIELD_FROM_ITER(frame: Frame, stack: list[Any], arg: None) -> None:
     obj = stack[-1]
-    if isinstance(obj, types.CoroutineType):
+    if is_a(obj, types.CoroutineType):
         if not frame.code.co_flags & _AWAITS:
             raise TypeError("cannot 'yield from' a coroutine object in a non-coroutine generator")
-    elif not isinstance(obj, types.GeneratorType):
+    elif not is_a(obj, types.GeneratorType):
         stack[-1] = iteration.get_iterator(frame.machine, obj)
 
 
 def _advance(frame: Frame, iterator: Any, value: Any) -> Any:
     """Sends ``value``; raises StopIteration at the end."""
     policy = frame.machine.policy
-    if isinstance(iterator, types.GeneratorType | types.CoroutineType):
+    if is_a(iterator, types.GeneratorType | types.CoroutineType):
         return policy.call_native(iterator.send, (value,), {})
     if value is None:
         return policy.call(next, (iterator,), {})
@@ -68,7 +68,7 @@ def SEND_AND_POP(frame: Frame, stack: list[Any], end: int) -> int | None:
 def CLEANUP_THROW(frame: Frame, stack: list[Any], arg: None) -> None:
     """An exception thrown into a delegation came out: StopIteration is its end, with a value."""
     exc = stack[-1]
-    if not isinstance(exc, StopIteration):
+    if not is_a(exc, StopIteration):
         frame.keep_traceback = True
         reraise(exc)
     stack[-3:] = [None, exc.value]
@@ -84,9 +84,9 @@ def STOPITERATION_ERROR(frame: Frame, stack: list[Any], arg: None) -> None:
         kind = "async generator"
     else:
         kind = "generator"
-    if isinstance(exc, StopIteration):
+    if is_a(exc, StopIteration):
         raised = "StopIteration"
-    elif flags & 0x200 and isinstance(exc, StopAsyncIteration):
+    elif flags & 0x200 and is_a(exc, StopAsyncIteration):
         raised = "StopAsyncIteration"
     else:
         return
@@ -100,9 +100,9 @@ def STOPITERATION_ERROR(frame: Frame, stack: list[Any], arg: None) -> None:
 
 def is_native_awaitable(obj: Any) -> bool:
     """Whether ``await`` drives ``obj`` itself."""
-    if isinstance(obj, types.CoroutineType):
+    if is_a(obj, types.CoroutineType):
         return True
-    return isinstance(obj, types.GeneratorType) and bool(obj.gi_code.co_flags & _ITERABLE_COROUTINE)
+    return is_a(obj, types.GeneratorType) and bool(obj.gi_code.co_flags & _ITERABLE_COROUTINE)
 
 
 def awaitable_iterator(frame: Frame, obj: Any) -> Any:
@@ -134,7 +134,7 @@ def GET_AWAITABLE(frame: Frame, stack: list[Any], where: int) -> None:
             f"'async with' received an object from {method} that does not implement __await__: {type(obj).__name__}"
         )
     iterator = awaitable_iterator(frame, obj)
-    if isinstance(iterator, types.CoroutineType) and iterator.cr_await is not None:
+    if is_a(iterator, types.CoroutineType) and iterator.cr_await is not None:
         raise RuntimeError("coroutine is being awaited already")
     stack[-1] = iterator
 
@@ -163,7 +163,7 @@ def GET_ANEXT(frame: Frame, stack: list[Any], arg: None) -> None:
         raise TypeError(f"'async for' requires an iterator with __anext__ method, got {type(iterator).__name__}")
     if python_special(machine, type(iterator), "__anext__") is MISSING:
         awaitable = machine.policy.call_native(method, (iterator,), {})
-        if isinstance(iterator, types.AsyncGeneratorType):
+        if is_a(iterator, types.AsyncGeneratorType):
             stack.append(awaitable)
             return
     else:
@@ -180,7 +180,7 @@ def END_ASYNC_FOR(frame: Frame, stack: list[Any], arg: None) -> None:
     """Stack: asynchronous iterator, exception; StopAsyncIteration ends the loop."""
     exc = stack.pop()
     iterator_below = stack.pop()
-    if not isinstance(exc, StopAsyncIteration):
+    if not is_a(exc, StopAsyncIteration):
         stack.append(iterator_below)
         frame.keep_traceback = True
         reraise(exc)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
-from thunder.core.interpreter.decode import Choice, Operand
+from thunder.core.interpreter.decode import Reader
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.handlers import calling, containers, exceptions, expressions, generators
 from thunder.core.interpreter.operators import UNARY_POSITIVE
@@ -100,11 +100,11 @@ TWO_OPERANDS: dict[str, tuple[Any, Any]] = {
 """The same for two operands."""
 
 
-def chooser(table: dict[str, tuple[Any, Any]], names: list[str]) -> Callable[[Operand], Choice]:
+def chooser(table: dict[str, tuple[Any, Any]], names: list[str]) -> Callable[[Reader, int], tuple[Any, Any]]:
     """The rule of an intrinsic operation, whose operand is an index into the version's ``names``."""
 
-    def choose(operand: Operand) -> Choice:
-        handler, arg = table[names[operand.value]]
-        return Choice(handler, operand.value if arg is ... else arg)
+    def choose(reader: Reader, value: int) -> tuple[Any, Any]:
+        handler, arg = table[names[value]]
+        return handler, value if arg is ... else arg
 
     return choose

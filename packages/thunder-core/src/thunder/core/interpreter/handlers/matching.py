@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from thunder.core.interpreter.frame import Frame
+from thunder.core.interpreter.lookup import is_a
 from thunder.core.interpreter.policy import MISSING
 
 # Flags of types, from Include/object.h.
@@ -53,7 +54,7 @@ def MATCH_CLASS(frame: Frame, stack: list[Any], count: int) -> None:
 
 
 def _match_class(frame: Frame, subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> Any:
-    if not isinstance(cls, type):
+    if not is_a(cls, type):
         raise TypeError(f"called match pattern must be a {_WANTED}")
     if not frame.machine.policy.call(isinstance, (subject, cls), {}):
         return None
@@ -84,7 +85,7 @@ def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | 
     if match_args is MISSING:
         matches_self = bool(cls.__flags__ & _MATCH_SELF)
         match_args = ()
-    elif not isinstance(match_args, tuple):
+    elif not is_a(match_args, tuple):
         raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type(match_args).__name__})")
     allowed = 1 if matches_self else len(match_args)
     if allowed < count:
@@ -93,7 +94,7 @@ def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | 
     if matches_self:
         return None
     for name in match_args[:count]:
-        if not isinstance(name, str):
+        if not is_a(name, str):
             raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
     return match_args[:count]
 
