@@ -120,7 +120,7 @@ def device_context_around_the_call():
     )
 
 
-@cases("context")
+@cases("context", may_refuse="UnsupportedProgram")
 def default_dtype_set_and_restored():
     def program(x):
         torch.set_default_dtype(torch.float64)

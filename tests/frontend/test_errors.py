@@ -130,7 +130,6 @@ CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
     "M23-explain": (lambda: thunder.explain(thunder.jit(plain)), "NeverCalled", ("called",)),
     "M52-symbol": (lambda: thunder.torch.add(ramp(3), ramp(3)), "OutsideTrace", ("add",)),
     "M52-prim": (lambda: thunder.prims.add(ramp(3), ramp(3)), "OutsideTrace", ("add",)),
-    "M52-get-grad": (lambda: thunder.core.transforms.get_grad(ramp(3)), "OutsideTrace", ("get_grad",)),
     "M53-neither": (
         lambda: executor().register_operator("op", fn=plain),
         "RegistrationError",

@@ -33,11 +33,6 @@ def jitted_module_as_a_submodule():
     return without_grad(world(numbered(Model()), ramp(2, 3)))
 
 
-@cases("nested")
-def jitted_twice():
-    return world(thunder.jit(lambda x: x * 2), ramp(3))
-
-
 @cases("nested", depth=arg(1, 6))
 def recursion():
     def power(x, n):

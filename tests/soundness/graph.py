@@ -6,6 +6,7 @@ module, so that whatever is compared is also changed, and the other way round.
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import types
@@ -64,6 +65,11 @@ def is_local(function_or_class: object) -> bool:
     return "<locals>" in getattr(function_or_class, "__qualname__", "")
 
 
+def is_compilers(value: object) -> bool:
+    """Whether the compiler made `value` for itself; in its wrapper of a module stands the user's module."""
+    return type(value).__module__.partition(".")[0] == "thunder" and not isinstance(value, torch.Tensor)
+
+
 def slots(owner: object, replace: Callable[[object], None]) -> Iterator[Slot]:
     """The slots of `owner`, in an order that depends on its content only.
 
@@ -93,6 +99,10 @@ def _tuple(owner, replace):
 
 
 def _mapping(owner, replace):
+    if isinstance(owner, collections.defaultdict):
+        yield Slot(
+            ".default_factory", owner.default_factory, functools.partial(setattr, owner, "default_factory")
+        )
     for key, value in list(owner.items()):
         yield Slot(
             f"[{key!r}]",
@@ -176,6 +186,11 @@ def _class(owner, replace):
             )
 
 
+def _wrapped(owner, replace):
+    if isinstance(owner, torch.nn.Module):
+        yield Slot("._model", owner._model, functools.partial(setattr, owner, "_model"))
+
+
 def _attributes(owner, replace):
     """Ordinary attributes. `object.__setattr__` reaches those of frozen dataclasses too."""
     slotted = [
@@ -206,6 +221,7 @@ def _nothing(owner, replace):
 
 RULES: tuple[tuple[Callable[[object], bool], Callable], ...] = (
     (is_leaf, _nothing),
+    (is_compilers, _wrapped),
     (lambda x: isinstance(x, list), _sequence),
     (lambda x: isinstance(x, tuple), _tuple),
     (lambda x: isinstance(x, dict), _mapping),

@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterable
 
 import torch
-from soundness.graph import Slot, is_leaf, slots
+from soundness.graph import Slot, is_compilers, is_leaf, slots
 
 ITERATORS = (type(iter([])), type(iter(())), type(iter(range(0))))
 
@@ -122,6 +122,8 @@ def reachable(roots: Iterable[object], kind: type | tuple[type, ...]) -> list[ob
         entered.add(id(value))
         if isinstance(value, kind):
             found.append(value)
+        if is_compilers(value):  # what a compiled object in the world keeps for itself is not the user's
+            continue
         if isinstance(value, type) and "<locals>" not in value.__qualname__:
             continue
         stack.extend(gc.get_referents(value))
