@@ -72,12 +72,8 @@ def acquire(
     inputs: list[tuple[TensorProxy, Path]] = []
 
     def make_input(t: torch.Tensor, path: Path) -> TensorProxy:
-        with torch._C.DisableTorchFunction():
-            proxy = TensorProxy(like=t, requires_grad=t.requires_grad)
-            trace.grad_enabled |= tracks_grad and t.requires_grad
-            proxy.__dict__["strides"] = tuple(t.stride())
-            proxy.__dict__["storage_offset"] = t.storage_offset()
-            proxy.__dict__["is_leaf"] = t.is_leaf
+        proxy = _input_proxy(t)
+        trace.grad_enabled |= tracks_grad and proxy.requires_grad
         inputs.append((proxy, path))
         return proxy
 
@@ -97,9 +93,7 @@ def acquire(
         ordered = finish.inputs
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, inputs, roots)
-        for name, question in (contributed or {}).items():
-            # a copy: the one who answers may keep the mapping and change it
-            tracker.note("state", tracker.pinned_path(question, name), dict(question()))
+        _note_contributed(tracker, contributed or {})
         prologue = prologue_trace(tracker.facts, ordered, reached, roots, pinning)
         state = ambient_fact()
     return Acquisition(
@@ -110,6 +104,22 @@ def acquire(
         interpreted=machine.instructions,
         log=machine.history,
     )
+
+
+def _input_proxy(t: torch.Tensor) -> TensorProxy:
+    """A proxy with everything that a program can ask of the tensor and that is not in its values."""
+    with torch._C.DisableTorchFunction():
+        proxy = TensorProxy(like=t, requires_grad=t.requires_grad)
+        proxy.__dict__["strides"] = tuple(t.stride())
+        proxy.__dict__["storage_offset"] = t.storage_offset()
+        proxy.__dict__["is_leaf"] = t.is_leaf
+    return proxy
+
+
+def _note_contributed(tracker: Tracker, contributed: Mapping[str, Callable[[], Mapping[str, Any]]]) -> None:
+    for name, question in contributed.items():
+        # a copy: the one who answers may keep the mapping and change it
+        tracker.note("state", tracker.pinned_path(question, name), dict(question()))
 
 
 def _note_shared_memory(
