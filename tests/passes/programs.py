@@ -91,7 +91,7 @@ VIEWS: list[Callable[[Tensor, int, int], Tensor]] = [
     _flat("reshape"),
     _halves,
     lambda x, a, b: x.unsqueeze(a % (x.dim() + 1)),
-    lambda x, a, b: x.permute(*reversed(range(x.dim()))),
+    lambda x, a, b: x.permute(tuple(reversed(range(x.dim())))),
     lambda x, a, b: x.flatten(),
     lambda x, a, b: x.contiguous(),
     lambda x, a, b: x.detach(),

@@ -84,7 +84,9 @@ def leaky_relu(input: TensorProxy, negative_slope: float = 0.01) -> TensorProxy:
 @torchsymbol("torch.prelu", "torch.nn.functional.prelu", methods=("prelu",), autocast="promote")
 def prelu(input: TensorProxy, weight: TensorProxy) -> TensorProxy:
     """``input: (n, c, *)``, ``weight: (c,)``, ``(1,)`` or ``()``: as leaky_relu, with a slope for each channel."""
-    if len(input.shape) > 1 and weight.shape and weight.shape != (1,):
+    if weight.numel() == 1:
+        weight = ltorch.reshape(weight, ())
+    elif len(input.shape) > 1:
         weight = ltorch.reshape(weight, (1, -1, *(1,) * (len(input.shape) - 2)))
     return ltorch.where(ltorch.gt(input, 0), input, ltorch.mul(weight, input))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch.nn import _reduction
 
 from thunder.core.errors import OperatorError
@@ -63,6 +65,31 @@ def l1_loss(
     """``|input - target|``."""
     loss = ltorch.abs(ltorch.sub(input, target))
     return _averaged(loss, weight, _reduction_of(size_average, reduce, reduction))
+
+
+@torchsymbol(f"{_F}gaussian_nll_loss")
+def gaussian_nll_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    var: TensorProxy | float,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+) -> TensorProxy:
+    """Nix and Weigend (1994): ``(log(var) + (input - target)^2 / var) / 2``; ``var: (*)``, ``(*, 1)`` or without the last dimension.
+
+    torch also refuses a negative variance, which only its own kernel sees.
+    """
+    if isinstance(var, TensorProxy) and var.shape != input.shape and var.shape == input.shape[:-1]:
+        var = ltorch.unsqueeze(var, -1)
+    elif not isinstance(var, TensorProxy):
+        var = ltorch.mul(ltorch.ones_like(input), var)
+    var = ltorch.clamp(ltorch.detach(var), min=eps)
+    difference = ltorch.sub(input, target)
+    loss = ltorch.mul(0.5, ltorch.add(ltorch.log(var), ltorch.div(ltorch.mul(difference, difference), var)))
+    if full:
+        loss = ltorch.add(loss, 0.5 * math.log(2 * math.pi))
+    return _reduced(loss, _reduction_of(None, None, reduction))
 
 
 # -- classification ---------------------------------------------------------------------------------------------------
@@ -199,4 +226,3 @@ poisson_nll_loss = by_torch(
     "input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean'",
     autocast="fp32",
 )
-gaussian_nll_loss = by_torch(f"{_F}gaussian_nll_loss", "input, target, var, full=False, eps=1e-06, reduction='mean'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -42,7 +43,9 @@ def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None
 
 def _per_channel(vector: TensorProxy | None, ndim: int) -> TensorProxy | None:
     """``(c,)`` → ``(1, c, 1, …)``."""
-    return None if vector is None else ltorch.reshape(vector, (1, -1, *(1,) * (ndim - 2)))
+    if vector is None or ndim < 2:
+        return vector
+    return ltorch.reshape(vector, (1, vector.shape[0], *(1,) * (ndim - 2)))  # type: ignore[no-any-return]
 
 
 @torchsymbol(f"{_F}layer_norm", autocast="fp32")
@@ -96,7 +99,7 @@ def group_norm(
     n, c = input.shape[:2]
     if c % num_groups:
         raise OperatorError(f"{c} channels in {num_groups} groups")
-    grouped = ltorch.reshape(computed_in(input), (n, num_groups, -1))
+    grouped = ltorch.reshape(computed_in(input), (n, num_groups, math.prod(input.shape[1:]) // num_groups))
     normal = ltorch.reshape(_standardised(grouped, (2,), eps), input.shape)
     ndim = len(input.shape)
     return rounded_to(_scaled(normal, _per_channel(weight, ndim), _per_channel(bias, ndim)), input.dtype)
@@ -164,7 +167,7 @@ def batch_norm(
 
 
 def _refuse_single_value(input: TensorProxy) -> None:
-    if input.numel() == input.shape[1]:
+    if math.prod(input.shape[:1] + input.shape[2:]) == 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {torch.Size(input.shape)}"
         )

@@ -17,11 +17,16 @@ def _default_dim(dim: int | None, ndim: int) -> int:
     return dim if dim is not None else 0 if ndim in (0, 1, 3) else 1
 
 
+def _below_zero(x: TensorProxy, dim: int) -> TensorProxy:
+    """``x - max(x)``, so that exponentials do not overflow; nothing has no maximum."""
+    return ltorch.sub(x, ltorch.amax(x, dim, True)) if x.numel() else x
+
+
 def _softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
     """``exp(x - max) / sum(exp(x - max))``."""
     result = to_dtype(dtype) if dtype is not None else x.dtype
     x = computed_in(x, dtype)
-    exponentials = ltorch.exp(ltorch.sub(x, ltorch.amax(x, dim, True)))
+    exponentials = ltorch.exp(_below_zero(x, dim))
     return rounded_to(ltorch.div(exponentials, ltorch.sum(exponentials, dim, True)), result)
 
 
@@ -29,7 +34,7 @@ def _log_softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
     """``x - max - log(sum(exp(x - max)))``."""
     result = to_dtype(dtype) if dtype is not None else x.dtype
     x = computed_in(x, dtype)
-    shifted = ltorch.sub(x, ltorch.amax(x, dim, True))
+    shifted = _below_zero(x, dim)
     total = ltorch.log(ltorch.sum(ltorch.exp(shifted), dim, True))
     return rounded_to(ltorch.sub(shifted, total), result)
 

@@ -228,9 +228,10 @@ class _Functionaliser:
         back = self._last_values(set(values.values()))
         for name, value in back.items():
             prims.copy_(value, self.inputs[name], grad_enabled=self.written_inputs[name])
+        taken: dict[str, TensorProxy] = {}
         for name, tensor in leaving.items():
             if name not in own and tensor.memory.version:
-                values[name] = self._taken_from_input(tensor)
+                values[name] = self._taken_from_input(tensor, taken)
         self.new.record(bsym.from_bsym(args=replaced(bsym.args, values)))
 
     def _values_leaving(self, own: dict[str, Tensor]) -> dict[str, TensorProxy]:
@@ -308,9 +309,11 @@ class _Functionaliser:
                     back[name] = prims.clone(value) if inside else value
         return back
 
-    def _taken_from_input(self, tensor: Tensor) -> TensorProxy:
-        """A tensor in an input's memory, after the write-back: the input itself, or a view taken now."""
+    def _taken_from_input(self, tensor: Tensor, taken: dict[str, TensorProxy]) -> TensorProxy:
+        """A tensor in an input's memory, after the write-back: the input itself, or a view taken now. ``taken`` has those taken before."""
         if tensor.view is None:
             return tensor.proxy
-        parent = self._taken_from_input(self.memories.of(tensor.view.source))
-        return self.memories.view_again(tensor, parent, as_written=True)[tensor.proxy.name]
+        if tensor.proxy.name not in taken:
+            parent = self._taken_from_input(self.memories.of(tensor.view.source), taken)
+            taken.update(self.memories.view_again(tensor, parent, as_written=True))
+        return taken[tensor.proxy.name]

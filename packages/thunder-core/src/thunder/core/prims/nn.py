@@ -134,8 +134,8 @@ def _with_statistics_meta(
     """``a: (n, c, *)``, statistics and parameters ``(c,)`` → the normalised ``a`` and the new statistics."""
     vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     for name, vector in vectors.items():
-        if vector is not None and vector.shape != a.shape[1:2]:
-            raise OperatorError(f"{name} should contain {a.shape[1]} elements not {vector.numel()}")
+        if vector is not None and vector.shape != (a.shape[1:2] or a.shape):
+            raise OperatorError(f"{name} has {vector.numel()} elements for an input {a.type_string()}")
     return (
         TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype),
         TensorProxy(like=running_mean, requires_grad=False),
