@@ -42,7 +42,11 @@ def _is_expected(frame: FrameType) -> bool:
     if caller is frame:
         return True
     # A traceback entry's frame is made by calling a generator function that never runs; decoding makes named tuples.
-    return caller is None or caller.f_code.co_name == "stub_frame" or caller.f_code.co_filename.endswith(("decode.py", "versions.py"))
+    return (
+        caller is None
+        or caller.f_code.co_name == "stub_frame"
+        or caller.f_code.co_filename.endswith(("decode.py", "versions.py"))
+    )
 
 
 def _is_own(frame: FrameType) -> bool:

@@ -28,7 +28,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(TESTS))
 
 from interpreter.programs.registry import Program, load_programs  # noqa: E402
-
 from thunder.core.interpreter import Machine  # noqa: E402
 
 
@@ -150,7 +149,9 @@ def differences(program: Program) -> list[str]:
         actual = observe(interpreted, program.fn, arguments)
         for what, ours, theirs in zip(Outcome._fields, actual, expected, strict=True):
             if ours != theirs:
-                found.append(f"{program.name}{arguments!r}: {what}\n  CPython      {theirs!r}\n  interpreter  {ours!r}")
+                found.append(
+                    f"{program.name}{arguments!r}: {what}\n  CPython      {theirs!r}\n  interpreter  {ours!r}"
+                )
     return found
 
 

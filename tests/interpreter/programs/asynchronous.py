@@ -518,7 +518,13 @@ def names_and_states():
         await Suspend(1)
 
     c = f()
-    out = [c.__name__, c.__qualname__, type(c).__name__, inspect.getcoroutinestate(c), inspect.iscoroutinefunction(f)]
+    out = [
+        c.__name__,
+        c.__qualname__,
+        type(c).__name__,
+        inspect.getcoroutinestate(c),
+        inspect.iscoroutinefunction(f),
+    ]
     c.send(None)
     out.append(inspect.getcoroutinestate(c))
     c.close()
@@ -533,7 +539,13 @@ def await_in_expressions():
 
     async def main():
         d = {"a": await v(1), **(await v({"b": 2}))}
-        return f"{await v(3)}", (await v([1, 2]))[await v(1)], await v(1) + await v(2), d, [await v(x) for x in range(2)]
+        return (
+            f"{await v(3)}",
+            (await v([1, 2]))[await v(1)],
+            await v(1) + await v(2),
+            d,
+            [await v(x) for x in range(2)],
+        )
 
     return drive(main())
 

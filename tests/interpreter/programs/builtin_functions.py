@@ -13,7 +13,13 @@ def eval_and_exec():
     x = 10
     namespace = {"y": 2}
     exec("z = y * 2\ndef f(a): return a + z", namespace)
-    out = [eval("x + 1"), eval("y + 1", {"y": 5}), eval("a + b", {"a": 1}, {"b": 2}), namespace["z"], namespace["f"](3)]
+    out = [
+        eval("x + 1"),
+        eval("y + 1", {"y": 5}),
+        eval("a + b", {"a": 1}, {"b": 2}),
+        namespace["z"],
+        namespace["f"](3),
+    ]
     exec("MODULE_COPY = MODULE_LEVEL", globals())
     out.append(globals().pop("MODULE_COPY"))
     out.append(eval(compile("x * 2", "<c>", "eval")))
@@ -61,7 +67,16 @@ def dynamic_attributes():
 
     c = C()
     setattr(c, "a b", 1)
-    return getattr(c, "a b"), hasattr(c, "x"), getattr(c, "x", None), vars(c), delattr(c, "a b"), vars(c), callable(c), callable(C)
+    return (
+        getattr(c, "a b"),
+        hasattr(c, "x"),
+        getattr(c, "x", None),
+        vars(c),
+        delattr(c, "a b"),
+        vars(c),
+        callable(c),
+        callable(C),
+    )
 
 
 @program()
@@ -76,7 +91,22 @@ def conversions():
         def __iter__(self):
             return iter([1, 2])
 
-    return str(S()), bytes(S()), list(S()), repr(str(S())), str(b"a", "utf8"), int("ff", 16), int(3.9), float("2.5"), bool([]), complex("1+2j"), ascii("é"), bin(5), hex(255), oct(8)
+    return (
+        str(S()),
+        bytes(S()),
+        list(S()),
+        repr(str(S())),
+        str(b"a", "utf8"),
+        int("ff", 16),
+        int(3.9),
+        float("2.5"),
+        bool([]),
+        complex("1+2j"),
+        ascii("é"),
+        bin(5),
+        hex(255),
+        oct(8),
+    )
 
 
 @program()
@@ -104,8 +134,18 @@ def introspection():
             pass
 
     return (
-        type(5) is int, isinstance(B(), A), issubclass(B, A), type(B()).__name__, id(A) == id(A), isinstance(1, (str, int)), B.__bases__[0].__name__,
-        [n for n in dir(B) if not n.startswith("_")], type(B().f).__name__, type(B.f).__name__, type(len).__name__, type(type).__name__,
+        type(5) is int,
+        isinstance(B(), A),
+        issubclass(B, A),
+        type(B()).__name__,
+        id(A) == id(A),
+        isinstance(1, (str, int)),
+        B.__bases__[0].__name__,
+        [n for n in dir(B) if not n.startswith("_")],
+        type(B().f).__name__,
+        type(B.f).__name__,
+        type(len).__name__,
+        type(type).__name__,
     )
 
 
@@ -139,7 +179,14 @@ def frames():
     def inner():
         f = sys._getframe()
         g = sys._getframe(1)
-        return f.f_code.co_name, g.f_code.co_name, f.f_lineno - g.f_lineno, sorted(g.f_locals), f.f_back is g or True, "MODULE_LEVEL" in f.f_globals
+        return (
+            f.f_code.co_name,
+            g.f_code.co_name,
+            f.f_lineno - g.f_lineno,
+            sorted(g.f_locals),
+            f.f_back is g or True,
+            "MODULE_LEVEL" in f.f_globals,
+        )
 
     x = 1
     return inner(), x
@@ -167,7 +214,17 @@ def divmod_pow_round():
         def __rdivmod__(self, o):
             return "rdivmod", o
 
-    return divmod(7, 2), divmod(N(), 1), divmod(1, N()), pow(2, 5), pow(2, -1), round(2.567, 2), abs(-3), sum([1, 2], 3), hash(1) == hash(1.0)
+    return (
+        divmod(7, 2),
+        divmod(N(), 1),
+        divmod(1, N()),
+        pow(2, 5),
+        pow(2, -1),
+        round(2.567, 2),
+        abs(-3),
+        sum([1, 2], 3),
+        hash(1) == hash(1.0),
+    )
 
 
 @program()
@@ -206,7 +263,12 @@ def import_forms():
 @program()
 def import_errors():
     out = []
-    for source in ("import nonexistent_module_xyz", "from os import nonexistent_name", "import os.nonexistent", "from . import x"):
+    for source in (
+        "import nonexistent_module_xyz",
+        "from os import nonexistent_name",
+        "import os.nonexistent",
+        "from . import x",
+    ):
         try:
             exec(source, {"__name__": "__main__", "__package__": None})
         except ImportError as e:
@@ -229,7 +291,14 @@ def dunder_import():
 @program()
 def slices_and_ranges():
     s = slice(1, 10, 2)
-    return s.indices(5), range(10)[s], list(range(5, 0, -2)), 4 in range(0, 10, 2), len(range(10**10)), slice(None).stop
+    return (
+        s.indices(5),
+        range(10)[s],
+        list(range(5, 0, -2)),
+        4 in range(0, 10, 2),
+        len(range(10**10)),
+        slice(None).stop,
+    )
 
 
 @program()

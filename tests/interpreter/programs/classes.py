@@ -580,7 +580,11 @@ def class_creation_by_call():
         return self.x
 
     C = type("C", (), {"x": 5, "f": f})
-    D = type("D", (C,), {"x": 6}, )
+    D = type(
+        "D",
+        (C,),
+        {"x": 6},
+    )
     return C().f(), D().f(), C.__name__, type(C()), [b.__name__ for b in D.__bases__]
 
 
@@ -692,7 +696,14 @@ def constructor_errors():
             return super().__new__(cls)
 
     out = []
-    for action in (lambda: A(1), lambda: B(), lambda: B(1, 2), lambda: C(), lambda: A(x=1), lambda: object(1)):
+    for action in (
+        lambda: A(1),
+        lambda: B(),
+        lambda: B(1, 2),
+        lambda: C(),
+        lambda: A(x=1),
+        lambda: object(1),
+    ):
         try:
             action()
         except TypeError as e:
@@ -734,7 +745,19 @@ def builtin_subclasses():
     items = L(1, 2)
     items.append(3)
     d = D(a=1)
-    return items, items.extra, d["a"], d["q"], d, S("x").shout(), I(1) + 2, I(1) + I(2), T(3, 4).first, T(1, 2) + (5,), type(S("a") + "b").__name__
+    return (
+        items,
+        items.extra,
+        d["a"],
+        d["q"],
+        d,
+        S("x").shout(),
+        I(1) + 2,
+        I(1) + I(2),
+        T(3, 4).first,
+        T(1, 2) + (5,),
+        type(S("a") + "b").__name__,
+    )
 
 
 @program()
@@ -790,7 +813,14 @@ def instance_and_subclass_checks():
     class C(metaclass=Meta):
         pass
 
-    return isinstance(5, C), isinstance(6, (str, C)), isinstance(C(), C), issubclass(int, C), issubclass(str, C), isinstance(1, int | str)
+    return (
+        isinstance(5, C),
+        isinstance(6, (str, C)),
+        isinstance(C(), C),
+        issubclass(int, C),
+        issubclass(str, C),
+        isinstance(1, int | str),
+    )
 
 
 @program()
@@ -966,7 +996,17 @@ def class_repr_and_str():
         def __repr__(self):
             return 5
 
-    out = [repr(A()), str(A()), f"{A()}", str(B()), repr(B()), f"{B()!r}", "%s %r" % (B(), B()), [A()], str([B()])]
+    out = [
+        repr(A()),
+        str(A()),
+        f"{A()}",
+        str(B()),
+        repr(B()),
+        f"{B()!r}",
+        "%s %r" % (B(), B()),
+        [A()],
+        str([B()]),
+    ]
     try:
         repr(C())
     except TypeError as e:

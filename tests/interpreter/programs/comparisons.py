@@ -45,7 +45,9 @@ def membership_in_non_container(a, c):
     return a in c
 
 
-@program((1, "abc"),)
+@program(
+    (1, "abc"),
+)
 def membership_of_wrong_type(a, c):
     return a in c
 
@@ -83,7 +85,13 @@ def own_equality():
                 return NotImplemented
             return self.x == other.x
 
-    return Point(1) == Point(1), Point(1) != Point(2), Point(1) == 1, Point(1) != 1, Point(1) in [Point(2), Point(1)]
+    return (
+        Point(1) == Point(1),
+        Point(1) != Point(2),
+        Point(1) == 1,
+        Point(1) != 1,
+        Point(1) in [Point(2), Point(1)],
+    )
 
 
 @program()
@@ -147,7 +155,11 @@ def comparison_returning_objects():
             return False
 
     e = Expr("x")
-    return (e < 3).text, (e == 4).text, (1 < e < 3) if False else (e != 5).text if hasattr(e != 5, "text") else e != 5
+    return (
+        (e < 3).text,
+        (e == 4).text,
+        (1 < e < 3) if False else (e != 5).text if hasattr(e != 5, "text") else e != 5,
+    )
 
 
 @program()

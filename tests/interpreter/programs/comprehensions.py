@@ -5,12 +5,20 @@ from interpreter.programs.registry import program
 
 @program(([1, 2, 3, 4],))
 def all_kinds(xs):
-    return [x * 2 for x in xs], {x % 2 for x in xs}, {x: x * x for x in xs}, list(x for x in xs), tuple(x for x in xs)
+    return (
+        [x * 2 for x in xs],
+        {x % 2 for x in xs},
+        {x: x * x for x in xs},
+        list(x for x in xs),
+        tuple(x for x in xs),
+    )
 
 
 @program((4,))
 def nested(n):
-    return [(i, j) for i in range(n) if i for j in range(i) if (i + j) % 2], [[j for j in range(i)] for i in range(n)]
+    return [(i, j) for i in range(n) if i for j in range(i) if (i + j) % 2], [
+        [j for j in range(i)] for i in range(n)
+    ]
 
 
 @program()
@@ -93,7 +101,12 @@ def first_iterable_is_evaluated_at_once():
 
 @program()
 def generator_expression_as_argument():
-    return sum(x for x in range(5)), max((x for x in [3, 1]), default=0), any(x > 2 for x in range(5)), all(x for x in [1, 0])
+    return (
+        sum(x for x in range(5)),
+        max((x for x in [3, 1]), default=0),
+        any(x > 2 for x in range(5)),
+        all(x for x in [1, 0]),
+    )
 
 
 @program()

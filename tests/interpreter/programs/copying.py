@@ -41,7 +41,15 @@ def copies():
     p = Point(1, [2])
     q = copy.copy(p)
     r = copy.deepcopy(p)
-    return q.y is p.y, r.y is p.y, r.y, q.via, copy.copy(Custom(1)).v, copy.deepcopy([Custom([1])])[0].v, copy.copy([1, {}])
+    return (
+        q.y is p.y,
+        r.y is p.y,
+        r.y,
+        q.via,
+        copy.copy(Custom(1)).v,
+        copy.deepcopy([Custom([1])])[0].v,
+        copy.copy([1, {}]),
+    )
 
 
 @program()
@@ -89,7 +97,15 @@ def dict_mutation(d):
     d.setdefault("g", []).append(1)
     popped = d.pop("a"), d.pop("zz", None), d.popitem()
     del d["b"]
-    return popped, list(d.items()), d | {"q": 1}, d.get("nope", 0), {**d, "c": 0}, dict(sorted(d.items())), list(reversed(d))
+    return (
+        popped,
+        list(d.items()),
+        d | {"q": 1},
+        d.get("nope", 0),
+        {**d, "c": 0},
+        dict(sorted(d.items())),
+        list(reversed(d)),
+    )
 
 
 @program(({1, 2, 3},))
@@ -129,4 +145,8 @@ def nested_data():
         user["tags"] |= {user["name"]}
         user.setdefault("n", 0)
         user["n"] += len(user["tags"])
-    return data, [u["name"] for u in data["users"] if u["n"] > 1], {u["name"]: sorted(u["tags"]) for u in data["users"]}
+    return (
+        data,
+        [u["name"] for u in data["users"] if u["n"] > 1],
+        {u["name"]: sorted(u["tags"]) for u in data["users"]},
+    )

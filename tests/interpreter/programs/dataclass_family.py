@@ -20,7 +20,14 @@ def plain_dataclass():
 
     p, q = P(1), P(1)
     p.z.append(5)
-    out = [p.total(), p == P(1, 2, [5]), p == q, dataclasses.asdict(p), dataclasses.astuple(p), dataclasses.replace(p, x=9)]
+    out = [
+        p.total(),
+        p == P(1, 2, [5]),
+        p == q,
+        dataclasses.asdict(p),
+        dataclasses.astuple(p),
+        dataclasses.replace(p, x=9),
+    ]
     out.append(repr(p).rpartition(".")[2])
     out.append([f.name for f in dataclasses.fields(P)])
     try:
@@ -86,7 +93,9 @@ def bad_dataclass():
 
 @program()
 def made_dataclass():
-    C = dataclasses.make_dataclass("C", [("x", int), ("y", int, 5)], namespace={"s": lambda self: self.x + self.y})
+    C = dataclasses.make_dataclass(
+        "C", [("x", int), ("y", int, 5)], namespace={"s": lambda self: self.x + self.y}
+    )
     return C(1).s(), C(1, 2) == C(1, 2)
 
 
@@ -103,7 +112,18 @@ def namedtuples():
 
     p = P(1)
     x, y = p
-    out = [p, p.x, p._replace(y=2), p._asdict(), P._fields, p == (1, 5), Q(1).both(), Q(2, "q")[1], x + y, P._make([7, 8])]
+    out = [
+        p,
+        p.x,
+        p._replace(y=2),
+        p._asdict(),
+        P._fields,
+        p == (1, 5),
+        Q(1).both(),
+        Q(2, "q")[1],
+        x + y,
+        P._make([7, 8]),
+    ]
     try:
         P()
     except TypeError as e:
@@ -150,7 +170,18 @@ def counters_and_defaultdicts():
     q = collections.deque([1, 2, 3], maxlen=3)
     q.append(4)
     q.rotate(1)
-    return c.most_common(2), c["zz"], (c - collections.Counter("l")).total(), d, list(o), m["a"], m["b"], len(m), list(q), +c == c
+    return (
+        c.most_common(2),
+        c["zz"],
+        (c - collections.Counter("l")).total(),
+        d,
+        list(o),
+        m["a"],
+        m["b"],
+        len(m),
+        list(q),
+        +c == c,
+    )
 
 
 @program()
@@ -201,4 +232,14 @@ def abstract_collections():
     s = S(1, 2, 3, 2)
     m = M()
     m.update(a=1, b=2)
-    return 2 in s, s.index(2), s.count(2), list(reversed(s)), m.pop("a"), m.setdefault("c", 5), dict(m), {**m}, m == {"b": 2, "c": 5}
+    return (
+        2 in s,
+        s.index(2),
+        s.count(2),
+        list(reversed(s)),
+        m.pop("a"),
+        m.setdefault("c", 5),
+        dict(m),
+        {**m},
+        m == {"b": 2, "c": 5},
+    )

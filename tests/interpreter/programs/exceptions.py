@@ -458,7 +458,11 @@ def traceback_text():
         f()
     except ZeroDivisionError:
         text = traceback.format_exc()
-    return [line for line in text.splitlines() if "interpreter/__init__" not in line and "differential" not in line][-8:]
+    return [
+        line
+        for line in text.splitlines()
+        if "interpreter/__init__" not in line and "differential" not in line
+    ][-8:]
 
 
 @program()
@@ -545,7 +549,17 @@ def exception_attributes():
     e = OSError(2, "No such file", "name")
     s = StopIteration(5)
     k = KeyError("a", "b")
-    return e.errno, e.strerror, e.filename, type(e).__name__, s.value, k.args, str(k), repr(k), SystemExit(3).code
+    return (
+        e.errno,
+        e.strerror,
+        e.filename,
+        type(e).__name__,
+        s.value,
+        k.args,
+        str(k),
+        repr(k),
+        SystemExit(3).code,
+    )
 
 
 @program()

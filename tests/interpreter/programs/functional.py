@@ -9,8 +9,12 @@ from interpreter.programs.registry import program
 @program()
 def map_filter_zip():
     return (
-        list(map(lambda x: x + 1, [1, 2])), list(map(lambda a, b: a * b, [1, 2], [3, 4])), list(filter(lambda x: x > 1, [1, 2, 3])),
-        list(filter(None, [0, 1, "", "a"])), list(zip("ab", (x for x in range(2)), strict=True)), list(enumerate("ab", 5)),
+        list(map(lambda x: x + 1, [1, 2])),
+        list(map(lambda a, b: a * b, [1, 2], [3, 4])),
+        list(filter(lambda x: x > 1, [1, 2, 3])),
+        list(filter(None, [0, 1, "", "a"])),
+        list(zip("ab", (x for x in range(2)), strict=True)),
+        list(enumerate("ab", 5)),
     )
 
 
@@ -62,20 +66,39 @@ def sorting():
     pairs = sorted([(2, K(0)), (1, K(5)), (2, K(-1))], key=lambda p: (p[0], p[1]))
     compared = sorted([1, 3, 2], key=functools.cmp_to_key(lambda a, b: b - a))
     stable = sorted([(1, "b"), (0, "z"), (1, "a")], key=lambda p: p[0])
-    return items, words, [repr(o) for o in objects], [repr(p[1]) for p in pairs], compared, stable, min(objects).v, max(K(1), K(5), K(3)).v
+    return (
+        items,
+        words,
+        [repr(o) for o in objects],
+        [repr(p[1]) for p in pairs],
+        compared,
+        stable,
+        min(objects).v,
+        max(K(1), K(5), K(3)).v,
+    )
 
 
 @program()
 def extremes():
     return (
-        max([1, 5, 3], key=lambda x: -x), min("bca"), max(3, 1, key=lambda x: x), min([], default=7), max(x * 2 for x in (1, 2)),
-        min([(1, "b"), (1, "a")]), max([3, 3.0]), min({"a": 1, "b": 0}, key={"a": 1, "b": 0}.get),
+        max([1, 5, 3], key=lambda x: -x),
+        min("bca"),
+        max(3, 1, key=lambda x: x),
+        min([], default=7),
+        max(x * 2 for x in (1, 2)),
+        min([(1, "b"), (1, "a")]),
+        max([3, 3.0]),
+        min({"a": 1, "b": 0}, key={"a": 1, "b": 0}.get),
     )
 
 
 @program()
 def reduce_forms():
-    return functools.reduce(lambda a, b: a * b, [1, 2, 3]), functools.reduce(lambda a, b: [*a, b], "ab", []), functools.reduce(max, [1, 5])
+    return (
+        functools.reduce(lambda a, b: a * b, [1, 2, 3]),
+        functools.reduce(lambda a, b: [*a, b], "ab", []),
+        functools.reduce(max, [1, 5]),
+    )
 
 
 @program()
@@ -91,7 +114,12 @@ def partials():
         half = functools.partialmethod(set, "a")
 
     double = functools.partial(lambda x, y: x * y, 2)
-    return double(4), C().half("b"), functools.partial(int, base=2)("101"), list(map(functools.partial(pow, 2), range(4)))
+    return (
+        double(4),
+        C().half("b"),
+        functools.partial(int, base=2)("101"),
+        list(map(functools.partial(pow, 2), range(4))),
+    )
 
 
 @program()
@@ -160,7 +188,13 @@ def wraps_keeps_metadata():
         """Original."""
         return str(a)
 
-    return original(1), original.__name__, original.__doc__, original.__annotations__, original.__wrapped__.__qualname__
+    return (
+        original(1),
+        original.__name__,
+        original.__doc__,
+        original.__annotations__,
+        original.__wrapped__.__qualname__,
+    )
 
 
 @program()
@@ -188,10 +222,19 @@ def itertools_with_generators():
 
     a, b = itertools.tee(gen())
     return (
-        list(itertools.chain(gen(), It(), "a")), list(itertools.chain.from_iterable([gen(), It()])), list(itertools.islice(It(), 1, 3)),
-        list(itertools.product(gen(), It()))[:2], list(itertools.permutations(It(), 2))[:2], list(itertools.combinations(gen(), 2)),
-        list(itertools.zip_longest(gen(), [1], fillvalue="f")), list(itertools.pairwise(It())), list(a), list(b),
-        list(itertools.compress(It(), [1, 0, 1])), list(zip(It(), itertools.count(5), strict=False)), list(itertools.repeat(1, 2)),
+        list(itertools.chain(gen(), It(), "a")),
+        list(itertools.chain.from_iterable([gen(), It()])),
+        list(itertools.islice(It(), 1, 3)),
+        list(itertools.product(gen(), It()))[:2],
+        list(itertools.permutations(It(), 2))[:2],
+        list(itertools.combinations(gen(), 2)),
+        list(itertools.zip_longest(gen(), [1], fillvalue="f")),
+        list(itertools.pairwise(It())),
+        list(a),
+        list(b),
+        list(itertools.compress(It(), [1, 0, 1])),
+        list(zip(It(), itertools.count(5), strict=False)),
+        list(itertools.repeat(1, 2)),
     )
 
 
@@ -208,7 +251,15 @@ def predicates():
         def __bool__(self):
             return False
 
-    return any(It(0, 1)), all(It(0, 1)), any([F(), F()]), all([]), sum(It(1, 2)), sum(It(1.5), 1), any(x for x in It(F(), 3))
+    return (
+        any(It(0, 1)),
+        all(It(0, 1)),
+        any([F(), F()]),
+        all([]),
+        sum(It(1, 2)),
+        sum(It(1.5), 1),
+        any(x for x in It(F(), 3)),
+    )
 
 
 @program()
@@ -225,8 +276,21 @@ def containers_from_iterables():
     s = {5}
     s.update(It())
     return (
-        list(It()), tuple(It()), set(It()), frozenset(It()), dict(zip(It(), It(), strict=True)), dict.fromkeys(It(), 0), bytes(It()),
-        items, s, d, ",".join(str(x) for x in It()), {1, 3} & set(It()), s.union(It()), sorted(It(), reverse=True), [*It()],
+        list(It()),
+        tuple(It()),
+        set(It()),
+        frozenset(It()),
+        dict(zip(It(), It(), strict=True)),
+        dict.fromkeys(It(), 0),
+        bytes(It()),
+        items,
+        s,
+        d,
+        ",".join(str(x) for x in It()),
+        {1, 3} & set(It()),
+        s.union(It()),
+        sorted(It(), reverse=True),
+        [*It()],
     )
 
 
@@ -234,9 +298,15 @@ def containers_from_iterables():
 def function_composition():
     compose = lambda *fs: functools.reduce(lambda f, g: lambda x: f(g(x)), fs)  # noqa: E731
     curry = lambda f: lambda a: lambda b: f(a, b)  # noqa: E731
-    return compose(str, abs, int)("-5"), curry(lambda a, b: a - b)(5)(3), (lambda f: f(f, 5))(lambda f, n: 1 if n == 0 else n * f(f, n - 1))
+    return (
+        compose(str, abs, int)("-5"),
+        curry(lambda a, b: a - b)(5)(3),
+        (lambda f: f(f, 5))(lambda f, n: 1 if n == 0 else n * f(f, n - 1)),
+    )
 
 
 @program()
 def iterator_of_functions():
-    return [f(3) for f in map(lambda n: lambda x: x * n, range(3))], list(map(lambda f: f(), [dict, list, lambda: 5]))
+    return [f(3) for f in map(lambda n: lambda x: x * n, range(3))], list(
+        map(lambda f: f(), [dict, list, lambda: 5])
+    )

@@ -17,7 +17,16 @@ def positional_and_defaults():
     def f(a, b=2, c=3):
         return a, b, c
 
-    return f(1), f(1, 5), f(1, c=7), f(c=1, a=2), call(f), call(f, 1, 2, 3, 4), call(f, 1, a=2), call(f, 1, d=3)
+    return (
+        f(1),
+        f(1, 5),
+        f(1, c=7),
+        f(c=1, a=2),
+        call(f),
+        call(f, 1, 2, 3, 4),
+        call(f, 1, a=2),
+        call(f, 1, d=3),
+    )
 
 
 @program()
@@ -49,7 +58,14 @@ def positional_only():
     def f(a, b, /, c, d=4, *, e=5):
         return a, b, c, d, e
 
-    return f(1, 2, 3), f(1, 2, c=3, e=1), call(f, 1, b=2, c=3), call(f, a=1, b=2, c=3), call(f, 1), call(f, 1, 2, 3, 4, 5)
+    return (
+        f(1, 2, 3),
+        f(1, 2, c=3, e=1),
+        call(f, 1, b=2, c=3),
+        call(f, a=1, b=2, c=3),
+        call(f, 1),
+        call(f, 1, 2, 3, 4, 5),
+    )
 
 
 @program()
@@ -88,7 +104,14 @@ def too_many_messages():
     def keyword(a, *, k=1):
         pass
 
-    return call(none, 1), call(one, 1, 2), call(default, 1, 2, 3), call(keyword, 1, 2), call(keyword, 1, 2, k=3), call(none, 1, 2)
+    return (
+        call(none, 1),
+        call(one, 1, 2),
+        call(default, 1, 2, 3),
+        call(keyword, 1, 2),
+        call(keyword, 1, 2, k=3),
+        call(none, 1, 2),
+    )
 
 
 @program()
@@ -96,7 +119,11 @@ def duplicate_keyword():
     def f(**kwargs):
         return kwargs
 
-    return call(lambda: f(**{"a": 1}, **{"b": 2})), call(lambda: f(a=1, **{"a": 2})), call(lambda: f(**{1: 2}))
+    return (
+        call(lambda: f(**{"a": 1}, **{"b": 2})),
+        call(lambda: f(a=1, **{"a": 2})),
+        call(lambda: f(**{1: 2})),
+    )
 
 
 @program()
@@ -104,7 +131,13 @@ def bad_star_arguments():
     def f(*a, **k):
         return a, k
 
-    return call(lambda: f(*5)), call(lambda: f(**5)), call(lambda: f(*[1], *None)), call(lambda: f(**{}, **3)), call(lambda: f(1, *2))
+    return (
+        call(lambda: f(*5)),
+        call(lambda: f(**5)),
+        call(lambda: f(*[1], *None)),
+        call(lambda: f(**{}, **3)),
+        call(lambda: f(1, *2)),
+    )
 
 
 @program()
@@ -250,7 +283,14 @@ def none_is_returned():
 
 @program()
 def builtin_call_errors():
-    return call(len), call(len, 1), call(int, "x", "y"), call(isinstance, 1), call(dict, 1), call(print, bad=1)
+    return (
+        call(len),
+        call(len, 1),
+        call(int, "x", "y"),
+        call(isinstance, 1),
+        call(dict, 1),
+        call(print, bad=1),
+    )
 
 
 @program()
@@ -269,7 +309,15 @@ def partial_functions():
         return a, b, c, k
 
     p = functools.partial(f, 1, c=5)
-    return p(2), p(2, c=6, d=7), functools.partial(p, 9)(), call(functools.partial(f)), p.func is f, p.args, p.keywords
+    return (
+        p(2),
+        p(2, c=6, d=7),
+        functools.partial(p, 9)(),
+        call(functools.partial(f)),
+        p.func is f,
+        p.args,
+        p.keywords,
+    )
 
 
 @program()

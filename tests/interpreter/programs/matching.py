@@ -90,7 +90,22 @@ def class_patterns():
             case _:
                 return None
 
-    return [what(v) for v in (Point(0, 0), Point(0, 3), Point(2, 2), Point(1, 2), Other(), 5, 2.5, "s", [Point(7, 8), 1], None, True)]
+    return [
+        what(v)
+        for v in (
+            Point(0, 0),
+            Point(0, 3),
+            Point(2, 2),
+            Point(1, 2),
+            Other(),
+            5,
+            2.5,
+            "s",
+            [Point(7, 8), 1],
+            None,
+            True,
+        )
+    ]
 
 
 @program()

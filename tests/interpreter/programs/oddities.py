@@ -109,7 +109,9 @@ def thread_locals():
 def module_attributes():
     m = types.ModuleType("m", "doc")
     m.x = 1
-    m.__getattr__ = lambda name: f"dynamic {name}" if name != "bad" else (_ for _ in ()).throw(AttributeError("bad!"))
+    m.__getattr__ = lambda name: (
+        f"dynamic {name}" if name != "bad" else (_ for _ in ()).throw(AttributeError("bad!"))
+    )
     out = [m.x, m.y, m.__name__, m.__doc__]
     for name in ("bad", "x"):
         try:
@@ -139,7 +141,15 @@ def generic_alias_call():
 
 @program()
 def dynamic_getattr_on_types():
-    return int.from_bytes(b"\x01", "big"), str.join(",", "ab"), dict.get({"a": 1}, "a"), list.append.__name__, (5).__add__(3), "a".__class__.__name__, object.__repr__(5)[:4]
+    return (
+        int.from_bytes(b"\x01", "big"),
+        str.join(",", "ab"),
+        dict.get({"a": 1}, "a"),
+        list.append.__name__,
+        (5).__add__(3),
+        "a".__class__.__name__,
+        object.__repr__(5)[:4],
+    )
 
 
 @program()
@@ -150,7 +160,14 @@ def unbound_and_bound_natives():
     g(items, 1)
     h = items.append
     h(2)
-    return items, f.__name__, "abc".upper(), str.upper("abc"), list(map(str.upper, "ab")), list(map("x".join, ["ab", "cd"]))
+    return (
+        items,
+        f.__name__,
+        "abc".upper(),
+        str.upper("abc"),
+        list(map(str.upper, "ab")),
+        list(map("x".join, ["ab", "cd"])),
+    )
 
 
 @program()
@@ -286,7 +303,9 @@ def queens():
 def matrix_product():
     a = [[1, 2], [3, 4]]
     b = [[5, 6], [7, 8]]
-    return [[sum(x * y for x, y in zip(r, c, strict=True)) for c in zip(*b, strict=True)] for r in a], list(map(list, zip(*a, strict=True)))
+    return [[sum(x * y for x, y in zip(r, c, strict=True)) for c in zip(*b, strict=True)] for r in a], list(
+        map(list, zip(*a, strict=True))
+    )
 
 
 @program()

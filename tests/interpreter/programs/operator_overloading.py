@@ -42,7 +42,20 @@ def vector():
         __hash__ = None
 
     a, b = V(1, 2), V(3, 4)
-    return (a + b).xs, (a * 2).xs, (2 * a).xs, (-a).xs, a @ b, a[0], a[-1], len(a), abs(V(3, 4)), a == V(1, 2), list(a), a[0:1]
+    return (
+        (a + b).xs,
+        (a * 2).xs,
+        (2 * a).xs,
+        (-a).xs,
+        a @ b,
+        a[0],
+        a[-1],
+        len(a),
+        abs(V(3, 4)),
+        a == V(1, 2),
+        list(a),
+        a[0:1],
+    )
 
 
 @program()
@@ -159,8 +172,34 @@ def all_binary_methods():
     X = type("X", (Log,), body)
     x = X()
     return [
-        x + 1, x - 1, x * 1, x / 1, x // 1, x % 1, x**1, x << 1, x >> 1, x & 1, x | 1, x ^ 1, x @ 1, divmod(x, 1),
-        1 + x, 1 - x, 1 * x, 1 / x, 1 // x, 1 % x, 1**x, 1 << x, 1 >> x, 1 & x, 1 | x, 1 ^ x, 1 @ x, divmod(1, x),
+        x + 1,
+        x - 1,
+        x * 1,
+        x / 1,
+        x // 1,
+        x % 1,
+        x**1,
+        x << 1,
+        x >> 1,
+        x & 1,
+        x | 1,
+        x ^ 1,
+        x @ 1,
+        divmod(x, 1),
+        1 + x,
+        1 - x,
+        1 * x,
+        1 / x,
+        1 // x,
+        1 % x,
+        1**x,
+        1 << x,
+        1 >> x,
+        1 & x,
+        1 | x,
+        1 ^ x,
+        1 @ x,
+        divmod(1, x),
         pow(x, 2),
     ]
 
@@ -206,8 +245,24 @@ def unary_and_conversions():
 
     n = N()
     return (
-        -n, +n, ~n, abs(n), int(n), float(n), complex(n), [10, 20, 30, 40][n], range(10)[n:], round(n), round(n, 2),
-        math.trunc(n), math.floor(n), math.ceil(n), bin(n), "abcdef"[n:], operator.index(n), [0] * n,
+        -n,
+        +n,
+        ~n,
+        abs(n),
+        int(n),
+        float(n),
+        complex(n),
+        [10, 20, 30, 40][n],
+        range(10)[n:],
+        round(n),
+        round(n, 2),
+        math.trunc(n),
+        math.floor(n),
+        math.ceil(n),
+        bin(n),
+        "abcdef"[n:],
+        operator.index(n),
+        [0] * n,
     )
 
 
@@ -282,7 +337,14 @@ def missing_item_methods():
         pass
 
     out = []
-    for f in (lambda: C()[1], lambda: C[1], lambda: operator.setitem(C(), 1, 2), lambda: operator.delitem(C(), 1), lambda n=1: n[0], lambda n=None: n["x"]):
+    for f in (
+        lambda: C()[1],
+        lambda: C[1],
+        lambda: operator.setitem(C(), 1, 2),
+        lambda: operator.delitem(C(), 1),
+        lambda n=1: n[0],
+        lambda n=None: n["x"],
+    ):
         try:
             f()
         except TypeError as e:
@@ -330,7 +392,16 @@ def format_methods():
 
     f = F()
     w = 5
-    return f"{f}", f"{f:>10}", f"{f!s}", f"{f!r:>6}", f"{f:{w}.{w}}", format(f, "x"), "{:abc}".format(f), f"{f!a}"
+    return (
+        f"{f}",
+        f"{f:>10}",
+        f"{f!s}",
+        f"{f!r:>6}",
+        f"{f:{w}.{w}}",
+        format(f, "x"),
+        "{:abc}".format(f),
+        f"{f!a}",
+    )
 
 
 @program()
@@ -404,7 +475,12 @@ def sum_of_objects():
 
         __radd__ = __add__
 
-    return sum([M(1), M(2)]).v, sum([M(1)], M(5)).v, functools.reduce(operator.add, [M(1), M(2), M(3)]).v, sum([[1], [2]], [])
+    return (
+        sum([M(1), M(2)]).v,
+        sum([M(1)], M(5)).v,
+        functools.reduce(operator.add, [M(1), M(2), M(3)]).v,
+        sum([[1], [2]], []),
+    )
 
 
 @program()

@@ -113,7 +113,11 @@ def json_in_python():
     decoder.scan_once = json.scanner.py_make_scanner(decoder)
     data = decoder.decode('{"a": [1, 2.5, null, true, "x\\n\\u00e9"], "b": {"c": []}}')
     encoder = json.encoder.JSONEncoder(indent=2, sort_keys=True)
-    return data, encoder.encode(data), "".join(json.encoder.JSONEncoder(indent=1).iterencode({"k": [1, {"z": None}]}))
+    return (
+        data,
+        encoder.encode(data),
+        "".join(json.encoder.JSONEncoder(indent=1).iterencode({"k": [1, {"z": None}]})),
+    )
 
 
 @program()
@@ -127,16 +131,29 @@ def json_errors():
 def text_wrap():
     text = "The quick brown fox, jumping-over the lazy dog; again and again. " * 3
     w = textwrap.TextWrapper(width=40, initial_indent="* ", subsequent_indent="  ")
-    return w.wrap(text), textwrap.indent("a\nb\n", "> "), textwrap.dedent("   x\n     y\n"), textwrap.shorten(text, 50)
+    return (
+        w.wrap(text),
+        textwrap.indent("a\nb\n", "> "),
+        textwrap.dedent("   x\n     y\n"),
+        textwrap.shorten(text, 50),
+    )
 
 
 @program()
 def statistics_of_numbers():
     xs = [1, 2, 2, 3, 4.5, 10]
     return (
-        statistics.mean(xs), statistics.median(xs), statistics.mode(xs), statistics.stdev(xs), statistics.pvariance(xs),
-        statistics.quantiles(xs, n=4), statistics.harmonic_mean([1, 2, 4]), statistics.linear_regression([1, 2, 3], [2, 4, 7]),
-        statistics.NormalDist(0, 1).cdf(1), statistics.fmean(xs), statistics.correlation([1, 2, 3], [1, 5, 7]),
+        statistics.mean(xs),
+        statistics.median(xs),
+        statistics.mode(xs),
+        statistics.stdev(xs),
+        statistics.pvariance(xs),
+        statistics.quantiles(xs, n=4),
+        statistics.harmonic_mean([1, 2, 4]),
+        statistics.linear_regression([1, 2, 3], [2, 4, 7]),
+        statistics.NormalDist(0, 1).cdf(1),
+        statistics.fmean(xs),
+        statistics.correlation([1, 2, 3], [1, 5, 7]),
     )
 
 
@@ -144,8 +161,34 @@ def statistics_of_numbers():
 def fractions_arithmetic():
     F = fractions.Fraction
     a, b = F(3, 4), F("5/6")
-    out = [a + b, a - b, a * b, a / b, a // b, a % b, a**2, -a, abs(-b), a < b, float(a), int(b), round(F(7, 2)), F(0.5), a + 1, 2 * b, 1.5 + a]
-    out += [F(3.1415).limit_denominator(100), sum([a, b]), max(a, b), hash(F(2)) == hash(2), divmod(b, a), str(a), f"{a}"]
+    out = [
+        a + b,
+        a - b,
+        a * b,
+        a / b,
+        a // b,
+        a % b,
+        a**2,
+        -a,
+        abs(-b),
+        a < b,
+        float(a),
+        int(b),
+        round(F(7, 2)),
+        F(0.5),
+        a + 1,
+        2 * b,
+        1.5 + a,
+    ]
+    out += [
+        F(3.1415).limit_denominator(100),
+        sum([a, b]),
+        max(a, b),
+        hash(F(2)) == hash(2),
+        divmod(b, a),
+        str(a),
+        f"{a}",
+    ]
     try:
         F(1, 0)
     except ZeroDivisionError as e:
@@ -158,8 +201,26 @@ def decimals_in_python():
     D = _pydecimal.Decimal
     with _pydecimal.localcontext() as ctx:
         ctx.prec = 30
-        out = [D(1) / D(7), D("2").sqrt(), D("1.5") ** 3, D("1e10").ln(), D("3.14").quantize(D("0.1")), D("-0"), D("NaN") == D("NaN"), D(5) // D(3), D(5) % D(3)]
-        out += [D("1.23E+5"), D("123.456").normalize(), D("0.1") + D("0.2"), D(10).exp(), D("1234.5").to_eng_string(), f"{D('1234.567'):,.2f}", D(3).compare(D(4))]
+        out = [
+            D(1) / D(7),
+            D("2").sqrt(),
+            D("1.5") ** 3,
+            D("1e10").ln(),
+            D("3.14").quantize(D("0.1")),
+            D("-0"),
+            D("NaN") == D("NaN"),
+            D(5) // D(3),
+            D(5) % D(3),
+        ]
+        out += [
+            D("1.23E+5"),
+            D("123.456").normalize(),
+            D("0.1") + D("0.2"),
+            D(10).exp(),
+            D("1234.5").to_eng_string(),
+            f"{D('1234.567'):,.2f}",
+            D(3).compare(D(4)),
+        ]
         try:
             D(1) / D(0)
         except _pydecimal.DivisionByZero as e:
@@ -176,8 +237,12 @@ def differences():
     a, b = "one two three four".split(), "zero one tree four five".split()
     m = difflib.SequenceMatcher(None, "abcd efgh", "abxd efh")
     return (
-        list(difflib.unified_diff(a, b, lineterm="")), list(difflib.ndiff(a, b)), m.ratio(), m.get_opcodes(),
-        difflib.get_close_matches("appel", ["ape", "apple", "peach"]), "".join(difflib.restore(difflib.ndiff(["x"], ["y"]), 1)),
+        list(difflib.unified_diff(a, b, lineterm="")),
+        list(difflib.ndiff(a, b)),
+        m.ratio(),
+        m.get_opcodes(),
+        difflib.get_close_matches("appel", ["ape", "apple", "peach"]),
+        "".join(difflib.restore(difflib.ndiff(["x"], ["y"]), 1)),
     )
 
 
@@ -188,14 +253,27 @@ def heap_in_python():
     HEAPQ.heapify(heap)
     HEAPQ.heappush(heap, 0)
     out = [HEAPQ.heappop(heap) for _ in range(4)]
-    return out, HEAPQ.nlargest(2, items), HEAPQ.nsmallest(3, items, key=lambda x: -x), list(HEAPQ.merge([1, 4], [2, 3], key=None)), HEAPQ.heapreplace(heap, 7), heapq.nlargest(2, "abc", key=ord)
+    return (
+        out,
+        HEAPQ.nlargest(2, items),
+        HEAPQ.nsmallest(3, items, key=lambda x: -x),
+        list(HEAPQ.merge([1, 4], [2, 3], key=None)),
+        HEAPQ.heapreplace(heap, 7),
+        heapq.nlargest(2, "abc", key=ord),
+    )
 
 
 @program()
 def bisect_in_python():
     xs = [1, 3, 3, 5]
     BISECT.insort(xs, 4)
-    return BISECT.bisect_left(xs, 3), BISECT.bisect_right(xs, 3), xs, BISECT.bisect([(1, "a"), (2, "b")], 2, key=lambda p: p[0]), bisect.bisect(["b", "a"], "a", key=lambda s: s)
+    return (
+        BISECT.bisect_left(xs, 3),
+        BISECT.bisect_right(xs, 3),
+        xs,
+        BISECT.bisect([(1, "a"), (2, "b")], 2, key=lambda p: p[0]),
+        bisect.bisect(["b", "a"], "a", key=lambda s: s),
+    )
 
 
 @program()
@@ -206,7 +284,17 @@ def collections_in_python():
     popped = o.popitem(last=False)
     c = COLLECTIONS.Counter("mississippi")
     P = COLLECTIONS.namedtuple("P", "x, y")
-    return list(o.items()), popped, repr(o), o == {"c": 3, "a": 1}, list(reversed(o)), c.most_common(2), P(1, 2)._replace(x=5), dict(COLLECTIONS.ChainMap({"a": 1}, {"b": 2})), o | {"z": 1}
+    return (
+        list(o.items()),
+        popped,
+        repr(o),
+        o == {"c": 3, "a": 1},
+        list(reversed(o)),
+        c.most_common(2),
+        P(1, 2)._replace(x=5),
+        dict(COLLECTIONS.ChainMap({"a": 1}, {"b": 2})),
+        o | {"z": 1},
+    )
 
 
 @program()
@@ -216,7 +304,13 @@ def functools_in_python():
         return x * y
 
     p = FUNCTOOLS.partial(lambda *a, **k: (a, k), 1, z=2)
-    return [f(1), f(1), f(2), f(3), f(1, y=2)], f.cache_info()[:2], p(3, q=4), FUNCTOOLS.reduce(lambda a, b: a + b, [1, 2, 3], 10), sorted([3, 1], key=FUNCTOOLS.cmp_to_key(lambda a, b: a - b))
+    return (
+        [f(1), f(1), f(2), f(3), f(1, y=2)],
+        f.cache_info()[:2],
+        p(3, q=4),
+        FUNCTOOLS.reduce(lambda a, b: a + b, [1, 2, 3], 10),
+        sorted([3, 1], key=FUNCTOOLS.cmp_to_key(lambda a, b: a - b)),
+    )
 
 
 @program()
@@ -224,7 +318,16 @@ def operator_in_python():
     class A:
         b = [1, 2]
 
-    return OPERATOR.attrgetter("b")(A), OPERATOR.itemgetter(1)(A.b), OPERATOR.methodcaller("index", 2)(A.b), OPERATOR.concat([1], [2]), OPERATOR.countOf([1, 1], 1), OPERATOR.length_hint([1]), OPERATOR.indexOf([5, 6], 6), operator.add(1, 2)
+    return (
+        OPERATOR.attrgetter("b")(A),
+        OPERATOR.itemgetter(1)(A.b),
+        OPERATOR.methodcaller("index", 2)(A.b),
+        OPERATOR.concat([1], [2]),
+        OPERATOR.countOf([1, 1], 1),
+        OPERATOR.length_hint([1]),
+        OPERATOR.indexOf([5, 6], 6),
+        operator.add(1, 2),
+    )
 
 
 @program()
@@ -232,7 +335,11 @@ def regular_expression_compiler():
     parser = sys.modules["re._parser"] if "re._parser" in sys.modules else __import__("sre_parse")
     compiler = sys.modules["re._compiler"]
     out = []
-    for pattern in (r"(a|b)*?c{2,3}(?P<n>\d+)(?=x)(?!y)[^a-z\s]$", r"(?i:x)(?<=ab)\bfoo.(?:bar|baz)+", r"(?P<q>['\"]).*?(?P=q)"):
+    for pattern in (
+        r"(a|b)*?c{2,3}(?P<n>\d+)(?=x)(?!y)[^a-z\s]$",
+        r"(?i:x)(?<=ab)\bfoo.(?:bar|baz)+",
+        r"(?P<q>['\"]).*?(?P=q)",
+    ):
         tree = parser.parse(pattern)
         out.append(repr(tree.data))
         out.append(compiler.compile(pattern, 0).pattern)
@@ -244,7 +351,9 @@ def regular_expression_compiler():
     return out
 
 
-@program(("build", "-v", "--level", "3", "x", "y"), ("build", "--help"), ("other",), ("build", "--level", "q"), ())
+@program(
+    ("build", "-v", "--level", "3", "x", "y"), ("build", "--help"), ("other",), ("build", "--level", "q"), ()
+)
 def argument_parser(*argv):
     parser = argparse.ArgumentParser(prog="tool", description="A tool.", exit_on_error=False)
     sub = parser.add_subparsers(dest="command", required=True)
@@ -313,21 +422,39 @@ def syntax_trees():
 
     c = Counter()
     c.visit(tree)
-    return text, ast.unparse(Renamer().visit(tree)), c.n, ast.literal_eval("{'a': [1, (2, -3)], 'b': {4}}"), ast.dump(ast.parse("x = 1"), indent=1)
+    return (
+        text,
+        ast.unparse(Renamer().visit(tree)),
+        c.n,
+        ast.literal_eval("{'a': [1, (2, -3)], 'b': {4}}"),
+        ast.dump(ast.parse("x = 1"), indent=1),
+    )
 
 
 @program()
 def tokens():
-    return [(t.type, t.string) for t in tokenize.generate_tokens(io.StringIO("def f(x):\n    return x + 1  # c\n").readline)]
+    return [
+        (t.type, t.string)
+        for t in tokenize.generate_tokens(io.StringIO("def f(x):\n    return x + 1  # c\n").readline)
+    ]
 
 
 @program()
 def configuration():
     parser = configparser.ConfigParser()
-    parser.read_string("[DEFAULT]\nbase = /x\n[a]\npath = %(base)s/y\nn = 5\nflag = yes\n[b]\nlist =\n  1\n  2\n")
+    parser.read_string(
+        "[DEFAULT]\nbase = /x\n[a]\npath = %(base)s/y\nn = 5\nflag = yes\n[b]\nlist =\n  1\n  2\n"
+    )
     out = io.StringIO()
     parser.write(out)
-    return parser.sections(), parser["a"]["path"], parser.getint("a", "n"), parser["a"].getboolean("flag"), parser["b"]["list"], out.getvalue()
+    return (
+        parser.sections(),
+        parser["a"]["path"],
+        parser.getint("a", "n"),
+        parser["a"].getboolean("flag"),
+        parser["b"]["list"],
+        out.getvalue(),
+    )
 
 
 @program()
@@ -336,44 +463,82 @@ def tables():
     w = csv.DictWriter(out, ["a", "b"])
     w.writeheader()
     w.writerow({"a": 1, "b": "x,y"})
-    return out.getvalue(), [dict(r) for r in csv.DictReader(io.StringIO("a,b\n1,2\n3,4"))], csv.Sniffer().sniff("a;b\n1;2\n").delimiter
+    return (
+        out.getvalue(),
+        [dict(r) for r in csv.DictReader(io.StringIO("a,b\n1,2\n3,4"))],
+        csv.Sniffer().sniff("a;b\n1;2\n").delimiter,
+    )
 
 
 @program()
 def dates():
     d = datetime.date(2024, 2, 28)
-    return str(d + datetime.timedelta(days=2)), calendar.month(2024, 2), calendar.monthrange(2023, 2), calendar.TextCalendar(6).formatweek([(1, 0)], 2), list(calendar.Calendar().itermonthdays(2024, 2))[:5]
+    return (
+        str(d + datetime.timedelta(days=2)),
+        calendar.month(2024, 2),
+        calendar.monthrange(2023, 2),
+        calendar.TextCalendar(6).formatweek([(1, 0)], 2),
+        list(calendar.Calendar().itermonthdays(2024, 2))[:5],
+    )
 
 
 @program()
 def pretty_printing():
-    return pprint.pformat({"k" * 10: list(range(30)), "nested": {"a": {1, 2}, "b": ("x" * 50, "y" * 50)}}, width=60), pprint.pformat([1, [2, [3]]], depth=2)
+    return pprint.pformat(
+        {"k" * 10: list(range(30)), "nested": {"a": {1, 2}, "b": ("x" * 50, "y" * 50)}}, width=60
+    ), pprint.pformat([1, [2, [3]]], depth=2)
 
 
 @program()
 def shell_words():
-    return shlex.split("a 'b c' \"d \\\" e\" f\\ g # h", comments=True), shlex.join(["a b", "c"]), shlex.quote("it's")
+    return (
+        shlex.split('a \'b c\' "d \\" e" f\\ g # h', comments=True),
+        shlex.join(["a b", "c"]),
+        shlex.quote("it's"),
+    )
 
 
 @program()
 def urls():
     u = urllib.parse.urlsplit("http://user:pw@host:80/p/a;x?q=1&r=%20#f")
     return (
-        u.hostname, u.port, u.geturl(), urllib.parse.parse_qs("a=1&a=2&b=%C3%A9"), urllib.parse.urlencode({"a": [1, 2], "b": "ü"}, doseq=True),
-        urllib.parse.urljoin("http://a/b/c", "../d"), urllib.parse.quote("a b/ü"), urllib.parse.unquote("%41+b"),
+        u.hostname,
+        u.port,
+        u.geturl(),
+        urllib.parse.parse_qs("a=1&a=2&b=%C3%A9"),
+        urllib.parse.urlencode({"a": [1, 2], "b": "ü"}, doseq=True),
+        urllib.parse.urljoin("http://a/b/c", "../d"),
+        urllib.parse.quote("a b/ü"),
+        urllib.parse.unquote("%41+b"),
     )
 
 
 @program()
 def addresses():
     net = ipaddress.ip_network("192.168.0.0/29")
-    return [str(h) for h in net.hosts()], ipaddress.ip_address("::1").is_loopback, ipaddress.ip_address("10.0.0.1") in ipaddress.ip_network("10.0.0.0/8"), str(ipaddress.IPv6Address("2001:db8::ff").exploded), [str(s) for s in net.subnets()]
+    return (
+        [str(h) for h in net.hosts()],
+        ipaddress.ip_address("::1").is_loopback,
+        ipaddress.ip_address("10.0.0.1") in ipaddress.ip_network("10.0.0.0/8"),
+        str(ipaddress.IPv6Address("2001:db8::ff").exploded),
+        [str(s) for s in net.subnets()],
+    )
 
 
 @program()
 def paths():
     p = pathlib.PurePosixPath("/a/b") / "c.tar.gz"
-    return p.name, p.suffixes, p.parent, str(p.with_suffix(".x")), p.parts, p.match("*.gz"), p.relative_to("/a"), fnmatch.filter(["a.py", "b.txt"], "*.py"), pathlib.PureWindowsPath("c:\\x\\y").drive
+    return (
+        p.name,
+        p.suffixes,
+        p.parent,
+        str(p.with_suffix(".x")),
+        p.parts,
+        p.match("*.gz"),
+        p.relative_to("/a"),
+        fnmatch.filter(["a.py", "b.txt"], "*.py"),
+        pathlib.PureWindowsPath("c:\\x\\y").drive,
+    )
 
 
 @program()
@@ -384,7 +549,13 @@ def signatures():
     s = inspect.signature(f)
     bound = s.bind(1, d=5)
     bound.apply_defaults()
-    out = [str(s), dict(bound.arguments), [str(p.kind) for p in s.parameters.values()], inspect.getdoc(f), inspect.isfunction(f)]
+    out = [
+        str(s),
+        dict(bound.arguments),
+        [str(p.kind) for p in s.parameters.values()],
+        inspect.getdoc(f),
+        inspect.isfunction(f),
+    ]
     try:
         s.bind()
     except TypeError as e:
@@ -394,7 +565,11 @@ def signatures():
 
 @program()
 def topological_sorting():
-    return list(graphlib.TopologicalSorter({"d": {"b", "c"}, "b": {"a"}, "c": {"a"}}).static_order())[0], isinstance(5, numbers.Integral), isinstance(fractions.Fraction(1), numbers.Rational)
+    return (
+        list(graphlib.TopologicalSorter({"d": {"b", "c"}, "b": {"a"}, "c": {"a"}}).static_order())[0],
+        isinstance(5, numbers.Integral),
+        isinstance(fractions.Fraction(1), numbers.Rational),
+    )
 
 
 @program()
@@ -409,18 +584,39 @@ def logs():
         1 / 0  # noqa: B018
     except ZeroDivisionError:
         logger.error("failed", exc_info=True)
-    return out.getvalue().splitlines()[0].rsplit(" ", 1)[0], "ZeroDivisionError: division by zero" in out.getvalue()
+    return out.getvalue().splitlines()[0].rsplit(" ", 1)[
+        0
+    ], "ZeroDivisionError: division by zero" in out.getvalue()
 
 
 @program()
 def seeded_random():
     r = random.Random(5)
-    return r.random(), r.randint(1, 100), r.choice("abc"), r.sample(range(10), 3), r.shuffle(x := list(range(5))), x, r.gauss(0, 1), r.choices([1, 2], [5, 1], k=3), r.betavariate(1, 2), r.uniform(1, 2)
+    return (
+        r.random(),
+        r.randint(1, 100),
+        r.choice("abc"),
+        r.sample(range(10), 3),
+        r.shuffle(x := list(range(5))),
+        x,
+        r.gauss(0, 1),
+        r.choices([1, 2], [5, 1], k=3),
+        r.betavariate(1, 2),
+        r.uniform(1, 2),
+    )
 
 
 @program()
 def encodings():
-    return base64.b64encode(b"hello"), base64.b32decode(base64.b32encode(b"x")), base64.a85encode(b"test"), colorsys.rgb_to_hsv(0.2, 0.4, 0.6), str(uuid.UUID(int=5)), uuid.uuid5(uuid.NAMESPACE_DNS, "a").hex, uuid.UUID("{" + "1" * 32 + "}").version
+    return (
+        base64.b64encode(b"hello"),
+        base64.b32decode(base64.b32encode(b"x")),
+        base64.a85encode(b"test"),
+        colorsys.rgb_to_hsv(0.2, 0.4, 0.6),
+        str(uuid.UUID(int=5)),
+        uuid.uuid5(uuid.NAMESPACE_DNS, "a").hex,
+        uuid.UUID("{" + "1" * 32 + "}").version,
+    )
 
 
 @program()
@@ -450,7 +646,14 @@ def typing_machinery():
 
         def f(self, a: typing.Optional[T], b: "list[int]") -> typing.Union[int, str]: ...
 
-    return repr(typing.get_type_hints(G.f)), typing.get_origin(G[int]) is G, typing.get_args(dict[str, int]), repr(typing.Callable[[int], str]), repr(G[int]), typing.get_type_hints(G)
+    return (
+        repr(typing.get_type_hints(G.f)),
+        typing.get_origin(G[int]) is G,
+        typing.get_args(dict[str, int]),
+        repr(typing.Callable[[int], str]),
+        repr(G[int]),
+        typing.get_type_hints(G),
+    )
 
 
 @program()
@@ -474,7 +677,16 @@ def enum_machinery():
     class S(enum.StrEnum):
         A = enum.auto()
 
-    return Weekday.TUESDAY.short, Weekday("?").name, list(Weekday.__members__), Perm(6).value, (Perm.R | Perm.W) & ~Perm.W == Perm.R, S.A + "!", [p.name for p in Perm(6)], Weekday.MONDAY.number
+    return (
+        Weekday.TUESDAY.short,
+        Weekday("?").name,
+        list(Weekday.__members__),
+        Perm(6).value,
+        (Perm.R | Perm.W) & ~Perm.W == Perm.R,
+        S.A + "!",
+        [p.name for p in Perm(6)],
+        Weekday.MONDAY.number,
+    )
 
 
 @program()
@@ -486,7 +698,11 @@ def traceback_module():
         f()
     except ValueError as e:
         t = traceback.TracebackException.from_exception(e, limit=-1)
-        return "".join(t.format_exception_only()), t.__cause__.exc_type.__name__ if hasattr(t.__cause__, "exc_type") else None, [s.name for s in t.stack]
+        return (
+            "".join(t.format_exception_only()),
+            t.__cause__.exc_type.__name__ if hasattr(t.__cause__, "exc_type") else None,
+            [s.name for s in t.stack],
+        )
 
 
 @program()

@@ -10,7 +10,10 @@ from interpreter.programs.registry import program
 @program((3.14159, "name", [1, 2]))
 def fstrings(x, s, items):
     w = 10
-    return f"{x:.2f} {s!r:>{w}} {items} {x + 1:e} {{literal}} {s:*^12} {len(items)=} {x!s} {s:{w}.{2}}", f"{'nested' + f'{x:.1f}'}"
+    return (
+        f"{x:.2f} {s!r:>{w}} {items} {x + 1:e} {{literal}} {s:*^12} {len(items)=} {x!s} {s:{w}.{2}}",
+        f"{'nested' + f'{x:.1f}'}",
+    )
 
 
 @program()
@@ -32,19 +35,40 @@ def bad_format_spec(x):
 @program()
 def multiline_strings():
     x = 5
-    return f"""a{x}
-b{x
-    + 1}
-""" "joined" f"{x}"
+    return (
+        f"""a{x}
+b{x + 1}
+"""
+        "joined"
+        f"{x}"
+    )
 
 
 @program()
 def methods():
     s = "Hello, World"
     return (
-        s.upper(), s.split(", "), s.replace("l", "L", 2), s.find("World"), s[::-1], s[1:5], s.startswith("He"),
-        "-".join("abc"), s.partition(","), s.translate(str.maketrans("lo", "01")), " x ".strip(), s.center(20, "*"),
-        s.encode(), s.casefold(), s.isalpha(), "a\tb".expandtabs(4), "%s" % s, s.count("l"), s.zfill(15), ord("a"), chr(98),
+        s.upper(),
+        s.split(", "),
+        s.replace("l", "L", 2),
+        s.find("World"),
+        s[::-1],
+        s[1:5],
+        s.startswith("He"),
+        "-".join("abc"),
+        s.partition(","),
+        s.translate(str.maketrans("lo", "01")),
+        " x ".strip(),
+        s.center(20, "*"),
+        s.encode(),
+        s.casefold(),
+        s.isalpha(),
+        "a\tb".expandtabs(4),
+        "%s" % s,
+        s.count("l"),
+        s.zfill(15),
+        ord("a"),
+        chr(98),
     )
 
 
@@ -53,7 +77,12 @@ def format_method():
     class C:
         a = [1, {"k": "v"}]
 
-    return "{} {1}".replace("1", "") .format(1, 2), "{0.a[1][k]} {x:>5} {0.a!r}".format(C(), x=3), "{:{}}".format("a", 5), format(1234567, ",")
+    return (
+        "{} {1}".replace("1", "").format(1, 2),
+        "{0.a[1][k]} {x:>5} {0.a!r}".format(C(), x=3),
+        "{:{}}".format("a", 5),
+        format(1234567, ","),
+    )
 
 
 @program()
@@ -62,12 +91,24 @@ def bytes_and_bytearray():
     b[0] = 65
     b += b"de"
     del b[1]
-    return bytes(b), b.hex(), b"x" in b"xyz", list(b"ab"), b"a,b".split(b","), memoryview(b"abc")[1], int.from_bytes(b"\x01\x02", "big")
+    return (
+        bytes(b),
+        b.hex(),
+        b"x" in b"xyz",
+        list(b"ab"),
+        b"a,b".split(b","),
+        memoryview(b"abc")[1],
+        int.from_bytes(b"\x01\x02", "big"),
+    )
 
 
 @program()
 def regular_expressions():
-    out = [re.sub(r"(\w)(\d)", lambda m: m[2] + m[1].upper(), "a1 b2"), re.findall(r"\d+", "1 22 333"), re.split(r"[,;]", "a,b;c")]
+    out = [
+        re.sub(r"(\w)(\d)", lambda m: m[2] + m[1].upper(), "a1 b2"),
+        re.findall(r"\d+", "1 22 333"),
+        re.split(r"[,;]", "a,b;c"),
+    ]
     m = re.match(r"(?P<first>\w+) (?P<second>\w+)", "hello world")
     out += [m.groupdict(), m.span("second"), re.sub("x", r"\g<0>y", "axb"), bool(re.fullmatch("a+", "aaa"))]
     out.append([x.group() for x in re.finditer("[a-c]", "abcd")])
@@ -76,12 +117,20 @@ def regular_expressions():
 
 @program()
 def string_templates():
-    return string.Template("$a ${b} $$").substitute(a=1, b=2), string.Template("$x").safe_substitute(), string.capwords("ab cd")
+    return (
+        string.Template("$a ${b} $$").substitute(a=1, b=2),
+        string.Template("$x").safe_substitute(),
+        string.capwords("ab cd"),
+    )
 
 
 @program()
 def text_wrapping():
-    return textwrap.fill("the quick brown fox jumps over the lazy dog " * 2, 30), textwrap.dedent("  a\n   b"), textwrap.shorten("hello there world", 12)
+    return (
+        textwrap.fill("the quick brown fox jumps over the lazy dog " * 2, 30),
+        textwrap.dedent("  a\n   b"),
+        textwrap.shorten("hello there world", 12),
+    )
 
 
 @program()
@@ -105,4 +154,4 @@ def string_building():
     s = ""
     for p in parts:
         s += p
-    return s, "".join(p for p in parts if p != "-"), repr("it's \"x\" \n"), ascii("é")
+    return s, "".join(p for p in parts if p != "-"), repr('it\'s "x" \n'), ascii("é")

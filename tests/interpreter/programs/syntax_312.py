@@ -38,7 +38,13 @@ def generic_class():
     class Sub[T](Box[T]):
         pass
 
-    return Box(1).map(lambda x: x + 1).x, Box[int](3).x, [p.__name__ for p in Box.__type_params__], Sub(2).x, Sub.__orig_bases__[0].__origin__ is Box
+    return (
+        Box(1).map(lambda x: x + 1).x,
+        Box[int](3).x,
+        [p.__name__ for p in Box.__type_params__],
+        Sub(2).x,
+        Sub.__orig_bases__[0].__origin__ is Box,
+    )
 
 
 @program()
@@ -72,7 +78,7 @@ def lazy_bound_is_evaluated_late():
 @program()
 def fstrings_with_same_quotes():
     d = {"k": "v"}
-    return f"{d["k"]} {f"{f"{1 + 1}"}"} {"\n".join(["a", "b"])}"
+    return f"{d['k']} {f'{f"{1 + 1}"}'} {'\n'.join(['a', 'b'])}"
 
 
 @program()

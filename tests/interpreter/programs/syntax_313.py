@@ -11,7 +11,11 @@ def type_parameter_defaults():
     class C[T = str]:
         pass
 
-    return [p.has_default() for p in f.__type_params__], f.__type_params__[0].__default__.__name__, C.__type_params__[0].__default__.__name__
+    return (
+        [p.has_default() for p in f.__type_params__],
+        f.__type_params__[0].__default__.__name__,
+        C.__type_params__[0].__default__.__name__,
+    )
 
 
 @program()

@@ -38,7 +38,7 @@ def several_managers():
     log = []
     with Manager("a", log) as a, Manager("b", log) as b:
         log.append((a, b))
-    with (Manager("c", log), Manager("d", log, True)):
+    with Manager("c", log), Manager("d", log, True):
         raise KeyError("k")
     return log
 

@@ -256,7 +256,9 @@ def bind_attribute(machine: Machine, attribute: Any, obj: Any, owner: type, name
 
 def _get_property(machine: Machine, attribute: property, obj: Any, name: str) -> Any:
     if attribute.fget is None:
-        raise AttributeError(f"property {_property_name(attribute, name)} of {type(obj).__qualname__!r} object has no getter")
+        raise AttributeError(
+            f"property {_property_name(attribute, name)} of {type(obj).__qualname__!r} object has no getter"
+        )
     return machine.policy.call(attribute.fget, (obj,), {})
 
 

@@ -89,7 +89,9 @@ def _unexpected_keyword(code: CodeType, qualname: str, name: str, kwargs: Mappin
             f"{qualname}() got some positional-only arguments passed as keyword arguments: "
             f"'{', '.join(positional_only)}'"
         )
-    return TypeError(_with_suggestion(code, f"{qualname}() got an unexpected keyword argument '{name}'", name))
+    return TypeError(
+        _with_suggestion(code, f"{qualname}() got an unexpected keyword argument '{name}'", name)
+    )
 
 
 def _with_suggestion(code: CodeType, text: str, name: str) -> str:

@@ -47,7 +47,7 @@ def call_function(
 ) -> Any:
     """Interprets a Python function in a new frame."""
     policy = machine.policy
-    special = machine.function_table.get(id(fn))
+    special = machine.native_table.get(id(fn))
     if special is not None:
         return special(machine, args, kwargs)
     parts = policy.function_parts(fn)

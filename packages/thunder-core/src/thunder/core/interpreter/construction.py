@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from thunder.core.interpreter.binding import bind
 from thunder.core.interpreter.decode import decode
 from thunder.core.interpreter.frame import Frame, run
-from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, python_special, is_a
+from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, is_a, python_special
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:

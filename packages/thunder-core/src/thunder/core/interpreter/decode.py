@@ -157,7 +157,9 @@ def _decode(code: CodeType) -> Decoded:
             continue
         extended = 0
         row = by_opcode[op]
-        assert row is not None, f"opcode {op} ({opcode.opname[op]}) is not in the table of {sys.version_info[:2]}"
+        assert row is not None, (
+            f"opcode {op} ({opcode.opname[op]}) is not in the table of {sys.version_info[:2]}"
+        )
         reader.following = following = unit + 1 + caches[op]
         handler, rule, kind = row
         arg = rule(reader, value)

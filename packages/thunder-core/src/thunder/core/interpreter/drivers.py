@@ -7,7 +7,7 @@ finalisation, the errors of misuse) is CPython's own.
 from __future__ import annotations
 
 import types
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Generator
 from opcode import opmap
 from typing import TYPE_CHECKING, Any, NoReturn
 

@@ -77,7 +77,9 @@ class Frame:
         self.pc = 0
         self.back: Frame | None = None
         self.handled: BaseException | None = None
-        self.thrown: BaseException | None = None  # what ``throw`` of a generator delivers at the next resumption
+        self.thrown: BaseException | None = (
+            None  # what ``throw`` of a generator delivers at the next resumption
+        )
         self.delegating = False  # suspended in ``yield from`` or ``await``
         self.keep_traceback = False  # the exception being raised already has an entry for this frame
         self.result: Any = None  # of RETURN and YIELD

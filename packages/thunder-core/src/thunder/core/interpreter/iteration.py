@@ -115,11 +115,15 @@ def unpack(machine: Machine, obj: Any, count: int) -> list[Any]:
     return items
 
 
-def unpack_starred(machine: Machine, obj: Any, before: int, after: int) -> tuple[list[Any], list[Any], list[Any]]:
+def unpack_starred(
+    machine: Machine, obj: Any, before: int, after: int
+) -> tuple[list[Any], list[Any], list[Any]]:
     """The elements of ``obj`` before, in and after a starred target."""
     items = list(_drive(machine, _unpack_iterator(machine, obj)))
     if len(items) < before + after:
-        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+        raise ValueError(
+            f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
     end = len(items) - after
     return items[:before], items[before:end], items[end:]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.core.interpreter.policy import MISSING
@@ -94,6 +95,11 @@ assert Counter not in NATIVE_TYPES, "Counter.__missing__ and its operators are w
 def is_a(value: Any, kind: Any) -> bool:
     """``isinstance`` by the real type: unlike it, asks the value for no ``__class__``, which may be the program's code."""
     return issubclass(type(value), kind)
+
+
+def all_leaves(values: Iterable[Any]) -> bool:
+    """Whether no operator on any of these values reaches Python code."""
+    return all(type(value) in LEAF_TYPES for value in values)
 
 
 def python_special(machine: Machine, cls: type, name: str) -> Any:

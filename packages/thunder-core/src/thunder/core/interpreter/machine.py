@@ -6,11 +6,14 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from thunder.core.interpreter import (
     attributes,
-    builtins_table,
+    builtins_attributes,
+    builtins_frames,
+    builtins_iteration,
+    builtins_protocols,
     calls,
     construction,
     drivers,
@@ -19,13 +22,32 @@ from thunder.core.interpreter import (
     operators,
     versions,
 )
+from thunder.core.interpreter.entries import Native
 from thunder.core.interpreter.frame import Frame, run_segment, run_segment_recording
-from thunder.core.interpreter.lookup import NATIVE_TYPES
 from thunder.core.interpreter.policy import Policy
 from thunder.core.interpreter.tracebacks import set_traceback, without_interpreter
 
 _NATIVE_FRAMES_PER_CALL = 12
 """At most so many native frames serve one interpreted call; the native recursion limit is raised by it."""
+
+
+def _merged(*tables: Mapping[int, Native]) -> dict[int, Native]:
+    merged: dict[int, Native] = {}
+    for table in tables:
+        twice = merged.keys() & table.keys()
+        assert not twice, f"{len(twice)} native callables have two entries"
+        merged.update(table)
+    return merged
+
+
+NATIVES: Final = _merged(
+    natives_table.CALLBACKS,
+    builtins_attributes.ENTRIES,
+    builtins_protocols.ENTRIES,
+    builtins_iteration.ENTRIES,
+    builtins_frames.ENTRIES,
+)
+"""What the interpreter does in place of native callables, by their identity."""
 
 
 class ThreadState(threading.local):
@@ -52,9 +74,8 @@ class Machine:
         self.segment = run_segment_recording if record_history else run_segment
         self.full_tracebacks = False
         self.depth_limit = sys.getrecursionlimit()
-        self.native_table = builtins_table.NATIVES | natives_table.CALLBACKS
-        self.function_table = builtins_table.FUNCTIONS
-        self.getter_table = builtins_table.GETTERS
+        self.native_table = NATIVES
+        self.getter_table = builtins_protocols.GETTERS
         self.constructor_table = natives_table.CONSTRUCTORS
 
     # -- entry -------------------------------------------------------------------------------------------------------
@@ -93,6 +114,7 @@ class Machine:
         def call_back(*args: Any, **kwargs: Any) -> Any:
             return self.call(fn, args, kwargs)
 
+        call_back.interpreted = fn  # type: ignore[attr-defined]
         return call_back
 
     def record(self, frame: Frame) -> None:
@@ -100,7 +122,9 @@ class Machine:
         name = frame.decoded.operation(frame.pc)
         _, arg = frame.decoded.instructions[frame.pc]
         filename, line = frame.position()
-        self.history.append((len(self.thread.frames), f"{filename}:{line}", name, "" if arg is None else repr(arg)))
+        self.history.append(
+            (len(self.thread.frames), f"{filename}:{line}", name, "" if arg is None else repr(arg))
+        )
 
     # -- protocols ---------------------------------------------------------------------------------------------------
 

@@ -18,14 +18,14 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from thunder.core.interpreter.entries import Native
 from thunder.core.interpreter.iteration import is_python_iterable, iterate, native_iterable
-from thunder.core.interpreter.lookup import python_special, is_a
+from thunder.core.interpreter.lookup import is_a, python_special
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
     from thunder.core.interpreter.machine import Machine
 
-Native: TypeAlias = "Callable[[Machine, tuple[Any, ...], Mapping[str, Any]], Any]"
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
@@ -51,7 +51,6 @@ ROWS: Final = [
     Row(itertools.filterfalse, functions=(0,), iterables=(1,)),
     Row(itertools.groupby, functions=(1, "key"), iterables=(0,)),
     Row(itertools.starmap, functions=(0,), iterables=(1,)),
-    Row(list.sort, functions=("key",)),
     Row(re.Pattern.sub, functions=(1, "repl")),
     Row(re.Pattern.subn, functions=(1, "repl")),
     Row(bisect.bisect_left, functions=("key",)),

@@ -11,12 +11,13 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from thunder.core.interpreter import texts
 from thunder.core.interpreter.lookup import (
-    is_a,
     LEAF_TYPES,
     NATIVE_ATTRIBUTES,
     NATIVE_TYPES,
     call_special,
+    is_a,
     python_special,
 )
 from thunder.core.interpreter.policy import MISSING
@@ -127,6 +128,8 @@ def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
     if left_type in LEAF_TYPES and right_type in LEAF_TYPES:
         return op.native(left, right)
     if not _has_python_operator(machine, op, left_type, right_type):
+        if left_type is str and op.method == "__mod__":
+            right = texts.percent_operand(machine, right)
         return machine.policy.call_native(op.native, (left, right), {})
     policy = machine.policy
     if op.inplace is not None:
@@ -338,7 +341,7 @@ def load_item(machine: Machine, obj: Any, key: Any) -> Any:
     if is_a(obj, type):
         return _load_class_item(machine, obj, key)
     if is_a(obj, dict):
-        return _load_dict_item(machine, obj, key)
+        return load_dict_item(machine, obj, key)
     return machine.policy.call_native(operator.getitem, (obj, key), {})
 
 
@@ -351,8 +354,8 @@ def _load_class_item(machine: Machine, cls: type, key: Any) -> Any:
     return machine.policy.call_native(operator.getitem, (cls, key), {})
 
 
-def _load_dict_item(machine: Machine, obj: dict[Any, Any], key: Any) -> Any:
-    """``obj[key]`` of a subclass of dict that may define ``__missing__``."""
+def load_dict_item(machine: Machine, obj: dict[Any, Any], key: Any) -> Any:
+    """``dict.__getitem__(obj, key)`` of a subclass of dict that may define ``__missing__``."""
     missing = python_special(machine, type(obj), "__missing__")
     if missing is MISSING or machine.policy.call_native(operator.contains, (obj, key), {}):
         return machine.policy.call_native(operator.getitem, (obj, key), {})

@@ -124,6 +124,10 @@ class Policy:
         """``descriptor.__delete__(obj)`` of a descriptor implemented in C."""
         type(descriptor).__delete__(descriptor, obj)
 
+    def is_same(self, a: Any, b: Any) -> bool:
+        """``a is b``."""
+        return a is b
+
     # -- variables that outlive a frame ------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:

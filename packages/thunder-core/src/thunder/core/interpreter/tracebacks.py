@@ -32,7 +32,9 @@ def is_interpreter_code(code: CodeType) -> bool:
 def _frame_getter() -> CodeType:
     """Code of a function without variables that returns its own frame, whatever its globals are."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # the literal stands for the function that is put in its place
+        warnings.simplefilter(
+            "ignore", SyntaxWarning
+        )  # the literal stands for the function that is put in its place
         code = compile("lambda: 'getframe'()", "<stub>", "eval").co_consts[0]
     assert isinstance(code, CodeType), "a lambda expression has one code object"
     return code.replace(co_consts=tuple(sys._getframe if c == "getframe" else c for c in code.co_consts))

@@ -115,7 +115,9 @@ def SET_FUNCTION_ATTRIBUTE(frame: Frame, stack: list[Any], flag: int) -> None:
     function = stack.pop()
     value = stack[-1]
     if flag == 8:  # a closure is fixed when a function is made: it is made again, no one has seen the first
-        made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, value)
+        made = FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, value
+        )
         made.__kwdefaults__ = function.__kwdefaults__
         made.__annotations__ = function.__annotations__
         on_make = frame.machine.on_make

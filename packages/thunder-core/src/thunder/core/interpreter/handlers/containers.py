@@ -6,8 +6,8 @@ from typing import Any
 
 from thunder.core.interpreter import iteration
 from thunder.core.interpreter.frame import Frame
-from thunder.core.interpreter.natives_table import pairs_of_mapping
 from thunder.core.interpreter.lookup import is_a
+from thunder.core.interpreter.natives_table import pairs_of_mapping
 from thunder.core.interpreter.policy import MISSING
 
 
@@ -69,10 +69,7 @@ def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
     items = stack.pop()
     policy = frame.machine.policy
     cls = type(items)
-    if (
-        policy.type_attr(cls, "__iter__") is MISSING
-        and policy.type_attr(cls, "__getitem__") is MISSING
-    ):
+    if policy.type_attr(cls, "__iter__") is MISSING and policy.type_attr(cls, "__getitem__") is MISSING:
         raise TypeError(f"Value after * must be an iterable, not {cls.__name__}")
     stack[-depth].extend(iteration.iterate(frame.machine, items))
 
@@ -138,5 +135,3 @@ def UNPACK_EX(frame: Frame, stack: list[Any], counts: tuple[int, int]) -> None:
     stack += reversed(after)
     _push_made(frame, stack, starred)
     stack += reversed(before)
-
-

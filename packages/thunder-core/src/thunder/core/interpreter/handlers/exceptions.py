@@ -171,7 +171,9 @@ def enter_context(frame: Frame, stack: list[Any], enter: str, leave: str, protoc
         raise TypeError(f"'{cls.__name__}' object does not support the {protocol} protocol")
     leaving = machine.policy.type_attr(cls, leave)
     if leaving is MISSING:
-        raise TypeError(f"'{cls.__name__}' object does not support the {protocol} protocol (missed {leave} method)")
+        raise TypeError(
+            f"'{cls.__name__}' object does not support the {protocol} protocol (missed {leave} method)"
+        )
     stack[-1] = machine.bind_attribute(leaving, manager, cls, leave)
     stack.append(call_special(machine, entering, manager))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.core.interpreter import builtins_table, operators
+from thunder.core.interpreter import operators, texts
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.lookup import LEAF_TYPES
 from thunder.core.interpreter.operators import BinaryOperator, ComparisonOperator, UnaryOperator
@@ -73,7 +73,7 @@ def COMPARE_OP_TO_BOOL(frame: Frame, stack: list[Any], op: ComparisonOperator) -
 
 def IS_OP(frame: Frame, stack: list[Any], inverted: bool) -> None:
     right = stack.pop()
-    stack[-1] = (stack[-1] is right) is not inverted
+    stack[-1] = frame.machine.policy.is_same(stack[-1], right) is not inverted
 
 
 def CONTAINS_OP(frame: Frame, stack: list[Any], inverted: bool) -> None:
@@ -162,14 +162,14 @@ def LOAD_SUPER_ATTR_TO_CALL(frame: Frame, stack: list[Any], arg: tuple[str, bool
 
 # -- formatting --------------------------------------------------------------------------------------------------------
 
-CONVERSIONS = {1: builtins_table.to_str, 2: builtins_table.to_repr}
+CONVERSIONS = {1: texts.to_str, 2: texts.to_repr}
 """``!s`` and ``!r``; ``!a`` is in :func:`convert_value`."""
 
 
 def convert_value(frame: Frame, value: Any, conversion: int) -> Any:
     """``!s``, ``!r`` and ``!a`` of replacement fields."""
     if conversion == 3:
-        return builtins_table.to_repr(frame.machine, value).encode("ascii", "backslashreplace").decode("ascii")
+        return texts.to_repr(frame.machine, value).encode("ascii", "backslashreplace").decode("ascii")
     return CONVERSIONS[conversion](frame.machine, value)
 
 
@@ -182,16 +182,16 @@ def FORMAT_VALUE(frame: Frame, stack: list[Any], flags: int) -> None:
     spec = stack.pop() if flags & 4 else ""
     if flags & 3:
         stack[-1] = convert_value(frame, stack[-1], flags & 3)
-    stack[-1] = builtins_table.to_format(frame.machine, stack[-1], spec)
+    stack[-1] = texts.to_format(frame.machine, stack[-1], spec)
 
 
 def FORMAT_SIMPLE(frame: Frame, stack: list[Any], arg: None) -> None:
-    stack[-1] = builtins_table.to_format(frame.machine, stack[-1])
+    stack[-1] = texts.to_format(frame.machine, stack[-1])
 
 
 def FORMAT_WITH_SPEC(frame: Frame, stack: list[Any], arg: None) -> None:
     spec = stack.pop()
-    stack[-1] = builtins_table.to_format(frame.machine, stack[-1], spec)
+    stack[-1] = texts.to_format(frame.machine, stack[-1], spec)
 
 
 def BUILD_STRING(frame: Frame, stack: list[Any], count: int) -> None:
@@ -202,5 +202,3 @@ def BUILD_STRING(frame: Frame, stack: list[Any], count: int) -> None:
 
 def GET_LEN(frame: Frame, stack: list[Any], arg: None) -> None:
     stack.append(operators.length(frame.machine, stack[-1]))
-
-

@@ -8,7 +8,7 @@ from typing import Any
 from thunder.core.interpreter import iteration
 from thunder.core.interpreter.drivers import make_driver
 from thunder.core.interpreter.frame import RETURN, YIELD, Frame, reraise
-from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, python_special, is_a
+from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, is_a, python_special
 from thunder.core.interpreter.policy import MISSING
 
 _ITERABLE_COROUTINE = 0x100
@@ -160,7 +160,9 @@ def GET_ANEXT(frame: Frame, stack: list[Any], arg: None) -> None:
     machine, iterator = frame.machine, stack[-1]
     method = machine.policy.type_attr(type(iterator), "__anext__")
     if method is MISSING:
-        raise TypeError(f"'async for' requires an iterator with __anext__ method, got {type(iterator).__name__}")
+        raise TypeError(
+            f"'async for' requires an iterator with __anext__ method, got {type(iterator).__name__}"
+        )
     if python_special(machine, type(iterator), "__anext__") is MISSING:
         awaitable = machine.policy.call_native(method, (iterator,), {})
         if is_a(iterator, types.AsyncGeneratorType):
