@@ -75,8 +75,10 @@ def views_of(bsym: BoundSymbol) -> list[View]:
                     view.output.name,
                     _Origin(origin.source, origin.path + view.path, origin.certain and view.certain),
                 )
+    # A composite that says nothing may be run whole by a function that copies; then layouts have to tell.
+    stated = OpTags.VIEW in bsym.tags
     return [
-        View(out, o.source, o.path, o.certain)
+        View(out, o.source, o.path, o.certain and stated)
         for out in bsym.flat_proxy_outs
         if isinstance(out, TensorProxy) and (o := origins.get(out.name)) is not None and o.path
     ]
