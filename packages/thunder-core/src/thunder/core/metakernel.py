@@ -1,7 +1,7 @@
 """Metadata by torch itself: a torch function run on meta tensors made from proxies.
 
-Exact by construction (shape, dtype, and the text of errors), and some hundred microseconds a call: for rarely used operators, and for the text
-of an error that a hand-written meta function has found.
+Exact by construction (shape, dtype, and the text of errors), and some hundred microseconds a call: for rarely
+used operators, and for the text of an error that a hand-written meta function has found.
 """
 
 from __future__ import annotations
@@ -31,11 +31,17 @@ class OperatorValueError(OperatorError, ValueError):
 
 
 _REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
-_CLASSES = ((IndexError, OperatorIndexError), (TypeError, OperatorTypeError), (ValueError, OperatorValueError))
+_CLASSES = (
+    (IndexError, OperatorIndexError),
+    (TypeError, OperatorTypeError),
+    (ValueError, OperatorValueError),
+)
 
 
 def to_meta(x: Any) -> Any:
-    """A meta tensor with a proxy's shape, dtype and (where they are known) strides; numbers for number proxies; torch's dtypes and devices."""
+    """A meta tensor with a proxy's shape, dtype and (where they are known) strides; numbers for number
+    proxies; torch's dtypes and devices.
+    """
     if isinstance(x, TensorProxy):
         dtype = dtypes.to_torch_dtype(x.dtype)
         strides = x.__dict__.get("strides")
@@ -67,7 +73,8 @@ def to_cpu(x: Any) -> Any:
 
 def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:
     leaves, spec = tree_flatten((args, kwargs))
-    # The proxies' own __torch_function__, and the mode under which programs are traced, must not see these calls.
+    # The proxies' own __torch_function__, and the mode under which programs are traced, must not see these
+    # calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
         stand_ins = [stand_in(leaf) for leaf in leaves]
         stand_ins = [torch.device(device) if isinstance(x, torch.device) else x for x in stand_ins]
@@ -85,23 +92,35 @@ def on_meta(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 def torch_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """What torch raises for the call, or None if it does not.
 
-    Asked on meta tensors first, where nothing is computed; if they refuse, then on the cpu, since eager's kernels have other texts.
+    Eager's kernels on the cpu are asked, for meta tensors have other texts and fewer conditions. A large call
+    is asked on meta tensors first, where nothing is computed: if they refuse it, so will the cpu, before it
+    computes.
     """
+    sizes = [math.prod(x.shape) for x in tree_flatten((args, kwargs))[0] if isinstance(x, TensorProxy)]
     refusal = None
-    for stand_in, device in ((to_meta, "meta"), (to_cpu, "cpu")):
-        try:
-            _run(fn, args, kwargs, stand_in, device)
-        except _REFUSALS as error:
-            refusal = error
-        else:
-            break
-    return refusal
+    if sum(sizes) > _SMALL:
+        refusal = _attempt(fn, args, kwargs, to_meta, "meta")
+        if refusal is None:
+            return None
+    with torch.random.fork_rng(devices=()):
+        return _attempt(fn, args, kwargs, to_cpu, "cpu") or refusal
+
+
+def _attempt(
+    fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str
+) -> Exception | None:
+    try:
+        _run(fn, args, kwargs, stand_in, device)
+    except _REFUSALS as error:
+        return error
+    return None
 
 
 def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A meta function that runs ``fn`` on meta tensors. Raises OperatorError with torch's text.
 
-    Results are on the inputs' device (a ``device`` argument wins; tensors of no dimension give way to others, as in torch).
+    Results are on the inputs' device (a ``device`` argument wins; tensors of no dimension give way to others,
+    as in torch).
     """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
@@ -114,7 +133,9 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
         leaves, spec = tree_flatten(result)
         return tree_unflatten(
             [
-                TensorProxy(shape=tuple(o.shape), dtype=o.dtype, device=device) if isinstance(o, torch.Tensor) else o
+                TensorProxy(shape=tuple(o.shape), dtype=o.dtype, device=device)
+                if isinstance(o, torch.Tensor)
+                else o
                 for o in leaves
             ],
             spec,
@@ -125,7 +146,9 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def device_of(tree: Any) -> devices.Device:
-    """The device of an operator's result: that of the first tensor with dimensions, else of the first tensor, else the default's."""
+    """The device of an operator's result: that of the first tensor with dimensions, else of the first tensor,
+    else the default's.
+    """
     first = None
     for leaf in tree_flatten(tree)[0]:
         if isinstance(leaf, TensorProxy):

@@ -1,8 +1,8 @@
 """Type promotion, as torch does it: by category first, by the lattice of types within a category.
 
-Operands are tensors with dimensions, tensors without, and Python numbers, in this order of priority: one of lower priority changes the
-result only if its category (bool, integer, float, complex) is higher. The rule is ``c10``'s ``combine_categories``, the lattice
-``torch.promote_types``.
+Operands are tensors with dimensions, tensors without, and Python numbers, in this order of priority: one of
+lower priority changes the result only if its category (bool, integer, float, complex) is higher. The rule is
+``c10``'s ``combine_categories``, the lattice ``torch.promote_types``.
 
     int32[3] + int64[]   →   int32        int32[3] + float64[]   →   float64
     int32[3] + 1.5       →   float32 (the default dtype)
@@ -31,7 +31,9 @@ _known: dict[tuple[Any, ...], dtype] = {}
 
 
 def _kind(x: Any) -> Any:
-    """What of an operand matters: a dtype (with dimensions), a 1-tuple of it (without), or a Python number's type."""
+    """What of an operand matters: a dtype (with dimensions), a 1-tuple of it (without), or a Python number's
+    type.
+    """
     if isinstance(x, TensorProxy):
         return x.dtype if x.shape else (x.dtype,)
     if isinstance(x, NumberProxy):
@@ -44,7 +46,9 @@ def _kind(x: Any) -> Any:
 
 
 def result_dtype(*operands: Any) -> dtype:
-    """The dtype in which an elementwise operator computes on these tensors and numbers: ``torch.result_type`` of any number of operands."""
+    """The dtype in which an elementwise operator computes on these tensors and numbers: ``torch.result_type``
+    of any number of operands.
+    """
     key = (torch.get_default_dtype(), *map(_kind, operands))
     found = _known.get(key)
     if found is None:
@@ -86,7 +90,7 @@ def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dty
 
 
 def number_dtype(python_type: type) -> dtype:
-    """The dtype of a Python number: bool, int64, the default dtype, or the complex type that belongs to it."""
+    """The dtype of a Python number: bool, int64, the default dtype, or the complex type of it."""
     if issubclass(python_type, bool):
         return to_dtype(torch.bool)
     if issubclass(python_type, int):
@@ -96,7 +100,9 @@ def number_dtype(python_type: type) -> dtype:
 
 
 def float_result(d: dtype) -> dtype:
-    """``d``, or the default dtype for integers and booleans: the result of operators such as ``sin`` and ``div``."""
+    """``d``, or the default dtype for integers and booleans: the result of operators such as ``sin`` and
+    ``div``.
+    """
     return d if d.is_inexact else to_dtype(torch.get_default_dtype())
 
 

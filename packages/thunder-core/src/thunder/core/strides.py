@@ -1,7 +1,8 @@
 """The strides of intermediate tensors, found when a program asks for them.
 
-Traces record no strides. The rows that lead to a tensor are run once more, by their eager functions, on torch's fake tensors: they have no
-data, and they follow the real device's kernels where meta tensors do not (channels-last convolution, attention).
+Traces record no strides. The rows that lead to a tensor are run once more, by their eager functions, on
+torch's fake tensors: they have no data, and they follow the real device's kernels where meta tensors do not
+(channels-last convolution, attention).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The torch language: one symbol per torch function, under its torch name (``thunder.torch.add``).
 
-Calling one records into the current trace. The table from torch's own callables to these symbols is ``thunder.core.langctx.TORCH``.
+Calling one records into the current trace. The table from torch's own callables to these symbols is
+``thunder.core.langctx.TORCH``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     random,
     rare,
     reduction,
+    refusals,
     scattering,
     shape,
     sorting,

@@ -37,7 +37,9 @@ def binary(
     right_number: bool = True,
     **row: Any,
 ) -> Symbol:
-    """The row ``torch.<name>`` of a primitive: function, method, dunders, in-place twin (``inplace`` are further names of it)."""
+    """The row ``torch.<name>`` of a primitive: function, method, dunders, in-place twin (``inplace`` are
+    further names of it).
+    """
 
     def decomposition(input: Any, other: Any) -> TensorProxy:
         if not (isinstance(input, TensorProxy) and isinstance(other, TensorProxy)):
@@ -69,7 +71,7 @@ def _scaled(b: Any, alpha: Any, dtype: Dtype) -> Any:
     return prims.mul(b, alpha) if isinstance(b, TensorProxy) else pyval(b) * pyval(alpha)
 
 
-# -- arithmetic -------------------------------------------------------------------------------------------------------
+# -- arithmetic ----------------------------------------------------------------------------------------------
 
 
 @torchsymbol(
@@ -140,8 +142,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> TensorPr
         return prims.div(a, b)  # type: ignore[no-any-return]
     if rounding_mode not in ("trunc", "floor"):
         raise OperatorError(
-            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-            f"'{rounding_mode}'"
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )
     a, b = operands(input, other)
     if rounding_mode == "floor":
@@ -205,7 +206,7 @@ def float_power(input: Any, exponent: Any) -> TensorProxy:
     return prims.pow(a, b)  # type: ignore[no-any-return]
 
 
-# -- floating point ---------------------------------------------------------------------------------------------------
+# -- floating point ------------------------------------------------------------------------------------------
 
 atan2 = binary("atan2", prims.atan2, float_result, aliases=("arctan2",), inplace=(), right_number=False)
 copysign = binary("copysign", prims.copysign, float_result, inplace=())
@@ -266,7 +267,7 @@ xlogy = _times_log("xlogy", prims.log, "torch.xlogy", "torch.special.xlogy")
 xlog1py = _times_log("xlog1py", prims.log1p, "torch.special.xlog1py")
 
 
-# -- comparisons ------------------------------------------------------------------------------------------------------
+# -- comparisons ---------------------------------------------------------------------------------------------
 
 
 def comparison(name: str, prim: Symbol, *aliases: str) -> Symbol:
@@ -311,7 +312,7 @@ def isclose(
     return prims.bitwise_or(close, near)  # type: ignore[no-any-return]
 
 
-# -- bits and logic ---------------------------------------------------------------------------------------------------
+# -- bits and logic ------------------------------------------------------------------------------------------
 
 
 def _bitwise(word: str, prim: Symbol) -> Symbol:
@@ -357,9 +358,9 @@ def _logical(name: str, prim: Symbol) -> Symbol:
         return prim(a, b)  # type: ignore[no-any-return]
 
     decomposition.__name__ = name
-    return torchsymbol(
-        f"torch.{name}", methods=(name,), inplace=(f"{name}_",), vjp=NONDIFFERENTIABLE
-    )(decomposition)
+    return torchsymbol(f"torch.{name}", methods=(name,), inplace=(f"{name}_",), vjp=NONDIFFERENTIABLE)(
+        decomposition
+    )
 
 
 logical_and = _logical("logical_and", prims.bitwise_and)

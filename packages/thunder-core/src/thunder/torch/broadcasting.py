@@ -51,7 +51,8 @@ def on_one_device(tensors: Sequence[TensorProxy]) -> list[TensorProxy]:
     for t in tensors:
         if t.device is not device and (t.shape or t.device.type != "cpu"):
             raise OperatorError(
-                f"Expected all tensors to be on the same device, but found at least two devices, {device} and {t.device}!"
+                "Expected all tensors to be on the same device, "
+                f"but found at least two devices, {device} and {t.device}!"
             )
     return [t if t.device is device else prims.device_put(t, device) for t in tensors]
 
@@ -90,7 +91,9 @@ def require_tensor(name: str, *values: Any) -> None:
 
 
 def canonical_dim(dim: int, rank: int) -> int:
-    """The dimension counted from the front; a tensor without dimensions has dimension 0. Raises IndexError as torch does."""
+    """The dimension counted from the front; a tensor without dimensions has dimension 0. Raises IndexError as
+    torch does.
+    """
     rank = rank or 1
     if not -rank <= dim < rank:
         raise IndexError(
@@ -100,7 +103,9 @@ def canonical_dim(dim: int, rank: int) -> int:
 
 
 def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """The dimensions counted from the front; None and ``()`` mean all of them. Raises OperatorError for a repeated one."""
+    """The dimensions counted from the front; None and ``()`` mean all of them. Raises OperatorError for a
+    repeated one.
+    """
     if dims is None:
         return tuple(range(rank))
     if isinstance(dims, int):

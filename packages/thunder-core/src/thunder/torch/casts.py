@@ -11,7 +11,8 @@ from thunder.core import dtypes, prims
 from thunder.core.devices import Device, to_device
 from thunder.core.dtypes import to_dtype
 from thunder.core.errors import OperatorError, UnsupportedOperator
-from thunder.core.proxies import TensorProxy
+from thunder.core.operator import NONDIFFERENTIABLE
+from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import broadcast_to_shape, cast
 from thunder.torch.inplace import assign
@@ -39,7 +40,9 @@ def _move(a: TensorProxy, device: Any, dtype: Any) -> TensorProxy:
 
 
 def _to_spelling(input: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``to(dtype)``, ``to(device, dtype)``, ``to(other)``, each with ``non_blocking, copy`` → ``to(input, device, dtype, …)``."""
+    """``to(dtype)``, ``to(device, dtype)``, ``to(other)``, each with ``non_blocking, copy`` → ``to(input,
+    device, dtype, …)``.
+    """
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     other = kwargs.pop("other", None)
     rest = list(args)
@@ -137,7 +140,10 @@ def cpu(input: TensorProxy, memory_format: Any = torch.preserve_format) -> Tenso
 
 @spelt_as(methods=("cuda",))
 def cuda(
-    input: TensorProxy, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
+    input: TensorProxy,
+    device: Any = None,
+    non_blocking: bool = False,
+    memory_format: Any = torch.preserve_format,
 ) -> TensorProxy:
     """``to("cuda")``."""
     target = "cuda" if device is None else device
@@ -150,11 +156,21 @@ def type_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     return _move(input, other.device, other.dtype)
 
 
-_TENSOR_TYPES = {f"torch.{n}Tensor": d for n, d in (
-    ("Bool", torch.bool), ("Byte", torch.uint8), ("Char", torch.int8), ("Short", torch.int16), ("Int", torch.int32),
-    ("Long", torch.int64), ("Half", torch.float16), ("BFloat16", torch.bfloat16), ("Float", torch.float32),
-    ("Double", torch.float64),
-)}
+_TENSOR_TYPES = {
+    f"torch.{n}Tensor": d
+    for n, d in (
+        ("Bool", torch.bool),
+        ("Byte", torch.uint8),
+        ("Char", torch.int8),
+        ("Short", torch.int16),
+        ("Int", torch.int32),
+        ("Long", torch.int64),
+        ("Half", torch.float16),
+        ("BFloat16", torch.bfloat16),
+        ("Float", torch.float32),
+        ("Double", torch.float64),
+    )
+}
 
 
 @spelt_as(methods=("type",))
@@ -162,7 +178,9 @@ def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> 
     """Without an argument the name of the tensor's type, else a conversion."""
     if dtype is None:
         if input.device.type != "cpu":
-            raise UnsupportedOperator("tensor.type() of a tensor that is not on the cpu", hint="Use tensor.dtype.")
+            raise UnsupportedOperator(
+                "tensor.type() of a tensor that is not on the cpu", hint="Use tensor.dtype."
+            )
         return next(name for name, d in _TENSOR_TYPES.items() if input.dtype == d)
     return to(input, None, _TENSOR_TYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
 
@@ -193,6 +211,12 @@ def detach(input: TensorProxy) -> TensorProxy:
     return prims.detach(input)  # type: ignore[no-any-return]
 
 
+@torchsymbol("torch.Tensor.item", tags=(OpTags.DEVICE_SYNC_OP,), vjp=NONDIFFERENTIABLE)
+def item(input: TensorProxy) -> NumberProxy:
+    """The number in a tensor of one element, which a program can return but not branch on."""
+    return prims.item(input)  # type: ignore[no-any-return]
+
+
 @torchsymbol("torch.Tensor.copy_", tags=(OpTags.IN_PLACE,))
 def copy_(input: TensorProxy, src: Any, non_blocking: bool = False) -> TensorProxy:
     """Writes ``src``, broadcast and converted, to the input."""
@@ -211,4 +235,3 @@ def copy_(input: TensorProxy, src: Any, non_blocking: bool = False) -> TensorPro
 def view_dtype(input: TensorProxy, dtype: Any) -> TensorProxy:
     """The same memory read as another dtype."""
     return input if input.dtype is to_dtype(dtype) else prims.bitcast(input, to_dtype(dtype))
-

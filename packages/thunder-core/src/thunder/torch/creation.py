@@ -57,7 +57,7 @@ def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {"dtype": kwargs.get("dtype"), "device": kwargs.get("device")}
 
 
-# -- constants --------------------------------------------------------------------------------------------------------
+# -- constants -----------------------------------------------------------------------------------------------
 
 
 def _constant(name: str, make: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol, Symbol]:
@@ -67,7 +67,11 @@ def _constant(name: str, make: Callable[..., TensorProxy]) -> tuple[Symbol, Symb
         return make(size, device=default_device(device), dtype=default_dtype(dtype))
 
     def like(
-        input: TensorProxy, *, dtype: Any = None, device: Any = None, memory_format: Any = torch.preserve_format
+        input: TensorProxy,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        memory_format: Any = torch.preserve_format,
     ) -> TensorProxy:
         check_memory_format(name, memory_format, len(input.shape))
         return make(
@@ -135,7 +139,9 @@ def full_like(
 ) -> TensorProxy:
     """A tensor of one number, of the input's shape, dtype and device."""
     wanted = input.dtype if dtype is None else to_dtype(dtype)
-    return _filled(input.shape, fill_value, input.device if device is None else default_device(device), wanted)
+    return _filled(
+        input.shape, fill_value, input.device if device is None else default_device(device), wanted
+    )
 
 
 @torchsymbol("torch.Tensor.new_full", vjp=NONDIFFERENTIABLE)
@@ -144,14 +150,18 @@ def new_full(
 ) -> TensorProxy:
     """A tensor of one number, of the input's dtype and device."""
     wanted = input.dtype if dtype is None else to_dtype(dtype)
-    return _filled(tuple(size), fill_value, input.device if device is None else default_device(device), wanted)
+    return _filled(
+        tuple(size), fill_value, input.device if device is None else default_device(device), wanted
+    )
 
 
 @torchsymbol("torch.fill", inplace=("fill_",), inplace_functions=("torch.fill_",))
 def fill(input: TensorProxy, value: Any) -> TensorProxy:
     """All elements replaced by one value."""
     if isinstance(value, TensorProxy) and value.shape:
-        raise OperatorError(f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions.")
+        raise OperatorError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
+        )
     return _filled(input.shape, value, input.device, input.dtype)
 
 
@@ -167,7 +177,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> TensorPro
     return prims.full((), s, device=default_device(device), dtype=default_dtype(dtype))  # type: ignore[no-any-return]
 
 
-# -- ranges -----------------------------------------------------------------------------------------------------------
+# -- ranges --------------------------------------------------------------------------------------------------
 
 
 def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -183,9 +193,13 @@ def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict
 def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """``start``, ``start + step``, … below ``end``. Integers are int64, others of the default dtype."""
     if any(isinstance(x, TensorProxy) for x in (start, end, step)):
-        raise UnsupportedOperator("torch.arange to a bound in a tensor", hint="Give the bounds as Python numbers.")
+        raise UnsupportedOperator(
+            "torch.arange to a bound in a tensor", hint="Give the bounds as Python numbers."
+        )
     whole = all(issubclass(pytype(x), int) for x in (start, end, step))
     wanted = (int64 if whole else default_dtype(None)) if dtype is None else to_dtype(dtype)
+    if wanted.is_integer and not whole:
+        start, end, step, whole = int(start), int(end), int(step), True
     if step == 0 or (end - start) / step < 0:
         raise OperatorError("upper bound and lower bound inconsistent with step sign")
     length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
@@ -197,13 +211,13 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any
     """``steps`` numbers from ``start`` to ``end``, both included, at equal distances."""
     if steps < 0:
         raise OperatorError("number of steps must be non-negative")
-    wanted = default_dtype(dtype)
-    where = default_device(device)
-    step = (end - start) / max(1, steps - 1)
-    if wanted.is_inexact:
-        return prims.iota(steps, start=start, step=step, device=where, dtype=wanted)  # type: ignore[no-any-return]
-    exact = prims.iota(steps, start=float(start), step=step, device=where, dtype=to_dtype(torch.float64))
-    return prims.convert_element_type(exact, wanted)  # type: ignore[no-any-return]
+    if isinstance(start, TensorProxy) or isinstance(end, TensorProxy):
+        raise UnsupportedOperator(
+            "torch.linspace to a bound in a tensor", hint="Give the bounds as Python numbers."
+        )
+    return prims.linspace(  # type: ignore[no-any-return]
+        start, end, steps, device=default_device(device), dtype=default_dtype(dtype)
+    )
 
 
 def _eye_spelling(n: int, m: int | None = None, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -223,7 +237,7 @@ def eye(n: int, m: int, *, dtype: Any = None, device: Any = None) -> TensorProxy
     return prims.convert_element_type(prims.eq(rows, columns), default_dtype(dtype))  # type: ignore[no-any-return]
 
 
-# -- from Python data -------------------------------------------------------------------------------------------------
+# -- from Python data ----------------------------------------------------------------------------------------
 
 
 def _numbers(data: Any) -> Iterator[Any]:
@@ -278,7 +292,7 @@ def new_tensor(input: TensorProxy, data: Any, *, dtype: Any = None, device: Any 
     )
 
 
-# -- compositions -----------------------------------------------------------------------------------------------------
+# -- compositions --------------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.complex")
@@ -291,11 +305,15 @@ def complex_(real: TensorProxy, imag: TensorProxy) -> TensorProxy:
     return prims.view_as_complex(prims.cat([unsqueeze(a, last), unsqueeze(b, last)], last))  # type: ignore[no-any-return]
 
 
-@torchsymbol("torch.meshgrid", spelling=lambda *tensors, indexing="ij": (unpacked(tensors), {"indexing": indexing}), tags=(OpTags.MAYBE_VIEW,))
+@torchsymbol(
+    "torch.meshgrid",
+    spelling=lambda *tensors, indexing="ij": (unpacked(tensors), {"indexing": indexing}),
+    tags=(OpTags.MAYBE_VIEW,),
+)
 def meshgrid(*tensors: TensorProxy, indexing: str = "ij") -> tuple[TensorProxy, ...]:
     """Each vector along a dimension of its own; ``"xy"`` exchanges the first two."""
     if indexing not in ("ij", "xy"):
-        raise OperatorError(f"torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+        raise OperatorError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     lengths = [math.prod(t.shape) for t in tensors]
     places = list(range(len(tensors)))
     if indexing == "xy" and len(tensors) > 1:
@@ -316,7 +334,9 @@ def one_hot(tensor: TensorProxy, num_classes: int = -1) -> TensorProxy:
             hint="Give num_classes.",
         )
     if tensor.dtype is not int64:
-        raise OperatorError(f"one_hot is only applicable to index tensor of type LongTensor, not {tensor.type_string()}")
+        raise OperatorError(
+            f"one_hot is only applicable to index tensor of type LongTensor, not {tensor.type_string()}"
+        )
     shape = (*tensor.shape, num_classes)
     rank = len(tensor.shape)
     classes = prims.iota(num_classes, start=0, step=1, device=tensor.device, dtype=int64)

@@ -1,6 +1,6 @@
 """``torch.einsum``: operands brought to common dimensions and contracted two at a time, from the left.
 
-    einsum("bij,bjk->bik", a, b)   →   one matrix product over j, batched over b
+einsum("bij,bjk->bik", a, b)   →   one matrix product over j, batched over b
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.registration import torchsymbol, unpacked
 
-#: stands for dimension ``i`` (from the end) of an ellipsis; upper-case letters and lower-case ones are the user's
+#: stands for dimension ``i`` (from the end) of an ellipsis; upper-case letters and lower-case ones are the
+#: user's
 _ELLIPSIS = "0123456789"
 
 
@@ -27,23 +28,24 @@ def _spelling(equation: Any, *operands: Any) -> tuple[tuple[Any, ...], dict[str,
 
 
 def parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The subscripts of each operand and of the result, each a character a dimension. Raises OperatorError."""
+    """The subscripts of each operand and of the result, a character a dimension. Raises OperatorError."""
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise OperatorError(
-            f"einsum(): {'more' if len(ranks) > len(terms) else 'fewer'} operands were provided than specified in the equation"
+            f"einsum(): {'more' if len(ranks) > len(terms) else 'fewer'} operands were provided "
+            "than specified in the equation"
         )
     widest = 0
     expanded = []
     for term, rank in zip(terms, ranks, strict=True):
         named = term.replace("...", "")
         spare = rank - len(named)
-        if spare < 0 or (spare and "..." not in term) or not named.replace("_", "").isalpha() and named:
+        if spare < 0 or (spare and "..." not in term) or (not named.replace("_", "").isalpha() and named):
             raise OperatorError(
-                f"einsum(): the number of subscripts in the equation ({len(named)}) does not match the number of "
-                f"dimensions ({rank}) for an operand, or a subscript is no letter"
+                f"einsum(): the number of subscripts in the equation ({len(named)}) does not match the "
+                f"number of dimensions ({rank}) for an operand, or a subscript is no letter"
             )
         widest = max(widest, spare)
         expanded.append(term.replace("...", _ELLIPSIS[:spare][::-1]))
@@ -109,7 +111,9 @@ def _count(letters: str, sizes: dict[str, int]) -> int:
     return total
 
 
-@torchsymbol("torch.einsum", "torch.functional.einsum", spelling=_spelling, tags=(OpTags.MATMUL_OP,), autocast="lower")
+@torchsymbol(
+    "torch.einsum", "torch.functional.einsum", spelling=_spelling, tags=(OpTags.MATMUL_OP,), autocast="lower"
+)
 def einsum(equation: str, *operands: TensorProxy) -> TensorProxy:
     """Products of the operands summed over the subscripts that the result lacks."""
     terms, result = parse(equation, [len(t.shape) for t in operands])
@@ -119,16 +123,22 @@ def einsum(equation: str, *operands: TensorProxy) -> TensorProxy:
             known = sizes.setdefault(letter, length)
             if known != length and 1 not in (known, length):
                 raise OperatorError(
-                    f"einsum(): subscript {letter} has size {length} for an operand which does not broadcast with "
-                    f"previously seen size {known}"
+                    f"einsum(): subscript {letter} has size {length} for an operand which does not broadcast "
+                    f"with previously seen size {known}"
                 )
             sizes[letter] = max(known, length) if 0 not in (known, length) else 0
     if len(set(result)) != len(result) or any(c not in sizes for c in result):
-        raise OperatorError(f"einsum(): the output subscripts {result!r} do not name distinct subscripts of the operands")
+        raise OperatorError(
+            f"einsum(): the output subscripts {result!r} do not name distinct subscripts of the operands"
+        )
     pairs = [_without_repeats(a, term) for a, term in zip(operands, terms, strict=True)]
     a, term = pairs[0]
     for i, (b, right) in enumerate(pairs[1:], 2):
         kept = result + "".join(t for _, t in pairs[i:])
         a, term = _contracted(a, term, b, right, kept, sizes)
     a, term = _summed(a, term, result)
-    return _arranged(a, term, result, sizes) if term != result or a.shape != tuple(sizes[c] for c in result) else a
+    return (
+        _arranged(a, term, result, sizes)
+        if term != result or a.shape != tuple(sizes[c] for c in result)
+        else a
+    )

@@ -1,8 +1,8 @@
 """``x[key]`` and ``x[key] = value``.
 
-A key is read from left to right: integers, slices, ``None`` and ``...`` become one slice, one squeeze and one broadcast; integer tensors become one
-``prims.index``. Boolean masks select a number of elements that depends on data, so they are refused in a read and become a choice
-(``where``) in a write.
+A key is read from left to right: integers, slices, ``None`` and ``...`` become one slice, one squeeze and one
+broadcast; integer tensors become one ``prims.index``. Boolean masks select a number of elements that depends
+on data, so they are refused in a read and become a choice (``where``) in a write.
 """
 
 from __future__ import annotations
@@ -48,9 +48,17 @@ def _is_mask(item: Any) -> bool:
 
 
 def key_items(key: Any) -> tuple[Any, ...]:
-    """A key as a tuple; a list of integers is an index tensor."""
+    """A key as a tuple; a list of integers is an index tensor, a list of other things a tuple, as torch has
+    it.
+    """
+    if isinstance(key, list) and any(_is_index(x) for x in key[:32]):
+        key = tuple(key)
     items = key if isinstance(key, tuple) else (key,)
     return tuple(_index_tensor(i) if isinstance(i, list) else i for i in items)
+
+
+def _is_index(x: Any) -> bool:
+    return x is None or x is Ellipsis or isinstance(x, list | tuple | slice | TensorProxy)
 
 
 def _index_tensor(rows: list[Any]) -> TensorProxy:
@@ -106,7 +114,9 @@ def select(shape: Sequence[int], items: tuple[Any, ...]) -> Selection:
 def _bounds(item: slice, size: int) -> tuple[int, int, int]:
     for part in (item.start, item.stop, item.step):
         if isinstance(part, TensorProxy):
-            raise UnsupportedOperator("a slice with a bound in a tensor", hint="Use torch.narrow with Python integers.")
+            raise UnsupportedOperator(
+                "a slice with a bound in a tensor", hint="Use torch.narrow with Python integers."
+            )
     start, end, step = slice(pyval(item.start), pyval(item.stop), pyval(item.step)).indices(size)
     if step <= 0:
         raise ValueError("step must be greater than zero")
@@ -120,8 +130,8 @@ def _position(item: Any, size: int, dim: int) -> int:
         index = item.__index__()
     except AttributeError:
         raise IndexError(
-            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
-            f"(got {type(item).__name__})"
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+            f"indices (got {type(item).__name__})"
         ) from None
     if not -size <= index < size:
         raise IndexError(f"index {index} is out of bounds for dimension {dim} with size {size}")
@@ -160,7 +170,7 @@ def _indices(tensors: dict[int, TensorProxy], a: TensorProxy) -> list[TensorProx
     return [cast(tensors[d], int64) if d in tensors else None for d in range(last + 1)]
 
 
-# -- writes -----------------------------------------------------------------------------------------------------------
+# -- writes --------------------------------------------------------------------------------------------------
 
 
 def _as_value(value: Any, input: TensorProxy) -> TensorProxy:
@@ -178,7 +188,10 @@ def _fitted(value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
     if extra > 0 and all(s == 1 for s in value.shape[:extra]):
         value = prims.squeeze(value, tuple(range(extra)))
     if common_shape([value.shape, shape]) != shape:
-        raise OperatorError(f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing result of shape {list(shape)}")
+        raise OperatorError(
+            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing "
+            f"result of shape {list(shape)}"
+        )
     return broadcast_to_shape(value, shape)
 
 
@@ -186,11 +199,15 @@ def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> Ten
     """``input[mask] = value`` for a value that broadcasts: ``where(mask, value, input)``."""
     (mask,) = (i for i in items if i is not Ellipsis) if len(items) <= 2 else (None,)
     value = _as_value(value, input)
-    if not isinstance(mask, TensorProxy) or (Ellipsis in [i for i in items if not isinstance(i, TensorProxy)]):
+    if not isinstance(mask, TensorProxy) or (
+        Ellipsis in [i for i in items if not isinstance(i, TensorProxy)]
+    ):
         raise refuse_mask("writing through a boolean mask together with other indices")
     rest = input.shape[len(mask.shape) :]
     if mask.shape != input.shape[: len(mask.shape)]:
-        raise IndexError(f"The shape of the mask {list(mask.shape)} does not match that of the tensor {list(input.shape)}")
+        raise IndexError(
+            f"The shape of the mask {list(mask.shape)} does not match that of the tensor {list(input.shape)}"
+        )
     if len(value.shape) > len(rest) and value.shape[0] != 1:
         raise refuse_mask("writing one value per element of a boolean mask")
     value = _fitted(value, (1, *rest)) if len(value.shape) > len(rest) else value
@@ -200,9 +217,21 @@ def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> Ten
 
 
 def _index_written(input: TensorProxy, found: Selection, value: Any) -> TensorProxy:
-    """``input[i, :, j] = value``; slices and integers beside the tensors become tensors of positions."""
+    """``input[i, :, j] = value``. It converts no types, unless the indices are numbers."""
+    scalar = all(not t.shape for t in found.tensors.values())
+    if isinstance(value, TensorProxy) and value.dtype is not input.dtype and not scalar:
+        raise OperatorError(
+            "Index put requires the source and destination dtypes match, "
+            f"got {input.type_string()} for the destination and {value.type_string()} for the source."
+        )
     value = _as_value(value, input)
-    if any(found.new) or found.dropped or any(found.starts) or tuple(found.ends) != input.shape or max(found.steps) > 1:
+    if (
+        any(found.new)
+        or found.dropped
+        or any(found.starts)
+        or tuple(found.ends) != input.shape
+        or max(found.steps) > 1
+    ):
         return prims.copy_with_setitem(input, _key_of(found), value)  # type: ignore[no-any-return]
     return prims.index_put(input, _indices(found.tensors, input), value, False)  # type: ignore[no-any-return]
 
@@ -240,5 +269,3 @@ def written(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
 def setitem(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
     """``input[key] = value``; returns the input."""
     return assign(written(input, key, value), input)
-
-

@@ -1,8 +1,9 @@
-"""In-place operators: the functional operator, a cast to the target's dtype, and one write, ``prims.copy_``."""
+"""In-place operators: the functional operator, a cast to the target's dtype, and one ``prims.copy_``."""
 
 from __future__ import annotations
 
 import torch
+
 from thunder.core import prims
 from thunder.core.errors import OperatorError
 from thunder.core.proxies import TensorProxy
@@ -12,7 +13,8 @@ from thunder.core.tracectx import get_tracectx
 def write_back(value: TensorProxy, target: TensorProxy) -> TensorProxy:
     """Writes ``value`` to ``target`` and returns ``target``.
 
-    Raises OperatorError where torch does: the value has another shape or a type that the target's cannot hold, or the target is a leaf that requires grad.
+    Raises OperatorError where torch does: the value has another shape or a type that the target's cannot
+    hold, or the target is a leaf that requires grad.
     """
     if value.shape != target.shape:
         raise OperatorError(
@@ -21,7 +23,9 @@ def write_back(value: TensorProxy, target: TensorProxy) -> TensorProxy:
     source, destination = value.dtype.torch_dtype, target.dtype.torch_dtype
     if source != destination:
         if not torch.can_cast(source, destination):
-            raise OperatorError(f"result type {source} can't be cast to the desired output type {destination}")
+            raise OperatorError(
+                f"result type {source} can't be cast to the desired output type {destination}"
+            )
         value = prims.convert_element_type(value, target.dtype)
     return assign(value, target)
 
@@ -51,4 +55,6 @@ def is_leaf(proxy: TensorProxy) -> bool:
     trace = get_tracectx()
     if trace is None:
         return True
-    return not any(out is proxy for scope in trace.scopes for bsym in reversed(scope) for out in bsym.flat_proxy_outs)
+    return not any(
+        out is proxy for scope in trace.scopes for bsym in reversed(scope) for out in bsym.flat_proxy_outs
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from thunder.core import prims
@@ -16,7 +17,6 @@ from thunder.torch.broadcasting import canonical_dim, canonical_dims, cast, on_o
 from thunder.torch.registration import spelt_as, torchsymbol, unpacked
 from thunder.torch.shape import (
     COPY,
-
     VIEW,
     atleast_1d,
     atleast_2d,
@@ -30,7 +30,7 @@ from thunder.torch.shape import (
 
 Tensors = Sequence[TensorProxy]
 
-# -- joining ----------------------------------------------------------------------------------------------------------
+# -- joining -------------------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.cat", "torch.concat", "torch.concatenate", tags=COPY, autocast="promote")
@@ -84,7 +84,7 @@ def column_stack(tensors: Tensors) -> TensorProxy:
     return cat(columns, 1)  # type: ignore[no-any-return]
 
 
-# -- cutting ----------------------------------------------------------------------------------------------------------
+# -- cutting -------------------------------------------------------------------------------------------------
 
 
 def narrowed(a: TensorProxy, dim: int, start: int, end: int) -> TensorProxy:
@@ -172,7 +172,7 @@ def tensor_split(
     else:
         cuts = list(indices_or_sections)
     bounds = [0, *(_clipped(c, length) for c in cuts), length]
-    return tuple(narrowed(input, d, a, max(a, b)) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(narrowed(input, d, a, max(a, b)) for a, b in pairwise(bounds))
 
 
 def _clipped(index: int, length: int) -> int:
@@ -182,7 +182,10 @@ def _clipped(index: int, length: int) -> int:
 @spelt_as("torch.hsplit", methods=("hsplit",))
 def hsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, ...]:
     """``tensor_split`` along the second dimension; of a vector along the first."""
-    if isinstance(indices_or_sections, int) and input.shape[-1 if len(input.shape) == 1 else 1] % indices_or_sections:
+    if (
+        isinstance(indices_or_sections, int)
+        and input.shape[-1 if len(input.shape) == 1 else 1] % indices_or_sections
+    ):
         raise OperatorError("torch.hsplit attempted to split unevenly")
     return tensor_split(input, indices_or_sections, 0 if len(input.shape) == 1 else 1)  # type: ignore[no-any-return]
 
@@ -190,7 +193,9 @@ def hsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, .
 @spelt_as("torch.vsplit", methods=("vsplit",))
 def vsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, ...]:
     """``tensor_split`` along the first dimension."""
-    if len(input.shape) < 2 or (isinstance(indices_or_sections, int) and input.shape[0] % indices_or_sections):
+    if len(input.shape) < 2 or (
+        isinstance(indices_or_sections, int) and input.shape[0] % indices_or_sections
+    ):
         raise OperatorError("torch.vsplit requires a tensor with at least 2 dimensions, evenly split")
     return tensor_split(input, indices_or_sections, 0)  # type: ignore[no-any-return]
 
@@ -198,7 +203,9 @@ def vsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, .
 @spelt_as("torch.dsplit", methods=("dsplit",))
 def dsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, ...]:
     """``tensor_split`` along the third dimension."""
-    if len(input.shape) < 3 or (isinstance(indices_or_sections, int) and input.shape[2] % indices_or_sections):
+    if len(input.shape) < 3 or (
+        isinstance(indices_or_sections, int) and input.shape[2] % indices_or_sections
+    ):
         raise OperatorError("torch.dsplit requires a tensor with at least 3 dimensions, evenly split")
     return tensor_split(input, indices_or_sections, 2)  # type: ignore[no-any-return]
 
@@ -211,7 +218,9 @@ def select(input: TensorProxy, dim: int, index: int) -> TensorProxy:
     d = canonical_dim(dim, len(input.shape))
     length = input.shape[d]
     if not -length <= index < length:
-        raise IndexError(f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {d}")
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {d}"
+        )
     at = index % length
     return prims.squeeze(narrowed(input, d, at, at + 1), (d,))  # type: ignore[no-any-return]
 
@@ -231,7 +240,9 @@ def narrow(input: TensorProxy, dim: int, start: int, length: int) -> TensorProxy
     if not input.shape:
         raise OperatorError("narrow() cannot be applied to a 0-dim tensor.")
     if isinstance(start, TensorProxy):
-        raise UnsupportedOperator("torch.narrow with a start in a tensor", hint="Give the start as a Python integer.")
+        raise UnsupportedOperator(
+            "torch.narrow with a start in a tensor", hint="Give the start as a Python integer."
+        )
     d = canonical_dim(dim, len(input.shape))
     size = input.shape[d]
     begin = start + size if start < 0 else start
@@ -240,7 +251,7 @@ def narrow(input: TensorProxy, dim: int, start: int, length: int) -> TensorProxy
     return narrowed(input, d, begin, begin + length)
 
 
-# -- repeating --------------------------------------------------------------------------------------------------------
+# -- repeating -----------------------------------------------------------------------------------------------
 
 
 def _repeat_spelling(input: Any, *repeats: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -254,7 +265,7 @@ def _repeat_spelling(input: Any, *repeats: Any, **kwargs: Any) -> tuple[tuple[An
 
 @torchsymbol("torch.Tensor.repeat", spelling=_repeat_spelling, tags=COPY)
 def repeat(input: TensorProxy, repeats: Sequence[int]) -> TensorProxy:
-    """The tensor repeated ``repeats[d]`` times along each dimension; further repeats are leading dimensions."""
+    """The tensor ``repeats[d]`` times along each dimension; further repeats are leading dimensions."""
     if len(repeats) < len(input.shape) or any(r < 0 for r in repeats):
         raise OperatorError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
@@ -296,7 +307,7 @@ def repeat_interleave(
     return prims.reshape(spread, (*a.shape[:d], a.shape[d] * repeats, *a.shape[d + 1 :]))  # type: ignore[no-any-return]
 
 
-# -- turning ----------------------------------------------------------------------------------------------------------
+# -- turning -------------------------------------------------------------------------------------------------
 
 
 def _flip_spelling(input: Any, *dims: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -330,7 +341,9 @@ def flipud(input: TensorProxy) -> TensorProxy:
 def roll(
     input: TensorProxy, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> TensorProxy:
-    """Elements moved along dimensions, those that leave coming back at the other end; without dimensions, of the flat tensor."""
+    """Elements moved along dimensions, those that leave coming back at the other end; without dimensions, of
+    the flat tensor.
+    """
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if dims is None or dims == ():
         if len(shifts) != 1:
@@ -368,7 +381,7 @@ def rot90(input: TensorProxy, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tenso
     return transpose(flipped, a, b)  # type: ignore[no-any-return]
 
 
-# -- diagonals --------------------------------------------------------------------------------------------------------
+# -- diagonals -----------------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.diag_embed", methods=("diag_embed",), tags=COPY)
@@ -405,5 +418,3 @@ def diag(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
     if len(input.shape) != 2:
         raise OperatorError(f"diag(): Supports 1D or 2D tensors. Got {len(input.shape)}D")
     return prims.clone(prims.diagonal(input, diagonal, 0, 1))  # type: ignore[no-any-return]
-
-

@@ -29,9 +29,11 @@ def _require_rank(name: str, rank: int, *tensors: TensorProxy) -> None:
             raise OperatorError(f"{name}: expected a {rank}D tensor, got {tensor.type_string()}")
 
 
-@torchsymbol("torch.matmul", "torch.linalg.matmul", methods=("matmul", "__matmul__"), tags=MATMUL, autocast="lower")
+@torchsymbol(
+    "torch.matmul", "torch.linalg.matmul", methods=("matmul", "__matmul__"), tags=MATMUL, autocast="lower"
+)
 def matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
-    """``input: (*, m, k)`` times ``other: (*, k, n)``; a vector is a row on the left, a column on the right."""
+    """``input: (*, m, k)`` times ``other: (*, k, n)``; a vector is a row on the left, else a column."""
     return prims.matmul(input, other)  # type: ignore[no-any-return]
 
 
@@ -98,7 +100,8 @@ def _accumulated(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any
     """``beta * input + alpha * product``; with ``beta`` 0 the input's nan and inf do not count."""
     if input.dtype is not product.dtype:
         raise OperatorError(
-            f"self and mat2 must have the same dtype, but got {input.dtype.torch_dtype} and {product.dtype.torch_dtype}"
+            "self and mat2 must have the same dtype, "
+            f"but got {input.dtype.torch_dtype} and {product.dtype.torch_dtype}"
         )
     if broadcast_shapes(input.shape, product.shape) != product.shape:
         raise OperatorError(f"shape {input.shape} cannot be expanded to {product.shape}")
@@ -119,14 +122,18 @@ def _factor(x: Any, dtype: Dtype) -> Any:
 
 
 @torchsymbol("torch.addmm", methods=("addmm",), inplace=("addmm_",), tags=MATMUL, autocast="lower")
-def addmm(input: TensorProxy, mat1: TensorProxy, mat2: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> TensorProxy:
+def addmm(
+    input: TensorProxy, mat1: TensorProxy, mat2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
+) -> TensorProxy:
     """``beta * input + alpha * (mat1 @ mat2)``."""
     _require_rank("addmm", 2, mat1, mat2)
     return _accumulated(input, prims.matmul(mat1, mat2), beta, alpha)
 
 
 @torchsymbol("torch.addmv", methods=("addmv",), inplace=("addmv_",), tags=MATMUL, autocast="lower")
-def addmv(input: TensorProxy, mat: TensorProxy, vec: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> TensorProxy:
+def addmv(
+    input: TensorProxy, mat: TensorProxy, vec: TensorProxy, *, beta: Any = 1, alpha: Any = 1
+) -> TensorProxy:
     """``beta * input + alpha * (mat @ vec)``."""
     _require_rank("addmv", 2, mat)
     _require_rank("addmv", 1, vec)
@@ -152,7 +159,9 @@ def addbmm(
 
 
 @torchsymbol("torch.addr", methods=("addr",), inplace=("addr_",))
-def addr(input: TensorProxy, vec1: TensorProxy, vec2: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> TensorProxy:
+def addr(
+    input: TensorProxy, vec1: TensorProxy, vec2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
+) -> TensorProxy:
     """``beta * input + alpha * outer(vec1, vec2)``."""
     product = outer(vec1, vec2)
     return _weighted(cast(input, product.dtype), product, beta, alpha)
@@ -172,7 +181,9 @@ def multi_dot(tensors: Sequence[TensorProxy]) -> TensorProxy:
 
 @torchsymbol("torch.tensordot", tags=MATMUL)
 def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
-    """Products summed over the last ``dims`` of ``a`` and the first of ``b``, or over two lists of dimensions."""
+    """Products summed over the last ``dims`` of ``a`` and the first of ``b``, or over two lists of
+    dimensions.
+    """
     if isinstance(dims, int):
         left, right = list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
     else:
@@ -212,7 +223,12 @@ def cross(input: TensorProxy, other: TensorProxy, *, dim: int = -1) -> TensorPro
     if a.shape[-1] != 3 or b.shape[-1] != 3:
         raise OperatorError("linalg.cross: inputs dimension must have length 3.")
     last = len(a.shape) - 1
-    x, y = (prims.cat([narrowed(t, len(t.shape) - 1, 1, 3), narrowed(t, len(t.shape) - 1, 0, 1)], len(t.shape) - 1) for t in (a, b))
+    x, y = (
+        prims.cat(
+            [narrowed(t, len(t.shape) - 1, 1, 3), narrowed(t, len(t.shape) - 1, 0, 1)], len(t.shape) - 1
+        )
+        for t in (a, b)
+    )
     turned = add(mul(a, y), mul(x, b), alpha=-1)
     back = prims.cat([narrowed(turned, last, 1, 3), narrowed(turned, last, 0, 1)], last)
     return movedim(back, -1, dim)  # type: ignore[no-any-return]

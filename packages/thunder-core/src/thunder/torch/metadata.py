@@ -1,6 +1,7 @@
 """Metadata of tensors as a traced program sees it: torch's own types, answered without recording anything.
 
-``ATTRIBUTES`` are read as ``x.name``; ``METHODS`` are called as ``x.name(…)``. What is not here is an operator.
+``ATTRIBUTES`` are read as ``x.name``; ``METHODS`` are called as ``x.name(…)``. What is not here is an
+operator.
 """
 
 from __future__ import annotations

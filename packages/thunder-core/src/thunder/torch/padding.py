@@ -21,7 +21,9 @@ _MODES = ("constant", "reflect", "replicate", "circular")
 def constant_pad_nd(input: TensorProxy, pad: Sequence[int], value: Any = 0) -> TensorProxy:
     """``pad`` has (before, after) for the last dimension, then for the one before it …; negative ones cut."""
     if len(pad) % 2 or len(pad) > 2 * len(input.shape):
-        raise OperatorError(f"Padding length must be divisible by 2 and at most twice the number of dimensions, got {pad}")
+        raise OperatorError(
+            f"Padding length must be divisible by 2 and at most twice the number of dimensions, got {pad}"
+        )
     rows = [(0, 0, 0)] * (len(input.shape) - len(pad) // 2)
     given = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
     return prims.pad(input, value, (*rows, *reversed(given)))  # type: ignore[no-any-return]
@@ -57,10 +59,14 @@ def _repeated(a: TensorProxy, dim: int, times: int) -> TensorProxy:
 
 
 @torchsymbol("torch.nn.functional.pad", tags=(OpTags.SHAPE_OP,))
-def pad(input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> TensorProxy:
+def pad(
+    input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> TensorProxy:
     """A border of one value, or of the tensor's own elements."""
     if mode not in _MODES or len(pad) % 2 or len(pad) > 2 * len(input.shape):
-        raise OperatorError(f"Unrecognised padding mode {mode}, or padding {list(pad)} for {input.type_string()}")
+        raise OperatorError(
+            f"Unrecognised padding mode {mode}, or padding {list(pad)} for {input.type_string()}"
+        )
     if mode == "constant":
         return constant_pad_nd(input, pad, value or 0)  # type: ignore[no-any-return]
     shape = _pad_by_torch(input, list(pad), mode, value).shape  # torch's conditions on rank and size
@@ -74,7 +80,9 @@ def pad(input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: f
 
 def _require_factor(name: str, factor: int, rank: int) -> None:
     if factor <= 0 or rank < 3:
-        raise OperatorError(f"{name} expects a positive factor and at least 3 dimensions, got {factor} and {rank}")
+        raise OperatorError(
+            f"{name} expects a positive factor and at least 3 dimensions, got {factor} and {rank}"
+        )
 
 
 @torchsymbol("torch.nn.functional.pixel_shuffle", "torch.pixel_shuffle", tags=(OpTags.SHAPE_OP,))
@@ -84,7 +92,9 @@ def pixel_shuffle(input: TensorProxy, upscale_factor: int) -> TensorProxy:
     _require_factor("pixel_shuffle", r, len(input.shape))
     *lead, channels, height, width = input.shape
     if channels % (r * r):
-        raise OperatorError(f"pixel_shuffle expects its input's 'channel' dimension to be divisible by {r * r}")
+        raise OperatorError(
+            f"pixel_shuffle expects its input's 'channel' dimension to be divisible by {r * r}"
+        )
     n = len(lead)
     spread = prims.reshape(input, (*lead, channels // (r * r), r, r, height, width))
     turned = prims.transpose(spread, (*range(n), n, n + 3, n + 1, n + 4, n + 2))

@@ -30,7 +30,11 @@ def _drawn(name: str, draw: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol]
         return draw(tuple(size), device=default_device(device), dtype=default_dtype(dtype))
 
     def like(
-        input: TensorProxy, *, dtype: Any = None, device: Any = None, memory_format: Any = torch.preserve_format
+        input: TensorProxy,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        memory_format: Any = torch.preserve_format,
     ) -> TensorProxy:
         return draw(
             input.shape,
@@ -66,7 +70,9 @@ def _randint_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dic
 
 
 @torchsymbol("torch.randint", spelling=_randint_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE)
-def randint(low: int, high: int, size: Sequence[int], *, dtype: Any = None, device: Any = None) -> TensorProxy:
+def randint(
+    low: int, high: int, size: Sequence[int], *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
     """Integers from ``low`` to ``high - 1``."""
     wanted = int64 if dtype is None else to_dtype(dtype)
     return prims.randint(low, high, tuple(size), device=default_device(device), dtype=wanted)  # type: ignore[no-any-return]
@@ -86,7 +92,9 @@ def _randint_like_spelling(
 
 
 @torchsymbol("torch.randint_like", spelling=_randint_like_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE)
-def randint_like(input: TensorProxy, low: int, high: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+def randint_like(
+    input: TensorProxy, low: int, high: int, *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
     """Integers from ``low`` to ``high - 1``, of the input's shape."""
     where = input.device if device is None else default_device(device)
     wanted = input.dtype if dtype is None else to_dtype(dtype)
@@ -106,7 +114,13 @@ def _bernoulli_spelling(input: Any, p: Any = None) -> tuple[tuple[Any, ...], dic
     return ((input,) if p is None else (input, p)), {}
 
 
-@torchsymbol("torch.bernoulli", methods=("bernoulli",), spelling=_bernoulli_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE)
+@torchsymbol(
+    "torch.bernoulli",
+    methods=("bernoulli",),
+    spelling=_bernoulli_spelling,
+    tags=RANDOM,
+    vjp=NONDIFFERENTIABLE,
+)
 def bernoulli(input: TensorProxy, p: float | None = None) -> TensorProxy:
     """1 with the probability that the input (or ``p``) says, else 0."""
     if p is None:
@@ -134,7 +148,9 @@ def _normal_spelling(
 
 
 @torchsymbol("torch.normal", spelling=_normal_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE)
-def normal(mean: Any, std: Any, size: Sequence[int] | None = None, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+def normal(
+    mean: Any, std: Any, size: Sequence[int] | None = None, *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
     """Normally distributed numbers; mean and deviation may be tensors."""
     tensors = [x for x in (mean, std) if isinstance(x, TensorProxy)]
     if not tensors:
@@ -146,7 +162,7 @@ def normal(mean: Any, std: Any, size: Sequence[int] | None = None, *, dtype: Any
     return prims.add(prims.mul(drawn, std), mean)  # type: ignore[no-any-return]
 
 
-# -- filling in place -------------------------------------------------------------------------------------------------
+# -- filling in place ----------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.Tensor.uniform_", tags=IN_PLACE)

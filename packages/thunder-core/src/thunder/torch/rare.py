@@ -1,4 +1,5 @@
-"""Operators that models rarely call: primitives whose metadata torch computes. One line each: path, parameters.
+"""Operators that models rarely call: primitives whose metadata torch computes. One line each: path,
+parameters.
 
 A method of the same name shares the row.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from thunder.core.operator import NONDIFFERENTIABLE
+from thunder.core.tags import OpTags
 from thunder.torch.by_torch import by_torch
 from thunder.torch.registration import find_torch
 
@@ -74,6 +76,7 @@ ARRANGEMENTS = (
     ("torch.select_scatter", "input, src, dim, index"),
     ("torch.slice_scatter", "input, src, dim=0, start=None, end=None, step=1"),
     ("torch.unravel_index", "indices, shape"),
+    ("torch.diagflat", "input, offset=0"),
     ("torch.vander", "x, N=None, increasing=False"),
 )
 
@@ -81,12 +84,18 @@ MATRICES = (
     ("torch.cholesky_inverse", "L, upper=False"),
     ("torch.cholesky_solve", "B, L, upper=False"),
     ("torch.linalg.cholesky", "A, *, upper=False"),
+    ("torch.linalg.cholesky_ex", "A, *, upper=False, check_errors=False"),
     ("torch.linalg.det", "A"),
+    ("torch.linalg.eigh", "A, UPLO='L'"),
+    ("torch.linalg.eigvalsh", "A, UPLO='L'"),
     ("torch.linalg.inv", "A"),
     ("torch.linalg.matrix_norm", "A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None"),
     ("torch.linalg.matrix_power", "A, n"),
     ("torch.linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False"),
+    ("torch.linalg.qr", "A, mode='reduced'"),
     ("torch.linalg.slogdet", "A"),
+    ("torch.linalg.svd", "A, full_matrices=True, *, driver=None"),
+    ("torch.linalg.svdvals", "A, *, driver=None"),
     ("torch.linalg.solve", "A, B, *, left=True"),
     ("torch.linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False"),
     ("torch.linalg.vander", "x, *, N=None"),
@@ -96,6 +105,18 @@ MATRICES = (
     ("torch.nn.functional.bilinear", "input1, input2, weight, bias=None"),
     ("torch.nn.functional.cosine_similarity", "x1, x2, dim=1, eps=1e-08"),
     ("torch.nn.functional.pairwise_distance", "x1, x2, p=2.0, eps=1e-06, keepdim=False"),
+)
+
+_ONE_DIM = "input, n=None, dim=-1, norm=None"
+_TWO_DIMS = "input, s=None, dim=(-2, -1), norm=None"
+_MANY_DIMS = "input, s=None, dim=None, norm=None"
+
+TRANSFORMS = (
+    *((f"torch.fft.{name}", _ONE_DIM) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    *((f"torch.fft.{name}2", _TWO_DIMS) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    *((f"torch.fft.{name}n", _MANY_DIMS) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    ("torch.fft.fftshift", "input, dim=None"),
+    ("torch.fft.ifftshift", "input, dim=None"),
 )
 
 #: other names of functions above
@@ -116,6 +137,12 @@ ALIASES = {
 }
 
 
+#: functions above that return their argument where there is nothing to do
+MAYBE_VIEWS = frozenset(
+    {"torch.cartesian_prod", "torch.conj_physical", "torch.resolve_conj", "torch.resolve_neg"}
+)
+
+
 def _add(path: str, parameters: str, **row: object) -> None:
     if find_torch(path) is None:
         return
@@ -126,11 +153,12 @@ def _add(path: str, parameters: str, **row: object) -> None:
         parameters,
         *ALIASES.get(path, ()),
         methods=[m for m in methods if hasattr(torch.Tensor, m)],
+        tags=(OpTags.MAYBE_VIEW,) if path in MAYBE_VIEWS else (),
         **row,
     )
 
 
-for _path, _parameters in (*ELEMENTWISE, *SELECTIONS, *ARRANGEMENTS, *MATRICES):
+for _path, _parameters in (*ELEMENTWISE, *SELECTIONS, *ARRANGEMENTS, *MATRICES, *TRANSFORMS):
     _add(_path, _parameters)
 for _path, _parameters in DISCRETE:
     _add(_path, _parameters, vjp=NONDIFFERENTIABLE)

@@ -13,7 +13,7 @@ from thunder.core import prims
 from thunder.core.dtypes import bool8, int64, uint8
 from thunder.core.errors import OperatorError
 from thunder.core.operator import NONDIFFERENTIABLE
-from thunder.core.promotion import float_result, sum_result
+from thunder.core.promotion import sum_result
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
@@ -36,9 +36,7 @@ def keeping(reduced: TensorProxy, shape: Sequence[int], dims: Sequence[int], kee
     )
 
 
-def reduced(
-    prim: Symbol, a: TensorProxy, dim: Dims, keepdim: bool, *args: Any, **kwargs: Any
-) -> TensorProxy:
+def reduced(prim: Symbol, a: TensorProxy, dim: Dims, keepdim: bool, *args: Any, **kwargs: Any) -> TensorProxy:
     """``prim`` over ``dim`` (None and ``()``: all dimensions)."""
     dims = canonical_dims(dim, len(a.shape))
     return keeping(prim(a, dims, *args, **kwargs), a.shape, dims, keepdim)
@@ -64,8 +62,8 @@ def _mean_dtype(name: str, a: TensorProxy, dtype: Any) -> TensorProxy:
     wanted = cast(a, dtype) if dtype is not None else a
     if not wanted.dtype.is_inexact:
         raise OperatorError(
-            f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. "
-            f"Got: {a.dtype.torch_dtype}"
+            f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex "
+            f"dtype. Got: {a.dtype.torch_dtype}"
         )
     return wanted
 
@@ -92,13 +90,15 @@ def _prod_spelling(input: Any, dim: Any = None, keepdim: bool = False, *, dtype:
 
 
 @torchsymbol("torch.prod", methods=("prod",), spelling=_prod_spelling, tags=REDUCTION, autocast="fp32")
-def prod(input: TensorProxy, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> TensorProxy:
+def prod(
+    input: TensorProxy, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
+) -> TensorProxy:
     """The product over a dimension, or of all elements; of integers in int64."""
     a = cast(input, sum_result(input.dtype) if dtype is None else dtype)
     return reduced(prims.prod, a, dim, keepdim)
 
 
-# -- extrema ----------------------------------------------------------------------------------------------------------
+# -- extrema -------------------------------------------------------------------------------------------------
 
 
 def _extremum(name: str, prim: Symbol) -> Symbol:
@@ -132,8 +132,10 @@ argmax = _index_of("argmax", prims.argmax)
 argmin = _index_of("argmin", prims.argmin)
 
 
-def _with_index(name: str, position: Symbol, whole: Symbol, result: type, pairwise: Callable[..., Any]) -> Symbol:
-    """``max(x)``, ``max(x, dim, keepdim)`` → (values, indices), and ``max(x, other)``, which is another row."""
+def _with_index(
+    name: str, position: Symbol, whole: Symbol, result: type, pairwise: Callable[..., Any]
+) -> Symbol:
+    """``max(x)``; ``max(x, dim, keepdim)`` → (values, indices); ``max(x, other)``, which is another row."""
 
     def spelling(input: Any, dim: Any = None, keepdim: bool = False) -> Arguments:
         return ((input,) if dim is None else (input, dim, keepdim)), {}

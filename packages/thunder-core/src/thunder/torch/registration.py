@@ -1,8 +1,9 @@
-"""How the torch language gets its rows: one decorator, which fills the language's table from torch's callables to symbols.
+"""How the torch language gets its rows: one decorator, which fills the language's table from torch's
+callables to symbols.
 
-A row's parameters have torch's names, order and defaults, so that ``eager(*args, **kwargs)`` of a normalised call is the call that the
-user made. What a signature cannot say (``x.view(2, 3)``, overloads) is said by a ``spelling``: a function with the user's
-signature that returns the row's arguments.
+A row's parameters have torch's names, order and defaults, so that ``eager(*args, **kwargs)`` of a normalised
+call is the call that the user made. What a signature cannot say (``x.view(2, 3)``, overloads) is said by a
+``spelling``: a function with the user's signature that returns the row's arguments.
 
     @torchsymbol("torch.add", methods=("add", "__add__"), inplace=("add_", "__iadd__"), autocast="promote")
     def add(input, other, *, alpha=1):
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from thunder.core.devices import Device, to_torch_device
 from thunder.core.dtypes import dtype, to_torch_dtype
 from thunder.core.errors import OperatorError, RegistrationError, ThunderError, UnsupportedOperator
@@ -97,9 +99,12 @@ class TorchSymbol(Symbol):
         return normalise
 
     def _accepted(self, bind: Spelling, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Keyword arguments under the row's names, without those that ask for nothing; M32 for those that ask for something."""
+        """Keyword arguments under the row's names, without those that ask for nothing; M32 for those that ask
+        for something.
+        """
         parameters = {**inspect.signature(bind).parameters, **inspect.signature(self.meta).parameters}  # type: ignore[arg-type]
         accepted: dict[str, Any] = {}
+        known = ", ".join(p for p in parameters if p != "kwargs")
         for key, value in kwargs.items():
             if key in parameters:
                 accepted[key] = value
@@ -109,18 +114,22 @@ class TorchSymbol(Symbol):
                 raise UnsupportedOperator(
                     f"{self.id} has no argument {key!r} here",
                     found=described_arguments(args, kwargs),
-                    hint=f"Leave {key!r} out. Arguments that work: {', '.join(p for p in parameters if p != 'kwargs')}.",
+                    hint=f"Leave {key!r} out. Arguments that work: {known}.",
                 )
         return accepted
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As :meth:`Symbol.__call__`; what torch refuses too is an OperatorError that begins with torch's text."""
+        """As :meth:`Symbol.__call__`; what torch refuses too is an OperatorError that begins with torch's
+        text.
+        """
         try:
             return super().__call__(*args, **kwargs)
         except (OperatorError, TypeError, IndexError, ValueError) as error:
             if isinstance(error, OperatorError) or not isinstance(error, ThunderError):
                 trace = get_tracectx()
-                if trace is not None and len(trace.scopes) == 1:  # the user's own call, and none that it decomposes into
+                if (
+                    trace is not None and len(trace.scopes) == 1
+                ):  # the user's own call, and none that it decomposes into
                     ask_torch(self.eager, args, kwargs, error)
             raise
 
@@ -132,7 +141,9 @@ _TORCH_TYPES: dict[type, Fn] = {dtype: to_torch_dtype, Device: to_torch_device}
 
 
 def _in_torch_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Torch's dtypes and devices for thunder's, since the call is printed and run as one of torch's functions."""
+    """Torch's dtypes and devices for thunder's, since the call is printed and run as one of torch's
+    functions.
+    """
     if any(type(a) in _TORCH_TYPES for a in args):
         args = tuple(_TORCH_TYPES[type(a)](a) if type(a) in _TORCH_TYPES else a for a in args)
     for key, value in kwargs.items():
@@ -172,10 +183,12 @@ def torchsymbol(
 ) -> Callable[[Fn], Symbol]:
     """Makes a row of the decorated function, which is a decomposition (or, if ``prim``, a meta function).
 
-    ``names`` are torch's functions, as dotted paths (``"torch.nn.functional.linear"``) or callables; those that this torch lacks are skipped. ``methods``
-    and ``properties`` are attributes of ``torch.Tensor``. The id is the first name. ``inplace`` names the in-place methods that
-    are derived from it: the first is the twin's id, the others (``__iadd__``) its aliases; ``inplace_functions`` are the functions among them
-    (``torch.relu_``). ``eager`` is found by the id unless given. Raises RegistrationError if an id or a callable is taken.
+    ``names`` are torch's functions, as dotted paths (``"torch.nn.functional.linear"``) or callables; those
+    that this torch lacks are skipped. ``methods`` and ``properties`` are attributes of ``torch.Tensor``. The
+    id is the first name. ``inplace`` names the in-place methods that are derived from it: the first is the
+    twin's id, the others (``__iadd__``) its aliases; ``inplace_functions`` are the functions among them
+    (``torch.relu_``). ``eager`` is found by the id unless given. Raises RegistrationError if an id or a
+    callable is taken.
     """
     paths = [name if isinstance(name, str) else torch.overrides.resolve_name(name) for name in names]
 
@@ -214,7 +227,8 @@ def _add(row: Operator, spelling: Spelling | None) -> Symbol:
     symbol = register(row, make_symbol=functools.partial(TorchSymbol, spelling=spelling, eager=row.eager))
     for fn in row.torch:
         _speak(fn, symbol)
-    SYMBOLS.setdefault(symbol.name, symbol)
+    if not isinstance(SYMBOLS.get(symbol.name), Symbol):  # a row comes before an alias of the same name
+        SYMBOLS[symbol.name] = symbol
     return symbol
 
 
@@ -222,14 +236,18 @@ def _speak(fn: Any, meaning: Fn) -> None:
     known = TORCH.functions.setdefault(fn, meaning)
     if known is not meaning:
         raise RegistrationError(
-            f"{torch.overrides.resolve_name(fn) or fn} is taken", found=f"by {known!r}", hint="One row per torch function."
+            f"{torch.overrides.resolve_name(fn) or fn} is taken",
+            found=f"by {known!r}",
+            hint="One row per torch function.",
         )
 
 
 def spelt_as(*names: str, methods: Iterable[str] = (), properties: Iterable[str] = ()) -> Callable[[Fn], Fn]:
-    """Lets torch functions (methods, property getters) stand for a symbol, or for a function that calls symbols.
+    """Lets torch functions (methods, property getters) stand for a symbol, or for a function that calls
+    symbols.
 
-    For aliases and for compositions that eager makes in Python too (``2 / x`` is ``x.reciprocal() * 2``). Absent names are skipped.
+    For aliases and for compositions that eager makes in Python too (``2 / x`` is ``x.reciprocal() * 2``).
+    Absent names are skipped.
     """
     paths = [
         *names,
@@ -254,7 +272,11 @@ def alias(meaning: Fn, *names: str, methods: Iterable[str] = (), properties: Ite
 
 
 def _add_inplace(
-    symbol: Symbol, methods: tuple[str, ...], functions: tuple[str, ...], spelling: Spelling | None, row: Operator
+    symbol: Symbol,
+    methods: tuple[str, ...],
+    functions: tuple[str, ...],
+    spelling: Spelling | None,
+    row: Operator,
 ) -> None:
     """The twin ``x.add_(y)``: the functional operator, a cast, and a write to ``x``, which it returns."""
 

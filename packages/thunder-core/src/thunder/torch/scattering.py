@@ -15,7 +15,7 @@ from thunder.core.proxies import TensorProxy, pytype
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import broadcast_to_shape, canonical_dim, cast, on_one_device
 from thunder.torch.indexing import refuse_mask
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torchsymbol
 from thunder.torch.shape import reshape
 
 
@@ -51,7 +51,9 @@ def _from_front(index: TensorProxy, length: int) -> TensorProxy:
     return prims.where(prims.lt(index, 0), prims.add(index, length), index)  # type: ignore[no-any-return]
 
 
-def _take_along_spelling(input: Any, indices: Any, dim: int | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _take_along_spelling(
+    input: Any, indices: Any, dim: int | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (input, indices, dim), {}
 
 
@@ -65,7 +67,8 @@ def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = N
     if len(input.shape) != len(indices.shape):
         raise OperatorError(
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-            f"but got {len(input.shape)} dimensions for input, and {len(indices.shape)} dimensions for indices"
+            f"but got {len(input.shape)} dimensions for input, "
+            f"and {len(indices.shape)} dimensions for indices"
         )
     one = (1,)
     common = broadcast_shapes(
@@ -76,7 +79,7 @@ def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = N
     return prims.gather(broadcast_to_shape(input, shapes[0]), index, d)  # type: ignore[no-any-return]
 
 
-# -- scatter ----------------------------------------------------------------------------------------------------------
+# -- scatter -------------------------------------------------------------------------------------------------
 
 
 def _scatter_spelling(
@@ -88,7 +91,9 @@ def _scatter_spelling(
 
 
 @torchsymbol("torch.scatter", methods=("scatter",), inplace=("scatter_",), spelling=_scatter_spelling)
-def scatter(input: TensorProxy, dim: int, index: TensorProxy, src: Any, *, reduce: str | None = None) -> TensorProxy:
+def scatter(
+    input: TensorProxy, dim: int, index: TensorProxy, src: Any, *, reduce: str | None = None
+) -> TensorProxy:
     """``out[index[i][j]][j] = src[i][j]`` for ``dim`` 0; other elements are the input's."""
     if reduce is not None:
         raise UnsupportedOperator("torch.scatter with reduce=", hint="Use torch.scatter_reduce.")
@@ -106,7 +111,13 @@ _REDUCES = ("sum", "prod", "mean", "amax", "amin")
 
 @torchsymbol("torch.scatter_reduce", methods=("scatter_reduce",), inplace=("scatter_reduce_",), prim=True)
 def scatter_reduce(
-    input: TensorProxy, dim: int, index: TensorProxy, src: TensorProxy, reduce: str, *, include_self: bool = True
+    input: TensorProxy,
+    dim: int,
+    index: TensorProxy,
+    src: TensorProxy,
+    reduce: str,
+    *,
+    include_self: bool = True,
 ) -> TensorProxy:
     """As ``scatter``, elements that meet reduced by sum, product, mean, largest or smallest."""
     if reduce not in _REDUCES or src.dtype is not input.dtype or not index.dtype.is_integer:
@@ -115,7 +126,7 @@ def scatter_reduce(
     return TensorProxy(shape=input.shape, device=input.device, dtype=input.dtype)
 
 
-# -- indexed writes ---------------------------------------------------------------------------------------------------
+# -- indexed writes ------------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.index_add", methods=("index_add",), inplace=("index_add_",))
@@ -148,7 +159,12 @@ def index_fill(input: TensorProxy, dim: int, index: TensorProxy, value: Any) -> 
     return prims.index_copy(input, index, filled, d)  # type: ignore[no-any-return]
 
 
-@torchsymbol("torch.index_put", methods=("index_put",), inplace=("index_put_",), inplace_functions=("torch.index_put_",))
+@torchsymbol(
+    "torch.index_put",
+    methods=("index_put",),
+    inplace=("index_put_",),
+    inplace_functions=("torch.index_put_",),
+)
 def index_put(
     input: TensorProxy, indices: Sequence[TensorProxy], values: TensorProxy, accumulate: bool = False
 ) -> TensorProxy:
@@ -162,14 +178,16 @@ def index_put(
     return prims.index_put(input, [_index(i) for i in indices], values, accumulate)  # type: ignore[no-any-return]
 
 
-# -- masks and triangles ----------------------------------------------------------------------------------------------
+# -- masks and triangles -------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.masked_fill", methods=("masked_fill",), inplace=("masked_fill_",))
 def masked_fill(input: TensorProxy, mask: TensorProxy, value: Any) -> TensorProxy:
     """``value`` where the mask holds, else the input."""
     if not mask.dtype.is_bool:
-        raise OperatorError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.torch_dtype}")
+        raise OperatorError(
+            f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.torch_dtype}"
+        )
     if isinstance(value, TensorProxy) and value.shape:
         raise OperatorError(
             "masked_fill_ only supports a 0-dimensional value tensor, "
@@ -189,7 +207,7 @@ def masked_fill(input: TensorProxy, mask: TensorProxy, value: Any) -> TensorProx
 
 
 def _fits(value: Any, input: TensorProxy) -> bool:
-    """Whether a number of a higher category is one of the input's type: 1.0 of an integer type, any of bool."""
+    """Whether a number of a higher category is one of the input's type: 1.0 of integers, any of bool."""
     return input.dtype.is_bool or (isinstance(value, float) and math.isfinite(value))
 
 
@@ -209,27 +227,8 @@ def triu(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
 def masked_scatter(input: TensorProxy, mask: TensorProxy, source: TensorProxy) -> TensorProxy:
     """The elements of ``source`` one after the other where the mask holds, else the input."""
     if not mask.dtype.is_bool or source.dtype is not input.dtype:
-        raise OperatorError("masked_scatter: expected self and source to have same dtypes, and a boolean mask")
+        raise OperatorError(
+            "masked_scatter: expected self and source to have same dtypes, and a boolean mask"
+        )
     shape = broadcast_shapes(input.shape, mask.shape)
     return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
-
-
-#: functions whose result's shape depends on data
-DATA_DEPENDENT = (
-    ("torch.nonzero", "nonzero"),
-    ("torch.argwhere", "argwhere"),
-    ("torch.masked_select", "masked_select"),
-    ("torch.unique", "unique"),
-    ("torch.unique_consecutive", "unique_consecutive"),
-    ("torch.bincount", "bincount"),
-)
-
-
-def _refused(path: str, method: str) -> None:
-    @spelt_as(path, methods=(method,))
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise refuse_mask(path)
-
-
-for _path, _method in DATA_DEPENDENT:
-    _refused(_path, _method)

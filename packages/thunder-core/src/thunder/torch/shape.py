@@ -121,7 +121,7 @@ def unflatten(input: TensorProxy, dim: int, sizes: Sequence[int]) -> TensorProxy
     return prims.view(input, (*input.shape[:d], *sizes, *input.shape[d + 1 :]))  # type: ignore[no-any-return]
 
 
-# -- broadcasting -----------------------------------------------------------------------------------------------------
+# -- broadcasting --------------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.Tensor.expand", spelling=_shape_spelling("size"), tags=VIEW)
@@ -130,14 +130,16 @@ def expand(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
     lead = len(size) - len(input.shape)
     if lead < 0:
         raise OperatorError(
-            f"the number of sizes provided ({len(size)}) must be greater or equal to the number of dimensions "
-            f"in the tensor ({len(input.shape)})"
+            f"the number of sizes provided ({len(size)}) must be greater or equal to the number of "
+            f"dimensions in the tensor ({len(input.shape)})"
         )
     shape = []
     for d, wanted in enumerate(size):
         have = input.shape[d - lead] if d >= lead else None
         if (wanted == -1 and have is None) or (have not in (None, 1, wanted) and wanted != -1):
-            raise OperatorError(f"The expanded size of the tensor ({wanted}) does not fit dimension {d} of {size}")
+            raise OperatorError(
+                f"The expanded size of the tensor ({wanted}) does not fit dimension {d} of {size}"
+            )
         shape.append(have if wanted == -1 else wanted)
     if tuple(shape) == input.shape:
         return prims.shallow_copy(input)  # type: ignore[no-any-return]
@@ -157,12 +159,10 @@ alias(expand, "torch.broadcast_to", methods=("broadcast_to",))
 def broadcast_tensors(*tensors: TensorProxy) -> tuple[TensorProxy, ...]:
     """The tensors expanded to one shape."""
     shape = common_shape([t.shape for t in tensors])
-    return tuple(
-        prims.shallow_copy(t) if t.shape == shape else broadcast_to_shape(t, shape) for t in tensors
-    )
+    return tuple(prims.shallow_copy(t) if t.shape == shape else broadcast_to_shape(t, shape) for t in tensors)
 
 
-# -- dimensions of length one -----------------------------------------------------------------------------------------
+# -- dimensions of length one --------------------------------------------------------------------------------
 
 
 def _squeeze_spelling(input: Any, dim: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -210,7 +210,7 @@ atleast_1d = _at_least(1, [(0,)])
 atleast_2d = _at_least(2, [(0, 0), (0,)])
 atleast_3d = _at_least(3, [(0, 0, 0), (0, 2), (2,)])
 
-# -- order of dimensions ----------------------------------------------------------------------------------------------
+# -- order of dimensions -------------------------------------------------------------------------------------
 
 
 @torchsymbol(
@@ -243,7 +243,9 @@ def permute(input: TensorProxy, dims: Sequence[int]) -> TensorProxy:
     """The dimensions in another order."""
     rank = len(input.shape)
     if len(dims) != rank:
-        raise OperatorError(f"permute(sparse_coo): number of dimensions in the tensor input does not match {dims}")
+        raise OperatorError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match {dims}"
+        )
     order = tuple(canonical_dim(d, rank) for d in dims)
     return prims.transpose(input, order)  # type: ignore[no-any-return]
 
@@ -253,7 +255,9 @@ def movedim(input: TensorProxy, source: int | Sequence[int], destination: int | 
     """Dimensions ``source`` moved to the places ``destination``; the others keep their order."""
     rank = len(input.shape)
     sources = [canonical_dim(d, rank) for d in ([source] if isinstance(source, int) else source)]
-    places = [canonical_dim(d, rank) for d in ([destination] if isinstance(destination, int) else destination)]
+    places = [
+        canonical_dim(d, rank) for d in ([destination] if isinstance(destination, int) else destination)
+    ]
     if len(set(sources)) != len(sources) or len(set(places)) != len(places) or len(sources) != len(places):
         raise OperatorError(f"movedim: Invalid source or destination dims: {sources} {places}")
     order = [d for d in range(rank) if d not in sources]
@@ -272,7 +276,10 @@ def reversed_dims(input: TensorProxy) -> TensorProxy:
 def matrix_transpose(input: TensorProxy) -> TensorProxy:
     """``x.mT``: the last two dimensions exchanged."""
     if len(input.shape) < 2:
-        raise OperatorError(f"tensor.mT is only supported on matrices or batches of matrices. Got {len(input.shape)}-D tensor.")
+        raise OperatorError(
+            "tensor.mT is only supported on matrices or batches of matrices. "
+            f"Got {len(input.shape)}-D tensor."
+        )
     return transpose(input, -2, -1)  # type: ignore[no-any-return]
 
 
@@ -304,7 +311,7 @@ def view_as_complex(input: TensorProxy) -> TensorProxy:
     return prims.view_as_complex(input)  # type: ignore[no-any-return]
 
 
-# -- views by windows and diagonals -----------------------------------------------------------------------------------
+# -- views by windows and diagonals --------------------------------------------------------------------------
 
 
 @spelt_as("torch.linalg.diagonal")

@@ -51,9 +51,7 @@ cummax = _running("cummax", prims.cummax, torch.return_types.cummax)
 cummin = _running("cummin", prims.cummin, torch.return_types.cummin)
 
 
-def _sort_spelling(
-    input: Any, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Arguments:
+def _sort_spelling(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Arguments:
     return (input,), {"dim": dim, "descending": descending, "stable": bool(stable)}
 
 
@@ -64,14 +62,16 @@ def sort(input: TensorProxy, *, dim: int = -1, descending: bool = False, stable:
     return torch.return_types.sort(prims.sort(input, d, descending, stable))
 
 
-def _argsort_spelling(
-    input: Any, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Arguments:
+def _argsort_spelling(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Arguments:
     return (input,), {"dim": dim, "descending": descending, "stable": bool(stable)}
 
 
-@torchsymbol("torch.argsort", methods=("argsort",), spelling=_argsort_spelling, tags=REDUCTION, vjp=NONDIFFERENTIABLE)
-def argsort(input: TensorProxy, *, dim: int = -1, descending: bool = False, stable: bool = False) -> TensorProxy:
+@torchsymbol(
+    "torch.argsort", methods=("argsort",), spelling=_argsort_spelling, tags=REDUCTION, vjp=NONDIFFERENTIABLE
+)
+def argsort(
+    input: TensorProxy, *, dim: int = -1, descending: bool = False, stable: bool = False
+) -> TensorProxy:
     """Where the values in order were."""
     d = canonical_dim(dim, len(input.shape))
     return prims.sort(input, d, descending, stable)[1]  # type: ignore[no-any-return]
@@ -104,12 +104,14 @@ def diff(
     if n < 0:
         raise OperatorError(f"order must be non-negative but got {n}")
     d = canonical_dim(dim, len(input.shape))
+    if n == 0:
+        return prims.clone(input)  # type: ignore[no-any-return]
     parts = [p for p in (prepend, input, append) if p is not None]
     a = cat(parts, d) if len(parts) > 1 else input
     for _ in range(min(n, a.shape[d])):
         after, before = narrowed(a, d, 1, a.shape[d]), narrowed(a, d, 0, a.shape[d] - 1)
         a = ne(after, before) if a.dtype.is_bool else sub(after, before)
-    return prims.clone(a) if a is input else a
+    return a
 
 
 def _position_dtype(out_int32: bool) -> Any:
@@ -123,7 +125,8 @@ def bucketize(
     """Between which of the sorted boundaries each value lies."""
     if len(boundaries.shape) != 1:
         raise OperatorError(
-            "torch.searchsorted(): boundaries tensor should be 1 dimension, but got dim {len(boundaries.shape)}"
+            "torch.searchsorted(): boundaries tensor should be 1 dimension, "
+            f"but got dim {len(boundaries.shape)}"
         )
     shape = input.shape if isinstance(input, TensorProxy) else ()
     return TensorProxy(shape=shape, device=boundaries.device, dtype=_position_dtype(out_int32))
@@ -144,8 +147,8 @@ def searchsorted(
     rows = sorted_sequence.shape
     if len(rows) != 1 and (len(rows) != len(shape) or rows[:-1] != shape[:-1]):
         raise OperatorError(
-            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries "
-            "tensor and input value tensor must match"
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+            "boundaries tensor and input value tensor must match"
         )
     if side not in (None, "left", "right") or (side == "left" and right):
         raise OperatorError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")

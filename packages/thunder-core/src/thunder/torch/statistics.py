@@ -24,7 +24,9 @@ def _variance_spelling(
     *,
     correction: Any = None,
 ) -> Arguments:
-    """``var(x, unbiased)``, ``var(x, dim, unbiased, keepdim)``, ``var(x, dim, correction=, keepdim=)`` → the last."""
+    """``var(x, unbiased)``, ``var(x, dim, unbiased, keepdim)``, ``var(x, dim, correction=, keepdim=)`` → the
+    last.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
@@ -73,7 +75,7 @@ def std_mean(
     return prims.sqrt(v), m
 
 
-# -- norms ------------------------------------------------------------------------------------------------------------
+# -- norms ---------------------------------------------------------------------------------------------------
 
 
 def _norm(a: TensorProxy, ord: float, dim: Dims, keepdim: bool) -> TensorProxy:
@@ -98,7 +100,8 @@ def vector_norm(
     """The norm of the vectors along dimensions."""
     if not x.dtype.is_inexact:
         raise OperatorError(
-            "linalg.vector_norm: Expected a floating point or complex tensor as input. " f"Got {x.dtype.torch_dtype}"
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. "
+            f"Got {x.dtype.torch_dtype}"
         )
     return _norm(x if dtype is None else cast(x, dtype), ord, dim, keepdim)
 
@@ -108,7 +111,7 @@ def norm(
     input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
     """The ``p``-norm of the flat tensor or of the vectors along dimensions."""
-    if p == "nuc" or isinstance(p, str) and p != "fro":
+    if p == "nuc" or (isinstance(p, str) and p != "fro"):
         raise UnsupportedOperator(
             f"torch.norm with p={p!r}", hint='Values that work for p: a number, "fro", float("inf").'
         )
@@ -122,8 +125,14 @@ def norm(
 def linalg_norm(
     A: TensorProxy, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
-    """The 2-norm of the flat tensor; with ``ord`` and one dimension, or of a vector, a vector norm. Matrix norms are refused."""
-    one = isinstance(dim, int) or (dim is None and len(A.shape) == 1) or (isinstance(dim, Sequence) and len(dim) == 1)
+    """The 2-norm of the flat tensor; with ``ord`` and one dimension, or of a vector, a vector norm. Matrix
+    norms are refused.
+    """
+    one = (
+        isinstance(dim, int)
+        or (dim is None and len(A.shape) == 1)
+        or (isinstance(dim, Sequence) and len(dim) == 1)
+    )
     if ord is not None and not one:
         raise UnsupportedOperator(
             f"torch.linalg.norm with ord={ord!r} of matrices", hint="Vector norms work: give one dimension."
@@ -131,7 +140,9 @@ def linalg_norm(
     return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
-@torchsymbol("torch.logsumexp", "torch.special.logsumexp", methods=("logsumexp",), tags=REDUCTION, autocast="fp32")
+@torchsymbol(
+    "torch.logsumexp", "torch.special.logsumexp", methods=("logsumexp",), tags=REDUCTION, autocast="fp32"
+)
 def logsumexp(input: TensorProxy, dim: int | Sequence[int], keepdim: bool = False) -> TensorProxy:
     """``log(sum(exp(input)))`` with the largest element taken out; infinite ones are left."""
     a = cast(input, float_result(input.dtype))
@@ -149,7 +160,7 @@ def logsumexp(input: TensorProxy, dim: int | Sequence[int], keepdim: bool = Fals
     return prims.add(prims.log(total), back)  # type: ignore[no-any-return]
 
 
-@torchsymbol("torch.Tensor.renorm", tags=REDUCTION)
+@torchsymbol("torch.renorm", methods=("renorm",), inplace=("renorm_",), tags=REDUCTION)
 def renorm(input: TensorProxy, p: float, dim: int, maxnorm: float) -> TensorProxy:
     """Slices along a dimension scaled down to a norm of at most ``maxnorm``."""
     if len(input.shape) < 2:

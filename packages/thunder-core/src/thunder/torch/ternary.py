@@ -33,7 +33,9 @@ def where(condition: TensorProxy, input: Any = _NOTHING, other: Any = _NOTHING) 
         )
     require_tensor("where", condition)
     if condition.dtype is not bool8:
-        raise OperatorError(f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}")
+        raise OperatorError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
+        )
     dtype = result_dtype(input, other)
     tensors = on_one_device([x for x in (condition, input, other) if isinstance(x, TensorProxy)])
     shape = common_shape([t.shape for t in tensors])

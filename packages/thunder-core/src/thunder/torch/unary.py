@@ -31,7 +31,9 @@ def unary(
     inplace: bool = True,
     **row: Any,
 ) -> Symbol:
-    """The row ``torch.<name>`` of a primitive: function, method, in-place twin. ``aliases`` are other names of it in torch."""
+    """The row ``torch.<name>`` of a primitive: function, method, in-place twin. ``aliases`` are other names
+    of it in torch.
+    """
 
     def decomposition(input: TensorProxy) -> TensorProxy:
         if not isinstance(input, TensorProxy):
@@ -63,7 +65,9 @@ bitwise_not = unary("bitwise_not", prims.bitwise_not, dunders=("__invert__",), v
 ceil = unary("ceil", prims.ceil)
 cos = unary("cos", prims.cos, float_result)
 cosh = unary("cosh", prims.cosh, float_result)
-digamma = unary("digamma", prims.digamma, float_result, aliases=("torch.special.digamma", "torch.special.psi"))
+digamma = unary(
+    "digamma", prims.digamma, float_result, aliases=("torch.special.digamma", "torch.special.psi")
+)
 erf = unary("erf", prims.erf, float_result, aliases=("torch.special.erf",))
 erfc = unary("erfc", prims.erfc, float_result, aliases=("torch.special.erfc",))
 erfinv = unary("erfinv", prims.erfinv, float_result, aliases=("torch.special.erfinv",))
@@ -154,7 +158,10 @@ def logit(input: TensorProxy, eps: float | None = None) -> TensorProxy:
 
 
 @torchsymbol(
-    "torch.nan_to_num", methods=("nan_to_num",), inplace=("nan_to_num_",), inplace_functions=("torch.nan_to_num_",)
+    "torch.nan_to_num",
+    methods=("nan_to_num",),
+    inplace=("nan_to_num_",),
+    inplace_functions=("torch.nan_to_num_",),
 )
 def nan_to_num(
     input: TensorProxy, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
@@ -211,4 +218,3 @@ def positive(input: TensorProxy) -> TensorProxy:
 def frexp(input: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
     """Mantissa and exponent."""
     return prims.frexp(input)  # type: ignore[no-any-return]
-

@@ -1,4 +1,4 @@
-"""What stands for a torch function that has no row: a refusal by name, with the rows whose names are nearest."""
+"""What stands for a torch function that has no row: a refusal by name, with the nearest rows."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def unknown(fn: Any) -> Callable[..., NoReturn]:
         raise UnsupportedOperator(
             f"{name} is not an operator thunder knows",
             found=described_arguments(args, kwargs),
-            hint="Register it (thunder.extend.OperatorExecutor.register_operator), or compute it outside the compiled "
-            f"function; thunder.examine lists what a program needs.{suggestion}",
+            hint="Register it (thunder.extend.OperatorExecutor.register_operator), or compute it outside the "
+            f"compiled function; thunder.examine lists what a program needs.{suggestion}",
             facts={"operator": name, "nearest": close},
         )
 

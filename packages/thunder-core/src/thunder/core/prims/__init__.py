@@ -1,8 +1,7 @@
 """The primitives: what every composite operator decomposes into. They neither broadcast nor promote types."""
 
 from thunder.core.prims.ambient import set_grad_enabled
-from thunder.core.prims.ambient import set_grad_enabled
-from thunder.core.prims.creation import empty, full, iota, tensor_from_sequence
+from thunder.core.prims.creation import empty, full, iota, linspace, tensor_from_sequence
 from thunder.core.prims.declaration import PrimIDs, primitive
 from thunder.core.prims.elementwise import (
     abs,
@@ -48,9 +47,9 @@ from thunder.core.prims.elementwise import (
     lerp,
     lgamma,
     log,
-    log10,
     log1p,
     log2,
+    log10,
     logical_not,
     lt,
     maximum,
@@ -104,6 +103,7 @@ from thunder.core.prims.movement import (
     copy_,
     detach,
     device_put,
+    item,
     shallow_copy,
     stride_order,
 )
@@ -255,14 +255,16 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "item",
     "le",
     "lerp",
     "lgamma",
     "linear",
+    "linspace",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "logical_not",
     "lt",
     "matmul",

@@ -64,6 +64,20 @@ def _iota_eager(length: int, *, start: float, step: float, device: Any, dtype: A
 iota = primitive("iota", _iota_meta, eager=_iota_eager)
 
 
+def _linspace_meta(start: complex, end: complex, steps: int, *, device: Device, dtype: Dtype) -> TensorProxy:
+    """``steps`` numbers at equal distances, both ends included."""
+    return TensorProxy(shape=_lengths((steps,)), device=device, dtype=dtype)
+
+
+linspace = primitive(
+    "linspace",
+    _linspace_meta,
+    eager=lambda start, end, steps, *, device, dtype: torch.linspace(
+        start, end, steps, **_torch_kwargs(device, dtype)
+    ),
+)
+
+
 def _sequence_shape(seq: Any) -> tuple[int, ...]:
     if not isinstance(seq, list | tuple):
         return ()

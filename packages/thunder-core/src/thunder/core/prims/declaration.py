@@ -15,7 +15,7 @@ class _Ids(type):
 
 
 class PrimIDs(metaclass=_Ids):
-    """The ids of primitives by name: ``PrimIDs.ADD`` is the id of ``prims.add``. Each declaration adds one."""
+    """The ids of primitives: ``PrimIDs.ADD`` is the id of ``prims.add``. Each declaration adds one."""
 
 
 def primitive(
@@ -31,8 +31,9 @@ def primitive(
 ) -> Symbol:
     """Declares ``prims.<name>`` and returns its symbol.
 
-    ``eager`` computes it on tensors; ``eager_path`` is the torch path that means the same, if there is one. ``short_id`` is its name in
-    ``PrimIDs`` where that is not the name in upper case (``SLICE`` for ``slice_prim``).
+    ``eager`` computes it on tensors; ``eager_path`` is the torch path that means the same, if there is one.
+    ``short_id`` is its name in ``PrimIDs`` where that is not the name in upper case (``SLICE`` for
+    ``slice_prim``).
     """
     symbol = register(
         Operator(

@@ -1,6 +1,8 @@
-"""Elementwise primitives. Tensors have one shape and one dtype; a binary primitive's operand may be a Python number.
+"""Elementwise primitives. Tensors have one shape and one dtype; a binary primitive's operand may be a Python
+number.
 
-Each is one row of a table: name, kinds of dtype it takes, rule of the result's dtype, torch's function of the same meaning.
+Each is one row of a table: name, kinds of dtype it takes, rule of the result's dtype, torch's function of the
+same meaning.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ def _find(path: str) -> Callable[..., Any]:
 
 
 def _tensor_first(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn`` where a number on the left, or on the right where torch wants a tensor, becomes a tensor of the other's dtype."""
+    """``fn`` where a number on the left, or on the right where torch wants a tensor, becomes a tensor of the
+    other's dtype.
+    """
 
     def compute(a: Any, b: Any) -> Any:
         try:
@@ -125,7 +129,7 @@ def _tensor_first(fn: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-# -- unary ------------------------------------------------------------------------------------------------------------
+# -- unary ---------------------------------------------------------------------------------------------------
 
 abs = _unary("abs", NUMBERS, real_result)
 acos = _unary("acos", INEXACT)
@@ -162,7 +166,7 @@ neg = _unary("neg", NUMBERS)
 py_abs = _unary("py_abs", NUMBERS, real_result, eager=lambda a: a.abs())
 real = _unary("real", COMPLEX, real_result, tags=(OpTags.VIEW,))
 reciprocal = _unary("reciprocal", INEXACT)
-round = _unary("round", REALS)
+round = _unary("round", FLOAT)
 rsqrt = _unary("rsqrt", INEXACT)
 sgn = _unary("sgn", ANY)
 sigmoid = _unary("sigmoid", INEXACT)
@@ -187,7 +191,7 @@ def _frexp_meta(a: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
 
 frexp = primitive("frexp", _frexp_meta, eager=lambda a: tuple(torch.frexp(a)))
 
-# -- binary -----------------------------------------------------------------------------------------------------------
+# -- binary --------------------------------------------------------------------------------------------------
 
 
 def _py_floordiv(a: Any, b: Any) -> Any:
@@ -221,7 +225,7 @@ remainder = _binary("remainder", REALS)
 sub = _binary("sub", NUMBERS)
 zeta = _binary("zeta", FLOAT, path="torch.special.zeta")
 
-# -- ternary ----------------------------------------------------------------------------------------------------------
+# -- ternary -------------------------------------------------------------------------------------------------
 
 
 def _lerp_meta(start: TensorProxy, end: TensorProxy, weight: Any) -> TensorProxy:

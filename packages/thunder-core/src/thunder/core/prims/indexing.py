@@ -65,7 +65,9 @@ def _take_along_axis_meta(a: TensorProxy, index: TensorProxy, dim: int) -> Tenso
     _check_index("take_along_axis", index)
     _check_dim("take_along_axis", a, dim)
     if _replaced(a.shape, dim, ()) != _replaced(index.shape, dim, ()):
-        raise OperatorError(f"take_along_axis: shapes {a.shape} and {index.shape} differ outside dimension {dim}")
+        raise OperatorError(
+            f"take_along_axis: shapes {a.shape} and {index.shape} differ outside dimension {dim}"
+        )
     return TensorProxy(shape=index.shape, device=a.device, dtype=a.dtype)
 
 
@@ -117,14 +119,18 @@ def _index_put_meta(
     a: TensorProxy, indices: Sequence[Any], values: TensorProxy, accumulate: bool
 ) -> TensorProxy:
     if values.dtype is not a.dtype:
-        raise OperatorError(f"Index put requires the source and destination dtypes match, got {values.type_string()}")
+        raise OperatorError(
+            f"Index put requires the source and destination dtypes match, got {values.type_string()}"
+        )
     if len(indices) > len(a.shape):
         raise OperatorError(f"too many indices for tensor of dimension {len(a.shape)} (got {len(indices)})")
     return like_meta(a)
 
 
-def _index_put_eager(a: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool) -> torch.Tensor:
-    return torch.index_put(a, list(indices), values, accumulate)
+def _index_put_eager(
+    a: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool
+) -> torch.Tensor:
+    return torch.ops.aten.index_put(a, list(indices), values, accumulate)  # type: ignore[no-any-return]
 
 
 index_put = primitive("index_put", _index_put_meta, eager=_index_put_eager)

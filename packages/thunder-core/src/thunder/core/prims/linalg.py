@@ -20,21 +20,25 @@ def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     for d, (m, n) in enumerate(zip(left, right, strict=True)):
         if m != n and m != 1 and n != 1:
             raise OperatorError(
-                f"The size of tensor a ({m}) must match the size of tensor b ({n}) at non-singleton dimension {d}"
+                f"The size of tensor a ({m}) must match the size of tensor b ({n}) "
+                f"at non-singleton dimension {d}"
             )
         shape.append(n if m == 1 else m)
     return tuple(shape)
 
 
 def _matmul_meta(a: TensorProxy, b: TensorProxy) -> TensorProxy:
-    """``a: (*, m, k)``, ``b: (*, k, n)``, or vectors; batch dimensions broadcast, as ``torch.matmul`` has it."""
+    """``a: (*, m, k)``, ``b: (*, k, n)``, or vectors; batch dimensions broadcast."""
     if a.dtype is not b.dtype:
         raise OperatorError(f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != {b.dtype}")
     if a.device is not b.device:
-        raise OperatorError(f"Expected all tensors to be on the same device, but found {a.device} and {b.device}")
+        raise OperatorError(
+            f"Expected all tensors to be on the same device, but found {a.device} and {b.device}"
+        )
     if not a.shape or not b.shape:
         raise OperatorError(
-            f"both arguments to matmul need to be at least 1D, but they are {len(a.shape)}D and {len(b.shape)}D"
+            "both arguments to matmul need to be at least 1D, "
+            f"but they are {len(a.shape)}D and {len(b.shape)}D"
         )
     inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
     if a.shape[-1] != inner:

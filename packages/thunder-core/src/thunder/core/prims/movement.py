@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from thunder.core.dtypes import to_dtype, to_torch_dtype
 from thunder.core.errors import OperatorError
 from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.prims.declaration import primitive
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.core.tags import OpTags
 
 
@@ -33,7 +34,10 @@ def _device_put_meta(a: TensorProxy, device: Device) -> TensorProxy:
 
 
 device_put = primitive(
-    "device_put", _device_put_meta, eager=lambda a, device: a.to(to_torch_device(device)), tags=(OpTags.DEVICE_SYNC_OP,)
+    "device_put",
+    _device_put_meta,
+    eager=lambda a, device: a.to(to_torch_device(device)),
+    tags=(OpTags.DEVICE_SYNC_OP,),
 )
 
 
@@ -42,7 +46,9 @@ def _bitcast_meta(a: TensorProxy, dtype: Dtype) -> TensorProxy:
     if old == new:
         shape = a.shape
     elif not a.shape or (a.shape[-1] * old) % new:
-        raise OperatorError(f"the last dimension of shape {a.shape} does not hold whole elements of {dtype!r}")
+        raise OperatorError(
+            f"the last dimension of shape {a.shape} does not hold whole elements of {dtype!r}"
+        )
     else:
         shape = (*a.shape[:-1], a.shape[-1] * old // new)
     return TensorProxy(shape=shape, device=a.device, dtype=dtype)
@@ -87,7 +93,9 @@ def _stride_order_eager(a: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     return a.permute(outer_first).contiguous().permute(inverse)
 
 
-stride_order = primitive("stride_order", _stride_order_meta, eager=_stride_order_eager, tags=(OpTags.MAYBE_VIEW,))
+stride_order = primitive(
+    "stride_order", _stride_order_meta, eager=_stride_order_eager, tags=(OpTags.MAYBE_VIEW,)
+)
 
 
 def _copy_meta(copy_from: TensorProxy, copy_to: TensorProxy, *, grad_enabled: bool) -> TensorProxy:
@@ -102,4 +110,23 @@ def _copy_eager(copy_from: torch.Tensor, copy_to: torch.Tensor, *, grad_enabled:
 
 
 #: ``copy_to``'s memory holds ``copy_from`` from now on
-copy_ = primitive("copy_", _copy_meta, eager=_copy_eager, tags=(OpTags.IN_PLACE, OpTags.DONT_DCE), short_id="COPY_")
+copy_ = primitive(
+    "copy_", _copy_meta, eager=_copy_eager, tags=(OpTags.IN_PLACE, OpTags.DONT_DCE), short_id="COPY_"
+)
+
+
+def _item_meta(a: TensorProxy) -> NumberProxy:
+    count = math.prod(a.shape)
+    if count != 1:
+        raise OperatorError(f"a Tensor with {count} elements cannot be converted to Scalar")
+    if a.dtype.is_complex:
+        return ComplexProxy()
+    if a.dtype.is_floating_point:
+        return FloatProxy()
+    return IntegerProxy(python_type=bool if a.dtype.is_bool else int)
+
+
+#: the number in a tensor of one element
+item = primitive(
+    "item", _item_meta, eager=torch.Tensor.item, eager_path="torch.Tensor.item", tags=(OpTags.DEVICE_SYNC_OP,)
+)

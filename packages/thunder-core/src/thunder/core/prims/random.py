@@ -36,7 +36,9 @@ def _uniform_meta(
 uniform = primitive(
     "uniform",
     _uniform_meta,
-    eager=lambda shape, minval, maxval, *, device, dtype: _empty(shape, device, dtype).uniform_(minval, maxval),
+    eager=lambda shape, minval, maxval, *, device, dtype: _empty(shape, device, dtype).uniform_(
+        minval, maxval
+    ),
     tags=_RANDOM,
 )
 randn = primitive(
@@ -49,7 +51,9 @@ randn = primitive(
 )
 
 
-def _normal_meta(shape: Sequence[int], mean: float, std: float, *, device: Device, dtype: Dtype) -> TensorProxy:
+def _normal_meta(
+    shape: Sequence[int], mean: float, std: float, *, device: Device, dtype: Dtype
+) -> TensorProxy:
     if std < 0:
         raise OperatorError(f"normal expects std >= 0.0, but found std {std}")
     return TensorProxy(shape=shape, device=device, dtype=dtype)
@@ -105,7 +109,9 @@ exponential = primitive(
 )
 
 #: ones with the probabilities in ``a``, else zeros
-bernoulli = primitive("bernoulli", like_meta, eager=torch.bernoulli, eager_path="torch.bernoulli", tags=_RANDOM)
+bernoulli = primitive(
+    "bernoulli", like_meta, eager=torch.bernoulli, eager_path="torch.bernoulli", tags=_RANDOM
+)
 
 
 def _multinomial_meta(a: TensorProxy, n: int, replacement: bool) -> TensorProxy:

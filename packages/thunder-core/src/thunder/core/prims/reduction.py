@@ -1,4 +1,6 @@
-"""Reductions, scans and sorting. ``dims`` is a tuple of dimensions that are not negative; reduced dimensions go."""
+"""Reductions, scans and sorting. ``dims`` is a tuple of dimensions that are not negative; reduced dimensions
+go.
+"""
 
 from __future__ import annotations
 
@@ -171,6 +173,8 @@ def _sort_meta(a: TensorProxy, dim: int, descending: bool, sorted: bool) -> _Pai
 sort = primitive(
     "sort",
     _sort_meta,
-    eager=lambda a, dim, descending, sorted: tuple(torch.sort(a, dim=dim, descending=descending, stable=sorted)),
+    eager=lambda a, dim, descending, sorted: tuple(
+        torch.sort(a, dim=dim, descending=descending, stable=sorted)
+    ),
     tags=_REDUCTION,
 )

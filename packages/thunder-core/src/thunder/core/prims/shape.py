@@ -29,7 +29,9 @@ def _check_dims(a: TensorProxy, dims: Sequence[int], what: str) -> None:
         raise OperatorError(f"{what}: {tuple(dims)} are not dimensions of a tensor of shape {a.shape}")
 
 
-def _broadcast_in_dim_meta(a: TensorProxy, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> TensorProxy:
+def _broadcast_in_dim_meta(
+    a: TensorProxy, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> TensorProxy:
     """Dimension ``i`` of ``a`` becomes dimension ``broadcast_dimensions[i]`` of the result."""
     if len(broadcast_dimensions) != len(a.shape):
         raise OperatorError(f"broadcast_in_dim: {a.shape} has not {len(broadcast_dimensions)} dimensions")
@@ -39,7 +41,9 @@ def _broadcast_in_dim_meta(a: TensorProxy, shape: Sequence[int], broadcast_dimen
     return _with_shape(a, shape)
 
 
-def _broadcast_in_dim_eager(a: torch.Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> torch.Tensor:
+def _broadcast_in_dim_eager(
+    a: torch.Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> torch.Tensor:
     placed = [1] * len(shape)
     for size, d in zip(a.shape, broadcast_dimensions, strict=True):
         placed[d] = size
@@ -49,7 +53,9 @@ def _broadcast_in_dim_eager(a: torch.Tensor, shape: Sequence[int], broadcast_dim
     return a.expand(shape)
 
 
-broadcast_in_dim = primitive("broadcast_in_dim", _broadcast_in_dim_meta, eager=_broadcast_in_dim_eager, tags=_VIEW)
+broadcast_in_dim = primitive(
+    "broadcast_in_dim", _broadcast_in_dim_meta, eager=_broadcast_in_dim_eager, tags=_VIEW
+)
 
 
 def _cat_meta(tensors: Sequence[TensorProxy], dim: int) -> TensorProxy:
@@ -65,7 +71,9 @@ def _cat_meta(tensors: Sequence[TensorProxy], dim: int) -> TensorProxy:
     return _with_shape(first, (*first.shape[:dim], total, *first.shape[dim + 1 :]))
 
 
-cat = primitive("cat", _cat_meta, eager=lambda tensors, dim: torch.cat(tensors, dim), eager_path="torch.cat", tags=_COPY)
+cat = primitive(
+    "cat", _cat_meta, eager=lambda tensors, dim: torch.cat(tensors, dim), eager_path="torch.cat", tags=_COPY
+)
 
 
 def _flip_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
@@ -83,7 +91,9 @@ def _pad_meta(a: TensorProxy, value: float, padding: Sequence[tuple[int, int, in
     shape = []
     for size, (low, high, interior) in zip(a.shape, padding, strict=True):
         if interior < 0 or low + high + size + max(0, size - 1) * interior < 0:
-            raise OperatorError(f"pad: ({low}, {high}, {interior}) leaves less than nothing of {size} elements")
+            raise OperatorError(
+                f"pad: ({low}, {high}, {interior}) leaves less than nothing of {size} elements"
+            )
         shape.append(low + high + size + max(0, size - 1) * interior)
     return _with_shape(a, shape)
 
@@ -107,7 +117,9 @@ def _reshape_meta(a: TensorProxy, shape: Sequence[int]) -> TensorProxy:
     return _with_shape(a, shape)
 
 
-reshape = primitive("reshape", _reshape_meta, eager=torch.reshape, eager_path="torch.reshape", tags=_MAYBE_VIEW)
+reshape = primitive(
+    "reshape", _reshape_meta, eager=torch.reshape, eager_path="torch.reshape", tags=_MAYBE_VIEW
+)
 view = primitive("view", _reshape_meta, eager=torch.Tensor.view, eager_path="torch.Tensor.view", tags=_VIEW)
 
 
@@ -147,11 +159,15 @@ squeeze = primitive("squeeze", _squeeze_meta, eager=torch.squeeze, eager_path="t
 def _transpose_meta(a: TensorProxy, permutation: Sequence[int]) -> TensorProxy:
     _check_dims(a, permutation, "transpose")
     if len(permutation) != len(a.shape):
-        raise OperatorError(f"transpose: {tuple(permutation)} does not permute the dimensions of shape {a.shape}")
+        raise OperatorError(
+            f"transpose: {tuple(permutation)} does not permute the dimensions of shape {a.shape}"
+        )
     return _with_shape(a, [a.shape[d] for d in permutation])
 
 
-transpose = primitive("transpose", _transpose_meta, eager=torch.permute, eager_path="torch.permute", tags=_VIEW)
+transpose = primitive(
+    "transpose", _transpose_meta, eager=torch.permute, eager_path="torch.permute", tags=_VIEW
+)
 
 
 def _unfold_meta(a: TensorProxy, dim: int, size: int, step: int) -> TensorProxy:
@@ -162,7 +178,9 @@ def _unfold_meta(a: TensorProxy, dim: int, size: int, step: int) -> TensorProxy:
     return _with_shape(a, (*a.shape[:dim], (length - size) // step + 1, *a.shape[dim + 1 :], size))
 
 
-unfold = primitive("unfold", _unfold_meta, eager=torch.Tensor.unfold, eager_path="torch.Tensor.unfold", tags=_VIEW)
+unfold = primitive(
+    "unfold", _unfold_meta, eager=torch.Tensor.unfold, eager_path="torch.Tensor.unfold", tags=_VIEW
+)
 
 
 def _diagonal_meta(a: TensorProxy, offset: int, dim1: int, dim2: int) -> TensorProxy:
@@ -172,7 +190,9 @@ def _diagonal_meta(a: TensorProxy, offset: int, dim1: int, dim2: int) -> TensorP
     return _with_shape(a, [*(s for d, s in enumerate(a.shape) if d not in (dim1, dim2)), length])
 
 
-diagonal = primitive("diagonal", _diagonal_meta, eager=torch.diagonal, eager_path="torch.diagonal", tags=_VIEW)
+diagonal = primitive(
+    "diagonal", _diagonal_meta, eager=torch.diagonal, eager_path="torch.diagonal", tags=_VIEW
+)
 
 
 def _view_as_real_meta(a: TensorProxy) -> TensorProxy:
@@ -191,7 +211,11 @@ view_as_real = primitive(
     "view_as_real", _view_as_real_meta, eager=torch.view_as_real, eager_path="torch.view_as_real", tags=_VIEW
 )
 view_as_complex = primitive(
-    "view_as_complex", _view_as_complex_meta, eager=torch.view_as_complex, eager_path="torch.view_as_complex", tags=_VIEW
+    "view_as_complex",
+    _view_as_complex_meta,
+    eager=torch.view_as_complex,
+    eager_path="torch.view_as_complex",
+    tags=_VIEW,
 )
 
 

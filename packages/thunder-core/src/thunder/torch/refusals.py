@@ -1,0 +1,89 @@
+"""Functions of torch that have no row on purpose: each is refused by name, with what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from thunder.core.errors import DataDependentControlFlow, ThunderError, UnsupportedProgram
+from thunder.core.metakernel import described_arguments
+from thunder.core.proxies import TensorProxy
+from thunder.torch.indexing import refuse_mask
+from thunder.torch.registration import spelt_as
+
+#: the result's shape depends on data
+DATA_DEPENDENT_SHAPES = (
+    "torch.argwhere",
+    "torch.bincount",
+    "torch.combinations",
+    "torch.masked_select",
+    "torch.nonzero",
+    "torch.unique",
+    "torch.unique_consecutive",
+)
+
+#: the result is a Python value made of data
+DATA_DEPENDENT_VALUES = ("torch.allclose", "torch.equal")
+
+#: method → the out-of-place form; they change shape, strides or storage of a tensor, not its values
+METADATA_WRITES = {
+    "as_strided_": "as_strided",
+    "detach_": "detach",
+    "resize_": "reshape or torch.nn.functional.pad",
+    "resize_as_": "reshape_as",
+    "set_": "copy_",
+    "squeeze_": "squeeze",
+    "swapaxes_": "swapaxes",
+    "swapdims_": "swapdims",
+    "t_": "t",
+    "transpose_": "transpose",
+    "unsqueeze_": "unsqueeze",
+}
+
+
+def _refuse(names: tuple[str, ...], methods: tuple[str, ...], error: Callable[..., ThunderError]) -> None:
+    @spelt_as(*names, methods=methods)
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise error(*args, **kwargs)
+
+
+def _value_error(name: str) -> Callable[..., ThunderError]:
+    def error(*args: Any, **kwargs: Any) -> ThunderError:
+        return DataDependentControlFlow(
+            f"{name} asks for the values of tensors, which are not known while the program is traced",
+            found=described_arguments(args, kwargs),
+            hint="Use torch.isclose or torch.eq with all() and torch.where, or ask outside.",
+        )
+
+    return error
+
+
+def _write_error(method: str, instead: str) -> Callable[..., ThunderError]:
+    def error(input: TensorProxy, *args: Any, **kwargs: Any) -> ThunderError:
+        return UnsupportedProgram(
+            f"torch.Tensor.{method} changes the shape or the memory of a tensor in place",
+            found={input.name: f'"{input.type_string()}"'},
+            hint=f"Use the out-of-place form: {instead}.",
+        )
+
+    return error
+
+
+for _name in DATA_DEPENDENT_SHAPES:
+    _refuse((_name,), (_name.rpartition(".")[2],), lambda *args, _name=_name, **kwargs: refuse_mask(_name))
+for _name in DATA_DEPENDENT_VALUES:
+    _refuse((_name,), (_name.rpartition(".")[2],), _value_error(_name))
+for _method, _instead in METADATA_WRITES.items():
+    _refuse((f"torch.{_method}",), (_method,), _write_error(_method, _instead))
+
+
+@spelt_as(methods=("requires_grad_",))
+def requires_grad_(input: TensorProxy, requires_grad: bool = True) -> TensorProxy:
+    """Allowed only where it changes nothing."""
+    if input.requires_grad != requires_grad:
+        raise UnsupportedProgram(
+            "torch.Tensor.requires_grad_ changes whether a tensor inside the program requires grad",
+            found={input.name: f'"{input.type_string()}"'},
+            hint="Set it before the call, or use detach().",
+        )
+    return input

@@ -1,0 +1,119 @@
+"""Torch's operator samples, and what it means that thunder gets one right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+
+from operators.evaluate import record, run, same_metadata, same_values
+from thunder.core.errors import OperatorError, UnsupportedProgram
+from thunder.core.pytree import tree_map
+
+#: what the samples' own random functions seed torch with
+SEED = 42
+
+#: random numbers: rows draw as eager does; a row's decomposition may draw others
+RANDOM = frozenset(
+    {
+        "bernoulli",
+        "multinomial",
+        "normal",
+        "rand_like",
+        "randn_like",
+        "randn",
+        "randint",
+        "randint_like",
+        "uniform",
+    }
+    | {
+        "nn.functional.dropout",
+        "nn.functional.dropout2d",
+        "nn.functional.dropout3d",
+        "nn.functional.alpha_dropout",
+    }
+    | {"nn.functional.feature_alpha_dropout", "nn.functional.scaled_dot_product_attention"}
+)
+
+#: whose values nobody promises
+UNINITIALISED = frozenset(
+    {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
+)
+
+#: for GPUs only; and written in Python that hands a proxy's dtype to torch without being interpreted
+SKIPPED = ("jiterator", "signal.", "masked.")
+
+
+def name_of(op: Any) -> str:
+    """The name of an entry of the database, with its variant."""
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def samples(op: Any, dtype: torch.dtype, limit: int | None = None) -> Iterator[tuple[Any, Any]]:
+    """``(args, kwargs)`` of the samples that eager takes on the cpu."""
+    if not op.supports_dtype(dtype, "cpu"):
+        return
+    for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=False), limit):
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        try:
+            op.op(*copied(args), **copied(kwargs))
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+            continue
+        yield args, kwargs
+
+
+def copied(tree: Any) -> Any:
+    """A copy in which tensors keep their strides and one object stays one object."""
+    seen: dict[int, torch.Tensor] = {}
+
+    def copy(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        return seen.setdefault(id(x), x.detach().clone(memory_format=torch.preserve_format))
+
+    return tree_map(copy, tree)
+
+
+def check(op: Any, args: Any, kwargs: Any) -> None:
+    """Asserts that a call gives what eager gives: metadata, values of the rows bit for bit, values of the
+    primitives closely.
+    """
+    torch.manual_seed(SEED)
+    expected = op.op(*copied(args), **copied(kwargs))
+    for primitives in (False, True):
+        trace, values, output = record(op.op, copied(args), copied(kwargs))
+        same_metadata(output, expected)
+        torch.manual_seed(SEED)
+        result = run(trace, values, output, primitives=primitives)
+        if op.name not in UNINITIALISED and not (primitives and op.name in RANDOM):
+            same_values(result, expected, exact=not primitives)
+
+
+def check_in_place(fn: Any, args: Any, kwargs: Any) -> bool:
+    """Asserts that an in-place call leaves in its first argument what eager leaves, and returns it.
+
+    A call that changes more than values must be refused. False if eager refuses the call.
+    """
+    theirs = copied(args)
+    torch.manual_seed(SEED)
+    try:
+        fn(*theirs, **copied(kwargs))
+    except (RuntimeError, TypeError, IndexError):
+        return False
+    ours = copied(args)
+    if (theirs[0].shape, theirs[0].stride()) != (args[0].shape, args[0].stride()):
+        with pytest.raises((OperatorError, UnsupportedProgram)):
+            record(fn, ours, copied(kwargs))
+        return True
+    trace, values, output = record(fn, ours, copied(kwargs))
+    same_metadata(output, theirs[0])
+    assert output.name == next(name for name, t in values.items() if t is ours[0]), (
+        "another tensor is returned"
+    )
+    torch.manual_seed(SEED)
+    run(trace, values, output, primitives=True)
+    same_values(ours[0], theirs[0], exact=False)
+    return True
