@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import io
 import operator
 from collections import Counter
 from typing import Any
@@ -129,6 +130,13 @@ class Scaled:
         return -self.secret
 
 
+class File:
+    """Something with a ``write``."""
+
+    def write(self, text):
+        self.text = text
+
+
 def entering(s):
     with s as x:
         return x
@@ -175,7 +183,8 @@ READERS = {
     "str": str,
     "f-string": lambda s: f"{s:x}",
     "repr in list": lambda s: repr([s]),
-    "print": lambda s: print(s),
+    "print": lambda s: print(s, file=io.StringIO()),
+    "print to own file": lambda s: print(s.secret, file=File()),
     "format": lambda s: format(s, "x"),
     "percent": lambda s: "%s %r" % (s, s),
     "str.format": lambda s: "{} {0.scaled} {0[2]}".replace("{} ", "").format(s),
@@ -245,9 +254,9 @@ def test_an_exception_of_the_policy_reaches_the_program():
         try:
             return abs(-1)
         except LookupError as e:
-            return str(e)
+            return e.args[0]
 
-    assert Machine(Refusing()).call(program) == "refused abs"
+    assert Machine(Refusing()).call(program) == "refused copy"
 
 
 def test_functions_that_the_policy_calls_native_are_not_interpreted():
@@ -260,7 +269,6 @@ def test_functions_that_the_policy_calls_native_are_not_interpreted():
 
     machine = Machine(Native())
     assert machine.call(lambda: native() + 1) == 2
-    assert native_functions.__name__  # the audit itself uses no policy
 
 
 def test_made_objects_are_announced():
@@ -300,6 +308,7 @@ def test_stores_of_local_variables_are_announced():
 RUN_NATIVELY = [
     # functools.lru_cache around a function of a module that was imported natively: its cache is native
     "typing.py:*",
+    "typing_extensions.py:*",  # replaces functions of typing
     "fnmatch.py:*",
     "tokenize.py:_compile",
     "parse.py:*",

@@ -86,7 +86,7 @@ def test_jumps_are_those_that_dis_shows(module: types.ModuleType):
             expected = min(offset for offset in decoded.offsets if offset >= instruction.argval)
             assert decoded.offsets[target] == expected, (code, instruction)
             compared += 1
-    assert compared > 100
+    assert compared > 20
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -155,3 +155,42 @@ def string_building():
     for p in parts:
         s += p
     return s, "".join(p for p in parts if p != "-"), repr('it\'s "x" \n'), ascii("é")
+
+
+@program()
+def percent_with_computed_formats():
+    class N:
+        def __index__(self):
+            return 7
+
+        def __float__(self):
+            return 2.5
+
+        def __str__(self):
+            return "seven"
+
+    class Plain:
+        def __repr__(self):
+            return "<plain>"
+
+    class Mapping:
+        def __getitem__(self, key):
+            return key * 2
+
+    def show(text, value):
+        try:
+            return text % value
+        except (TypeError, ValueError) as e:
+            return str(e)
+
+    return (
+        show("%d %x %.1f %s", (N(), N(), N(), N())),
+        show("%s %r %5.3s|", (Plain(), Plain(), Plain())),
+        show("%d", Plain()),
+        show("%s", [Plain()]),
+        show("%(a)s", {"a": Plain()}),
+        show("%(a)s", Mapping()),
+        show("%s %s", Plain()),
+        show("x", Plain()),
+        show("%c", N()),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -145,13 +146,27 @@ def field(machine: Machine, value: Any) -> Any:
     return value if type(value) in LEAF_TYPES else Field(machine, value)
 
 
-_NUMERIC: Final = ("__int__", "__float__", "__index__")
+def _by_method(name: str) -> Callable[[Shown], Any]:
+    def convert(shown: Shown) -> Any:
+        machine, value = shown._machine, shown._value
+        return call_special(machine, machine.policy.type_attr(type(value), name), value)
+
+    return convert
+
+
+_NUMERIC: Final = {name: _by_method(name) for name in ("__int__", "__float__", "__index__")}
+
+
+@functools.lru_cache
+def _shown_class(name: str, methods: tuple[str, ...]) -> type[Shown]:
+    """A kind of :class:`Shown` that converts to numbers as the object does, and is called as its class in messages."""
+    return type(name, (Shown,), {method: _NUMERIC[method] for method in methods})
 
 
 def percent_operand(machine: Machine, value: Any) -> Any:
     """``value`` as the right operand of ``str % value``.
 
-    Numbers and mappings of the program stay what they are, because native formatting asks more of them than a text.
+    A mapping of the program stays what it is, because native formatting asks it for items.
     """
     if type(value) is tuple:
         return tuple(_shown(machine, item) for item in value)
@@ -162,9 +177,10 @@ def percent_operand(machine: Machine, value: Any) -> Any:
 
 def _shown(machine: Machine, value: Any) -> Any:
     cls = type(value)
-    if cls in LEAF_TYPES or any(name in base.__dict__ for base in cls.__mro__ for name in _NUMERIC):
+    if cls in LEAF_TYPES or not has_python_special(machine, value, "__str__", "__repr__", *_NUMERIC):
         return value
-    return Shown(machine, value)
+    methods = tuple(name for name in _NUMERIC if machine.policy.type_attr(cls, name) is not MISSING)
+    return _shown_class(cls.__name__, methods)(machine, value)
 
 
 def format_fields(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
