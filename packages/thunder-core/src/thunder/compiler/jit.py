@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +12,10 @@ import torch
 
 from thunder.compiler.dispatch import Dispatcher
 from thunder.compiler.stats import CompileData
-from thunder.core.errors import InvalidArgument, UnsupportedProgram, nearest
-from thunder.core.executor import Executor
+from thunder.core.errors import InvalidArgument, Location, NotCompiled, UnsupportedProgram, nearest
+from thunder.core.executor import Executor, caller_location
 from thunder.core.langctx import LanguageContext, resolve_language
-from thunder.core.module import ThunderModule
+from thunder.core.module import COMPILED, ThunderModule
 from thunder.core.operator import all_rows
 from thunder.core.options import (
     CACHE_OPTIONS,
@@ -28,12 +30,16 @@ from thunder.extend import add_executor_lists, attached_transforms, get_always_e
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 
-#: attribute of a compiled function that holds its dispatcher
-DISPATCHER = "__thunder_compiled__"
+
+def _no_function() -> None:
+    """What stands for a function that was not given."""
+
+
+_NO_FUNCTION = _no_function
 
 
 def jit(
-    fn: Callable[..., Any],
+    fn: Callable[..., Any] = _NO_FUNCTION,
     /,
     *,
     langctx: LanguageContext | str | None = None,
@@ -87,6 +93,7 @@ def jit(
         transforms=all_transforms,
         require=_checked_requirements(require),
     )
+    _claim_transforms(all_transforms)
     for transform in all_transforms:
         transform.validate(fn, compile_options)
     return compiled_object(data)
@@ -97,39 +104,64 @@ def compiled_object(data: CompileData) -> Any:
     dispatcher = Dispatcher(data)
     if isinstance(data.fn, torch.nn.Module):
         module = ThunderModule(data.fn, dispatcher, lambda model: compiled_object(_with_fn(data, model)))
-        module.__dict__[DISPATCHER] = dispatcher
+        module.__dict__[COMPILED] = dispatcher
         return module
 
     @functools.wraps(data.fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         return dispatcher(*args, **kwargs)
 
-    compiled.__dict__[DISPATCHER] = dispatcher
+    compiled.__dict__[COMPILED] = dispatcher
     return compiled
 
 
+def add_transform(
+    cfn: Any, *, transform: Transform | Sequence[Transform], disable_torch_autograd_support: bool = False
+) -> Any:
+    """A new compiled object like ``cfn``, with transforms appended and every other argument and option kept.
+
+    Raises NotCompiled if ``cfn`` is not what ``thunder.jit`` returned.
+    """
+    dispatcher = getattr(cfn, "__dict__", {}).get(COMPILED)
+    if dispatcher is None:
+        raise NotCompiled(f"{cfn!r} doesn't seem to be a thunder compiled function.", hint="Pass what thunder.jit returned.")
+    added = _as_sequence(transform)
+    _check_transforms(added)
+    _claim_transforms(added)
+    data = dispatcher.data
+    for each in added:
+        each.validate(data.fn, data.compile_options)
+    autograd_off = data.disable_torch_autograd_support or disable_torch_autograd_support
+    changes = {"transforms": (*data.transforms, *added), "disable_torch_autograd_support": autograd_off}
+    return compiled_object(dataclasses.replace(data, **changes))
+
+
 def _with_fn(data: CompileData, fn: Any) -> CompileData:
-    return CompileData(**{**data.__dict__, "fn": fn})
+    return dataclasses.replace(data, fn=fn)
 
 
 # -- what may be given ------------------------------------------------------------------------------------------------
 
 
 def _check_callable(fn: Any) -> None:
+    if fn is _NO_FUNCTION:
+        raise InvalidArgument(
+            "thunder.jit was called without a function",
+            hint="As a decorator with arguments, write functools.partial(thunder.jit, …).",
+        )
     if isinstance(fn, type):
         raise InvalidArgument(
             f"thunder.jit was given the class {fn.__qualname__}",
             hint=f"Write thunder.jit({fn.__qualname__}(…)), with an instance.",
         )
-    if isinstance(fn, ThunderModule) or DISPATCHER in getattr(fn, "__dict__", {}):
+    if isinstance(fn, ThunderModule):
         raise InvalidArgument(
-            "thunder.jit was given an object that is compiled already",
-            hint="Use add_transform to add transforms, or give jit the original.",
+            "thunder.jit was given a module that is compiled already", hint="Use add_transform, or jit the wrapped module."
         )
     if isinstance(fn, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise UnsupportedProgram("thunder.jit was given a TorchScript program", hint="It needs the Python source's module.")
     name = type(fn).__qualname__
-    if isinstance(fn, torch._dynamo.OptimizedModule) if hasattr(torch, "_dynamo") else False:
+    if "_torchdynamo_orig_callable" in getattr(fn, "__dict__", {}) or name == "OptimizedModule":
         raise InvalidArgument("thunder.jit was given the result of torch.compile", hint="Pass the original module.")
     if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
         raise UnsupportedProgram(
@@ -169,6 +201,24 @@ def _check_transforms(transforms: Sequence[Any]) -> None:
             )
         if not isinstance(transform, Transform):
             raise InvalidArgument(f"transforms[{i}] is {transform!r}, of type {type(transform).__name__}, and no Transform")
+
+
+_places: weakref.WeakKeyDictionary[Transform, Location] = weakref.WeakKeyDictionary()
+
+
+def _claim_transforms(transforms: Sequence[Transform]) -> None:
+    """A transform belongs to one compiled object, unless its class says that it keeps no state."""
+    here = caller_location()
+    for transform in transforms:
+        if getattr(type(transform), "stateless", False):
+            continue
+        if transform in _places:
+            raise InvalidArgument(
+                f"this {type(transform).__name__} belongs to another compiled object",
+                found={"first": _places[transform], "again": here},
+                hint="Make two instances.",
+            )
+        _places[transform] = here
 
 
 def _checked_cache(cache: Any) -> CACHE_OPTIONS:

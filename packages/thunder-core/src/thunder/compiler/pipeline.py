@@ -25,6 +25,7 @@ from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.placement import Placement
 from thunder.core.passes.watch import watch
+from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
 from thunder.core.verify import check_trace
@@ -162,12 +163,15 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
     return del_last_used(trace, clear_mutable_collections=True)
 
 
+def _requires_grad(arg: Any) -> bool:
+    return isinstance(arg, TensorProxy) and arg.requires_grad
+
+
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and
-    # autocast, change something only where autocast is on: elsewhere nothing requires grad, or torch's own
-    # autograd is meant to see it.
-    program = watch(trace) if context.check else trace
-    context.fn = program.python_callable(decorated=torch._C._is_any_autocast_enabled())
+    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and autocast, change something
+    # only where autocast is on, or where gradients are to be left out although an input requires them.
+    leaves_grad_out = torch.is_grad_enabled() and not trace.grad_enabled and any(_requires_grad(a) for a in trace.args)
+    context.fn = trace.python_callable(decorated=torch._C._is_any_autocast_enabled() or leaves_grad_out)
     return trace
 
 

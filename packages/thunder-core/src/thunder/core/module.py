@@ -11,6 +11,12 @@ import torch
 from thunder.core.errors import InvalidArgument
 
 
+#: attribute of a compiled object that holds its dispatcher
+COMPILED = "__thunder_compiled__"
+
+_hook_tables = [v for k, v in vars(torch.nn.modules.module).items() if k.startswith("_global_") and k.endswith("_hooks")]
+
+
 class ThunderModule(torch.nn.Module):
     """The user's module, kept as ``_model``, with a compiled call. Made by ``thunder.jit`` only.
 
@@ -23,6 +29,13 @@ class ThunderModule(torch.nn.Module):
         self.__dict__["_run"], self.__dict__["_copy_for"] = run, copy_for
         self.__dict__.pop("training")
         self._modules["_model"] = model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the compiled program, between the wrapper's own forward hooks if it has any."""
+        own = self.__dict__
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or any(_hook_tables):
+            return super().__call__(*args, **kwargs)
+        return own["_run"](*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the compiled program; its signature is the wrapped module's."""
@@ -97,13 +110,6 @@ class ThunderModule(torch.nn.Module):
             "a compiled module cannot be pickled",
             hint="Save its state_dict() and call thunder.jit again on a module that loads it.",
         )
-
-    @staticmethod
-    def __thunder_inline__(tracer: Any, module: ThunderModule) -> Any:
-        """What stands for the module while another compiled function is traced: the module that it wraps."""
-        record = tracer.tracker.record_of(module)
-        path = tracer.member_path(record, "_modules").step("key", "_model")
-        return tracer.tracker.adopt(module.__dict__["_modules"]["_model"], path)
 
 
 def get_thunder_module(module: torch.nn.Module) -> torch.nn.Module:

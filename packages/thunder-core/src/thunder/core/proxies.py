@@ -181,6 +181,26 @@ class NumberProxy(Proxy):
         return f"{self.python_type.__name__} {'?' if self.value is None else self.value}"
 
 
+def _refuse_number(operation: str) -> Callable[..., NoReturn]:
+    def refuse(self: NumberProxy, *others: Any) -> NoReturn:
+        raise DataDependentControlFlow(
+            f"{operation} asks for the value of a number that comes out of a tensor",
+            found=f'{self.name}: "{self.type_string()}"',
+            hint="Compute with tensors (torch.where for a choice); returning the number is fine.",
+        )
+
+    return refuse
+
+
+for _operation in (
+    *("bool", "int", "float", "complex", "index", "round", "trunc", "lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs"),
+    *(side + op for op in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow") for side in ("", "r")),
+    *("format", "str"),
+):
+    setattr(NumberProxy, f"__{_operation}__", _refuse_number(_operation))
+NumberProxy.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
 class IntegerProxy(NumberProxy):
     """An ``int`` or ``bool``."""
 

@@ -1,5 +1,6 @@
 """Tools for transforms: a documented path to the modules that define them."""
 
+from thunder.compiler.jit import add_transform
 from thunder.core.dataflow import TOPOSORT_ORDER, Node, bsym_list_to_dag, toposort_bsym_dag
 from thunder.core.rewrite import VISIT_TYPE, eval_trace, insert_inplace, replace_inplace, visitor_transform
 
@@ -7,6 +8,7 @@ __all__ = [
     "TOPOSORT_ORDER",
     "VISIT_TYPE",
     "Node",
+    "add_transform",
     "bsym_list_to_dag",
     "eval_trace",
     "insert_inplace",

@@ -82,11 +82,13 @@ def acquire(
     machine = Machine(tracer, record_history=record_log)
     with _collector_paused(), ambient.restored(), tracectx(trace), using_language(language), jitting():
         trace.locate = tracer.locate
+        grad_mode = torch.is_grad_enabled()
         try:
             result = machine.call(*_rooted_call(tracer, fn, args, kwargs))
         except ThunderError as error:
             raise error.at(locations_of(error)) from error.__cause__
         trace.locate = None
+        trace.grad_enabled |= torch.is_grad_enabled() != grad_mode  # the program leaves another mode behind
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)
     with torch._C.DisableTorchFunction():

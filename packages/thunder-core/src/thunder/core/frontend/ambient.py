@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 from thunder.core.errors import UnsupportedProgram
 
@@ -54,7 +55,7 @@ def refuse_foreign_modes() -> None:
         raise UnsupportedProgram("the call runs under a functorch transform (vmap, grad, …)", hint="Call it outside.")
     for i in range(torch._C._len_torch_function_stack()):
         mode = torch._C._get_function_stack_at(i)
-        if not isinstance(mode, torch.utils._device.DeviceContext):
+        if not isinstance(mode, DeviceContext):
             raise UnsupportedProgram(
                 f"the call runs under the torch function mode {type(mode).__name__}", hint="Call it outside the mode."
             )

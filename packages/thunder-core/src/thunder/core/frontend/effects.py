@@ -27,7 +27,7 @@ from thunder.core.frontend.tracer import DELETED, Tracer
 from thunder.core.frontend.tracker import LEAVES, PINNED, Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import Path, lookup_type
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
 
 _PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
@@ -43,7 +43,7 @@ def make_instance(cls: type, state: dict[str, Any]) -> Any:
 
 def is_simple(value: Any, seen: set[int], tracker: Any) -> bool:
     """Whether the computation itself can return ``value``: fresh plain containers of tensors and literals, none of them twice."""
-    if isinstance(value, TensorProxy) or type(value) in _PRINTABLE:
+    if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
         return True
     if id(value) in seen or type(value) not in (tuple, list, dict) or tracker.record_of(value) is not None:
         return False
@@ -58,7 +58,7 @@ class Builder:
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
-        self.tensors: dict[str, TensorProxy] = {}  # what the computation must return, by name
+        self.tensors: dict[str, TensorProxy | NumberProxy] = {}  # what the computation must return, by name
         self.reached: dict[int, tuple[str, Path, Any]] = {}  # objects of the user's: id → name, path, object
         self.statements: list[BoundSymbol] = []
         self.built: dict[int, tuple[str, Any]] = {}
@@ -86,7 +86,7 @@ class Builder:
 
     def expression(self, value: Any) -> str:
         """Code whose value is what eager would have here."""
-        if isinstance(value, TensorProxy):
+        if isinstance(value, TensorProxy | NumberProxy):
             self.tensors[value.name] = value
             return value.name
         if type(value) in _PRINTABLE:
@@ -138,17 +138,19 @@ class Builder:
             self.emit(f"{target}.clear()", f"{target}.update({self._items('[', now, ']')})")
         elif isinstance(now, deque):
             self.emit(f"{target}.clear()", f"{target}.extend({self._items('[', now, ']')})")
+        elif _begins_with(now, shadow.snapshot):
+            self.emit(f"{target}.extend({self._items('[', now[len(shadow.snapshot):], ']')})")
         else:
             self.emit(f"{target}[:] = {self._items('[', now, ']')}")
 
     def _write_dict(self, target: str, now: dict[Any, Any], before: list[tuple[Any, Any]]) -> None:
-        keys, old = list(dict.keys(now)), [k for k, _ in before]
+        keys, old = list(now.keys()), [k for k, _ in before]
         if keys[: len(old)] != old:
-            pairs = ", ".join(f"{self.expression(k)}: {self.expression(v)}" for k, v in dict.items(now))
+            pairs = ", ".join(f"{self.expression(k)}: {self.expression(v)}" for k, v in now.items())
             self.emit(f"new = {{{pairs}}}", f"{target}.clear()", f"{target}.update(new)")
             return
         previous = dict(before)
-        for key, value in dict.items(now):
+        for key, value in now.items():
             if key not in previous or previous[key] is not value:
                 text, named = self.expression(value), self.expression(key)
                 self.emit(f"{target}[{named}] = {text}")
@@ -197,6 +199,10 @@ class Builder:
 _CONSTANTS = (*PINNED, enum.Enum)
 
 
+def _begins_with(items: list[Any], start: list[Any]) -> bool:
+    return len(items) >= len(start) and all(a is b for a, b in zip(items, start, strict=False))
+
+
 def _is_pinned(path: Path) -> bool:
     while path.parent is not None:
         path = path.parent
@@ -234,7 +240,7 @@ def _list(b: Builder, value: list[Any]) -> str:
 
 
 def _dict(b: Builder, value: dict[Any, Any]) -> str:
-    pairs = ", ".join(f"{b.expression(k)}: {b.expression(v)}" for k, v in dict.items(value))
+    pairs = ", ".join(f"{b.expression(k)}: {b.expression(v)}" for k, v in value.items())
     return b.shared(value, f"{{{pairs}}}")
 
 
@@ -243,10 +249,10 @@ def _set(b: Builder, value: set[Any]) -> str:
 
 
 def _ordered(b: Builder, value: Any) -> str:
-    pairs = ", ".join(f"({b.expression(k)}, {b.expression(v)})" for k, v in dict.items(value))
+    pairs = ", ".join(f"({b.expression(k)}, {b.expression(v)})" for k, v in value.items())
     if isinstance(value, defaultdict):
         return b.shared(
-            value, f"defaultdict({b.expression(value.default_factory)}, [{pairs}])", defaultdict=defaultdict
+            value, f"defaultdict({b.expression(original(value.default_factory))}, [{pairs}])", defaultdict=defaultdict
         )
     if isinstance(value, Counter):
         return b.shared(value, f"Counter(dict([{pairs}]))", Counter=Counter)
@@ -259,6 +265,11 @@ def _deque(b: Builder, value: deque[Any]) -> str:
 
 def _slice(b: Builder, value: slice) -> str:
     return f"slice({b.expression(value.start)}, {b.expression(value.stop)}, {b.expression(value.step)})"
+
+
+def original(fn: Any) -> Any:
+    """The user's function behind a shim that the interpreter handed to native code."""
+    return getattr(fn, "interpreted", fn)
 
 
 _CONSTRUCTORS: dict[type, Callable[[Builder, Any], str]] = {

@@ -101,6 +101,8 @@ KINDS: dict[str, Kind] = {
     "lacks_key": Kind(lambda x, e: e not in x, "{e} in {x}"),
     "empty": Kind(lambda x, e: not x, "{x}"),
     "tensor": Kind(lambda x, e: e.describe(x) is None, "{e}.describe({x}) is not None"),
+    "dir": Kind(lambda x, e: dir(x) == e, "dir({x}) != {e}"),
+    "offset": Kind(lambda x, e: x.storage_offset() == e, "{x}.storage_offset() != {e}"),
     "state": Kind(lambda x, e: x() == e, "{x}() != {e}"),
 }
 
@@ -123,17 +125,17 @@ class Fact:
         """The path as the user would write it."""
         return self.path.source
 
-    def failure(self, roots: dict[str, Any]) -> Any | None:
-        """A description of what was found instead, or None if the fact holds."""
+    def failure(self, roots: dict[str, Any]) -> tuple[Any] | None:
+        """What was found instead, in a tuple of one; None if the fact holds."""
         value = self.path.fetch(roots)
         if self.others:
             found = RELATIONS[self.kind](value, *(path.fetch(roots) for path in self.others))
-            return None if found == self.expected else found
+            return None if found == self.expected else (found,)
         if value is ABSENT:
-            return None if self.expected is ABSENT and self.kind == "is" else ABSENT
+            return None if self.expected is ABSENT and self.kind == "is" else (ABSENT,)
         if KINDS[self.kind].holds(value, self.expected):
             return None
-        return found_text(self, value)
+        return (found_text(self, value),)
 
     def __str__(self) -> str:
         if self.kind == "same":

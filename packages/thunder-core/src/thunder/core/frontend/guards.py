@@ -17,6 +17,7 @@ facts one by one (:func:`first_failure`), so that a call that hits pays for noth
 from __future__ import annotations
 
 import keyword
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -73,7 +74,11 @@ class Writer:
 
     def constant(self, value: Any) -> str:
         """A name for an object, or its literal."""
-        if type(value) in (int, str, bool, type(None)):
+        return repr(value) if is_literal(value) else self.identity(value)
+
+    def identity(self, value: Any) -> str:
+        """A name for an object that is compared by identity."""
+        if value is None or value is True or value is False:
             return repr(value)
         known = self.names.get(id(value))
         if known is None:
@@ -212,7 +217,7 @@ class Writer:
         if fact.kind == "is" and fact.expected is ABSENT:
             return self.absence_condition(fact.path)
         if fact.kind == "is":
-            return f"{self.value(fact.path)} is not {self.constant(fact.expected)}"
+            return f"{self.value(fact.path)} is not {self.identity(fact.expected)}"
         return KINDS[fact.kind].fails.format(x=self.value(fact.path), e=self.constant(fact.expected))
 
     def absence_condition(self, path: Path) -> str:
@@ -230,12 +235,12 @@ class Writer:
         conditions = []
         if cls not in self.ordered:
             self.ordered.add(cls)
-            conditions.append(f"{self.constant(cls)}.__mro__ is not {self.constant(cls.__mro__)}")
+            conditions.append(f"{self.constant(cls)}.__mro__ is not {self.identity(cls.__mro__)}")
         for base in cls.__mro__:
             found = name in base.__dict__
             if found:
                 if not is_immutable(base):
-                    conditions.append(f"{self._namespace(base)}[{name!r}] is not {self.constant(fact.expected)}")
+                    conditions.append(f"{self._namespace(base)}[{name!r}] is not {self.identity(fact.expected)}")
                 break
             if not is_immutable(base):
                 conditions.append(f"{name!r} in {self._namespace(base)}")
@@ -247,6 +252,15 @@ class Writer:
             name += "_"
         self.objects[name] = cls.__dict__  # a live view
         return name
+
+
+def is_literal(value: Any) -> bool:
+    """Whether ``repr`` of a value is an expression for the same value."""
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) in (tuple, list):
+        return all(map(is_literal, value))
+    return type(value) in (int, str, bool, bytes, type(None))
 
 
 def readable_name(value: Any) -> str:
@@ -335,7 +349,7 @@ def first_failure(facts: Sequence[Fact], args: tuple[Any, ...], kwargs: dict[str
         try:
             found = fact.failure(roots)
         except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
-            found = error
+            found = (error,)
         if found is not None:
-            return fact, found
+            return fact, found[0]
     return None

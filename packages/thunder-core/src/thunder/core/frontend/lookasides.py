@@ -13,143 +13,16 @@ import torch
 
 from thunder.core import prims
 from thunder.core.errors import Location, UnsupportedProgram
+from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.tensors import seen_type
-from thunder.core.frontend.tracker import LEAVES, Record
+from thunder.core.frontend.tracker import LEAVES
 from thunder.core.interpreter.policy import MISSING
-from thunder.core.provenance import ABSENT, MEMBER_DICTS
+from thunder.core.provenance import ABSENT
 from thunder.core.proxies import TensorProxy
 from thunder.torch import metadata
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
-
-Lookaside = Callable[["Tracer", tuple[Any, ...], Mapping[str, Any]], Any]
-TABLE: dict[int, Lookaside] = {}
-_held: list[Any] = []  # the functions of the table, so that their ids stay theirs
-
-
-def lookaside(*fns: Any) -> Callable[[Lookaside], Lookaside]:
-    """Registers a rule for functions; those that this version of a library lacks are None and skipped."""
-
-    def register(rule: Lookaside) -> Lookaside:
-        for fn in fns:
-            if fn is not None:
-                TABLE[id(fn)] = rule
-                _held.append(fn)
-        return rule
-
-    return register
-
-
-# -- modules ----------------------------------------------------------------------------------------------------------
-
-_Module = torch.nn.Module
-_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
-_module_globals = vars(torch.nn.modules.module)
-_GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith("_global_") and n.endswith(("_hooks",)))
-
-
-def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
-    """A parameter, buffer or submodule: what ``Module.__getattr__`` finds, with the facts that it reads. Else MISSING."""
-    record = tracer.tracker.record_of(module)
-    if record is None:
-        return MISSING
-    found = record.attrs.get(name, MISSING)
-    if found is not MISSING:
-        return found
-    own = record.obj.__dict__
-    cls = type(module)
-    if name in own or name in record.attrs or tracer.type_attr(cls, "__getattr__") is not _Module.__getattr__:
-        return MISSING
-    earlier = []
-    for member in ("_parameters", "_buffers", "_modules"):
-        if member in record.attrs:  # the program has the dictionary itself in hand, and may have written to it
-            return MISSING
-        if name in own[member]:
-            if tracer.type_attr(cls, name) is not MISSING:
-                return MISSING
-            return _read_member(tracer, record, member, name, earlier)
-        earlier.append(member)
-    return MISSING
-
-
-def _read_member(tracer: Tracer, record: Record, member: str, name: str, earlier: list[str]) -> Any:
-    tracker, path = tracer.tracker, record.path
-    tracker.note("lacks", path, name, key=name)
-    for other in earlier:
-        tracker.note("lacks_key", tracer.member_path(record, other), name, key=name)
-    value = tracker.adopt(record.obj.__dict__[member][name], tracer.member_path(record, member).step("key", name))
-    record.attrs[name] = value
-    return value
-
-
-def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any) -> bool:
-    """``module.name = value`` for a plain attribute or a buffer; False where ``Module.__setattr__`` must be interpreted."""
-    record = tracer.tracker.record_of(module)
-    if record is None or isinstance(value, torch.nn.Module):
-        return False
-    if isinstance(value, TensorProxy) and seen_type(tracer, value) is not torch.Tensor:
-        return False
-    if tracer.type_attr(type(module), "__setattr__") is not _Module.__setattr__:
-        return False
-    own = record.obj.__dict__
-    if name in own["_parameters"] or name in own["_modules"] or MEMBER_DICTS & record.attrs.keys():
-        return False
-    if tracer.type_attr(type(module), name) is not MISSING and name not in own:
-        return False
-    if name in own["_buffers"] and not (value is None or isinstance(value, TensorProxy)):
-        return False
-    tracer.tracker.note("lacks_key", tracer.member_path(record, "_parameters"), name, key=name)
-    record.attrs[name] = record.writes[name] = value
-    return True
-
-
-def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """``module(…)``: where no hook is registered, a call of ``forward``; the facts are those of ``Module._call_impl``."""
-    inner = getattr(type(module), "__thunder_inline__", None)
-    if inner is not None:
-        return tracer.call(inner(tracer, module), args, kwargs)
-    record, cls = tracer.tracker.record_of(module), type(module)
-    if record is None or not _is_plain_call(tracer, record, cls):
-        return tracer.machine.generic_call(module, args, kwargs)
-    own = tracer.instance_attr(module, "forward")
-    if own is not MISSING:
-        return tracer.call(own, args, kwargs)
-    forward = tracer.type_attr(cls, "forward")
-    if type(forward) is type(call_module):
-        return tracer.call(forward, (module, *args), kwargs)
-    return tracer.call(tracer.load_attr(module, "forward"), args, kwargs)
-
-
-def _is_plain_call(tracer: Tracer, record: Record, cls: type) -> bool:
-    if tracer.type_attr(cls, "__call__") is not _Module.__call__:
-        return False
-    if tracer.type_attr(cls, "_call_impl") is not _Module._call_impl or tracer.type_attr(cls, "_slow_forward") is MISSING:
-        return False
-    if tracer.instance_attr(record.obj, "_compiled_call_impl") is not MISSING:
-        return False
-    if any(_module_globals[name] for name in _GLOBAL_HOOKS):
-        return False
-    own = record.obj.__dict__
-    if any(name in record.attrs or own[name] for name in _HOOKS):
-        return False
-    tracker = tracer.tracker
-    for name in _GLOBAL_HOOKS:
-        tracker.note("empty", tracker.pinned_path(_module_globals[name], f"torch.nn.modules.module.{name}"), None)
-    for name in _HOOKS:
-        tracker.note("empty", tracer.member_path(record, name), None)
-    return True
-
-
-def instance_dict(tracer: Tracer, record: Record) -> Any:
-    """``obj.__dict__``: a shadow, which from now on holds what the object holds."""
-    if not record.exposed:
-        if record.writes:
-            raise UnsupportedProgram(f"the program reads {record.path.source}.__dict__ after it wrote an attribute")
-        record.attrs = tracer.tracker.adopt(record.obj.__dict__, record.path.step("attribute", "__dict__"))
-        record.exposed = True
-    return record.attrs
-
 
 # -- types and identity -----------------------------------------------------------------------------------------------
 
@@ -213,14 +86,6 @@ def _log(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> No
 # -- ambient state ----------------------------------------------------------------------------------------------------
 
 
-@lookaside(torch._C._set_grad_enabled)
-def _set_grad_enabled(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    mode = bool(args[0])
-    if mode != torch.is_grad_enabled():
-        torch._C._set_grad_enabled(mode)
-        prims.set_grad_enabled(mode)
-
-
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return True
@@ -233,6 +98,47 @@ def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, An
 )
 def _has_torch_function(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return False  # the language has been asked already; now the function's own code is traced
+
+
+@lookaside(builtins.globals)
+def _globals(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return GlobalsView(tracer, tracer.machine.frame)
+
+
+class GlobalsView:
+    """What ``globals()`` returns: each name is read, and guarded, when it is asked for."""
+
+    def __init__(self, tracer: Tracer, frame: Any) -> None:
+        self._tracer, self._namespace = tracer, frame.globals
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._tracer.load_global(self._namespace, {}, name)
+        if found is MISSING:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return self._tracer.load_global(self._namespace, {}, name) is not MISSING
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The global, or ``default``."""
+        found = self._tracer.load_global(self._namespace, {}, name)
+        return default if found is MISSING else found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._tracer.store_global(self._namespace, name, value)
+
+
+@lookaside(dir)
+def _dir(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    record = tracer.tracker.record_of(args[0]) if args else None
+    if record is None:
+        return tracer.machine.generic_call(dir, args, kwargs)
+    if record.writes or type(tracer.type_attr(type(record.obj), "__dir__")) is type(_dir):
+        raise UnsupportedProgram(f"dir({record.path.source}) after a write, or by a __dir__ of its own")
+    names = dir(record.obj)
+    tracer.tracker.note("dir", record.path, names)
+    return list(names)
 
 
 @lookaside(os.getenv)
@@ -303,7 +209,7 @@ refuse(
     "Call it outside, on the compiled function.",
 )
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
-refuse([torch.set_default_dtype, torch.set_default_device], "a change of torch's defaults", "Set them before the call.")
+refuse([torch.set_default_device], "a change of torch's defaults", "Set them before the call.")
 refuse([torch.manual_seed, torch.seed], "seeding", "Seed before the call.")
 
 

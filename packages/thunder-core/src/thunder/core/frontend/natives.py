@@ -7,6 +7,7 @@ proxies, shadows, and what the program itself made. Everything else is refused b
 
 from __future__ import annotations
 
+import _abc
 import _bisect
 import _functools
 import _heapq
@@ -15,6 +16,7 @@ import _operator
 import _sre
 import _string
 import _struct
+import _warnings
 import builtins
 import cmath
 import collections
@@ -23,6 +25,7 @@ import itertools
 import math
 import operator
 import re
+import sys
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.tracker import LEAVES, PINNED
+from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ _PURE_MODULES = (
     _struct,
     _sre,
     _json,
+    _abc,
+    _warnings,
 )
 #: functions among them that depend on more, or do more
 _IMPURE = frozenset({"id", "hash", "open", "input", "breakpoint", "compile", "eval", "exec", "globals", "locals", "vars"})
@@ -126,15 +131,17 @@ _CARRIERS = frozenset(
     | {"__init__", "__new__", "__init_subclass__", "list", "tuple", "dict", "zip", "enumerate", "reversed", "items", "values", "pop"}
     | {"callable", "chain", "islice", "partial", "getitem", "__getitem__", "len", "bool", "isinstance", "issubclass", "is_", "is_not"}
     | {"product", "repeat", "cycle", "map", "filter", "concat", "mul", "add", "iadd", "attrgetter", "staticmethod", "classmethod"}
-    | {"property", "__set_name__", "cell_contents", "send", "throw", "close", "from_iterable", "copy", "truth", "not_", "type"}
+    | {"super", "property", "__set_name__", "cell_contents", "send", "throw", "close", "from_iterable", "copy", "truth", "not_", "type"}
 )
 
+#: the interpreter keeps the native state of handled exceptions equal to the program's
+_EXCEPTION_STATE = (sys.exc_info, sys.exception)
 _ALLOWED: dict[int, Any] = {
     id(f): f
     for module in _PURE_MODULES
     for name, f in vars(module).items()
     if isinstance(f, types.BuiltinFunctionType) and name not in _IMPURE
-}
+} | {id(f): f for f in _EXCEPTION_STATE}
 # counts, once in a process, that an API was used: every constructor of a module calls it
 _ALLOWED[id(torch._C._log_api_usage_once)] = torch._C._log_api_usage_once
 #: modules whose functions read or change the world: sharp edges
@@ -152,6 +159,11 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
         return _query(tracer, fn, args, kwargs)
     module = _module_of(fn)
     name = f"{module}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+    if module.partition(".")[0] == "numpy":
+        raise UnsupportedProgram(
+            f"{name} takes the data of a tensor out of the program, or computes with NumPy's own arrays",
+            hint="Return the tensor and convert it after the call.",
+        )
     if module.partition(".")[0] in _WORLD or id(fn) in _IDENTITIES:
         tracer.refuse_sharp_edge(
             f"{name} reads or changes something that can be neither guarded nor replayed",
@@ -217,13 +229,29 @@ def _is_transparent(cls: type) -> bool:
 
 def _is_plain(cls: type) -> bool:
     """Whether a class is made of class statements alone, so that its native methods are ``object``'s and ``type``'s."""
-    return all(base is object or base.__flags__ & (1 << 9) for base in cls.__mro__)
+    return not is_foreign(cls)
+
+
+def check_keys(container: Any) -> None:
+    """Refuses keys whose hash or equality is Python code, which C code ran unseen when it made the container."""
+    for key in container:
+        if type(key) not in LEAVES and not isinstance(key, (tuple, *PINNED)):
+            _check_key_protocol(key)
+
+
+def _check_key_protocol(key: Any) -> None:
+    cls = type(key)
+    if isinstance(cls.__hash__, types.FunctionType) or isinstance(cls.__eq__, types.FunctionType):
+        raise UnsupportedProgram(
+            f"an object of class {cls.__qualname__} is a key, and its __hash__ or __eq__ is Python code that C code calls unseen",
+            hint="Use a plain key, or unsafe_hash=False and identity.",
+        )
 
 
 def _is_known(tracer: Tracer, owner: Any) -> bool:
     """Whether native code may look into ``owner``: not if it is a tracked object, whose reads must be seen."""
     record = tracer.tracker.records.get(id(owner))
-    return record is None or record.value is not record.obj or isinstance(owner, tuple | frozenset | PINNED)
+    return record is None or record.value is not record.obj or isinstance(owner, (tuple, frozenset, *PINNED))
 
 
 def _check_arguments(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:

@@ -57,8 +57,9 @@ class Shadow:
     def fill(self, items: Any) -> None:
         """Puts the tracked items in: pairs for a mapping, values for a sequence or set."""
         if isinstance(self.copy, dict):
-            dict.update(self.copy, items)
-            self.snapshot = list(dict.items(self.copy))
+            for key, value in items:  # not dict.update, past which an OrderedDict keeps an order of its own
+                self.copy[key] = value
+            self.snapshot = list(self.copy.items())
         else:
             (self.copy.update if isinstance(self.copy, set) else self.copy.extend)(items)
             self.snapshot = set(items) if isinstance(self.copy, set) else list(items)
@@ -68,7 +69,7 @@ class Shadow:
         """Whether the program changed the container (by identity of its items, and their order)."""
         if isinstance(self.copy, set):
             return bool(self.copy != self.snapshot)
-        now = list(dict.items(self.copy)) if isinstance(self.copy, dict) else list(self.copy)
+        now = list(self.copy.items()) if isinstance(self.copy, dict) else list(self.copy)
         if len(now) != len(self.snapshot):
             return True
         if isinstance(self.copy, dict):

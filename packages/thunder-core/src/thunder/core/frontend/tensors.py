@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend import regions
 from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
@@ -25,6 +26,7 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
     """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input tensor."""
     getter = metadata.ATTRIBUTES.get(name)
     if getter is not None:
+        _note_metadata(tracer, x, name)
         return getter(x)
     if name == "grad":
         return _load_grad(tracer, x)
@@ -44,6 +46,20 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
         f"the program reads the attribute {name!r} of a tensor, which thunder does not model",
         found={x.name: x.type_string()},
     )
+
+
+def _note_metadata(tracer: Tracer, x: TensorProxy, name: str) -> None:
+    """Facts about an input that the check of all tensors leaves out."""
+    record = tracer.tracker.record_of(x)
+    if record is not None and name == "is_leaf":
+        tracer.tracker.note("is", record.path.step("attribute", name), x.__dict__[name])
+
+
+def note_offset(tracer: Tracer, x: TensorProxy) -> None:
+    """The program asked where in its storage an input begins."""
+    record = tracer.tracker.record_of(x)
+    if record is not None:
+        tracer.tracker.note("offset", record.path, x.__dict__["storage_offset"])
 
 
 def _load_grad(tracer: Tracer, x: TensorProxy) -> Any:
@@ -95,6 +111,8 @@ def seen_type(tracer: Tracer, x: TensorProxy) -> type:
 
 def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Records a call of an operator."""
+    if torch._C._is_any_autocast_enabled():
+        args, kwargs = regions.cast_arguments(symbol, args, kwargs)
     return symbol(*args, **kwargs)
 
 

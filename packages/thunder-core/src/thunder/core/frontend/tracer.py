@@ -15,9 +15,17 @@ from typing import Any, Final
 
 import torch
 
-from thunder.core.errors import InternalError, PluginError, SharpEdge, ThunderError, TraceError
-from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend import lookasides, natives, tensors
+from thunder.core.errors import (
+    InternalError,
+    PluginError,
+    SharpEdge,
+    ThunderError,
+    TraceError,
+    UnsupportedProgram,
+)
+from thunder.core.frontend import lookasides, modules, natives, regions, tensors
+from thunder.core.frontend.rules import TABLE
+from thunder.core.module import COMPILED
 from thunder.core.frontend.tracker import Record, Tracker
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
@@ -64,6 +72,8 @@ class Tracer(Policy):
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
         self.held: list[Any] = []  # what facts refer to by identity
+        self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
+        self.in_inference_mode = False
 
     # -- attributes ---------------------------------------------------------------------------------------------------
 
@@ -71,7 +81,7 @@ class Tracer(Policy):
         if isinstance(obj, TensorProxy):
             return tensors.load_attr(self, obj, name)
         if isinstance(obj, torch.nn.Module):
-            found = lookasides.load_member(self, obj, name)
+            found = modules.load_member(self, obj, name)
             if found is not MISSING:
                 return found
         return self.machine.generic_load_attr(obj, name)
@@ -79,7 +89,7 @@ class Tracer(Policy):
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
         if isinstance(obj, TensorProxy):
             tensors.store_attr(self, obj, name, value)
-        elif isinstance(obj, torch.nn.Module) and lookasides.store_member(self, obj, name, value):
+        elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
             return
         else:
             self.machine.generic_store_attr(obj, name, value)
@@ -175,12 +185,12 @@ class Tracer(Policy):
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
         record = self.tracker.record_of(obj) if obj is not None else None
-        if record is None or isinstance(descriptor, _METHODS):
+        if record is None or record.value is not record.obj or isinstance(descriptor, _METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
         if name == "__class__":
             return type(obj)
         if name == "__dict__":
-            return lookasides.instance_dict(self, record)
+            return modules.instance_dict(self, record)
         if name in record.attrs:
             if record.attrs[name] is MISSING:
                 raise AttributeError(name)
@@ -279,24 +289,33 @@ class Tracer(Policy):
         try:
             kind = type(fn)
             if kind in _SYMBOL_LIKE:
-                lookaside = lookasides.TABLE.get(id(fn))
+                lookaside = TABLE.get(id(fn))
                 if lookaside is not None:
                     return lookaside(self, args, kwargs)
                 symbol = self.language.functions.get(fn)
                 if symbol is not None:
-                    return tensors.call_symbol(self, symbol, args, kwargs)
+                    return tensors.call_symbol(self, symbol, args, regions.with_default_device(fn, kwargs))
+                if COMPILED in getattr(fn, "__dict__", ()):
+                    return self.call(modules.inlined(self, fn), args, kwargs)
                 if natives.is_unknown_torch(fn):
                     return tensors.call_unknown(self, fn, args, kwargs)
             elif isinstance(fn, Symbol):
                 return tensors.call_symbol(self, fn, args, kwargs)
             elif isinstance(fn, torch.nn.Module):
-                return lookasides.call_module(self, fn, args, kwargs)
+                return modules.call_module(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
             raise error.at(self.locations()) from error.__cause__
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         return natives.call(self, fn, args, kwargs)
+
+    def is_same(self, a: Any, b: Any) -> bool:
+        same = a is b
+        first, second = self.tracker.record_of(a), self.tracker.record_of(b)
+        if first is not None and second is not None and first is not second:
+            self.tracker.note("same", first.path, False, others=(second.path,))
+        return same
 
     def function_parts(self, fn: types.FunctionType) -> FunctionParts:
         if id(fn) in self.made or self.is_native(fn):
@@ -342,6 +361,8 @@ class Tracer(Policy):
     def on_make(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType | types.CellType | type):
             self.made[id(obj)] = obj
+        elif isinstance(obj, dict | set | frozenset):
+            natives.check_keys(obj)
         return obj
 
     def on_store_local(self, frame: Frame, name: str, value: Any) -> None:

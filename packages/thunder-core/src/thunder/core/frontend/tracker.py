@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import random
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,6 +49,7 @@ PINNED: tuple[type, ...] = (
     enum.Enum,
     torch.nn.Module,
     torch.Generator,
+    random.Random,
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
     type(functools.lru_cache(len)),
@@ -147,6 +149,8 @@ class Tracker:
         if isinstance(raw, PINNED):
             if path.parent is not None or path.pinned is ABSENT:
                 self.note("is", path, raw)
+            if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
+                self.note("type", path, t)
             self._track(raw, path, raw)
             return raw
         return self._adopt_object(raw, path)
@@ -190,7 +194,11 @@ class Tracker:
             return method
         if t is functools.partial:
             return self._adopt_partial(raw, path)
-        if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or _is_foreign(t):
+        if path.kind == "typeattr" and is_foreign(t):  # a descriptor implemented in C: what matters is which it is
+            self.note("is", path, raw)
+            self._track(raw, path, raw)
+            return raw
+        if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or is_foreign(t):
             raise UnsupportedProgram(
                 f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
                 hint="Pass tensors, numbers, strings, plain containers, dataclasses or objects of Python classes.",
@@ -260,11 +268,21 @@ def _is_numpy_scalar(x: Any) -> bool:
     return type(x).__module__ == "numpy" and hasattr(x, "item") and getattr(x, "shape", None) == () and not hasattr(x, "resize_")
 
 
-def _is_foreign(t: type) -> bool:
+def is_foreign(t: type) -> bool:
     """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in C, or derived from one."""
-    return not all(base is object or base.__flags__ & _HEAPTYPE for base in t.__mro__)
+    return not all(base in _OPEN_BASES or _is_python_class(base) for base in t.__mro__)
 
 
+@functools.cache
+def _is_python_class(cls: type) -> bool:
+    """Whether a class was made by a class statement. C code can make heap types too, and gives them native methods."""
+    native = (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
+    return bool(cls.__flags__ & _HEAPTYPE) and not any(
+        isinstance(v, native) or type(v).__name__ == "instancemethod" for v in cls.__dict__.values()
+    )
+
+
+_OPEN_BASES = frozenset({object, types.SimpleNamespace})
 _HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by C code that imitates one)
 
 

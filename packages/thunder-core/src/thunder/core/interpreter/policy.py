@@ -1,8 +1,9 @@
 """What the interpreter asks of its host wherever the interpreted program meets the world.
 
-The interpreter owns Python's *protocols* (descriptors, dunder dispatch, argument binding, exceptions); a policy owns the
-*primitive reads and writes* that the protocols are made of. The policy here is plain Python: under it a program
-behaves as under CPython. A tracer subclasses it, and sees each fact that the program learns at the moment it is learnt.
+The interpreter owns Python's *protocols* (descriptors, dunder dispatch, argument binding, exceptions); a
+policy owns the *primitive reads and writes* that the protocols are made of. The policy here is plain Python:
+under it a program behaves as under CPython. A tracer subclasses it, and sees each fact that the program
+learns at the moment it is learnt.
 """
 
 from __future__ import annotations
@@ -53,14 +54,18 @@ def _hidden_attr(obj: Any, name: str) -> Any:
 
 
 class Policy:
-    """Plain Python. Override what a host must see; every method may raise, and what it raises reaches the program."""
+    """Plain Python. Override what a host must see; every method may raise, and what it raises reaches the
+    program.
+    """
 
     machine: Machine  # set by the machine that this policy serves
 
     uncatchable: tuple[type[BaseException], ...] = ()
-    """Exceptions of the host's that no handler, ``finally`` or ``with`` of the program sees: they end the interpretation."""
+    """Exceptions of the host's that no handler, ``finally`` or ``with`` of the program sees: they end the
+    interpretation.
+    """
 
-    # -- attributes: called by the generic attribute protocol of ``objects.py`` --------------------------------------
+    # -- attributes: called by the generic attribute protocol of ``objects.py`` ------------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:
         """``obj.name`` as a whole; the default is the generic protocol, which calls the primitives below."""
@@ -89,7 +94,9 @@ class Policy:
             return _hidden_attr(obj, name) if type(obj).__dictoffset__ else MISSING
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
-        """What ``super`` reads: the raw value under ``name`` in ``start.__mro__`` behind ``after``, or MISSING."""
+        """What ``super`` reads: the raw value under ``name`` in ``start.__mro__`` behind ``after``, or
+        MISSING.
+        """
         mro = start.__mro__
         for base in mro[mro.index(after) + 1 :]:
             if name in base.__dict__:
@@ -128,7 +135,7 @@ class Policy:
         """``a is b``."""
         return a is b
 
-    # -- variables that outlive a frame ------------------------------------------------------------------------------
+    # -- variables that outlive a frame ----------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
         """A global or builtin, or MISSING (the interpreter then raises NameError)."""
@@ -158,7 +165,7 @@ class Policy:
         """Empties a closure cell."""
         del cell.cell_contents
 
-    # -- calls -------------------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of anything; the default interprets Python functions and passes the rest to ``call_native``."""
@@ -175,12 +182,15 @@ class Policy:
         return False
 
     def bypass_cache(self, fn: Any) -> bool:
-        """Whether a call of a ``functools.lru_cache`` wrapper interprets ``fn.__wrapped__`` and leaves the cache alone."""
+        """Whether a call of a ``functools.lru_cache`` wrapper interprets ``fn.__wrapped__`` and leaves the
+        cache alone.
+        """
         return False
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls a callable implemented in C. Operators on values without Python-level dunder arrive here too, as the
-        functions of module ``operator`` (``operator.add``, ``operator.getitem``, ``operator.contains`` …) and as
+        """Calls a callable implemented in C. Operators on values without Python-level dunder arrive here too,
+        as the functions of module ``operator`` (``operator.add``, ``operator.getitem``, ``operator.contains``
+        …) and as
         ``bool``, ``iter``, ``len``."""
         return fn(*args, **kwargs)
 
@@ -196,10 +206,11 @@ class Policy:
             return importlib.import_module(name)
         return builtins.__import__(name, namespace, None, fromlist or (), level)
 
-    # -- observation -------------------------------------------------------------------------------------------------
+    # -- observation -----------------------------------------------------------------------------------------
 
     on_make: Callable[[Any], Any] | None = None
-    """Called with each function, method, cell, container, slice and generator that the interpreter itself makes, if it is
+    """Called with each function, method, cell, container, slice and generator that the interpreter itself
+    makes, if it is
     not None; returns what takes its place (in general the same object)."""
 
     on_store_local: Callable[[Frame, str, Any], None] | None = None

@@ -1,0 +1,26 @@
+"""The table of lookasides: functions that are not interpreted but done by a rule, which reads the facts that their code would read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder.core.frontend.tracer import Tracer
+
+Lookaside = Callable[["Tracer", tuple[Any, ...], Mapping[str, Any]], Any]
+TABLE: dict[int, Lookaside] = {}
+_held: list[Any] = []  # the functions of the table, so that their ids stay theirs
+
+
+def lookaside(*fns: Any) -> Callable[[Lookaside], Lookaside]:
+    """Registers a rule for functions; those that this version of a library lacks are None and skipped."""
+
+    def register(rule: Lookaside) -> Lookaside:
+        for fn in fns:
+            if fn is not None:
+                TABLE[id(fn)] = rule
+                _held.append(fn)
+        return rule
+
+    return register
