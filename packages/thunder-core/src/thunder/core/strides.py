@@ -27,7 +27,7 @@ def strides_of(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
     known = proxy.__dict__.get("strides")
     if known is None:
         known = proxy.__dict__["strides"] = _found(proxy, trace)
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def _found(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:

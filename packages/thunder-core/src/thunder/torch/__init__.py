@@ -29,6 +29,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     padding,
     random,
     rare,
+    rearranging,
     reduction,
     refusals,
     scattering,

@@ -45,7 +45,7 @@ def binary(
         if not (isinstance(input, TensorProxy) and isinstance(other, TensorProxy)):
             _check_sides(name, left_number, right_number, input, other)
         a, b = operands(input, other, rule)
-        return prim(a, b)  # type: ignore[no-any-return]
+        return prim(a, b)
 
     decomposition.__name__ = name
     paths = [n if n.startswith("torch.") else f"torch.{n}" for n in (name, *aliases)]
@@ -85,7 +85,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     a, b = operands(input, other)
     if type(alpha) is not int or alpha != 1:
         b = _scaled(b, alpha, a.dtype if isinstance(a, TensorProxy) else b.dtype)
-    return prims.add(a, b)  # type: ignore[no-any-return]
+    return prims.add(a, b)
 
 
 @torchsymbol(
@@ -100,7 +100,7 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
         raise OperatorError("Subtraction, the `-` operator, with a bool tensor is not supported.")
     a, b = operands(input, other)
     b = _scaled(b, alpha, a.dtype if isinstance(a, TensorProxy) else b.dtype)
-    return prims.sub(a, b)  # type: ignore[no-any-return]
+    return prims.sub(a, b)
 
 
 @torchsymbol("torch.rsub", methods=("__rsub__",))
@@ -110,7 +110,7 @@ def rsub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     if input.dtype is bool8:
         raise OperatorError("Subtraction, the `-` operator, with a bool tensor is not supported.")
     a, b = operands(input, other)
-    return prims.sub(b, _scaled(a, alpha, a.dtype))  # type: ignore[no-any-return]
+    return prims.sub(b, _scaled(a, alpha, a.dtype))
 
 
 mul = binary(
@@ -126,7 +126,7 @@ mul = binary(
 
 def _whole_quotient(a: Any, b: Any) -> TensorProxy:
     """Integers divided towards zero."""
-    return prims.py_floordiv(prims.sub(a, prims.fmod(a, b)), b)  # type: ignore[no-any-return]
+    return prims.py_floordiv(prims.sub(a, prims.fmod(a, b)), b)
 
 
 @torchsymbol(
@@ -139,14 +139,14 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> TensorPr
     """``input / other``, rounded towards zero (``"trunc"``) or down (``"floor"``) if asked."""
     if rounding_mode is None:
         a, b = operands(input, other, float_result)
-        return prims.div(a, b)  # type: ignore[no-any-return]
+        return prims.div(a, b)
     if rounding_mode not in ("trunc", "floor"):
         raise OperatorError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )
     a, b = operands(input, other)
     if rounding_mode == "floor":
-        return prims.py_floordiv(a, b)  # type: ignore[no-any-return]
+        return prims.py_floordiv(a, b)
     exact = (a if isinstance(a, TensorProxy) else b).dtype.is_integer
     return _whole_quotient(a, b) if exact else prims.trunc(prims.div(a, b))
 
@@ -159,13 +159,13 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> TensorPr
 def true_divide(input: Any, other: Any) -> TensorProxy:
     """``input / other``."""
     a, b = operands(input, other, float_result)
-    return prims.div(a, b)  # type: ignore[no-any-return]
+    return prims.div(a, b)
 
 
 @spelt_as(methods=("__rdiv__", "__rtruediv__"))
 def reflected_div(input: TensorProxy, other: Any) -> TensorProxy:
     """``other / input``, which eager computes as a product with the reciprocal."""
-    return mul(reciprocal(input), other)  # type: ignore[no-any-return]
+    return mul(reciprocal(input), other)
 
 
 floor_divide = binary(
@@ -196,14 +196,14 @@ def pow(input: Any, exponent: Any) -> TensorProxy:
     a, b = operands(input, exponent)
     if isinstance(a, TensorProxy) and a.dtype.is_integer and pytype(b) is int and pyval(b) < 0:
         raise OperatorError("Integers to negative integer powers are not allowed.")
-    return prims.pow(a, b)  # type: ignore[no-any-return]
+    return prims.pow(a, b)
 
 
 @torchsymbol("torch.float_power", methods=("float_power",))
 def float_power(input: Any, exponent: Any) -> TensorProxy:
     """``input ** exponent`` in double precision."""
     a, b = operands(input, exponent, lambda d: complex_result(float64) if d.is_complex else float64)
-    return prims.pow(a, b)  # type: ignore[no-any-return]
+    return prims.pow(a, b)
 
 
 # -- floating point ------------------------------------------------------------------------------------------
@@ -221,9 +221,9 @@ def _skipping_nan(name: str, prim: Symbol) -> Symbol:
     def decomposition(input: TensorProxy, other: TensorProxy) -> TensorProxy:
         a, b = operands(input, other)
         if not a.dtype.is_floating_point:
-            return prim(a, b)  # type: ignore[no-any-return]
+            return prim(a, b)
         chosen = prims.where(prims.isnan(b), a, prim(a, b))
-        return prims.where(prims.isnan(a), b, chosen)  # type: ignore[no-any-return]
+        return prims.where(prims.isnan(a), b, chosen)
 
     return torchsymbol(f"torch.{name}", methods=(name,))(decomposition)
 
@@ -239,7 +239,7 @@ def _log_of_sum(name: str, exp: Symbol, log: Callable[[Any], Any]) -> Symbol:
         larger = prims.maximum(a, b)
         gap = prims.neg(prims.abs(prims.sub(a, b)))
         both_infinite = prims.bitwise_and(prims.isinf(a), prims.eq(a, b))
-        return prims.where(both_infinite, a, prims.add(larger, log(exp(gap))))  # type: ignore[no-any-return]
+        return prims.where(both_infinite, a, prims.add(larger, log(exp(gap))))
 
     return torchsymbol(f"torch.{name}", methods=(name,))(decomposition)
 
@@ -257,7 +257,7 @@ def _times_log(name: str, log: Symbol, *names: str) -> Symbol:
         if not isinstance(a, TensorProxy):
             a = prims.full(b.shape, a, device=b.device, dtype=b.dtype)
         product = prims.where(prims.eq(a, 0.0), 0.0, prims.mul(a, log(b)))
-        return prims.where(prims.isnan(b), float("nan"), product)  # type: ignore[no-any-return]
+        return prims.where(prims.isnan(b), float("nan"), product)
 
     plain = [n.removeprefix("torch.") for n in names if n.count(".") == 1]
     return torchsymbol(*names, methods=plain, inplace=[f"{n}_" for n in plain])(decomposition)
@@ -303,13 +303,13 @@ def isclose(
     if equal_nan and a.dtype.is_inexact:
         close = prims.bitwise_or(close, prims.bitwise_and(prims.isnan(a), prims.isnan(b)))
     if rtol == 0 and atol == 0:
-        return close  # type: ignore[no-any-return]
+        return close
     d = float_result(a.dtype)
     a, b = cast(a, d), cast(b, d)
     allowed = prims.add(prims.abs(prims.mul(b, float(rtol))), float(atol))
     actual = prims.abs(prims.sub(a, b))
     near = prims.bitwise_and(prims.isfinite(actual), prims.le(actual, allowed))
-    return prims.bitwise_or(close, near)  # type: ignore[no-any-return]
+    return prims.bitwise_or(close, near)
 
 
 # -- bits and logic ------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def _logical(name: str, prim: Symbol) -> Symbol:
     def decomposition(input: TensorProxy, other: TensorProxy) -> TensorProxy:
         require_tensor(name, input, other)
         a, b = operands(_truth(input), _truth(other))
-        return prim(a, b)  # type: ignore[no-any-return]
+        return prim(a, b)
 
     decomposition.__name__ = name
     return torchsymbol(f"torch.{name}", methods=(name,), inplace=(f"{name}_",), vjp=NONDIFFERENTIABLE)(

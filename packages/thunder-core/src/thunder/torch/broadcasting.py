@@ -22,7 +22,7 @@ def cast(a: TensorProxy, dtype: Any) -> TensorProxy:
     if a.dtype is dtype:
         return a
     wanted = to_dtype(dtype)
-    return a if a.dtype is wanted else prims.convert_element_type(a, wanted)  # type: ignore[no-any-return]
+    return a if a.dtype is wanted else prims.convert_element_type(a, wanted)
 
 
 def broadcast_to_shape(a: TensorProxy, shape: Shape) -> TensorProxy:
@@ -30,7 +30,7 @@ def broadcast_to_shape(a: TensorProxy, shape: Shape) -> TensorProxy:
     if a.shape == shape:
         return a
     lead = len(shape) - len(a.shape)
-    return prims.broadcast_in_dim(a, shape, tuple(range(lead, len(shape))))  # type: ignore[no-any-return]
+    return prims.broadcast_in_dim(a, shape, tuple(range(lead, len(shape))))
 
 
 def common_shape(shapes: Sequence[Shape]) -> Shape:

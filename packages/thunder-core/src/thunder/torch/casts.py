@@ -100,14 +100,14 @@ def to(
     check_memory_format("to", memory_format, len(input.shape))
     moved = _move(input, device, dtype)
     if moved is input and (copy or memory_format not in _KEEPS):
-        return prims.clone(input)  # type: ignore[no-any-return]
+        return prims.clone(input)
     return moved
 
 
 def _conversion(name: str, dtype: torch.dtype) -> Callable[..., Any]:
     @spelt_as(methods=(name,))
     def convert(input: TensorProxy, memory_format: Any = torch.preserve_format) -> TensorProxy:
-        return to(input, None, dtype, memory_format=memory_format)  # type: ignore[no-any-return]
+        return to(input, None, dtype, memory_format=memory_format)
 
     return convert
 
@@ -135,7 +135,7 @@ for _name, _dtype in CONVERSIONS.items():
 @spelt_as(methods=("cpu",))
 def cpu(input: TensorProxy, memory_format: Any = torch.preserve_format) -> TensorProxy:
     """``to("cpu")``."""
-    return to(input, "cpu", None, memory_format=memory_format)  # type: ignore[no-any-return]
+    return to(input, "cpu", None, memory_format=memory_format)
 
 
 @spelt_as(methods=("cuda",))
@@ -147,7 +147,7 @@ def cuda(
 ) -> TensorProxy:
     """``to("cuda")``."""
     target = "cuda" if device is None else device
-    return to(input, target, None, non_blocking=non_blocking, memory_format=memory_format)  # type: ignore[no-any-return]
+    return to(input, target, None, non_blocking=non_blocking, memory_format=memory_format)
 
 
 @torchsymbol("torch.Tensor.type_as", tags=(OpTags.MAYBE_VIEW,))
@@ -189,7 +189,7 @@ def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> 
 def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> TensorProxy:
     """A copy in memory of its own."""
     check_memory_format("clone", memory_format, len(input.shape))
-    return prims.clone(input)  # type: ignore[no-any-return]
+    return prims.clone(input)
 
 
 @torchsymbol("torch.Tensor.contiguous", tags=(OpTags.MAYBE_VIEW,))
@@ -198,7 +198,7 @@ def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_form
     check_memory_format("contiguous", memory_format, len(input.shape))
     order = _FORMAT_ORDERS.get(memory_format)
     rank = len(input.shape)
-    return prims.stride_order(input, tuple(reversed(range(rank))) if order is None else order)  # type: ignore[no-any-return]
+    return prims.stride_order(input, tuple(reversed(range(rank))) if order is None else order)
 
 
 #: rank of each dimension's stride, the innermost 0
@@ -208,13 +208,13 @@ _FORMAT_ORDERS = {torch.channels_last: (3, 0, 2, 1), torch.channels_last_3d: (4,
 @torchsymbol("torch.detach", methods=("detach",), properties=("data",), tags=(OpTags.VIEW,))
 def detach(input: TensorProxy) -> TensorProxy:
     """The same memory, without gradient."""
-    return prims.detach(input)  # type: ignore[no-any-return]
+    return prims.detach(input)
 
 
 @torchsymbol("torch.Tensor.item", tags=(OpTags.DEVICE_SYNC_OP,), vjp=NONDIFFERENTIABLE)
 def item(input: TensorProxy) -> NumberProxy:
     """The number in a tensor of one element, which a program can return but not branch on."""
-    return prims.item(input)  # type: ignore[no-any-return]
+    return prims.item(input)
 
 
 @torchsymbol("torch.Tensor.copy_", tags=(OpTags.IN_PLACE,))

@@ -124,8 +124,8 @@ def _value_dtype(value: Any) -> Dtype:
 
 def _filled(shape: tuple[int, ...], value: Any, device: Device, dtype: Dtype) -> TensorProxy:
     if isinstance(value, TensorProxy):  # a tensor without dimensions is as good as a number
-        return prims.clone(broadcast_to_shape(cast(to(value, device), dtype), shape))  # type: ignore[no-any-return]
-    return prims.full(shape, value, device=device, dtype=dtype)  # type: ignore[no-any-return]
+        return prims.clone(broadcast_to_shape(cast(to(value, device), dtype), shape))
+    return prims.full(shape, value, device=device, dtype=dtype)
 
 
 @torchsymbol("torch.full_like", vjp=NONDIFFERENTIABLE)
@@ -174,7 +174,7 @@ def zero_(input: TensorProxy) -> TensorProxy:
 @torchsymbol("torch.scalar_tensor", vjp=NONDIFFERENTIABLE)
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """A tensor without dimensions, of the default dtype unless given."""
-    return prims.full((), s, device=default_device(device), dtype=default_dtype(dtype))  # type: ignore[no-any-return]
+    return prims.full((), s, device=default_device(device), dtype=default_dtype(dtype))
 
 
 # -- ranges --------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: An
     if step == 0 or (end - start) / step < 0:
         raise OperatorError("upper bound and lower bound inconsistent with step sign")
     length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
-    return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=wanted)  # type: ignore[no-any-return]
+    return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=wanted)
 
 
 @torchsymbol("torch.linspace", vjp=NONDIFFERENTIABLE)
@@ -215,9 +215,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any
         raise UnsupportedOperator(
             "torch.linspace to a bound in a tensor", hint="Give the bounds as Python numbers."
         )
-    return prims.linspace(  # type: ignore[no-any-return]
-        start, end, steps, device=default_device(device), dtype=default_dtype(dtype)
-    )
+    return prims.linspace(start, end, steps, device=default_device(device), dtype=default_dtype(dtype))
 
 
 def _eye_spelling(n: int, m: int | None = None, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -234,7 +232,7 @@ def eye(n: int, m: int, *, dtype: Any = None, device: Any = None) -> TensorProxy
     columns = prims.iota(shape[1], start=0, step=1, device=where, dtype=int64)
     rows = prims.broadcast_in_dim(rows, shape, (0,))
     columns = prims.broadcast_in_dim(columns, shape, (1,))
-    return prims.convert_element_type(prims.eq(rows, columns), default_dtype(dtype))  # type: ignore[no-any-return]
+    return prims.convert_element_type(prims.eq(rows, columns), default_dtype(dtype))
 
 
 # -- from Python data ----------------------------------------------------------------------------------------
@@ -262,7 +260,7 @@ def _data_dtype(data: Any) -> Dtype:
 def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """A tensor of a number or of nested lists of numbers; of a tensor, a copy without gradient."""
     if isinstance(data, TensorProxy):
-        return prims.clone(prims.detach(to(data, device, dtype)))  # type: ignore[no-any-return]
+        return prims.clone(prims.detach(to(data, device, dtype)))
     for x in _numbers(data):
         if not isinstance(x, bool | int | float | complex) and pytype(x) is type(x):
             raise UnsupportedOperator(
@@ -272,22 +270,22 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     wanted = _data_dtype(data) if dtype is None else to_dtype(dtype)
     where = default_device(device)
     if isinstance(data, list | tuple):
-        return prims.tensor_from_sequence(data, dtype=wanted, device=where)  # type: ignore[no-any-return]
-    return prims.full((), data, device=where, dtype=wanted)  # type: ignore[no-any-return]
+        return prims.tensor_from_sequence(data, dtype=wanted, device=where)
+    return prims.full((), data, device=where, dtype=wanted)
 
 
 @spelt_as("torch.as_tensor", "torch.asarray")
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
     """As ``tensor``; a tensor that has the dtype and device already is returned."""
     if isinstance(data, TensorProxy):
-        return to(data, device, dtype)  # type: ignore[no-any-return]
-    return tensor(data, dtype=dtype, device=device)  # type: ignore[no-any-return]
+        return to(data, device, dtype)
+    return tensor(data, dtype=dtype, device=device)
 
 
 @spelt_as(methods=("new_tensor",))
 def new_tensor(input: TensorProxy, data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """As ``tensor``, with the input's dtype and device."""
-    return tensor(  # type: ignore[no-any-return]
+    return tensor(
         data, dtype=input.dtype if dtype is None else dtype, device=input.device if device is None else device
     )
 
@@ -302,7 +300,7 @@ def complex_(real: TensorProxy, imag: TensorProxy) -> TensorProxy:
         raise OperatorError(f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype}")
     a, b = operands(real, imag)
     last = len(a.shape)
-    return prims.view_as_complex(prims.cat([unsqueeze(a, last), unsqueeze(b, last)], last))  # type: ignore[no-any-return]
+    return prims.view_as_complex(prims.cat([unsqueeze(a, last), unsqueeze(b, last)], last))
 
 
 @torchsymbol(
@@ -342,4 +340,4 @@ def one_hot(tensor: TensorProxy, num_classes: int = -1) -> TensorProxy:
     classes = prims.iota(num_classes, start=0, step=1, device=tensor.device, dtype=int64)
     index = prims.broadcast_in_dim(tensor, shape, tuple(range(rank)))
     hit = prims.eq(index, prims.broadcast_in_dim(classes, shape, (rank,)))
-    return prims.convert_element_type(hit, int64)  # type: ignore[no-any-return]
+    return prims.convert_element_type(hit, int64)

@@ -78,7 +78,7 @@ def _arranged(a: TensorProxy, term: str, order: str, sizes: dict[str, int]) -> T
     """The dimensions in this order; those that are missing, or of length 1, repeated."""
     present = [c for c in order if c in term]
     a = prims.transpose(a, tuple(term.index(c) for c in present))
-    return prims.broadcast_in_dim(a, tuple(sizes[c] for c in order), tuple(order.index(c) for c in present))  # type: ignore[no-any-return]
+    return prims.broadcast_in_dim(a, tuple(sizes[c] for c in order), tuple(order.index(c) for c in present))
 
 
 def _contracted(
@@ -97,7 +97,7 @@ def _contracted(
 
     def flat(x: TensorProxy, term: str, first: str, second: str) -> TensorProxy:
         wide = _arranged(x, term, batch + first + second, sizes)
-        return prims.reshape(wide, (*(sizes[c] for c in batch), _count(first, sizes), _count(second, sizes)))  # type: ignore[no-any-return]
+        return prims.reshape(wide, (*(sizes[c] for c in batch), _count(first, sizes), _count(second, sizes)))
 
     product = prims.matmul(flat(a, left, rows, inner), flat(b, right, inner, columns))
     result = batch + rows + columns

@@ -67,7 +67,7 @@ def _index_tensor(rows: list[Any]) -> TensorProxy:
         flat = flat[0]
     if any(isinstance(x, bool | TensorProxy) for x in flat):
         raise refuse_mask("indexing with a list of booleans or tensors")
-    return prims.tensor_from_sequence(rows, dtype=int64, device="cpu")  # type: ignore[no-any-return]
+    return prims.tensor_from_sequence(rows, dtype=int64, device="cpu")
 
 
 def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
@@ -135,7 +135,7 @@ def _position(item: Any, size: int, dim: int) -> int:
         ) from None
     if not -size <= index < size:
         raise IndexError(f"index {index} is out of bounds for dimension {dim} with size {size}")
-    return index % size  # type: ignore[no-any-return]
+    return index % size
 
 
 def basic_view(a: TensorProxy, found: Selection) -> TensorProxy:
@@ -162,7 +162,7 @@ def getitem(input: TensorProxy, key: Any) -> TensorProxy:
     viewed = basic_view(input, found)
     if not found.tensors:
         return prims.shallow_copy(input) if viewed is input else viewed
-    return prims.index(viewed, _indices(found.tensors, viewed))  # type: ignore[no-any-return]
+    return prims.index(viewed, _indices(found.tensors, viewed))
 
 
 def _indices(tensors: dict[int, TensorProxy], a: TensorProxy) -> list[TensorProxy | None]:
@@ -176,7 +176,7 @@ def _indices(tensors: dict[int, TensorProxy], a: TensorProxy) -> list[TensorProx
 def _as_value(value: Any, input: TensorProxy) -> TensorProxy:
     """The value as a tensor of the input's dtype on its device."""
     if not isinstance(value, TensorProxy):
-        return prims.full((), value, device=input.device, dtype=input.dtype)  # type: ignore[no-any-return]
+        return prims.full((), value, device=input.device, dtype=input.dtype)
     if value.device is not input.device:
         value = prims.device_put(value, input.device)
     return cast(value, input.dtype)
@@ -213,7 +213,7 @@ def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> Ten
     value = _fitted(value, (1, *rest)) if len(value.shape) > len(rest) else value
     spread = broadcast_to_shape(value, input.shape)
     wide = prims.broadcast_in_dim(mask, input.shape, tuple(range(len(mask.shape))))
-    return prims.where(wide, spread, input)  # type: ignore[no-any-return]
+    return prims.where(wide, spread, input)
 
 
 def _index_written(input: TensorProxy, found: Selection, value: Any) -> TensorProxy:
@@ -232,8 +232,8 @@ def _index_written(input: TensorProxy, found: Selection, value: Any) -> TensorPr
         or tuple(found.ends) != input.shape
         or max(found.steps) > 1
     ):
-        return prims.copy_with_setitem(input, _key_of(found), value)  # type: ignore[no-any-return]
-    return prims.index_put(input, _indices(found.tensors, input), value, False)  # type: ignore[no-any-return]
+        return prims.copy_with_setitem(input, _key_of(found), value)
+    return prims.index_put(input, _indices(found.tensors, input), value, False)
 
 
 def _key_of(found: Selection) -> tuple[Any, ...]:

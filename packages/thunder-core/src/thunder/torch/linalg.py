@@ -34,20 +34,20 @@ def _require_rank(name: str, rank: int, *tensors: TensorProxy) -> None:
 )
 def matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """``input: (*, m, k)`` times ``other: (*, k, n)``; a vector is a row on the left, else a column."""
-    return prims.matmul(input, other)  # type: ignore[no-any-return]
+    return prims.matmul(input, other)
 
 
 @spelt_as(methods=("__rmatmul__",))
 def reflected_matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """``other @ input``."""
-    return matmul(other, input)  # type: ignore[no-any-return]
+    return matmul(other, input)
 
 
 @torchsymbol("torch.mm", methods=("mm",), tags=MATMUL, autocast="lower")
 def mm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     """``(m, k)`` times ``(k, n)``."""
     _require_rank("mm", 2, input, mat2)
-    return prims.matmul(input, mat2)  # type: ignore[no-any-return]
+    return prims.matmul(input, mat2)
 
 
 @torchsymbol("torch.bmm", methods=("bmm",), tags=MATMUL, autocast="lower")
@@ -56,7 +56,7 @@ def bmm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     _require_rank("bmm", 3, input, mat2)
     if input.shape[0] != mat2.shape[0]:
         raise OperatorError(f"bmm: batches of {input.shape[0]} and {mat2.shape[0]} matrices")
-    return prims.matmul(input, mat2)  # type: ignore[no-any-return]
+    return prims.matmul(input, mat2)
 
 
 @torchsymbol("torch.mv", methods=("mv",), tags=MATMUL, autocast="lower")
@@ -64,36 +64,36 @@ def mv(input: TensorProxy, vec: TensorProxy) -> TensorProxy:
     """``(m, k)`` times ``(k,)``."""
     _require_rank("mv", 2, input)
     _require_rank("mv", 1, vec)
-    return prims.matmul(input, vec)  # type: ignore[no-any-return]
+    return prims.matmul(input, vec)
 
 
 @torchsymbol("torch.dot", methods=("dot",), tags=MATMUL, autocast="lower")
 def dot(input: TensorProxy, tensor: TensorProxy) -> TensorProxy:
     """The sum of the products of two vectors."""
     _require_rank("dot", 1, input, tensor)
-    return prims.matmul(input, tensor)  # type: ignore[no-any-return]
+    return prims.matmul(input, tensor)
 
 
 @torchsymbol("torch.inner", methods=("inner",), tags=MATMUL)
 def inner(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """Products summed over the last dimensions; a tensor without dimensions scales."""
     if not input.shape or not other.shape:
-        return mul(input, other)  # type: ignore[no-any-return]
-    return tensordot(input, other, ((-1,), (-1,)))  # type: ignore[no-any-return]
+        return mul(input, other)
+    return tensordot(input, other, ((-1,), (-1,)))
 
 
 @torchsymbol("torch.vdot", methods=("vdot",), tags=MATMUL)
 def vdot(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """``dot`` with the conjugate of the first vector."""
     _require_rank("vdot", 1, input, other)
-    return prims.matmul(prims.conj(input) if input.dtype.is_complex else input, other)  # type: ignore[no-any-return]
+    return prims.matmul(prims.conj(input) if input.dtype.is_complex else input, other)
 
 
 @torchsymbol("torch.outer", "torch.ger", methods=("outer", "ger"))
 def outer(input: TensorProxy, vec2: TensorProxy) -> TensorProxy:
     """``(m,)`` and ``(n,)`` → all products, ``(m, n)``."""
     _require_rank("outer", 1, input, vec2)
-    return mul(unsqueeze(input, 1), vec2)  # type: ignore[no-any-return]
+    return mul(unsqueeze(input, 1), vec2)
 
 
 def _accumulated(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any) -> TensorProxy:
@@ -112,8 +112,8 @@ def _weighted(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any) -
     alpha, beta = (_factor(x, product.dtype) for x in (alpha, beta))
     scaled = product if alpha == 1 else mul(product, alpha)
     if beta == 0:
-        return scaled  # type: ignore[no-any-return]
-    return add(input if beta == 1 else mul(input, beta), scaled)  # type: ignore[no-any-return]
+        return scaled
+    return add(input if beta == 1 else mul(input, beta), scaled)
 
 
 def _factor(x: Any, dtype: Dtype) -> Any:
@@ -201,7 +201,7 @@ def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
     inner = [a.shape[d] for d in left]
     flat_a = reshape(permute(a, (*free_a, *left)), (_size(rows), _size(inner)))
     flat_b = reshape(permute(b, (*right, *free_b)), (_size(inner), _size(columns)))
-    return reshape(prims.matmul(flat_a, flat_b), (*rows, *columns))  # type: ignore[no-any-return]
+    return reshape(prims.matmul(flat_a, flat_b), (*rows, *columns))
 
 
 def _size(lengths: Sequence[int]) -> int:
@@ -213,7 +213,7 @@ def trace(input: TensorProxy) -> TensorProxy:
     """The sum of a matrix's diagonal."""
     _require_rank("trace", 2, input)
     diagonal = prims.diagonal(input, 0, 0, 1)
-    return prims.sum(diagonal if input.dtype.is_inexact else cast(diagonal, int64), (0,))  # type: ignore[no-any-return]
+    return prims.sum(diagonal if input.dtype.is_inexact else cast(diagonal, int64), (0,))
 
 
 @torchsymbol("torch.linalg.cross")
@@ -231,4 +231,4 @@ def cross(input: TensorProxy, other: TensorProxy, *, dim: int = -1) -> TensorPro
     )
     turned = add(mul(a, y), mul(x, b), alpha=-1)
     back = prims.cat([narrowed(turned, last, 1, 3), narrowed(turned, last, 0, 1)], last)
-    return movedim(back, -1, dim)  # type: ignore[no-any-return]
+    return movedim(back, -1, dim)

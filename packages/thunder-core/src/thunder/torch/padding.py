@@ -26,7 +26,7 @@ def constant_pad_nd(input: TensorProxy, pad: Sequence[int], value: Any = 0) -> T
         )
     rows = [(0, 0, 0)] * (len(input.shape) - len(pad) // 2)
     given = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
-    return prims.pad(input, value, (*rows, *reversed(given)))  # type: ignore[no-any-return]
+    return prims.pad(input, value, (*rows, *reversed(given)))
 
 
 def _border(a: TensorProxy, dim: int, before: int, after: int, mode: str) -> TensorProxy:
@@ -55,7 +55,7 @@ def _border(a: TensorProxy, dim: int, before: int, after: int, mode: str) -> Ten
 
 def _repeated(a: TensorProxy, dim: int, times: int) -> TensorProxy:
     shape = (*a.shape[:dim], times, *a.shape[dim + 1 :])
-    return prims.broadcast_in_dim(a, shape, tuple(range(len(shape))))  # type: ignore[no-any-return]
+    return prims.broadcast_in_dim(a, shape, tuple(range(len(shape))))
 
 
 @torchsymbol("torch.nn.functional.pad", tags=(OpTags.SHAPE_OP,))
@@ -68,7 +68,7 @@ def pad(
             f"Unrecognised padding mode {mode}, or padding {list(pad)} for {input.type_string()}"
         )
     if mode == "constant":
-        return constant_pad_nd(input, pad, value or 0)  # type: ignore[no-any-return]
+        return constant_pad_nd(input, pad, value or 0)
     shape = _pad_by_torch(input, list(pad), mode, value).shape  # torch's conditions on rank and size
     for i in range(0, len(pad), 2):
         if pad[i] or pad[i + 1]:
@@ -98,7 +98,7 @@ def pixel_shuffle(input: TensorProxy, upscale_factor: int) -> TensorProxy:
     n = len(lead)
     spread = prims.reshape(input, (*lead, channels // (r * r), r, r, height, width))
     turned = prims.transpose(spread, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
-    return prims.reshape(turned, (*lead, channels // (r * r), height * r, width * r))  # type: ignore[no-any-return]
+    return prims.reshape(turned, (*lead, channels // (r * r), height * r, width * r))
 
 
 @torchsymbol("torch.nn.functional.pixel_unshuffle", "torch.pixel_unshuffle", tags=(OpTags.SHAPE_OP,))
@@ -112,4 +112,4 @@ def pixel_unshuffle(input: TensorProxy, downscale_factor: int) -> TensorProxy:
     n = len(lead)
     spread = prims.reshape(input, (*lead, channels, height // r, r, width // r, r))
     turned = prims.transpose(spread, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return prims.reshape(turned, (*lead, channels * r * r, height // r, width // r))  # type: ignore[no-any-return]
+    return prims.reshape(turned, (*lead, channels * r * r, height // r, width // r))

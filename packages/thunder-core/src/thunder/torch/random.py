@@ -75,7 +75,7 @@ def randint(
 ) -> TensorProxy:
     """Integers from ``low`` to ``high - 1``."""
     wanted = int64 if dtype is None else to_dtype(dtype)
-    return prims.randint(low, high, tuple(size), device=default_device(device), dtype=wanted)  # type: ignore[no-any-return]
+    return prims.randint(low, high, tuple(size), device=default_device(device), dtype=wanted)
 
 
 def _randint_like_spelling(
@@ -98,7 +98,7 @@ def randint_like(
     """Integers from ``low`` to ``high - 1``, of the input's shape."""
     where = input.device if device is None else default_device(device)
     wanted = input.dtype if dtype is None else to_dtype(dtype)
-    return prims.randint(low, high, input.shape, device=where, dtype=wanted)  # type: ignore[no-any-return]
+    return prims.randint(low, high, input.shape, device=where, dtype=wanted)
 
 
 @torchsymbol("torch.randperm", tags=RANDOM, vjp=NONDIFFERENTIABLE)
@@ -107,7 +107,7 @@ def randperm(n: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     if n < 0:
         raise OperatorError(f"n must be non-negative, got{n}")
     wanted = int64 if dtype is None else to_dtype(dtype)
-    return prims.randperm(n, device=default_device(device), dtype=wanted)  # type: ignore[no-any-return]
+    return prims.randperm(n, device=default_device(device), dtype=wanted)
 
 
 def _bernoulli_spelling(input: Any, p: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -124,17 +124,17 @@ def _bernoulli_spelling(input: Any, p: Any = None) -> tuple[tuple[Any, ...], dic
 def bernoulli(input: TensorProxy, p: float | None = None) -> TensorProxy:
     """1 with the probability that the input (or ``p``) says, else 0."""
     if p is None:
-        return prims.bernoulli(input)  # type: ignore[no-any-return]
+        return prims.bernoulli(input)
     if not 0 <= p <= 1:
         raise OperatorError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     chance = prims.full(input.shape, p, device=input.device, dtype=to_dtype(torch.float64))
-    return prims.convert_element_type(prims.bernoulli(chance), input.dtype)  # type: ignore[no-any-return]
+    return prims.convert_element_type(prims.bernoulli(chance), input.dtype)
 
 
 @torchsymbol("torch.multinomial", methods=("multinomial",), tags=RANDOM, vjp=NONDIFFERENTIABLE)
 def multinomial(input: TensorProxy, num_samples: int, replacement: bool = False) -> TensorProxy:
     """Indices drawn with the weights in the input's last dimension."""
-    return prims.multinomial(input, num_samples, replacement)  # type: ignore[no-any-return]
+    return prims.multinomial(input, num_samples, replacement)
 
 
 def _normal_spelling(
@@ -155,11 +155,11 @@ def normal(
     tensors = [x for x in (mean, std) if isinstance(x, TensorProxy)]
     if not tensors:
         shape = tuple(size or ())
-        return prims.normal(shape, mean, std, device=default_device(device), dtype=default_dtype(dtype))  # type: ignore[no-any-return]
+        return prims.normal(shape, mean, std, device=default_device(device), dtype=default_dtype(dtype))
     shape = common_shape([t.shape for t in tensors])
     mean, std = (broadcast_to_shape(x, shape) if isinstance(x, TensorProxy) else x for x in (mean, std))
     drawn = prims.normal(shape, 0.0, 1.0, device=tensors[0].device, dtype=tensors[0].dtype)
-    return prims.add(prims.mul(drawn, std), mean)  # type: ignore[no-any-return]
+    return prims.add(prims.mul(drawn, std), mean)
 
 
 # -- filling in place ----------------------------------------------------------------------------------------

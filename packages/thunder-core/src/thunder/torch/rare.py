@@ -6,6 +6,8 @@ A method of the same name shares the row.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from thunder.core.operator import NONDIFFERENTIABLE
@@ -143,7 +145,7 @@ MAYBE_VIEWS = frozenset(
 )
 
 
-def _add(path: str, parameters: str, **row: object) -> None:
+def _add(path: str, parameters: str, **row: Any) -> None:
     if find_torch(path) is None:
         return
     paths = (path, *ALIASES.get(path, ()))

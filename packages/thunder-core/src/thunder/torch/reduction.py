@@ -31,7 +31,7 @@ def keeping(reduced: TensorProxy, shape: Sequence[int], dims: Sequence[int], kee
     if not keepdim or not shape:
         return reduced
     kept = tuple(d for d in range(len(shape)) if d not in dims)
-    return prims.broadcast_in_dim(  # type: ignore[no-any-return]
+    return prims.broadcast_in_dim(
         reduced, tuple(1 if d in dims else size for d, size in enumerate(shape)), kept
     )
 
@@ -80,8 +80,8 @@ def mean(input: TensorProxy, dim: Dims = None, keepdim: bool = False, *, dtype: 
     total = keeping(prims.sum(a, dims), a.shape, dims, keepdim)
     count = _count(a.shape, dims)
     if count == 0:  # 0 / 0; Python would raise
-        return prims.mul(total, float("nan"))  # type: ignore[no-any-return]
-    return prims.div(total, count)  # type: ignore[no-any-return]
+        return prims.mul(total, float("nan"))
+    return prims.div(total, count)
 
 
 def _prod_spelling(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Arguments:
@@ -119,7 +119,7 @@ def _index_of(name: str, prim: Symbol) -> Symbol:
     def decomposition(input: TensorProxy, dim: int | None = None, keepdim: bool = False) -> TensorProxy:
         """The position of an extremum, in a dimension or in the flat tensor."""
         if not input.shape:
-            return prim(input, None)  # type: ignore[no-any-return]
+            return prim(input, None)
         if dim is None:
             return keeping(prim(input, None), input.shape, range(len(input.shape)), keepdim)
         d = canonical_dim(dim, len(input.shape))
@@ -194,4 +194,4 @@ all = _truth("all", prims.all)
 def count_nonzero(input: TensorProxy, dim: Dims = None) -> TensorProxy:
     """How many elements are not 0."""
     held = input if input.dtype is bool8 else prims.ne(input, 0)
-    return sum(held, dim)  # type: ignore[no-any-return]
+    return sum(held, dim)

@@ -83,7 +83,7 @@ class TorchSymbol(Symbol):
     eager: Fn | None = None
 
     @functools.cached_property
-    def _normaliser(self) -> Spelling:  # type: ignore[override]
+    def _normaliser(self) -> Spelling:
         bind = self.spelling or make_normaliser(self.meta, self.name)  # type: ignore[arg-type]
 
         def normalise(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -26,7 +26,7 @@ def _index(index: TensorProxy) -> TensorProxy:
 @torchsymbol("torch.gather", methods=("gather",))
 def gather(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
     """``out[i][j] = input[index[i][j]][j]`` for ``dim`` 0."""
-    return prims.gather(input, index, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+    return prims.gather(input, index, canonical_dim(dim, len(input.shape)))
 
 
 @torchsymbol("torch.index_select", methods=("index_select",))
@@ -36,19 +36,19 @@ def index_select(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProx
         raise OperatorError("index_select(): Index is supposed to be a vector")
     d = canonical_dim(dim, len(input.shape))
     if not input.shape:
-        return prims.reshape(prims.take(reshape(input, (1,)), reshape(index, (-1,)), 0), ())  # type: ignore[no-any-return]
-    return prims.take(input, reshape(index, (-1,)) if not index.shape else index, d)  # type: ignore[no-any-return]
+        return prims.reshape(prims.take(reshape(input, (1,)), reshape(index, (-1,)), 0), ())
+    return prims.take(input, reshape(index, (-1,)) if not index.shape else index, d)
 
 
 @torchsymbol("torch.take", methods=("take",))
 def take(input: TensorProxy, index: TensorProxy) -> TensorProxy:
     """Elements of the flat tensor."""
-    return prims.take(reshape(input, (-1,)), _from_front(index, math.prod(input.shape)), 0)  # type: ignore[no-any-return]
+    return prims.take(reshape(input, (-1,)), _from_front(index, math.prod(input.shape)), 0)
 
 
 def _from_front(index: TensorProxy, length: int) -> TensorProxy:
     """The index with negative positions counted from the front."""
-    return prims.where(prims.lt(index, 0), prims.add(index, length), index)  # type: ignore[no-any-return]
+    return prims.where(prims.lt(index, 0), prims.add(index, length), index)
 
 
 def _take_along_spelling(
@@ -62,7 +62,7 @@ def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = N
     """As ``gather``, with the other dimensions broadcast; without a dimension, of the flat tensors."""
     if dim is None:
         flat = _from_front(reshape(indices, (-1,)), math.prod(input.shape))
-        return prims.gather(reshape(input, (-1,)), flat, 0)  # type: ignore[no-any-return]
+        return prims.gather(reshape(input, (-1,)), flat, 0)
     d = canonical_dim(dim, len(input.shape))
     if len(input.shape) != len(indices.shape):
         raise OperatorError(
@@ -76,7 +76,7 @@ def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = N
     )
     shapes = [(*common[:d], t.shape[d], *common[d + 1 :]) for t in (input, indices)]
     index = _from_front(broadcast_to_shape(indices, shapes[1]), input.shape[d])
-    return prims.gather(broadcast_to_shape(input, shapes[0]), index, d)  # type: ignore[no-any-return]
+    return prims.gather(broadcast_to_shape(input, shapes[0]), index, d)
 
 
 # -- scatter -------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ def scatter(
     """``out[index[i][j]][j] = src[i][j]`` for ``dim`` 0; other elements are the input's."""
     if reduce is not None:
         raise UnsupportedOperator("torch.scatter with reduce=", hint="Use torch.scatter_reduce.")
-    return prims.scatter(input, index, src, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+    return prims.scatter(input, index, src, canonical_dim(dim, len(input.shape)))
 
 
 @torchsymbol("torch.scatter_add", methods=("scatter_add",), inplace=("scatter_add_",))
 def scatter_add(input: TensorProxy, dim: int, index: TensorProxy, src: TensorProxy) -> TensorProxy:
     """As ``scatter``, but added to the input."""
-    return prims.scatter_add(input, index, src, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+    return prims.scatter_add(input, index, src, canonical_dim(dim, len(input.shape)))
 
 
 _REDUCES = ("sum", "prod", "mean", "amax", "amin")
@@ -135,13 +135,13 @@ def index_add(
 ) -> TensorProxy:
     """``input`` with ``alpha`` times each slice of ``source`` added to the slice that the index names."""
     value = source if type(alpha) is int and alpha == 1 else prims.mul(source, alpha)
-    return prims.index_add(input, index, value, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+    return prims.index_add(input, index, value, canonical_dim(dim, len(input.shape)))
 
 
 @torchsymbol("torch.index_copy", methods=("index_copy",), inplace=("index_copy_",))
 def index_copy(input: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy) -> TensorProxy:
     """``input`` with the slices that the index names replaced by those of ``source``."""
-    return prims.index_copy(input, index, source, canonical_dim(dim, len(input.shape)))  # type: ignore[no-any-return]
+    return prims.index_copy(input, index, source, canonical_dim(dim, len(input.shape)))
 
 
 @torchsymbol("torch.index_fill", methods=("index_fill",), inplace=("index_fill_",))
@@ -156,7 +156,7 @@ def index_fill(input: TensorProxy, dim: int, index: TensorProxy, value: Any) -> 
         filled = broadcast_to_shape(cast(value, input.dtype), shape)
     else:
         filled = prims.full(shape, value, device=input.device, dtype=input.dtype)
-    return prims.index_copy(input, index, filled, d)  # type: ignore[no-any-return]
+    return prims.index_copy(input, index, filled, d)
 
 
 @torchsymbol(
@@ -174,8 +174,8 @@ def index_put(
         spread = len(indices) == 1 and masks[0].shape == input.shape and not values.shape and not accumulate
         if not spread:
             raise refuse_mask("torch.index_put through a boolean mask")
-        return prims.where(masks[0], broadcast_to_shape(values, input.shape), input)  # type: ignore[no-any-return]
-    return prims.index_put(input, [_index(i) for i in indices], values, accumulate)  # type: ignore[no-any-return]
+        return prims.where(masks[0], broadcast_to_shape(values, input.shape), input)
+    return prims.index_put(input, [_index(i) for i in indices], values, accumulate)
 
 
 # -- masks and triangles -------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def masked_fill(input: TensorProxy, mask: TensorProxy, value: Any) -> TensorProx
         value = broadcast_to_shape(value, shape)
     elif not isinstance(value, bool) and input.dtype.is_bool:
         value = bool(value)
-    return prims.where(held, value, a)  # type: ignore[no-any-return]
+    return prims.where(held, value, a)
 
 
 def _fits(value: Any, input: TensorProxy) -> bool:
@@ -214,13 +214,13 @@ def _fits(value: Any, input: TensorProxy) -> bool:
 @torchsymbol("torch.tril", methods=("tril",), inplace=("tril_",), tags=(OpTags.SHAPE_OP,))
 def tril(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
     """The lower triangle, zeros above it."""
-    return prims.tril(input, diagonal)  # type: ignore[no-any-return]
+    return prims.tril(input, diagonal)
 
 
 @torchsymbol("torch.triu", methods=("triu",), inplace=("triu_",), tags=(OpTags.SHAPE_OP,))
 def triu(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
     """The upper triangle, zeros below it."""
-    return prims.triu(input, diagonal)  # type: ignore[no-any-return]
+    return prims.triu(input, diagonal)
 
 
 @torchsymbol("torch.masked_scatter", methods=("masked_scatter",), inplace=("masked_scatter_",), prim=True)

@@ -78,20 +78,20 @@ def _view_spelling(input: Any, *values: Any, **kwargs: Any) -> tuple[tuple[Any, 
 def view(input: TensorProxy, size: Any) -> TensorProxy:
     """The same memory in another shape, or read as another dtype."""
     if _is_dtype(size):
-        return view_dtype(input, size)  # type: ignore[no-any-return]
-    return prims.view(input, inferred_shape(size, math.prod(input.shape)))  # type: ignore[no-any-return]
+        return view_dtype(input, size)
+    return prims.view(input, inferred_shape(size, math.prod(input.shape)))
 
 
 @torchsymbol("torch.Tensor.view_as", tags=VIEW)
 def view_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """The same memory in the other's shape."""
-    return prims.view(input, inferred_shape(other.shape, math.prod(input.shape)))  # type: ignore[no-any-return]
+    return prims.view(input, inferred_shape(other.shape, math.prod(input.shape)))
 
 
 @spelt_as(methods=("reshape_as",))
 def reshape_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """The same elements in the other's shape."""
-    return reshape(input, other.shape)  # type: ignore[no-any-return]
+    return reshape(input, other.shape)
 
 
 @torchsymbol("torch.ravel", methods=("ravel",), tags=MAYBE_VIEW)
@@ -110,7 +110,7 @@ def flatten(input: TensorProxy, start_dim: int = 0, end_dim: int = -1) -> Tensor
     if rank and start == end:
         return input
     shape = (*input.shape[:start], math.prod(input.shape[start : end + 1]), *input.shape[end + 1 :])
-    return prims.reshape(input, shape)  # type: ignore[no-any-return]
+    return prims.reshape(input, shape)
 
 
 @torchsymbol("torch.unflatten", methods=("unflatten",), tags=VIEW)
@@ -118,7 +118,7 @@ def unflatten(input: TensorProxy, dim: int, sizes: Sequence[int]) -> TensorProxy
     """One dimension made several."""
     d = canonical_dim(dim, len(input.shape))
     sizes = inferred_shape(sizes, input.shape[d])
-    return prims.view(input, (*input.shape[:d], *sizes, *input.shape[d + 1 :]))  # type: ignore[no-any-return]
+    return prims.view(input, (*input.shape[:d], *sizes, *input.shape[d + 1 :]))
 
 
 # -- broadcasting --------------------------------------------------------------------------------------------
@@ -142,14 +142,14 @@ def expand(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
             )
         shape.append(have if wanted == -1 else wanted)
     if tuple(shape) == input.shape:
-        return prims.shallow_copy(input)  # type: ignore[no-any-return]
+        return prims.shallow_copy(input)
     return broadcast_to_shape(input, tuple(shape))  # type: ignore[arg-type]
 
 
 @spelt_as(methods=("expand_as",))
 def expand_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """The input expanded to the other's shape."""
-    return expand(input, other.shape)  # type: ignore[no-any-return]
+    return expand(input, other.shape)
 
 
 alias(expand, "torch.broadcast_to", methods=("broadcast_to",))
@@ -174,7 +174,7 @@ def squeeze(input: TensorProxy, dim: int | Sequence[int] | None = None) -> Tenso
     """Without dimensions of length 1: all of them, or those of ``dim``."""
     rank = len(input.shape)
     asked = range(rank) if dim is None else () if dim == () else canonical_dims(dim, rank)
-    return prims.squeeze(input, tuple(d for d in asked if input.shape[d] == 1))  # type: ignore[no-any-return]
+    return prims.squeeze(input, tuple(d for d in asked if input.shape[d] == 1))
 
 
 @torchsymbol("torch.unsqueeze", methods=("unsqueeze",), tags=VIEW)
@@ -184,7 +184,7 @@ def unsqueeze(input: TensorProxy, dim: int) -> TensorProxy:
     d = canonical_dim(dim, rank + 1)
     shape = (*input.shape[:d], 1, *input.shape[d:])
     kept = tuple(i for i in range(rank + 1) if i != d)
-    return prims.broadcast_in_dim(input, shape, kept)  # type: ignore[no-any-return]
+    return prims.broadcast_in_dim(input, shape, kept)
 
 
 def _at_least(rank: int, where: Sequence[tuple[int, ...]]) -> Any:
@@ -227,7 +227,7 @@ def transpose(input: TensorProxy, dim0: int, dim1: int) -> TensorProxy:
     order = list(range(rank))
     if rank:
         order[a], order[b] = b, a
-    return prims.transpose(input, tuple(order))  # type: ignore[no-any-return]
+    return prims.transpose(input, tuple(order))
 
 
 @torchsymbol("torch.t", methods=("t",), tags=VIEW)
@@ -235,7 +235,7 @@ def t(input: TensorProxy) -> TensorProxy:
     """A matrix transposed; a vector stays."""
     if len(input.shape) > 2:
         raise OperatorError(f"t() expects a tensor with <= 2 dimensions, but self is {len(input.shape)}D")
-    return prims.transpose(input, tuple(reversed(range(len(input.shape)))))  # type: ignore[no-any-return]
+    return prims.transpose(input, tuple(reversed(range(len(input.shape)))))
 
 
 @torchsymbol("torch.permute", methods=("permute",), spelling=_shape_spelling("dims"), tags=VIEW)
@@ -247,7 +247,7 @@ def permute(input: TensorProxy, dims: Sequence[int]) -> TensorProxy:
             f"permute(sparse_coo): number of dimensions in the tensor input does not match {dims}"
         )
     order = tuple(canonical_dim(d, rank) for d in dims)
-    return prims.transpose(input, order)  # type: ignore[no-any-return]
+    return prims.transpose(input, order)
 
 
 @torchsymbol("torch.movedim", "torch.moveaxis", methods=("movedim", "moveaxis"), tags=VIEW)
@@ -263,13 +263,13 @@ def movedim(input: TensorProxy, source: int | Sequence[int], destination: int | 
     order = [d for d in range(rank) if d not in sources]
     for place, d in sorted(zip(places, sources, strict=True)):
         order.insert(place, d)
-    return prims.transpose(input, tuple(order))  # type: ignore[no-any-return]
+    return prims.transpose(input, tuple(order))
 
 
 @spelt_as(properties=("T",))
 def reversed_dims(input: TensorProxy) -> TensorProxy:
     """``x.T``: the dimensions in reverse order."""
-    return permute(input, tuple(reversed(range(len(input.shape)))))  # type: ignore[no-any-return]
+    return permute(input, tuple(reversed(range(len(input.shape)))))
 
 
 @spelt_as(properties=("mT",))
@@ -280,7 +280,7 @@ def matrix_transpose(input: TensorProxy) -> TensorProxy:
             "tensor.mT is only supported on matrices or batches of matrices. "
             f"Got {len(input.shape)}-D tensor."
         )
-    return transpose(input, -2, -1)  # type: ignore[no-any-return]
+    return transpose(input, -2, -1)
 
 
 @torchsymbol("torch.adjoint", methods=("adjoint",), properties=("mH", "H"), tags=VIEW)
@@ -302,13 +302,13 @@ def conj(input: TensorProxy) -> TensorProxy:
 @torchsymbol("torch.view_as_real", tags=VIEW)
 def view_as_real(input: TensorProxy) -> TensorProxy:
     """``(*, n)`` complex → ``(*, n, 2)`` real."""
-    return prims.view_as_real(input)  # type: ignore[no-any-return]
+    return prims.view_as_real(input)
 
 
 @torchsymbol("torch.view_as_complex", tags=VIEW)
 def view_as_complex(input: TensorProxy) -> TensorProxy:
     """``(*, n, 2)`` real → ``(*, n)`` complex."""
-    return prims.view_as_complex(input)  # type: ignore[no-any-return]
+    return prims.view_as_complex(input)
 
 
 # -- views by windows and diagonals --------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def view_as_complex(input: TensorProxy) -> TensorProxy:
 @spelt_as("torch.linalg.diagonal")
 def linalg_diagonal(A: TensorProxy, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorProxy:
     """The diagonal of the last two dimensions."""
-    return diagonal(A, offset, dim1, dim2)  # type: ignore[no-any-return]
+    return diagonal(A, offset, dim1, dim2)
 
 
 @torchsymbol("torch.diagonal", methods=("diagonal",), tags=VIEW)
@@ -325,15 +325,15 @@ def diagonal(input: TensorProxy, offset: int = 0, dim1: int = 0, dim2: int = 1) 
     """The diagonal of two dimensions, as the last dimension."""
     rank = len(input.shape)
     a, b = canonical_dim(dim1, rank), canonical_dim(dim2, rank)
-    return prims.diagonal(input, offset, a, b)  # type: ignore[no-any-return]
+    return prims.diagonal(input, offset, a, b)
 
 
 @torchsymbol("torch.Tensor.unfold", tags=VIEW)
 def unfold(input: TensorProxy, dimension: int, size: int, step: int) -> TensorProxy:
     """Windows along a dimension, each in a new last dimension."""
     if not input.shape:
-        return prims.reshape(input, (size,))  # type: ignore[no-any-return]
-    return prims.unfold(input, canonical_dim(dimension, len(input.shape)), size, step)  # type: ignore[no-any-return]
+        return prims.reshape(input, (size,))
+    return prims.unfold(input, canonical_dim(dimension, len(input.shape)), size, step)
 
 
 @torchsymbol("torch.Tensor.sum_to_size", spelling=_shape_spelling("size"))
@@ -346,7 +346,7 @@ def sum_to_size(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
     dims = (*range(lead), *once)
     if not dims and size:
         return input
-    return prims.reshape(prims.sum(cast(input, sum_result(input.dtype)), dims), tuple(size))  # type: ignore[no-any-return]
+    return prims.reshape(prims.sum(cast(input, sum_result(input.dtype)), dims), tuple(size))
 
 
 @torchsymbol("torch.as_strided", methods=("as_strided",), prim=True, tags=VIEW)

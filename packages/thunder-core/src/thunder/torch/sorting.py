@@ -74,13 +74,13 @@ def argsort(
 ) -> TensorProxy:
     """Where the values in order were."""
     d = canonical_dim(dim, len(input.shape))
-    return prims.sort(input, d, descending, stable)[1]  # type: ignore[no-any-return]
+    return prims.sort(input, d, descending, stable)[1]
 
 
 @torchsymbol("torch.msort", methods=("msort",), tags=REDUCTION)
 def msort(input: TensorProxy) -> TensorProxy:
     """Sorted along the first dimension."""
-    return prims.sort(input, 0, False, False)[0]  # type: ignore[no-any-return]
+    return prims.sort(input, 0, False, False)[0]
 
 
 @torchsymbol("torch.topk", methods=("topk",), tags=REDUCTION)
@@ -105,7 +105,7 @@ def diff(
         raise OperatorError(f"order must be non-negative but got {n}")
     d = canonical_dim(dim, len(input.shape))
     if n == 0:
-        return prims.clone(input)  # type: ignore[no-any-return]
+        return prims.clone(input)
     parts = [p for p in (prepend, input, append) if p is not None]
     a = cat(parts, d) if len(parts) > 1 else input
     for _ in range(min(n, a.shape[d])):

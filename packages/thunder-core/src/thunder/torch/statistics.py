@@ -88,9 +88,9 @@ def _norm(a: TensorProxy, ord: float, dim: Dims, keepdim: bool) -> TensorProxy:
     if ord == 1:
         return reduced(prims.sum, size, dim, keepdim)
     if ord == 2:
-        return prims.sqrt(reduced(prims.sum, prims.mul(size, size), dim, keepdim))  # type: ignore[no-any-return]
+        return prims.sqrt(reduced(prims.sum, prims.mul(size, size), dim, keepdim))
     total = reduced(prims.sum, prims.pow(size, float(ord)), dim, keepdim)
-    return prims.pow(total, 1.0 / ord)  # type: ignore[no-any-return]
+    return prims.pow(total, 1.0 / ord)
 
 
 @torchsymbol("torch.linalg.vector_norm", tags=REDUCTION, autocast="fp32")
@@ -137,7 +137,7 @@ def linalg_norm(
         raise UnsupportedOperator(
             f"torch.linalg.norm with ord={ord!r} of matrices", hint="Vector norms work: give one dimension."
         )
-    return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)  # type: ignore[no-any-return]
+    return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
 
 
 @torchsymbol(
@@ -148,7 +148,7 @@ def logsumexp(input: TensorProxy, dim: int | Sequence[int], keepdim: bool = Fals
     a = cast(input, float_result(input.dtype))
     dims = canonical_dims(dim, len(a.shape))
     if any(a.shape[d] == 0 for d in dims):
-        return prims.log(keeping(prims.sum(prims.exp(a), dims), a.shape, dims, keepdim))  # type: ignore[no-any-return]
+        return prims.log(keeping(prims.sum(prims.exp(a), dims), a.shape, dims, keepdim))
     source = prims.real(a) if a.dtype.is_complex else a
     top = keeping(prims.amax(source, dims), a.shape, dims, True)
     top = prims.where(prims.isinf(top), 0.0, top)
@@ -157,7 +157,7 @@ def logsumexp(input: TensorProxy, dim: int | Sequence[int], keepdim: bool = Fals
         spread, top = prims.convert_element_type(spread, a.dtype), prims.convert_element_type(top, a.dtype)
     total = keeping(prims.sum(prims.exp(prims.sub(a, spread)), dims), a.shape, dims, keepdim)
     back = top if keepdim else prims.squeeze(top, dims if a.shape else ())
-    return prims.add(prims.log(total), back)  # type: ignore[no-any-return]
+    return prims.add(prims.log(total), back)
 
 
 @torchsymbol("torch.renorm", methods=("renorm",), inplace=("renorm_",), tags=REDUCTION)
@@ -171,4 +171,4 @@ def renorm(input: TensorProxy, p: float, dim: int, maxnorm: float) -> TensorProx
     factor = prims.div(float(maxnorm), prims.add(size, 1e-7))
     factor = prims.where(prims.gt(size, float(maxnorm)), factor, 1.0)
     spread = prims.broadcast_in_dim(factor, input.shape, tuple(range(len(input.shape))))
-    return prims.mul(input, cast(spread, input.dtype))  # type: ignore[no-any-return]
+    return prims.mul(input, cast(spread, input.dtype))

@@ -44,13 +44,13 @@ def where(condition: TensorProxy, input: Any = _NOTHING, other: Any = _NOTHING) 
     a, b = (cast(next(ready), dtype) if isinstance(x, TensorProxy) else x for x in (input, other))
     if not isinstance(a, TensorProxy) and not isinstance(b, TensorProxy):
         a = prims.full(shape, a, device=pred.device, dtype=dtype)
-    return prims.where(pred, a, b)  # type: ignore[no-any-return]
+    return prims.where(pred, a, b)
 
 
 @spelt_as(methods=("where",))
 def where_method(input: TensorProxy, condition: TensorProxy, other: Any) -> TensorProxy:
     """``x.where(condition, other)``."""
-    return where(condition, input, other)  # type: ignore[no-any-return]
+    return where(condition, input, other)
 
 
 @torchsymbol(
@@ -78,7 +78,7 @@ def clamp(input: TensorProxy, min: Any = None, max: Any = None) -> TensorProxy:
 )
 def clamp_min(input: TensorProxy, min: Any) -> TensorProxy:
     """``input``, not below ``min``."""
-    return prims.maximum(*all_operands(input, min))  # type: ignore[no-any-return]
+    return prims.maximum(*all_operands(input, min))
 
 
 @torchsymbol(
@@ -89,7 +89,7 @@ def clamp_min(input: TensorProxy, min: Any) -> TensorProxy:
 )
 def clamp_max(input: TensorProxy, max: Any) -> TensorProxy:
     """``input``, not above ``max``."""
-    return prims.minimum(*all_operands(input, max))  # type: ignore[no-any-return]
+    return prims.minimum(*all_operands(input, max))
 
 
 @torchsymbol("torch.lerp", methods=("lerp",), inplace=("lerp_",))
@@ -99,14 +99,14 @@ def lerp(input: TensorProxy, end: TensorProxy, weight: Any) -> TensorProxy:
     tensors = [x for x in (input, end, weight) if isinstance(x, TensorProxy)]
     if any(t.dtype is not input.dtype for t in tensors):
         raise OperatorError(f"expected dtype {input.dtype.torch_dtype} for `end` and `weight`")
-    return prims.lerp(*all_operands(input, end, weight))  # type: ignore[no-any-return]
+    return prims.lerp(*all_operands(input, end, weight))
 
 
 @torchsymbol("torch.addcmul", methods=("addcmul",), inplace=("addcmul_",), autocast="promote")
 def addcmul(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, value: Any = 1) -> TensorProxy:
     """``input + value * tensor1 * tensor2``."""
     product = mul(tensor1, tensor2)
-    return add(input, product, alpha=value)  # type: ignore[no-any-return]
+    return add(input, product, alpha=value)
 
 
 @torchsymbol("torch.addcdiv", methods=("addcdiv",), inplace=("addcdiv_",), autocast="promote")
@@ -114,4 +114,4 @@ def addcdiv(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, v
     """``input + value * tensor1 / tensor2``; integers are refused."""
     if not tensor1.dtype.is_inexact and not tensor2.dtype.is_inexact:
         raise OperatorError("Integer division with addcdiv is no longer supported")
-    return add(input, div(tensor1, tensor2), alpha=value)  # type: ignore[no-any-return]
+    return add(input, div(tensor1, tensor2), alpha=value)

@@ -39,7 +39,7 @@ def unary(
         if not isinstance(input, TensorProxy):
             require_tensor(name, input)
         d = rule(input.dtype)
-        return prim(input if input.dtype is d else cast(input, d))  # type: ignore[no-any-return]
+        return prim(input if input.dtype is d else cast(input, d))
 
     decomposition.__name__ = name
     names = [name, *aliases]
@@ -116,22 +116,22 @@ def _round_spelling(input: Any, *, decimals: int = 0) -> tuple[tuple[Any, ...], 
 def round(input: TensorProxy, *, decimals: int = 0) -> TensorProxy:
     """To ``decimals`` places, halves to even."""
     if not input.dtype.is_inexact and decimals == 0:
-        return prims.clone(input)  # type: ignore[no-any-return]
+        return prims.clone(input)
     if decimals == 0:
-        return prims.round(input)  # type: ignore[no-any-return]
+        return prims.round(input)
     if not input.dtype.is_floating_point:
         raise OperatorError("round with decimals is not implemented for integer tensors")
     scale = 10.0 ** math.fabs(decimals)
     if decimals > 0:
-        return prims.div(prims.round(prims.mul(input, scale)), scale)  # type: ignore[no-any-return]
-    return prims.mul(prims.round(prims.div(input, scale)), scale)  # type: ignore[no-any-return]
+        return prims.div(prims.round(prims.mul(input, scale)), scale)
+    return prims.mul(prims.round(prims.div(input, scale)), scale)
 
 
 @torchsymbol("torch.square", methods=("square",), inplace=("square_",), inplace_functions=("torch.square_",))
 def square(input: TensorProxy) -> TensorProxy:
     """``input * input``; a boolean tensor gives integers."""
     a = cast(input, int64) if input.dtype.is_bool else input
-    return prims.mul(a, a)  # type: ignore[no-any-return]
+    return prims.mul(a, a)
 
 
 @torchsymbol("torch.frac", methods=("frac",), inplace=("frac_",), inplace_functions=("torch.frac_",))
@@ -139,7 +139,7 @@ def frac(input: TensorProxy) -> TensorProxy:
     """What is behind the point, with the sign of the input."""
     if not input.dtype.is_floating_point:
         raise OperatorError(f'"frac" not implemented for {input.type_string()}')
-    return prims.sub(input, prims.trunc(input))  # type: ignore[no-any-return]
+    return prims.sub(input, prims.trunc(input))
 
 
 @torchsymbol(
@@ -154,7 +154,7 @@ def logit(input: TensorProxy, eps: float | None = None) -> TensorProxy:
     a = cast(input, float_result(input.dtype))
     if eps is not None:
         a = prims.minimum(prims.maximum(a, eps), 1.0 - eps)
-    return prims.log(prims.div(a, prims.sub(1.0, a)))  # type: ignore[no-any-return]
+    return prims.log(prims.div(a, prims.sub(1.0, a)))
 
 
 @torchsymbol(
@@ -168,10 +168,10 @@ def nan_to_num(
 ) -> TensorProxy:
     """Finite numbers for what is not finite: 0, the largest and the smallest of the type, unless given."""
     if not input.dtype.is_inexact:
-        return prims.clone(input)  # type: ignore[no-any-return]
+        return prims.clone(input)
     if input.dtype.is_complex:
         parts = prims.view_as_real(input)
-        return prims.view_as_complex(nan_to_num(parts, nan, posinf, neginf))  # type: ignore[no-any-return]
+        return prims.view_as_complex(nan_to_num(parts, nan, posinf, neginf))
     limits = torch.finfo(input.dtype.torch_dtype)
     infinite = prims.isinf(input)
     negative = prims.lt(input, 0.0)
@@ -179,19 +179,19 @@ def nan_to_num(
     low = limits.min if neginf is None else float(neginf)
     a = prims.where(prims.isnan(input), 0.0 if nan is None else float(nan), input)
     a = prims.where(prims.bitwise_and(infinite, negative), low, a)
-    return prims.where(prims.bitwise_and(infinite, prims.logical_not(negative)), high, a)  # type: ignore[no-any-return]
+    return prims.where(prims.bitwise_and(infinite, prims.logical_not(negative)), high, a)
 
 
 @torchsymbol("torch.isposinf", methods=("isposinf",), vjp=NONDIFFERENTIABLE)
 def isposinf(input: TensorProxy) -> TensorProxy:
     """Whether each element is positive infinity."""
-    return prims.bitwise_and(prims.isinf(input), prims.gt(input, 0))  # type: ignore[no-any-return]
+    return prims.bitwise_and(prims.isinf(input), prims.gt(input, 0))
 
 
 @torchsymbol("torch.isneginf", methods=("isneginf",), vjp=NONDIFFERENTIABLE)
 def isneginf(input: TensorProxy) -> TensorProxy:
     """Whether each element is negative infinity."""
-    return prims.bitwise_and(prims.isinf(input), prims.lt(input, 0))  # type: ignore[no-any-return]
+    return prims.bitwise_and(prims.isinf(input), prims.lt(input, 0))
 
 
 @torchsymbol("torch.real", properties=("real",), tags=(OpTags.VIEW,))
@@ -203,7 +203,7 @@ def real(input: TensorProxy) -> TensorProxy:
 @torchsymbol("torch.imag", properties=("imag",), tags=(OpTags.VIEW,))
 def imag(input: TensorProxy) -> TensorProxy:
     """The imaginary part of a complex tensor."""
-    return prims.imag(input)  # type: ignore[no-any-return]
+    return prims.imag(input)
 
 
 @torchsymbol("torch.positive", methods=("positive", "__pos__"), tags=(OpTags.VIEW,))
@@ -217,4 +217,4 @@ def positive(input: TensorProxy) -> TensorProxy:
 @torchsymbol("torch.frexp", methods=("frexp",))
 def frexp(input: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
     """Mantissa and exponent."""
-    return prims.frexp(input)  # type: ignore[no-any-return]
+    return prims.frexp(input)
