@@ -13,7 +13,9 @@ from thunder.core.interpreter.tracebacks import PACKAGE_DIRECTORY
 
 
 def native_functions(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> set[str]:
-    """Interprets ``fn(*arguments)``; returns "file:function" of each Python frame that was not the interpreter's own."""
+    """Interprets ``fn(*arguments)``; returns "file:function" of each Python frame that was not the
+    interpreter's own.
+    """
     found: set[str] = set()
 
     def watch(frame: FrameType, event: str, arg: Any) -> None:
@@ -41,7 +43,8 @@ def _is_expected(frame: FrameType) -> bool:
         caller = caller.f_back
     if caller is frame:
         return True
-    # A traceback entry's frame is made by calling a generator function that never runs; decoding makes named tuples.
+    # A traceback entry's frame is made by calling a generator function that never runs; decoding makes named
+    # tuples.
     return (
         caller is None
         or caller.f_code.co_name == "stub_frame"

@@ -1,7 +1,7 @@
 """Runs programs under CPython and under the interpreter and compares all that can be observed.
 
-``python tests/interpreter/differential.py [name]`` runs them all, or those whose name contains ``name``; it needs
-neither torch nor pytest, and exits with 1 if there is a difference.
+``python tests/interpreter/differential.py [name]`` runs them all, or those whose name contains ``name``; it
+needs neither torch nor pytest, and exits with 1 if there is a difference.
 """
 
 from __future__ import annotations

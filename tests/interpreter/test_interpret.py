@@ -126,7 +126,8 @@ def calls_failing():
 def test_traceback_shows_the_lines_of_the_program_and_no_interpreter():
     with pytest.raises(ZeroDivisionError) as info:
         Machine().call(calls_failing)
-    expected = pytest.raises(ZeroDivisionError, calls_failing)
+    with pytest.raises(ZeroDivisionError) as expected:
+        calls_failing()
     ours = [(s.name, s.lineno, s.line) for s in traceback.extract_tb(info.value.__traceback__)]
     theirs = [(s.name, s.lineno, s.line) for s in traceback.extract_tb(expected.value.__traceback__)]
     names = [name for name, _, _ in ours]

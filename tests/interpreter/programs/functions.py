@@ -411,3 +411,27 @@ def keyword_not_string():
         return k
 
     return call(lambda: f(**{1: 2, "a": 3})), call(lambda: dict(**{1: 2}))
+
+
+@program()
+def misspelt_keyword():
+    def f(maximum=1, *, minimum=2):
+        return maximum
+
+    return call(f, maximun=3), call(f, minimim=3), call(f, zzzzzzz=1)
+
+
+@program()
+def uncaught_binding_errors():
+    def f(a, /):
+        return a
+
+    f(b=1)
+
+
+@program()
+def uncaught_bad_mapping():
+    def f(**k):
+        return k
+
+    f(**5)

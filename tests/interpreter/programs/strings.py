@@ -187,7 +187,7 @@ def percent_with_computed_formats():
         show("%d %x %.1f %s", (N(), N(), N(), N())),
         show("%s %r %5.3s|", (Plain(), Plain(), Plain())),
         show("%d", Plain()),
-        show("%s", [Plain()]),
+        show("%s", ([Plain()],)),
         show("%(a)s", {"a": Plain()}),
         show("%(a)s", Mapping()),
         show("%s %s", Plain()),

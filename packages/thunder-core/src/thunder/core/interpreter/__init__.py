@@ -1,13 +1,13 @@
 """A CPython bytecode interpreter in Python, for 3.11, 3.12 and 3.13; it imports no torch.
 
-:func:`interpret` runs a function as CPython would. A host that wants to see what the program reads, writes and calls gives a
-:class:`Machine` a :class:`Policy` of its own.
+:func:`interpret` runs a function as CPython would. A host that wants to see what the program reads, writes
+and calls gives a :class:`Machine` a :class:`Policy` of its own.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from thunder.core.interpreter.frame import Frame
@@ -35,7 +35,7 @@ class _Lookasides(Policy):
     def __init__(self, lookaside: Callable[[Any], Any]) -> None:
         self._lookaside = lookaside
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the replacement of ``fn`` if there is one."""
         replacement = self._lookaside(fn)
         if replacement is None:
@@ -51,8 +51,10 @@ def interpret(
 ) -> Callable[..., Any]:
     """Returns a callable that runs ``fn`` through the interpreter: same result, same exceptions, same lines.
 
-    lookaside: asked for each callable that the program calls; what it returns is called natively in its place, None means to go on.
-    record_history: the result's attribute ``machine`` then has ``history``, a list of (depth, "file:line", operation, argument).
+    lookaside: asked for each callable that the program calls; what it returns is called natively in its
+    place, None means to go on.
+    record_history: the result's attribute ``machine`` then has ``history``, a list of (depth, "file:line",
+    operation, argument).
     """
     policy = Policy() if lookaside is None else _Lookasides(lookaside)
     machine = Machine(policy, record_history=record_history)

@@ -1,6 +1,7 @@
 """The generic attribute protocol, made of the policy's primitive reads and writes.
 
-Mirrors ``PyObject_GenericGetAttr``, ``type_getattro``, ``module_getattro``, ``super_getattro`` and ``slot_tp_getattr_hook``.
+Mirrors ``PyObject_GenericGetAttr``, ``type_getattro``, ``module_getattro``, ``super_getattro`` and
+``slot_tp_getattr_hook``.
 """
 
 from __future__ import annotations
@@ -234,7 +235,9 @@ def _method(machine: Machine, function: Any, obj: Any) -> Any:
 
 
 def bind_attribute(machine: Machine, attribute: Any, obj: Any, owner: type, name: str = "") -> Any:
-    """What reading a class attribute gives: ``attribute.__get__(obj, owner)``; ``obj`` is None when read from a class."""
+    """What reading a class attribute gives: ``attribute.__get__(obj, owner)``; ``obj`` is None when read from
+    a class.
+    """
     kind = type(attribute)
     if kind is types.FunctionType:
         return attribute if obj is None else _method(machine, attribute, obj)
@@ -271,13 +274,16 @@ _CHAINED_CLASSMETHODS: Final = sys.version_info < (3, 13)  # classmethod(propert
 
 def _get_classmethod(machine: Machine, attribute: Any, owner: type) -> Any:
     function = attribute.__func__
-    if type(function) is not types.FunctionType and _CHAINED_CLASSMETHODS:
-        if machine.policy.type_attr(type(function), "__get__") is not MISSING:
-            return bind_attribute(machine, function, owner, type(owner))
+    if (
+        _CHAINED_CLASSMETHODS
+        and type(function) is not types.FunctionType
+        and machine.policy.type_attr(type(function), "__get__") is not MISSING
+    ):
+        return bind_attribute(machine, function, owner, type(owner))
     return _method(machine, function, owner)
 
 
-# -- stores and deletions ----------------------------------------------------------------------------------------------
+# -- stores and deletions ------------------------------------------------------------------------------------
 
 
 def store_attribute(machine: Machine, obj: Any, name: str, value: Any) -> None:

@@ -1,4 +1,6 @@
-"""Binding of call arguments to parameters, with CPython's error messages (``initialize_locals`` in Python/ceval.c)."""
+"""Binding of call arguments to parameters, with CPython's error messages (``initialize_locals`` in
+Python/ceval.c).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,14 @@ from typing import Any
 from thunder.core.interpreter.decode import Decoded
 from thunder.core.interpreter.policy import MISSING, FunctionParts
 
+try:  # since 3.13 a misspelt keyword argument is answered with the likely one
+    from _suggestions import _generate_suggestions as _suggest  # type: ignore[import-not-found]
+except ImportError:
+
+    def _suggest(candidates: list[str], name: str) -> str | None:
+        return None
+
+
 _VARARGS = 0x04
 _VARKEYWORDS = 0x08
 
@@ -16,7 +26,9 @@ _VARKEYWORDS = 0x08
 def bind(
     decoded: Decoded, parts: FunctionParts, qualname: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Any]:
-    """The ``localsplus`` of a new frame: parameters filled, free variables from the closure, all else MISSING."""
+    """The ``localsplus`` of a new frame: parameters filled, free variables from the closure, all else
+    MISSING.
+    """
     code = decoded.code
     count = code.co_argcount
     if not kwargs and len(args) == count and not code.co_kwonlyargcount and not code.co_flags & 0x0C:
@@ -70,16 +82,15 @@ def _bind_keywords(
     for name, value in kwargs.items():
         if not isinstance(name, str):
             raise TypeError("keywords must be strings")
-        try:
+        if name in names[positional_only:total]:
             at = names.index(name, positional_only, total)
-        except ValueError:
-            if extra is None:
-                raise _unexpected_keyword(code, qualname, name, kwargs) from None
-            extra[name] = value
-        else:
             if fast[at] is not MISSING:
                 raise TypeError(f"{qualname}() got multiple values for argument '{name}'")
             fast[at] = value
+        elif extra is None:
+            raise _unexpected_keyword(code, qualname, name, kwargs)
+        else:
+            extra[name] = value
 
 
 def _unexpected_keyword(code: CodeType, qualname: str, name: str, kwargs: Mapping[str, Any]) -> TypeError:
@@ -89,13 +100,10 @@ def _unexpected_keyword(code: CodeType, qualname: str, name: str, kwargs: Mappin
             f"{qualname}() got some positional-only arguments passed as keyword arguments: "
             f"'{', '.join(positional_only)}'"
         )
-    return TypeError(
-        _with_suggestion(code, f"{qualname}() got an unexpected keyword argument '{name}'", name)
-    )
-
-
-def _with_suggestion(code: CodeType, text: str, name: str) -> str:
-    return text
+    text = f"{qualname}() got an unexpected keyword argument '{name}'"
+    total = code.co_argcount + code.co_kwonlyargcount
+    likely = _suggest([*code.co_varnames[code.co_posonlyargcount : total]], name)
+    return TypeError(text if likely is None else f"{text}. Did you mean '{likely}'?")
 
 
 def _fill_keyword_only(code: CodeType, parts: FunctionParts, qualname: str, fast: list[Any]) -> None:
@@ -142,5 +150,6 @@ def _too_many_positional(
         )
     verb = "was" if given == 1 and not keyword_given else "were"
     return TypeError(
-        f"{qualname}() takes {takes} positional argument{'s' if plural else ''} but {given}{also} {verb} given"
+        f"{qualname}() takes {takes} positional argument{'s' if plural else ''} "
+        f"but {given}{also} {verb} given"
     )

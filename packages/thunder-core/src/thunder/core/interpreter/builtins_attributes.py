@@ -102,7 +102,7 @@ ENTRIES[id(type.__setattr__)] = _explicit_store(type.__setattr__, attributes.sto
 ENTRIES[id(type.__delattr__)] = _explicit_store(type.__delattr__, attributes.delete_class, 2)
 
 
-# -- classes -----------------------------------------------------------------------------------------------------------
+# -- classes -------------------------------------------------------------------------------------------------
 
 
 @ENTRIES.entry(type)
@@ -144,7 +144,8 @@ def _check_class(machine: Machine, obj: Any, classes: Any, native: Any, name: st
         return any(_check_class(machine, obj, cls, native, name) for cls in classes)
     method = python_special(machine, type(classes), name) if type(classes) is not type else MISSING
     if method is MISSING:
-        return machine.policy.call_native(native, (obj, classes), {})
+        answer: bool = machine.policy.call_native(native, (obj, classes), {})
+        return answer
     return truth(machine, call_special(machine, method, classes, obj))
 
 

@@ -1,4 +1,6 @@
-"""Builtins that look at the calling frame, which is an interpreted one: namespaces, ``eval``, warnings; and ``print``."""
+"""Builtins that look at the calling frame, which is an interpreted one: namespaces, ``eval``, warnings; and
+``print``.
+"""
 
 from __future__ import annotations
 
@@ -120,9 +122,11 @@ def _compiled(machine: Machine, source: Any, mode: str) -> types.CodeType:
     if is_a(source, types.CodeType):
         if source.co_freevars:
             raise TypeError(f"code object passed to {mode}() may not contain free variables")
-        return source
+        answer: types.CodeType = source
+        return answer
     flags = machine.frame.code.co_flags & _FUTURE_FLAGS if machine.frames else 0
-    return compile(source, "<string>", mode, flags, True)
+    answer = compile(source, "<string>", mode, flags, True)
+    return answer
 
 
 def run_code(machine: Machine, code: types.CodeType, namespace: dict[str, Any], local: Any) -> Any:

@@ -130,7 +130,7 @@ def _pow(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     return by_method(machine, pow, "__pow__", args, kwargs)
 
 
-# -- functions of module operator --------------------------------------------------------------------------------------
+# -- functions of module operator ----------------------------------------------------------------------------
 
 
 def _operate(apply: Callable[..., Any], row: Any, machine: Machine, *operands: Any) -> Any:

@@ -1,11 +1,13 @@
-"""Calls: Python functions are interpreted, whatever leads to one is unfolded, the rest goes to ``call_native``."""
+"""Calls: Python functions are interpreted, whatever leads to one is unfolded, the rest goes to
+``call_native``.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.core.interpreter.binding import bind
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from thunder.core.interpreter.machine import Machine
 
 
-def generic_call(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def generic_call(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``fn(*args, **kwargs)``."""
     kind = type(fn)
     if kind is types.FunctionType:
@@ -43,7 +45,7 @@ def generic_call(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mappi
 
 
 def call_function(
-    machine: Machine, fn: types.FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    machine: Machine, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Interprets a Python function in a new frame."""
     policy = machine.policy
@@ -60,7 +62,7 @@ def call_function(
     return frame.result
 
 
-def call_native(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_native(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A callable implemented in C: by the table of those that re-enter Python, else natively."""
     entry = machine.native_table.get(id(fn))
     if entry is not None:
@@ -68,7 +70,7 @@ def call_native(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mappin
     return machine.policy.call_native(fn, args, kwargs)
 
 
-def _call_builtin(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call_builtin(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A builtin function, or a method implemented in C bound to its object."""
     entry = machine.native_table.get(id(fn))
     if entry is not None:
@@ -86,7 +88,7 @@ def _call_builtin(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapp
     return machine.policy.call_native(fn, args, kwargs)
 
 
-def _call_method_wrapper(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call_method_wrapper(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A slot wrapper bound to its object, as ``super().__setattr__`` gives it."""
     descriptor = fn.__objclass__.__dict__[fn.__name__]
     entry = machine.native_table.get(id(descriptor))
@@ -95,23 +97,25 @@ def _call_method_wrapper(machine: Machine, fn: Any, args: tuple[Any, ...], kwarg
     return machine.policy.call_native(fn, args, kwargs)
 
 
-def _call_partial(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call_partial(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     keywords = {**fn.keywords, **kwargs} if fn.keywords else kwargs
     return machine.policy.call(fn.func, (*fn.args, *args), keywords)
 
 
-def _call_wrapped(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call_wrapped(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return machine.policy.call(fn.__func__, args, kwargs)
 
 
-def _call_cached(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """A function under ``functools.lru_cache``: the cache decides, unless the policy wants to see the function run."""
+def _call_cached(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function under ``functools.lru_cache``: the cache decides, unless the policy wants to see the
+    function run.
+    """
     if machine.policy.bypass_cache(fn):
         return machine.policy.call(fn.__wrapped__, args, kwargs)
     return machine.policy.call_native(fn, args, kwargs)
 
 
-_Unfold = Callable[["Machine", Any, tuple[Any, ...], Mapping[str, Any]], Any]
+_Unfold = Callable[["Machine", Any, tuple[Any, ...], dict[str, Any]], Any]
 _UNFOLDED: Final[dict[type, _Unfold]] = {
     types.BuiltinFunctionType: _call_builtin,
     type(re.compile("").sub): _call_builtin,  # builtin_method: one that knows its defining class

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from thunder.core.interpreter.binding import bind
 from thunder.core.interpreter.decode import decode
 from thunder.core.interpreter.frame import Frame, run
-from thunder.core.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, is_a, python_special
+from thunder.core.interpreter.lookup import (
+    NATIVE_ATTRIBUTES,
+    call_special,
+    is_a,
+    optional_attribute,
+    python_special,
+)
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
     from thunder.core.interpreter.machine import Machine
 
 
-def call_class(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_class(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``cls(*args, **kwargs)``, the ``__call__`` of its metaclass first."""
     entry = machine.native_table.get(id(cls))
     if entry is not None:
@@ -29,7 +34,7 @@ def call_class(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: Mappin
     return instantiate(machine, cls, args, kwargs)
 
 
-def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``type.__call__(cls, *args, **kwargs)``: ``__new__``, then ``__init__`` of an instance of ``cls``."""
     policy = machine.policy
     new = policy.type_attr(cls, "__new__")
@@ -54,9 +59,11 @@ def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: Mappi
 
 
 def call_native_constructor(
-    machine: Machine, cls: Any, new: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    machine: Machine, cls: Any, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A class made and initialised by C code; a base of it may be in the table of natives (``class L(list)``)."""
+    """A class made and initialised by C code; a base of it may be in the table of natives (``class
+    L(list)``).
+    """
     for base in cls.__mro__:
         entry = machine.constructor_table.get(base)
         if entry is not None:
@@ -65,11 +72,12 @@ def call_native_constructor(
     return machine.policy.call_native(cls, args, kwargs)
 
 
-def type_new(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def type_new(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``type.__new__(meta, name, bases, namespace, **kwargs)``, with ``__set_name__`` interpreted.
 
-    ``type.__new__`` calls the ``__set_name__`` of each attribute natively. So attributes whose ``__set_name__`` is written in
-    Python are left out (a placeholder keeps their place), put in afterwards, and told their names by the interpreter.
+    ``type.__new__`` calls the ``__set_name__`` of each attribute natively. So attributes whose
+    ``__set_name__`` is written in Python are left out (a placeholder keeps their place), put in afterwards,
+    and told their names by the interpreter.
     """
     if len(args) != 4 or not is_a(args[3], dict):
         return machine.policy.call_native(type.__new__, args, kwargs)
@@ -90,8 +98,10 @@ def type_new(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     return cls
 
 
-def build_class(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """``__build_class__(body, name, *bases, metaclass=, **kwargs)``, the native behind the ``class`` statement."""
+def build_class(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``__build_class__(body, name, *bases, metaclass=, **kwargs)``, the native behind the ``class``
+    statement.
+    """
     body, name, *written_bases = args
     keywords = dict(kwargs)
     bases = _resolve_bases(machine, tuple(written_bases))
@@ -106,7 +116,7 @@ def build_class(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, An
         machine.store_item(namespace, "__orig_bases__", tuple(written_bases))
     cls = machine.policy.call(meta, (name, bases, namespace), keywords)
     if is_a(cls, type) and is_a(cell, types.CellType):
-        _check_class_cell(cell, cls)
+        _check_class_cell(machine, cell, cls)
     return cls
 
 
@@ -117,9 +127,8 @@ def _resolve_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
         if is_a(base, type):
             resolved.append(base)
             continue
-        try:
-            method = machine.policy.load_attr(base, "__mro_entries__")
-        except AttributeError:
+        method = optional_attribute(machine, base, "__mro_entries__")
+        if method is MISSING:
             resolved.append(base)
             continue
         entries = machine.policy.call(method, (bases,), {})
@@ -147,9 +156,8 @@ def _most_derived(meta: type, bases: tuple[Any, ...]) -> type:
 def _prepare(machine: Machine, meta: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     if meta is type:
         return {}
-    try:
-        prepare = machine.policy.load_attr(meta, "__prepare__")
-    except AttributeError:
+    prepare = optional_attribute(machine, meta, "__prepare__")
+    if prepare is MISSING:
         return {}
     namespace = machine.policy.call(prepare, (name, bases), keywords)
     if not is_a(namespace, dict) and machine.policy.type_attr(type(namespace), "__getitem__") is MISSING:
@@ -159,7 +167,7 @@ def _prepare(machine: Machine, meta: Any, name: str, bases: tuple[Any, ...], key
 
 
 def run_class_body(machine: Machine, body: types.FunctionType, namespace: Any) -> Any:
-    """Interprets the body of a ``class`` statement in ``namespace``; returns its ``__class__`` cell or None."""
+    """Interprets the body of a ``class`` statement; returns its ``__class__`` cell or None."""
     parts = machine.policy.function_parts(body)
     decoded = decode(parts.code)
     fast = bind(decoded, parts, body.__qualname__, (), {})
@@ -168,12 +176,12 @@ def run_class_body(machine: Machine, body: types.FunctionType, namespace: Any) -
     return frame.result
 
 
-def _check_class_cell(cell: types.CellType, cls: Any) -> None:
-    try:
-        found = cell.cell_contents
-    except ValueError:
+def _check_class_cell(machine: Machine, cell: types.CellType, cls: Any) -> None:
+    found = machine.policy.load_cell(cell)
+    if found is MISSING:
         raise RuntimeError(
-            f"__class__ not set defining {cls.__name__!r} as {cls!r}. Was __classcell__ propagated to type.__new__?"
-        ) from None
+            f"__class__ not set defining {cls.__name__!r} as {cls!r}. "
+            "Was __classcell__ propagated to type.__new__?"
+        )
     if found is not cls:
         raise TypeError(f"__class__ set to {found!r} defining {cls.__name__!r} as {cls!r}")

@@ -1,7 +1,8 @@
 """Code objects as lists of (handler, argument) pairs, made once a code object.
 
-``co_code`` is walked directly: ``dis`` objects cost over ten times as much. Instructions that do nothing here (caches, prefixes,
-markers) are dropped, so an index into the list is not an offset into ``co_code``; ``Decoded.offsets`` translates.
+``co_code`` is walked directly: ``dis`` objects cost over ten times as much. Instructions that do nothing here
+(caches, prefixes, markers) are dropped, so an index into the list is not an offset into ``co_code``;
+``Decoded.offsets`` translates.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ class Decoded:
 
 
 def localsplus_names(code: CodeType) -> tuple[str, ...]:
-    """Local variables, then cells that are not among them, then free variables: the order of CPython's frames."""
+    """Local variables, then cells that are not among them, then free variables: the order of CPython's
+    frames.
+    """
     own = code.co_varnames
     return own + tuple(name for name in code.co_cellvars if name not in own) + code.co_freevars
 
@@ -183,7 +186,9 @@ def _decode(code: CodeType) -> Decoded:
 
 
 def parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Rows (start, end, target, stack depth, push offset) in code units; format: CPython's Objects/exception_handling_notes.txt."""
+    """Rows (start, end, target, stack depth, push offset) in code units; format: CPython's
+    Objects/exception_handling_notes.txt.
+    """
     numbers = iter(table)
 
     def number(first: int) -> int:
@@ -223,5 +228,6 @@ def install_table(rows: dict[str, Row]) -> None:
 
 
 def _cache_entries(name: str, number: int) -> int:
-    entries = opcode._inline_cache_entries  # a list up to 3.12, a dictionary by name from 3.13
-    return entries.get(name, 0) if isinstance(entries, dict) else entries[number]
+    entries = opcode._inline_cache_entries  # type: ignore[attr-defined]  # a list up to 3.12, a dictionary by name from 3.13
+    answer: int = entries.get(name, 0) if isinstance(entries, dict) else entries[number]
+    return answer

@@ -1,7 +1,7 @@
 """Generators, coroutines and asynchronous generators: native objects whose body drives an interpreted frame.
 
-Being native, they are advanced by native and interpreted code alike, and their state machine (``send``, ``throw``, ``close``,
-finalisation, the errors of misuse) is CPython's own.
+Being native, they are advanced by native and interpreted code alike, and their state machine (``send``,
+``throw``, ``close``, finalisation, the errors of misuse) is CPython's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from opcode import opmap
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from thunder.core.interpreter.frame import RETURN, YIELD, Frame, reraise, run
+from thunder.core.interpreter.lookup import optional_attribute
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _ENDS_BY_BYTECODE = "CLEANUP_THROW" in opmap  # from 3.12 on
 
 
 def make_driver(frame: Frame) -> Any:
-    """What a call of the generator function, coroutine function or asynchronous generator function returns."""
+    """What a call of a generator function, coroutine function or the like returns."""
     flags = frame.code.co_flags
     driver: Any
     if flags & _COROUTINE:
@@ -97,7 +98,8 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
             return
         sent = thrown = None
         try:
-            # A frame that awaits hands its value to the event loop, one that yields to the consumer of the generator.
+            # A frame that awaits hands its value to the event loop, one that yields to the consumer of the
+            # generator.
             sent = (await _relay(frame.result)) if frame.delegating else (yield frame.result)
         except BaseException as exc:
             thrown = exc
@@ -109,7 +111,8 @@ def _relay(value: Any) -> Generator[Any, Any, Any]:
 
 
 def deliver_throw(frame: Frame) -> int | None:
-    """Raises ``frame.thrown`` in the frame, or in what it delegates to; a result means that the frame yields again.
+    """Raises ``frame.thrown`` in the frame, or in what it delegates to; a result means that the frame yields
+    again.
 
     ``gen.throw`` of an exception while the frame is in ``yield from`` or ``await`` goes to the inner iterator
     first (``_gen_throw`` in Objects/genobject.c).
@@ -123,7 +126,7 @@ def deliver_throw(frame: Frame) -> int | None:
     if isinstance(thrown, GeneratorExit):
         _close(machine, inner)
         return _raise_in(frame, thrown)
-    throw = _optional_attribute(machine, inner, "throw")
+    throw = optional_attribute(machine, inner, "throw")
     if throw is MISSING:
         return _raise_in(frame, thrown)
     try:
@@ -131,7 +134,8 @@ def deliver_throw(frame: Frame) -> int | None:
     except StopIteration as stop:
         if _ENDS_BY_BYTECODE:
             raise
-        # 3.11 has no instruction for this: the inner iterator is replaced by its value, and SEND's jump is made.
+        # 3.11 has no instruction for this: the inner iterator is replaced by its value, and SEND's jump is
+        # made.
         frame.stack[-1] = stop.value
         _, frame.pc = frame.decoded.instructions[frame.pc - 1]
         return None
@@ -146,13 +150,6 @@ def _raise_in(frame: Frame, thrown: BaseException) -> NoReturn:
 
 
 def _close(machine: Machine, inner: Any) -> None:
-    close = _optional_attribute(machine, inner, "close")
+    close = optional_attribute(machine, inner, "close")
     if close is not MISSING:
         machine.policy.call(close, (), {})
-
-
-def _optional_attribute(machine: Machine, obj: Any, name: str) -> Any:
-    try:
-        return machine.policy.load_attr(obj, name)
-    except AttributeError:
-        return MISSING

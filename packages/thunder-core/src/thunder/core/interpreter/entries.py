@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from thunder.core.interpreter.lookup import call_special, python_special
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from thunder.core.interpreter.machine import Machine
 
 Args: TypeAlias = tuple[Any, ...]
-Kwargs: TypeAlias = Mapping[str, Any]
+Kwargs: TypeAlias = dict[str, Any]
 Native: TypeAlias = "Callable[[Machine, Args, Kwargs], Any]"
 
 
 class Entries(dict[int, Native]):
     """What the interpreter does in place of callables, by their identity.
 
-    The keys are builtins, slot wrappers, method descriptors and functions of the standard library; they live as long as
-    the process.
+    The keys are builtins, slot wrappers, method descriptors and functions of the standard library; they live
+    as long as the process.
     """
 
     def entry(self, *fns: Any) -> Callable[[Native], Native]:
@@ -33,7 +33,7 @@ class Entries(dict[int, Native]):
         return register
 
     def one_operand(self, native: Any, convert: Callable[[Machine, Any], Any]) -> None:
-        """Enters ``convert`` for calls of ``native`` with one argument; it has the messages for all others."""
+        """Enters ``convert`` for calls of ``native`` with one argument; others get its own messages."""
 
         def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
             if kwargs or len(args) != 1:

@@ -1,13 +1,14 @@
 """Frames of interpreted programs: the run loop and the unwinding of exceptions.
 
 Note [Handled exceptions]
-While a program handles an exception, ``sys.exc_info()``, a bare ``raise`` and the ``__context__`` of anything raised depend on it,
-also inside C functions that the program calls. So the interpreter does not model that state: it has the *native* one be the
-program's. Each run of instructions between two changes of the handled exception is a *segment*, and a segment that
-belongs to an ``except`` block of the program runs within a native ``except`` block that holds the same exception:
+While a program handles an exception, ``sys.exc_info()``, a bare ``raise`` and the ``__context__`` of anything
+raised depend on it, also inside C functions that the program calls. So the interpreter does not model that
+state: it has the *native* one be the program's. Each run of instructions between two changes of the handled
+exception is a *segment*, and a segment that belongs to an ``except`` block of the program runs within a
+native ``except`` block that holds the same exception:
 
-    except KeyError: g()       PUSH_EXC_INFO ends a segment; ``_under`` raises the KeyError natively, catches it,
-                               and runs the segment with the call of ``g`` there; POP_EXCEPT ends that segment
+    except KeyError: g()      PUSH_EXC_INFO ends a segment; ``_under`` raises the KeyError natively, catches
+                              it, and runs the segment with the call of ``g`` there; POP_EXCEPT ends that one
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from thunder.core.interpreter.tracebacks import Preserved, set_traceback, stub_f
 if TYPE_CHECKING:
     from thunder.core.interpreter.machine import Machine
 
-# What a handler returns: None to go on, the index of an instruction to jump there, or one of these to leave the loop.
+# What a handler returns: None to go on, the index of an instruction to jump there, or one of these to leave
+# the loop.
 RETURN: Final = -1
 YIELD: Final = -2
 SWITCH: Final = -3
@@ -34,7 +36,7 @@ _TEMPORARY_LOCALS = sys.version_info >= (3, 13)  # PEP 667: each locals() of a f
 
 
 class Frame:
-    """One activation of a code object; as ``sys._getframe`` shows it, it has the attributes of a native frame."""
+    """One activation of a code object, with the attributes of a native frame."""
 
     __slots__ = (
         "_locals",
@@ -85,7 +87,7 @@ class Frame:
         self.result: Any = None  # of RETURN and YIELD
         self._locals: dict[str, Any] | None = None
 
-    # -- as native frames are seen -----------------------------------------------------------------------------------
+    # -- as native frames are seen ---------------------------------------------------------------------------
 
     @property
     def f_code(self) -> CodeType:
@@ -145,7 +147,7 @@ class Frame:
         return f"<frame of {self.code.co_qualname}, file {self.code.co_filename!r}, line {self.f_lineno}>"
 
 
-def builtins_of(namespace: dict[str, Any]) -> Mapping[str, Any]:
+def builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
     """The builtins that code with these globals sees (``__builtins__`` may be a module or its dictionary)."""
     found = namespace.get("__builtins__", builtins)
     return found if isinstance(found, dict) else vars(found)
@@ -162,10 +164,8 @@ def run(frame: Frame) -> int:
     try:
         segment = machine.segment
         while True:
-            if frame.handled is None:
-                outcome = segment(frame)
-            else:
-                outcome = _under(frame.handled, segment, frame)
+            handled = frame.handled
+            outcome = segment(frame) if handled is None else _under(handled, segment, frame)
             if outcome != SWITCH:
                 return outcome
     finally:
@@ -183,7 +183,7 @@ def _under(exc: BaseException, segment: Callable[[Frame], int], frame: Frame) ->
 
 
 def run_segment(frame: Frame) -> int:
-    """The run loop: executes instructions until the frame returns, yields, or changes the handled exception."""
+    """The run loop: executes instructions until the frame returns, yields or changes the handled one."""
     instructions = frame.decoded.instructions
     stack = frame.stack
     start = pc = frame.pc
@@ -245,7 +245,9 @@ def run_segment_recording(frame: Frame) -> int:
 
 
 def unwind(frame: Frame, exc: BaseException) -> bool:
-    """Moves the frame to its handler of ``exc`` if it has one, and gives ``exc`` its traceback entry for this frame."""
+    """Moves the frame to its handler of ``exc`` if it has one, and gives ``exc`` its traceback entry for this
+    frame.
+    """
     _enter_in_traceback(frame, exc)
     if isinstance(exc, frame.machine.policy.uncatchable):
         return False

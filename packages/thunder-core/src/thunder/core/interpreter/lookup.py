@@ -1,4 +1,4 @@
-"""Finding special methods: whether a protocol of an object is written in Python, and so must be interpreted."""
+"""Finding special methods: whether a protocol of an object is written in Python, to be interpreted."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar, overload
 
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
     from thunder.core.interpreter.machine import Machine
+
+_T = TypeVar("_T")
 
 LEAF_TYPES: Final = frozenset(
     {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented)}
@@ -92,8 +94,14 @@ NATIVE_ATTRIBUTES: Final = frozenset(
 assert Counter not in NATIVE_TYPES, "Counter.__missing__ and its operators are written in Python"
 
 
+@overload
+def is_a(value: Any, kind: type[_T]) -> TypeGuard[_T]: ...
+@overload
+def is_a(value: Any, kind: types.UnionType) -> bool: ...
 def is_a(value: Any, kind: Any) -> bool:
-    """``isinstance`` by the real type: unlike it, asks the value for no ``__class__``, which may be the program's code."""
+    """``isinstance`` by the real type: unlike it, asks the value for no ``__class__``, which may be the
+    program's code.
+    """
     return issubclass(type(value), kind)
 
 
@@ -122,6 +130,14 @@ def has_python_special(machine: Machine, obj: Any, *names: str) -> bool:
     return cls not in NATIVE_TYPES and any(
         python_special(machine, cls, name) is not MISSING for name in names
     )
+
+
+def optional_attribute(machine: Machine, obj: Any, name: str) -> Any:
+    """``obj.name``, or MISSING."""
+    try:
+        return machine.policy.load_attr(obj, name)
+    except AttributeError:
+        return MISSING
 
 
 def call_special(machine: Machine, method: Any, obj: Any, *args: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The machine: one policy, the interpreted frames of each thread, and the entry points that tie the protocols together."""
+"""The machine: one policy, the interpreted frames of each thread, and the entry points that tie the protocols
+together.
+"""
 
 from __future__ import annotations
 
@@ -78,9 +80,9 @@ class Machine:
         self.getter_table = builtins_protocols.GETTERS
         self.constructor_table = natives_table.CONSTRUCTORS
 
-    # -- entry -------------------------------------------------------------------------------------------------------
+    # -- entry -----------------------------------------------------------------------------------------------
 
-    def call(self, fn: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def call(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Interprets ``fn(*args, **kwargs)``; also how native code calls back into the program."""
         kwargs = {} if kwargs is None else kwargs
         if self.thread.frames:
@@ -126,7 +128,7 @@ class Machine:
             (len(self.thread.frames), f"{filename}:{line}", name, "" if arg is None else repr(arg))
         )
 
-    # -- protocols ---------------------------------------------------------------------------------------------------
+    # -- protocols -------------------------------------------------------------------------------------------
 
     generic_load_attr = attributes.load_attribute
     generic_store_attr = attributes.store_attribute
@@ -143,7 +145,9 @@ class Machine:
 
 
 class _DeepRecursion:
-    """Raises the native recursion limit while a machine runs, so that the program's own limit is the one that holds."""
+    """Raises the native recursion limit while a machine runs, so that the program's own limit is the one that
+    holds.
+    """
 
     _lock = threading.Lock()
     _users = 0

@@ -1,12 +1,13 @@
-"""Native callables that call back: which of their arguments are functions of the program, and which are iterated.
+"""Native callables that call back: which of their arguments are functions of the program, and which are
+iterated.
 
-A function argument is handed over as a shim that re-enters the interpreter, an iterable whose iteration is written in Python as a
-native generator that interprets it. Everything else about such a call is the native code's business.
+A function argument is handed over as a shim that re-enters the interpreter, an iterable whose iteration is
+written in Python as a native generator that interprets it. Everything else about such a call is the native
+code's business.
 """
 
 from __future__ import annotations
 
-import _functools
 import bisect
 import builtins
 import collections
@@ -15,7 +16,7 @@ import functools
 import itertools
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from thunder.core.interpreter.entries import Native
@@ -26,7 +27,7 @@ from thunder.core.interpreter.policy import MISSING
 if TYPE_CHECKING:
     from thunder.core.interpreter.machine import Machine
 
-Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Row(NamedTuple):
@@ -39,6 +40,8 @@ class Row(NamedTuple):
 
 
 ALL: Final = -1
+
+_LRU_CACHE_WRAPPER: Final = type(functools.lru_cache(len))
 
 ROWS: Final = [
     # functions, with the iterables they walk
@@ -58,7 +61,7 @@ ROWS: Final = [
     Row(bisect.insort_left, functions=("key",)),
     Row(bisect.insort_right, functions=("key",)),
     Row(functools.cmp_to_key, functions=(0, "mycmp")),
-    Row(_functools._lru_cache_wrapper, functions=(0,)),
+    Row(_LRU_CACHE_WRAPPER, functions=(0,)),
     Row(collections.defaultdict, functions=(0,), iterables=(1,)),
     Row(contextvars.Context.run, functions=(1,)),
     Row(BaseExceptionGroup.split, functions=(1,), takes_classes=True),
@@ -103,7 +106,7 @@ ROWS: Final = [
 ]
 
 
-def prepare(machine: Machine, row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+def prepare(machine: Machine, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     """The arguments as native code may have them."""
     positional = list(args)
     keywords = dict(kwargs)
@@ -131,7 +134,7 @@ def _function(machine: Machine, row: Row, fn: Any) -> Any:
 
 
 def _entry(row: Row) -> Native:
-    def call(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = prepare(machine, row, args, kwargs)
         return machine.policy.call_native(row.fn, args, kwargs)
 
@@ -142,7 +145,7 @@ def _class_method_entry(row: Row) -> Native:
     """For a method bound to a class (``dict.fromkeys``): the class comes first among the arguments."""
     descriptor = row.fn.__self__.__dict__[row.fn.__name__]
 
-    def call(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         owner, *rest = args
         positional, keywords = prepare(machine, row, tuple(rest), kwargs)
         return machine.policy.call_native(descriptor.__get__(None, owner), positional, keywords)
@@ -154,34 +157,38 @@ def _is_class_method(fn: Any) -> bool:
     return isinstance(getattr(fn, "__self__", None), type)
 
 
-def _constructor(row: Row) -> Callable[[Machine, tuple[Any, ...], Mapping[str, Any]], Arguments]:
-    def arguments(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+def _constructor(row: Row) -> Callable[[Machine, tuple[Any, ...], dict[str, Any]], Arguments]:
+    def arguments(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         return prepare(machine, row, args, kwargs)
 
     return arguments
 
 
 def pairs_of_mapping(machine: Machine, source: Any) -> Any:
-    """What ``dict(source)`` reads, as something native code can read without running functions of the program."""
+    """What ``dict(source)`` reads, as something native code can read without running functions of the
+    program.
+    """
     cls = type(source)
-    if cls is not dict and python_special(machine, cls, "keys") is not MISSING:
-        if python_special(machine, cls, "__getitem__") is not MISSING or not issubclass(cls, dict):
-            keys = machine.policy.call(machine.policy.load_attr(source, "keys"), (), {})
-            return [(key, machine.load_item(source, key)) for key in iterate(machine, keys)]
+    has_own_keys = cls is not dict and python_special(machine, cls, "keys") is not MISSING
+    if has_own_keys and (
+        dict not in cls.__mro__ or python_special(machine, cls, "__getitem__") is not MISSING
+    ):
+        keys = machine.policy.call(machine.policy.load_attr(source, "keys"), (), {})
+        return [(key, machine.load_item(source, key)) for key in iterate(machine, keys)]
     if is_python_iterable(machine, source) and not issubclass(cls, dict):
         return [tuple(iterate(machine, pair)) for pair in iterate(machine, source)]
     return source
 
 
-def _dict_arguments(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+def _dict_arguments(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     return tuple(pairs_of_mapping(machine, arg) for arg in args), kwargs
 
 
-def _dict(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _dict(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return machine.policy.call_native(dict, *_dict_arguments(machine, args, kwargs))
 
 
-def _dict_update(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _dict_update(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     sources = tuple(pairs_of_mapping(machine, arg) for arg in args[1:])
     return machine.policy.call_native(dict.update, (*args[:1], *sources), kwargs)
 
@@ -191,7 +198,7 @@ def _native_each(machine: Machine, outer: Any) -> Iterator[Any]:
         yield native_iterable(machine, inner)
 
 
-def _chain_from_iterable(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _chain_from_iterable(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, *rest = args
     if len(rest) == 1 and not kwargs:
         # The outer iterable is advanced as lazily as the native function does.

@@ -1,4 +1,5 @@
-"""Operators: special methods written in Python are interpreted, in CPython's order; all else goes to ``call_native``.
+"""Operators: special methods written in Python are interpreted, in CPython's order; all else goes to
+``call_native``.
 
 The orders of calls are those of Objects/abstract.c (``binary_op1``, ``binary_iop1``), Objects/typeobject.c
 (``SLOT1BINFULL``) and Objects/object.c (``do_richcompare``).
@@ -112,8 +113,8 @@ UNARY_POSITIVE: Final = UnaryOperator(operator.pos, "__pos__")
 UNARY_INVERT: Final = UnaryOperator(operator.invert, "__invert__")
 ABSOLUTE: Final = UnaryOperator(abs, "__abs__")
 
-# ``sq_concat`` and ``sq_repeat`` come after the number methods of *both* operands (PyNumber_Add), though the methods
-# are called ``__add__`` and ``__mul__`` as well.
+# ``sq_concat`` and ``sq_repeat`` come after the number methods of *both* operands (PyNumber_Add), though the
+# methods are called ``__add__`` and ``__mul__`` as well.
 _SEQUENCE_METHODS: Final = frozenset(
     getattr(cls, name)
     for cls in (list, tuple, str, bytes, bytearray, collections.deque)
@@ -144,13 +145,12 @@ def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
         forward = MISSING
     if _is_sequence_method(backward):
         backward = MISSING
-    if backward is not MISSING and left_type in right_type.__mro__:
-        if forward is MISSING or policy.type_attr(left_type, op.reflected) is not backward:
-            result = _call(machine, backward, right, left)
-            if result is not NotImplemented:
-                return result
-            backward = MISSING
-    for method, self, other in ((forward, left, right), (backward, right, left)):
+    attempts = [(forward, left, right), (backward, right, left)]
+    if left_type in right_type.__mro__ and (
+        forward is MISSING or policy.type_attr(left_type, op.reflected) is not backward
+    ):
+        attempts.reverse()  # a subclass that overrides the reflected method goes first
+    for method, self, other in attempts:
         if method is not MISSING:
             result = _call(machine, method, self, other)
             if result is not NotImplemented:
@@ -290,14 +290,16 @@ def truth(machine: Machine, value: Any) -> bool:
         method = python_special(machine, cls, "__len__")
         if method is not MISSING:
             return length(machine, value) != 0
-    return machine.policy.call_native(bool, (value,), {})
+    native: bool = machine.policy.call_native(bool, (value,), {})
+    return native
 
 
 def length(machine: Machine, value: Any) -> int:
     """``len(value)``."""
     method = python_special(machine, type(value), "__len__")
     if method is MISSING:
-        return machine.policy.call_native(len, (value,), {})
+        answer: int = machine.policy.call_native(len, (value,), {})
+        return answer
     result = index(machine, call_special(machine, method, value))
     if result < 0:
         raise ValueError("__len__() should return >= 0")
@@ -308,11 +310,13 @@ def index(machine: Machine, value: Any) -> int:
     """``operator.index(value)``."""
     method = python_special(machine, type(value), "__index__")
     if method is MISSING:
-        return machine.policy.call_native(operator.index, (value,), {})
+        answer: int = machine.policy.call_native(operator.index, (value,), {})
+        return answer
     result = call_special(machine, method, value)
     if not is_a(result, int):
         raise TypeError(f"__index__ returned non-int (type {type(result).__name__})")
-    return result
+    answer = result
+    return answer
 
 
 _INDEXED: Final = frozenset({list, tuple, str, bytes, bytearray, range, collections.deque})
@@ -387,23 +391,23 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     cls = type(container)
     if cls in _ELEMENTWISE:
         if type(item) in LEAF_TYPES and not _any_python(container):
-            return machine.policy.call_native(operator.contains, (container, item), {})
+            answer: bool = machine.policy.call_native(operator.contains, (container, item), {})
+            return answer
         return _is_among(machine, container, item)
     if cls in NATIVE_TYPES and cls is not map and cls is not filter:
-        return machine.policy.call_native(operator.contains, (container, item), {})
+        answer = machine.policy.call_native(operator.contains, (container, item), {})
+        return answer
     method = machine.policy.type_attr(cls, "__contains__")
     if method is None:
         raise TypeError(f"'{cls.__name__}' object is not a container")
     if method is MISSING:
         return _is_among(machine, machine.native_iterable(container, asked="in"), item)
     if type(method) in NATIVE_ATTRIBUTES:
-        return machine.policy.call_native(operator.contains, (container, item), {})
+        answer = machine.policy.call_native(operator.contains, (container, item), {})
+        return answer
     return truth(machine, call_special(machine, method, container, item))
 
 
 def _is_among(machine: Machine, items: Any, item: Any) -> bool:
     equal = COMPARISON_OPERATORS["=="]
-    for element in items:
-        if element is item or truth(machine, compare(machine, equal, element, item)):
-            return True
-    return False
+    return any(element is item or truth(machine, compare(machine, equal, element, item)) for element in items)

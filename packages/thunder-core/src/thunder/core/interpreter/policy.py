@@ -44,7 +44,7 @@ class FunctionParts(NamedTuple):
 
 
 def _hidden_attr(obj: Any, name: str) -> Any:
-    """An attribute of an object whose class has a dictionary for it but no ``__dict__`` (``asyncio.Future``)."""
+    """An attribute where the class has a dictionary for it but no ``__dict__`` (``asyncio.Future``)."""
     if any(name in base.__dict__ for base in type(obj).__mro__):
         return MISSING
     try:
@@ -120,7 +120,7 @@ class Policy:
         type.__delattr__(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
-        """``descriptor.__get__(obj, owner)`` of a descriptor implemented in C (slot, getset, builtin method)."""
+        """``descriptor.__get__(obj, owner)`` of a descriptor implemented in C (slot, getset, method)."""
         return type(descriptor).__get__(descriptor, obj, owner)
 
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
@@ -168,7 +168,7 @@ class Policy:
     # -- calls -----------------------------------------------------------------------------------------------
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of anything; the default interprets Python functions and passes the rest to ``call_native``."""
+        """A call of anything; the default interprets Python functions, the rest goes to ``call_native``."""
         return self.machine.generic_call(fn, args, kwargs)
 
     def function_parts(self, fn: FunctionType) -> FunctionParts:

@@ -1,4 +1,6 @@
-"""Process-wide marks that a program or a host can set and ask for: tracing in progress, functions that stay native."""
+"""Process-wide marks that a program or a host can set and ask for: tracing in progress, functions that stay
+native.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ def jitting() -> Iterator[None]:
 def make_opaque(fn: _F) -> _F:
     """Marks ``fn`` to run natively wherever the interpreter meets it, and returns it.
 
-    A callable implemented in C is native anyway. Any other object that is not a Python function or bound method is refused
-    with TypeError, because there is no single function to mark.
+    A callable implemented in C is native anyway. Any other object that is not a Python function or bound
+    method is refused with TypeError, because there is no single function to mark.
     """
     if isinstance(fn, MethodType):
         make_opaque(fn.__func__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.core.interpreter.lookup import (
@@ -41,13 +41,20 @@ _hash_of = checked("__hash__", int, "__hash__ method should return an integer")
 def to_repr(machine: Machine, value: Any) -> str:
     """``repr(value)``."""
     if has_python_special(machine, value, "__repr__"):
-        return _repr_of(machine, value)
+        answer: str = _repr_of(machine, value)
+        return answer
     if type(value) in _BRACKETS and not all_leaves(value.values() if type(value) is dict else value):
         return _repr_container(machine, value)
-    return machine.policy.call_native(repr, (value,), {})
+    answer = machine.policy.call_native(repr, (value,), {})
+    return answer
 
 
-_BRACKETS: Final = {list: "[]", tuple: "()", set: "{}", dict: "{}"}
+_BRACKETS: Final[dict[type, tuple[str, str]]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    dict: ("{", "}"),
+}
 
 
 def _repr_container(machine: Machine, value: Any) -> str:
@@ -73,12 +80,14 @@ def to_str(machine: Machine, value: Any) -> str:
     if type(value) is str:
         return value
     if has_python_special(machine, value, "__str__"):
-        return _str_of(machine, value)
+        answer: str = _str_of(machine, value)
+        return answer
     if type(value) in _BRACKETS:
         return to_repr(machine, value)
     if type(value) not in NATIVE_TYPES and machine.policy.type_attr(type(value), "__str__") is object.__str__:
         return to_repr(machine, value)
-    return machine.policy.call_native(str, (value,), {})
+    answer = machine.policy.call_native(str, (value,), {})
+    return answer
 
 
 def to_format(machine: Machine, value: Any, spec: str = "") -> str:
@@ -91,7 +100,8 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
         result = call_special(machine, method, value, spec)
         if not is_a(result, str):
             raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
-        return result
+        answer: str = result
+        return answer
     if (
         spec == ""
         and cls not in NATIVE_TYPES
@@ -100,14 +110,16 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
         return to_str(machine, value)
     if spec == "" and cls in _BRACKETS:
         return to_repr(machine, value)
-    return machine.policy.call_native(format, (value, spec), {})
+    answer = machine.policy.call_native(format, (value, spec), {})
+    return answer
 
 
 def to_hash(machine: Machine, value: Any) -> int:
     """``hash(value)``."""
     if has_python_special(machine, value, "__hash__"):
         return hash(int(_hash_of(machine, value)))
-    return machine.policy.call_native(hash, (value,), {})
+    answer: int = machine.policy.call_native(hash, (value,), {})
+    return answer
 
 
 class Shown:
@@ -159,7 +171,9 @@ _NUMERIC: Final = {name: _by_method(name) for name in ("__int__", "__float__", "
 
 @functools.lru_cache
 def _shown_class(name: str, methods: tuple[str, ...]) -> type[Shown]:
-    """A kind of :class:`Shown` that converts to numbers as the object does, and is called as its class in messages."""
+    """A kind of :class:`Shown` that converts to numbers as the object does, and is called as its class in
+    messages.
+    """
     return type(name, (Shown,), {method: _NUMERIC[method] for method in methods})
 
 
@@ -177,13 +191,13 @@ def percent_operand(machine: Machine, value: Any) -> Any:
 
 def _shown(machine: Machine, value: Any) -> Any:
     cls = type(value)
-    if cls in LEAF_TYPES or not has_python_special(machine, value, "__str__", "__repr__", *_NUMERIC):
+    if cls not in _BRACKETS and not has_python_special(machine, value, "__str__", "__repr__", *_NUMERIC):
         return value
     methods = tuple(name for name in _NUMERIC if machine.policy.type_attr(cls, name) is not MISSING)
     return _shown_class(cls.__name__, methods)(machine, value)
 
 
-def format_fields(machine: Machine, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def format_fields(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``str.format(text, *args, **kwargs)``."""
     shown = tuple(field(machine, arg) for arg in args[1:])
     named = {name: field(machine, value) for name, value in kwargs.items()}

@@ -1,11 +1,12 @@
 """Tracebacks and exception contexts of interpreted programs.
 
 Note [Tracebacks]
-An exception that passes a native frame collects a traceback entry for it, so one that passes the interpreter collects entries of
-the interpreter's own functions. What the program (and its author) must see is an entry for each *interpreted* frame instead. A real
-traceback entry needs a real frame object: that of a tiny function without variables which returns its own frame. Its name,
-file and position table are those of the program's code, and it is as long, so ``traceback`` prints the program's
-lines, carets included; its variables are none, so that a debugger that asks for them is safe.
+An exception that passes a native frame collects a traceback entry for it, so one that passes the interpreter
+collects entries of the interpreter's own functions. What the program (and its author) must see is an entry
+for each *interpreted* frame instead. A real traceback entry needs a real frame object: that of a tiny
+function without variables which returns its own frame. Its name, file and position table are those of the
+program's code, and it is as long, so ``traceback`` prints the program's lines, carets included; its variables
+are none, so that a debugger that asks for them is safe.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def stub_frame(code: CodeType, namespace: dict[str, Any]) -> FrameType:
 
 
 def without_interpreter(traceback: TracebackType | None, clean: TracebackType | None) -> TracebackType | None:
-    """``traceback`` without entries of the interpreter's own functions, from its start up to the entry ``clean``."""
+    """``traceback`` without entries of the interpreter's own functions, from its start up to the entry
+    ``clean``.
+    """
     first: TracebackType | None = None
     last: TracebackType | None = None
     entry = traceback
@@ -87,8 +90,8 @@ def set_traceback(exc: BaseException, traceback: TracebackType | None) -> None:
 class Preserved:
     """The context and traceback of an exception, to be put back after a native ``raise`` of it changed them.
 
-    ``raise exc`` sets ``exc.__context__`` to the exception being handled, and where that one's own chain of contexts
-    leads to ``exc``, cuts the chain there (_PyErr_SetObject).
+    ``raise exc`` sets ``exc.__context__`` to the exception being handled, and where that one's own chain of
+    contexts leads to ``exc``, cuts the chain there (_PyErr_SetObject).
     """
 
     __slots__ = ("context", "exc", "link", "traceback")

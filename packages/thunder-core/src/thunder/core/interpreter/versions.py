@@ -1,4 +1,6 @@
-"""One flat table for each CPython version: operation → canonical handler and the rule that makes its argument."""
+"""One flat table for each CPython version: operation → canonical handler and the rule that makes its
+argument.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from thunder.core.interpreter.operators import (
 
 Rule: TypeAlias = Callable[[Reader, int], Any]
 
-# -- rules: what the operand becomes -------------------------------------------------------------------------------------
+# -- rules: what the operand becomes -------------------------------------------------------------------------
 
 
 def nothing(reader: Reader, value: int) -> None:
@@ -93,7 +95,7 @@ def always(arg: Any) -> Rule:
     return lambda reader, value: arg
 
 
-_BINARY_BY_NUMBER: Final = [BINARY_OPERATORS[symbol] for _, symbol in opcode._nb_ops]
+_BINARY_BY_NUMBER: Final = [BINARY_OPERATORS[symbol] for _, symbol in opcode._nb_ops]  # type: ignore[attr-defined]
 
 
 def binary_operator(reader: Reader, value: int) -> Any:
@@ -134,7 +136,7 @@ def call(reader: Reader, value: int) -> tuple[Handler, Any]:
     return (calling.CALL, value) if names is None else (calling.CALL_KEYWORDS, (value, names))
 
 
-# -- tables ----------------------------------------------------------------------------------------------------------------
+# -- tables --------------------------------------------------------------------------------------------------
 
 _DROPPED: Final = Row(control.NEVER_IN_CODE, nothing, Kind.DROPPED)
 _NEVER: Final = Row(control.NEVER_IN_CODE, nothing)
@@ -330,7 +332,8 @@ def table_of_running_version() -> dict[str, Row]:
     if version not in TABLES:
         supported = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
         raise ImportError(
-            f"thunder interprets the bytecode of CPython {supported}\n  found: CPython {version[0]}.{version[1]}\n"
+            f"thunder interprets the bytecode of CPython {supported}\n"
+            f"  found: CPython {version[0]}.{version[1]}\n"
             "Run with one of these versions."
         )
     table = dict(TABLES[version])

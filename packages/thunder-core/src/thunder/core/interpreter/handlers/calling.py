@@ -10,6 +10,7 @@ from typing import Any
 from thunder.core.interpreter import iteration
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.handlers.containers import function_name
+from thunder.core.interpreter.lookup import optional_attribute
 from thunder.core.interpreter.policy import MISSING
 
 
@@ -61,12 +62,11 @@ def CALL_FUNCTION_EX(frame: Frame, stack: list[Any], has_keywords: bool) -> None
 
 
 def _keywords(frame: Frame, fn: Any, kwargs: Any) -> dict[str, Any]:
-    try:
-        keys = frame.machine.policy.load_attr(kwargs, "keys")
-    except AttributeError:
+    keys = optional_attribute(frame.machine, kwargs, "keys")
+    if keys is MISSING:
         raise TypeError(
             f"{function_name(fn)} argument after ** must be a mapping, not {type(kwargs).__name__}"
-        ) from None
+        )
     names = frame.machine.policy.call(keys, (), {})
     return {name: frame.machine.load_item(kwargs, name) for name in iteration.iterate(frame.machine, names)}
 
@@ -78,7 +78,7 @@ def _positional(frame: Frame, fn: Any, args: Any) -> tuple[Any, ...]:
     return tuple(iteration.iterate(frame.machine, args))
 
 
-# -- functions ---------------------------------------------------------------------------------------------------------
+# -- functions -----------------------------------------------------------------------------------------------
 
 
 def MAKE_FUNCTION(frame: Frame, stack: list[Any], flags: int) -> None:
@@ -134,7 +134,7 @@ def LOAD_BUILD_CLASS(frame: Frame, stack: list[Any], arg: None) -> None:
     stack.append(value)
 
 
-# -- imports -----------------------------------------------------------------------------------------------------------
+# -- imports -------------------------------------------------------------------------------------------------
 
 
 def IMPORT_NAME(frame: Frame, stack: list[Any], name: str) -> None:
@@ -151,12 +151,8 @@ def IMPORT_NAME(frame: Frame, stack: list[Any], name: str) -> None:
 
 def IMPORT_FROM(frame: Frame, stack: list[Any], name: str) -> None:
     module = stack[-1]
-    try:
-        stack.append(frame.machine.policy.load_attr(module, name))
-        return
-    except AttributeError:
-        pass
-    stack.append(_import_submodule(module, name))
+    value = optional_attribute(frame.machine, module, name)
+    stack.append(_import_submodule(module, name) if value is MISSING else value)
 
 
 def _import_submodule(module: Any, name: str) -> Any:

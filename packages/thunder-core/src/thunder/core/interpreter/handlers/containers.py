@@ -96,7 +96,8 @@ def DICT_MERGE(frame: Frame, stack: list[Any], depth: int) -> None:
     target = stack[-depth]
     if not is_a(source, dict) and not _has_keys(frame, source):
         raise TypeError(
-            f"{describe_callable(stack, depth)} argument after ** must be a mapping, not {type(source).__name__}"
+            f"{describe_callable(stack, depth)} argument after ** must be a mapping, "
+            f"not {type(source).__name__}"
         )
     pairs = pairs_of_mapping(frame.machine, source)
     for key, value in pairs.items() if is_a(pairs, dict) else pairs:

@@ -31,10 +31,12 @@ def _instance(frame: Frame, value: Any, complaint: str) -> BaseException:
             raise TypeError(
                 f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
             )
-        return made
+        answer: BaseException = made
+        return answer
     if not is_a(value, BaseException):
         raise TypeError(complaint)
-    return value
+    answer = value
+    return answer
 
 
 def RERAISE(frame: Frame, stack: list[Any], arg: int) -> None:
@@ -68,7 +70,7 @@ def _check_kinds(kinds: Any) -> None:
 
 
 def _matches(exc: BaseException, kinds: Any) -> bool:
-    """By the method resolution order alone: ``__subclasscheck__`` has no say (PyErr_GivenExceptionMatches)."""
+    """By the classes' order alone: ``__subclasscheck__`` has no say (PyErr_GivenExceptionMatches)."""
     mro = type(exc).__mro__
     return any(kind in mro for kind in (kinds if is_a(kinds, tuple) else (kinds,)))
 
@@ -159,7 +161,7 @@ def _projection(
     )
 
 
-# -- with --------------------------------------------------------------------------------------------------------------
+# -- with ----------------------------------------------------------------------------------------------------
 
 
 def enter_context(frame: Frame, stack: list[Any], enter: str, leave: str, protocol: str) -> None:

@@ -32,7 +32,7 @@ def END_FOR_POP_TWO(frame: Frame, stack: list[Any], arg: None) -> None:
     del stack[-2:]
 
 
-# -- operators ---------------------------------------------------------------------------------------------------------
+# -- operators -----------------------------------------------------------------------------------------------
 
 
 def BINARY_OP(frame: Frame, stack: list[Any], op: BinaryOperator) -> None:
@@ -81,7 +81,7 @@ def CONTAINS_OP(frame: Frame, stack: list[Any], inverted: bool) -> None:
     stack[-1] = operators.contains(frame.machine, container, stack[-1]) is not inverted
 
 
-# -- subscripts --------------------------------------------------------------------------------------------------------
+# -- subscripts ----------------------------------------------------------------------------------------------
 
 
 def BINARY_SUBSCR(frame: Frame, stack: list[Any], arg: None) -> None:
@@ -122,7 +122,7 @@ def STORE_SLICE(frame: Frame, stack: list[Any], arg: None) -> None:
     STORE_SUBSCR(frame, stack, None)
 
 
-# -- attributes --------------------------------------------------------------------------------------------------------
+# -- attributes ----------------------------------------------------------------------------------------------
 
 
 def LOAD_ATTR(frame: Frame, stack: list[Any], name: str) -> None:
@@ -160,7 +160,7 @@ def LOAD_SUPER_ATTR_TO_CALL(frame: Frame, stack: list[Any], arg: tuple[str, bool
     stack[-2] = MISSING
 
 
-# -- formatting --------------------------------------------------------------------------------------------------------
+# -- formatting ----------------------------------------------------------------------------------------------
 
 CONVERSIONS = {1: texts.to_str, 2: texts.to_repr}
 """``!s`` and ``!r``; ``!a`` is in :func:`convert_value`."""

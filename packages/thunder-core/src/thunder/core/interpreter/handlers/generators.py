@@ -48,7 +48,9 @@ def _advance(frame: Frame, iterator: Any, value: Any) -> Any:
 
 
 def SEND(frame: Frame, stack: list[Any], end: int) -> int | None:
-    """Stack: inner iterator, value sent. The value is replaced by what the iterator yields or, at its end, returns."""
+    """Stack: inner iterator, value sent. The value is replaced by what the iterator yields or, at its end,
+    returns.
+    """
     try:
         stack[-1] = _advance(frame, stack[-2], stack[-1])
     except StopIteration as stop:
@@ -95,7 +97,7 @@ def STOPITERATION_ERROR(frame: Frame, stack: list[Any], arg: None) -> None:
     stack[-1] = error
 
 
-# -- await -------------------------------------------------------------------------------------------------------------
+# -- await ---------------------------------------------------------------------------------------------------
 
 
 def is_native_awaitable(obj: Any) -> bool:
@@ -131,7 +133,8 @@ def GET_AWAITABLE(frame: Frame, stack: list[Any], where: int) -> None:
     if where and not is_known and frame.machine.policy.type_attr(type(obj), "__await__") in (MISSING, None):
         method = "__aenter__" if where == 1 else "__aexit__"
         raise TypeError(
-            f"'async with' received an object from {method} that does not implement __await__: {type(obj).__name__}"
+            f"'async with' received an object from {method} that does not implement __await__: "
+            f"{type(obj).__name__}"
         )
     iterator = awaitable_iterator(frame, obj)
     if is_a(iterator, types.CoroutineType) and iterator.cr_await is not None:

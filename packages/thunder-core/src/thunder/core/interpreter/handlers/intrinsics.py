@@ -43,7 +43,9 @@ def NATIVE_INTRINSIC_2(frame: Frame, stack: list[Any], number: int) -> None:
 
 
 def NATIVE_INTRINSIC_LAZY(frame: Frame, stack: list[Any], number: int) -> None:
-    """As NATIVE_INTRINSIC_2; the second operand is a function that is called back when its value is asked for."""
+    """As NATIVE_INTRINSIC_2; the second operand is a function that is called back when its value is asked
+    for.
+    """
     stack[-1] = frame.machine.shim(stack[-1])
     NATIVE_INTRINSIC_2(frame, stack, number)
 
@@ -62,7 +64,9 @@ _codes: dict[tuple[int, int], CodeType] = {}
 
 
 def _native_intrinsic(frame: Frame, operands: int, number: int) -> Callable[..., Any]:
-    """A native function that executes one intrinsic; it has the globals of the frame, which type parameters take their module from."""
+    """A native function that executes one intrinsic; it has the globals of the frame, which type parameters
+    take their module from.
+    """
     code = _codes.get((operands, number))
     if code is None:
         operations = [("RESUME", 0), ("LOAD_FAST", 0)]

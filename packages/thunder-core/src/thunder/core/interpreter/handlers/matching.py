@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from thunder.core.interpreter.frame import Frame
-from thunder.core.interpreter.lookup import is_a
+from thunder.core.interpreter.lookup import is_a, optional_attribute
 from thunder.core.interpreter.policy import MISSING
 
 # Flags of types, from Include/object.h.
@@ -71,7 +71,7 @@ def _match_class(frame: Frame, subject: Any, cls: Any, count: int, names: tuple[
         if name in seen:
             raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
         seen.add(name)
-        value = _optional_attribute(frame, subject, name)
+        value = optional_attribute(frame.machine, subject, name)
         if value is MISSING:
             return None
         values.append(value)
@@ -80,7 +80,7 @@ def _match_class(frame: Frame, subject: Any, cls: Any, count: int, names: tuple[
 
 def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | None:
     """The attributes of positional patterns; None where the subject itself is the one that matches."""
-    match_args = _optional_attribute(frame, cls, "__match_args__")
+    match_args = optional_attribute(frame.machine, cls, "__match_args__")
     matches_self = False
     if match_args is MISSING:
         matches_self = bool(cls.__flags__ & _MATCH_SELF)
@@ -96,11 +96,5 @@ def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | 
     for name in match_args[:count]:
         if not is_a(name, str):
             raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
-    return match_args[:count]
-
-
-def _optional_attribute(frame: Frame, obj: Any, name: str) -> Any:
-    try:
-        return frame.machine.policy.load_attr(obj, name)
-    except AttributeError:
-        return MISSING
+    answer: tuple[str, ...] | None = match_args[:count]
+    return answer

@@ -17,7 +17,7 @@ def PUSH_NULL(frame: Frame, stack: list[Any], arg: None) -> None:
     stack.append(MISSING)
 
 
-# -- local variables ---------------------------------------------------------------------------------------------------
+# -- local variables -----------------------------------------------------------------------------------------
 
 
 def LOAD_FAST(frame: Frame, stack: list[Any], index: int) -> None:
@@ -67,7 +67,7 @@ def raise_unbound_local(frame: Frame, index: int) -> NoReturn:
     raise UnboundLocalError(f"cannot access local variable '{name}' where it is not associated with a value")
 
 
-# -- closure variables -------------------------------------------------------------------------------------------------
+# -- closure variables ---------------------------------------------------------------------------------------
 
 
 def MAKE_CELL(frame: Frame, stack: list[Any], index: int) -> None:
@@ -125,7 +125,7 @@ def LOAD_FROM_DICT_OR_DEREF(frame: Frame, stack: list[Any], index: int) -> None:
         stack.append(value)
 
 
-# -- globals and namespaces --------------------------------------------------------------------------------------------
+# -- globals and namespaces ----------------------------------------------------------------------------------
 
 
 def LOAD_GLOBAL(frame: Frame, stack: list[Any], name: str) -> None:
