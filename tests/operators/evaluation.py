@@ -41,7 +41,9 @@ def _proxy(leaf: Any, i: int) -> Any:
 
 
 def evaluated(trace: TraceCtx, tensors: Sequence[torch.Tensor], *, primitives: bool = False) -> Any:
-    """What the trace returns for these inputs; with ``primitives``, its primitives run and not its composites."""
+    """What the trace returns for these inputs; with ``primitives``, its primitives run and not its
+    composites.
+    """
     values = {p.name: t for p, t in zip(trace.args, tensors, strict=True)}
     for bsym in trace.bound_symbols:
         if bsym.sym.name == "python_return":

@@ -1,7 +1,8 @@
 """Random programs of views, values and in-place writes.
 
-A program is a list of instructions, each four small integers: an operator and three numbers that it takes modulo whatever fits. Eager tries them
-first; those that it refuses (a ``view`` that the strides do not allow) are left out, so that what remains runs everywhere.
+A program is a list of instructions, each four small integers: an operator and three numbers that it takes
+modulo whatever fits. Eager tries them first; those that it refuses (a ``view`` that the strides do not allow)
+are left out, so that what remains runs everywhere.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def _set(x: Tensor, a: int, b: int) -> None:
     x[b % x.shape[_dim(x, 0) * 0]] = float(a)
 
 
-#: writes; what is written never overlaps the target, because eager's order of reading and writing is not defined
+#: writes; what is written never overlaps the target, because eager's order of reading and writing is not
+#: defined
 WRITES: list[Callable[[Tensor, int, int], Any]] = [
     lambda x, a, b: x.add_(b + 1),
     lambda x, a, b: x.mul_(2),
@@ -151,7 +153,9 @@ def accepted(instructions: Sequence[Instruction], inputs: Sequence[Tensor]) -> l
 
 
 def program(instructions: Sequence[Instruction], returned: int) -> Callable[..., tuple[Tensor, ...]]:
-    """The function that runs the instructions; bit ``i`` of ``returned`` says whether it returns tensor ``i``."""
+    """The function that runs the instructions; bit ``i`` of ``returned`` says whether it returns tensor
+    ``i``.
+    """
 
     def run(*inputs: Tensor) -> tuple[Tensor, ...]:
         pool = list(inputs)

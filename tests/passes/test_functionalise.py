@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from operators.evaluation import traced
 from passes.programs import OPERATORS, Instruction, accepted, program
 from passes.writing import assert_as_eager, assert_same_effects, functional
@@ -20,9 +21,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.trace import Source, TraceCtx, tracectx
 
 numbers = st.integers(0, 7)
-instructions = st.lists(
-    st.tuples(st.integers(0, len(OPERATORS) - 1), numbers, numbers, numbers), max_size=10
-)
+instructions = st.lists(st.tuples(st.integers(0, len(OPERATORS) - 1), numbers, numbers, numbers), max_size=10)
 
 
 def matrix() -> torch.Tensor:
@@ -161,6 +160,26 @@ def test_view_works_on_a_value_that_lies_otherwise() -> None:
     assert_as_eager(run, matrix(), torch.ones(4, 3))
 
 
+def test_a_view_made_before_a_write_is_made_again_on_a_value_that_lies_otherwise() -> None:
+    def run(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = x * 1
+        flat = z.view(-1)
+        z.copy_(y.t())
+        return flat * 2
+
+    assert_as_eager(run, matrix(), torch.arange(12.0).reshape(4, 3))
+
+
+def test_a_copy_whose_decomposition_is_a_view_is_a_copy() -> None:
+    def run(x: torch.Tensor) -> Any:
+        y = x * 1
+        cut = F.pad(y[None], (-1, 0), mode="replicate")
+        y.add_(1)
+        return y, cut
+
+    assert_as_eager(run, matrix())
+
+
 # -- inputs ---------------------------------------------------------------------------------------------
 
 
@@ -270,12 +289,14 @@ def with_grad(fn: Callable[[TensorProxy], Any]) -> TraceCtx:
 
 
 def test_a_write_to_a_leaf_that_requires_grad_is_refused_with_torchs_text() -> None:
-    with pytest.raises(OperatorError, match=r"^a leaf Variable that requires grad is being used in an in-place"):
+    with pytest.raises(
+        OperatorError, match=r"^a leaf Variable that requires grad is being used in an in-place"
+    ):
         with_grad(lambda x: x.add_(1))
 
 
 def test_a_write_to_a_view_of_a_leaf_is_refused_with_torchs_text_and_the_line() -> None:
-    text = r"^a view of a leaf Variable that requires grad is being used in an in-place operation\.\n  at  model.py:7"
+    text = r"^a view of a leaf Variable that requires grad is being used .*\.\n  at  model.py:7"
     with pytest.raises(OperatorError, match=text):
         functionalise(with_grad(lambda x: x[0].add_(1)))
 

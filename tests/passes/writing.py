@@ -1,7 +1,7 @@
 """How tests judge functionalisation: eager is run next to the functionalised trace, on equal inputs.
 
-Compared are the results, the inputs after the call, and who shares memory with whom: after the call each result is written to in turn,
-in both worlds, and everything must still be equal.
+Compared are the results, the inputs after the call, and who shares memory with whom: after the call each
+result is written to in turn, in both worlds, and everything must still be equal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Program = Callable[..., Any]
 
 
 def functional(fn: Program, *inputs: torch.Tensor) -> TraceCtx:
-    """The functionalised trace of ``fn``, which is verified, and has no in-place operator but write-backs at its end."""
+    """The functionalised trace of ``fn``, which is verified, and has no in-place operator but write-backs at
+    its end.
+    """
     recorded = traced(fn, *inputs)
     recorded.input_aliases = _aliases(recorded, inputs)  # type: ignore[attr-defined]
     trace = functionalise(recorded)
@@ -72,7 +74,9 @@ def assert_as_eager(fn: Program, *inputs: torch.Tensor) -> TraceCtx:
 
 
 def assert_same_effects(fn: Program, make: Callable[[], list[torch.Tensor]]) -> TraceCtx:
-    """Fails unless the functionalised trace does to results, inputs and memory what eager does; returns the trace."""
+    """Fails unless the functionalised trace does to results, inputs and memory what eager does; returns the
+    trace.
+    """
     theirs, ours = make(), make()
     trace = functional(fn, *ours)
     with torch.no_grad():

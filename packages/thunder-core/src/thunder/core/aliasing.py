@@ -1,7 +1,8 @@
 """Which values share memory: the views that a call returns, and inputs that overlap.
 
-A call's views are read off its decomposition: every view in the torch language decomposes into the few primitives that are tagged
-``VIEW`` or ``MAYBE_VIEW``, each of whose result lies in the memory of its first argument.
+A call's views are read off its decomposition: every view in the torch language decomposes into the few
+primitives that are tagged ``VIEW`` or ``MAYBE_VIEW``, each of whose result lies in the memory of its first
+argument.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 @dataclass(frozen=True, eq=False)
 class InputAlias:
-    """How an input of a trace lies in memory that it shares with others; ``stride`` and ``offset`` count elements.
+    """How an input of a trace lies in memory that it shares with others; ``stride`` and ``offset`` count
+    elements.
 
     The inputs of one group have overlapping memory; ``offset`` counts from the start of the storage.
     """
@@ -97,7 +99,7 @@ def _own_view(bsym: BoundSymbol) -> Iterator[View]:
 
 @dataclass
 class Families:
-    """Tensors that may share memory, as sets of names: union-find (Tarjan 1975) over the views of a program."""
+    """Tensors that may share memory, as sets of names: union-find (Tarjan 1975) over a program's views."""
 
     _parent: dict[str, str] = field(default_factory=dict)
 
@@ -115,9 +117,11 @@ class Families:
 
 
 def swapped(bsym: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol:
-    """``bsym`` on other arguments. An output that is an argument itself follows it; the others keep their names.
+    """``bsym`` on other arguments. An output that is an argument itself follows it; the others keep their
+    names.
 
-    Unlike ``from_bsym_swap_proxies``, a replacement is final: ``x`` may stand for ``y`` while ``y`` stands for ``z``.
+    Unlike ``from_bsym_swap_proxies``, a replacement is final: ``x`` may stand for ``y`` while ``y`` stands
+    for ``z``.
     """
     if not any(p.name in values for p in bsym.flat_proxy_args):
         return bsym

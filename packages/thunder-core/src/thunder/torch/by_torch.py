@@ -1,8 +1,10 @@
-"""Rows whose metadata torch computes, on meta tensors: for operators that models call rarely and that nobody takes apart.
+"""Rows whose metadata torch computes, on meta tensors: for operators that models call rarely and that nobody
+takes apart.
 
     by_torch("torch.nn.functional.fold", "input, output_size, kernel_size, dilation=1, padding=0, stride=1")
 
-The parameters are written out because most of torch's functions are builtins, whose signatures Python cannot read.
+The parameters are written out because most of torch's functions are builtins, whose signatures Python cannot
+read.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from thunder.core.errors import RegistrationError
 from thunder.core.metakernel import torch_meta
 from thunder.core.signature import make_normaliser
@@ -28,7 +31,8 @@ def signature_of(parameters: str) -> inspect.Signature:
 def by_torch(path: str, parameters: str, *also: str, claimed: bool = True, **row: Any) -> Symbol:
     """A primitive that is torch's function at ``path``; ``also`` are other paths to the same function.
 
-    ``claimed`` says whether a program that calls torch's function means this row; ``row`` are further arguments of ``torchsymbol``.
+    ``claimed`` says whether a program that calls torch's function means this row; ``row`` are further
+    arguments of ``torchsymbol``.
     """
     fn = find_torch(path)
     if fn is None:
@@ -42,10 +46,11 @@ def by_torch(path: str, parameters: str, *also: str, claimed: bool = True, **row
 def by_torch_or_inplace(
     path: str, parameters: str, *, unchanged: Callable[..., bool] = lambda *args: False, **row: Any
 ) -> Symbol:
-    """As :func:`by_torch`, of a function with a last parameter ``inplace=False``, which ``parameters`` leave out.
+    """As :func:`by_torch`, of a function with a last parameter ``inplace=False``, which ``parameters`` leave
+    out.
 
-    ``inplace=True`` is the functional call and a write to the first argument. Where ``unchanged(*args)`` says so, torch returns its first
-    argument itself.
+    ``inplace=True`` is the functional call and a write to the first argument. Where ``unchanged(*args)`` says
+    so, torch returns its first argument itself.
     """
     symbol = by_torch(path, parameters, claimed=False, **row)
     bind = make_normaliser(symbol.meta, symbol.name)  # type: ignore[arg-type]
@@ -60,4 +65,5 @@ def by_torch_or_inplace(
         return write_back(out, args[0]) if inplace else out
 
     positions = len(signature_of(parameters).parameters)
-    return spelt_as(path)(call) and symbol
+    spelt_as(path)(call)
+    return symbol

@@ -1,4 +1,5 @@
-"""``ltorch``: the torch language by name, for decompositions, written as the printed text writes it (``ltorch.add(x, y)``).
+"""``ltorch``: the torch language by name, for decompositions, written as the printed text writes it
+(``ltorch.add(x, y)``).
 
 Names are looked up when a decomposition runs, so that the files of rows need not import one another.
 """

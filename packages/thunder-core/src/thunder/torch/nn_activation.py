@@ -19,13 +19,18 @@ _F = "torch.nn.functional."
 def activation(*also: str, inplace: str | None = None, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
     """Registers an activation as ``torch.nn.functional.<its name>``.
 
-    ``inplace`` names the in-place method (``relu_``), which ``torch`` and ``torch.nn.functional`` have as a function, too.
+    ``inplace`` names the in-place method (``relu_``), which ``torch`` and ``torch.nn.functional`` have as a
+    function, too.
     """
 
     def decorate(fn: Callable[..., Any]) -> Symbol:
         functions = (f"torch.{inplace}", f"{_F}{inplace}") if inplace else ()
         return torchsymbol(
-            f"{_F}{fn.__name__}", *also, inplace=(inplace,) if inplace else (), inplace_functions=functions, **row
+            f"{_F}{fn.__name__}",
+            *also,
+            inplace=(inplace,) if inplace else (),
+            inplace_functions=functions,
+            **row,
         )(fn)
 
     return decorate
@@ -54,7 +59,7 @@ def may_be_inplace(also: tuple[str, ...] = (), **row: Any) -> Callable[[Callable
     return decorate
 
 
-# -- rectifiers -------------------------------------------------------------------------------------------------------
+# -- rectifiers ------------------------------------------------------------------------------------
 
 
 @torchsymbol("torch.relu", methods=("relu",), inplace=("relu_",), inplace_functions=("torch.relu_",))
@@ -83,7 +88,9 @@ def leaky_relu(input: TensorProxy, negative_slope: float = 0.01) -> TensorProxy:
 
 @torchsymbol("torch.prelu", "torch.nn.functional.prelu", methods=("prelu",), autocast="promote")
 def prelu(input: TensorProxy, weight: TensorProxy) -> TensorProxy:
-    """``input: (n, c, *)``, ``weight: (c,)``, ``(1,)`` or ``()``: as leaky_relu, with a slope for each channel."""
+    """``input: (n, c, *)``, ``weight: (c,)``, ``(1,)`` or ``()``: as leaky_relu, with a slope for each
+    channel.
+    """
     if weight.numel() == 1:
         weight = ltorch.reshape(weight, ())
     elif len(input.shape) > 1:
@@ -99,7 +106,9 @@ def threshold(input: TensorProxy, threshold: float, value: float) -> TensorProxy
 
 @may_be_inplace()
 def hardtanh(input: TensorProxy, min_val: float = -1.0, max_val: float = 1.0) -> TensorProxy:
-    """``x``, clamped to ``[min_val, max_val]``."""
+    """``x``, clamped to ``[min_val, max_val]``; integers stay integers."""
+    if input.dtype.is_integer:
+        min_val, max_val = int(min_val), int(max_val)
     return ltorch.clamp(input, min_val, max_val)
 
 
@@ -115,7 +124,7 @@ def hardswish(input: TensorProxy) -> TensorProxy:
     return ltorch.div(ltorch.mul(input, ltorch.clamp(ltorch.add(input, 3), 0, 6)), 6)
 
 
-# -- exponential units ------------------------------------------------------------------------------------------------
+# -- exponential units -----------------------------------------------------------------------------
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
@@ -145,7 +154,7 @@ def selu(input: TensorProxy) -> TensorProxy:
     return _exponential_unit(input, _SELU_ALPHA, _SELU_SCALE, 1)
 
 
-# -- smooth units -----------------------------------------------------------------------------------------------------
+# -- smooth units ----------------------------------------------------------------------------------
 
 _SQRT_2 = math.sqrt(2)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -153,7 +162,9 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 @activation("torch._C._nn.gelu", id=f"{_F}gelu")
 def gelu(input: TensorProxy, *, approximate: str = "none") -> TensorProxy:
-    """Hendrycks and Gimpel, Gaussian Error Linear Units (2016): ``x * Phi(x)``, or its ``tanh`` approximation."""
+    """Hendrycks and Gimpel, Gaussian Error Linear Units (2016): ``x * Phi(x)``, or its ``tanh``
+    approximation.
+    """
     if approximate == "none":
         half_erf = ltorch.mul(0.5, ltorch.erf(ltorch.true_divide(input, _SQRT_2)))
         return ltorch.mul(input, ltorch.add(0.5, half_erf))
@@ -217,7 +228,9 @@ def hardshrink(input: TensorProxy, lambd: float = 0.5) -> TensorProxy:
 
 @activation()
 def glu(input: TensorProxy, dim: int = -1) -> TensorProxy:
-    """Dauphin et al., Language Modeling with Gated Convolutional Networks (2017): ``a * sigmoid(b)`` of two halves."""
+    """Dauphin et al., Language Modeling with Gated Convolutional Networks (2017): ``a * sigmoid(b)`` of two
+    halves.
+    """
     half = input.shape[dim] // 2
     a, b = ltorch.narrow(input, dim, 0, half), ltorch.narrow(input, dim, half, half)
     return ltorch.mul(a, ltorch.sigmoid(b))

@@ -1,4 +1,6 @@
-"""Convolutions. One decomposition for each direction; the number of dimensions is the only difference between rows."""
+"""Convolutions. One decomposition for each direction; the number of dimensions is the only difference between
+rows.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def _convolve(
 def _padded_by_name(
     a: TensorProxy, padding: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[TensorProxy, tuple[int, ...]]:
-    """The input, and what to pad it by on both sides. Where ``same`` needs an odd amount, the end gets one more."""
+    """The input, and what to pad it by on both sides. Where ``same`` needs an odd amount, the end gets one
+    more.
+    """
     if padding == "valid":
         return a, (0,) * len(kernel)
     if padding != "same" or any(s != 1 for s in strides):

@@ -1,7 +1,7 @@
 """Dropout and its relatives: identities in evaluation, random operators in training.
 
-torch draws the mask inside its kernel, so equal seeds give eager's numbers where the whole operator is run by torch; the
-decompositions keep the distribution.
+torch draws the mask inside its kernel, so equal seeds give eager's numbers where the whole operator is run by
+torch; the decompositions keep the distribution.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _check_probability(p: float) -> None:
 
 @torchsymbol(f"{_F}dropout", tags=(OpTags.RANDOM_OP,))
 def dropout(input: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> TensorProxy:
-    """Srivastava et al., Dropout (2014): each element is 0 with probability ``p``, else divided by ``1 - p``."""
+    """Srivastava et al., Dropout (2014): 0 with probability ``p``, else divided by ``1 - p``."""
     _check_probability(p)
     if not training or p == 0.0 or input.numel() == 0:
         return input

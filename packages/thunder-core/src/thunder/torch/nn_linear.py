@@ -82,5 +82,3 @@ def _embedding_bag_meta(
 
 
 embedding_bag = torchsymbol("torch.nn.functional.embedding_bag", prim=True)(_embedding_bag_meta)
-
-

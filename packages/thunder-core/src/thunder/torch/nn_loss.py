@@ -1,4 +1,6 @@
-"""Losses. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce`` are torch's older words for it."""
+"""Losses. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce`` are torch's
+older words for it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def _reduction_of(size_average: bool | None, reduce: bool | None, reduction: str
 def _reduced(loss: TensorProxy, reduction: str) -> TensorProxy:
     if reduction == "none":
         return loss
-    return ltorch.mean(loss) if reduction == "mean" else ltorch.sum(loss)  # type: ignore[no-any-return]
+    return ltorch.mean(loss) if reduction == "mean" else ltorch.sum(loss)
 
 
 def _averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> TensorProxy:
@@ -35,7 +37,7 @@ def _averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> 
         return _reduced(loss, reduction)
     weighted = ltorch.mul(loss, weight)
     if reduction == "mean":
-        return ltorch.div(ltorch.sum(weighted), ltorch.sum(weight))  # type: ignore[no-any-return]
+        return ltorch.div(ltorch.sum(weighted), ltorch.sum(weight))
     return _reduced(weighted, reduction)
 
 
@@ -50,7 +52,9 @@ def mse_loss(
 ) -> TensorProxy:
     """``(input - target)^2``."""
     difference = ltorch.sub(input, target)
-    return _averaged(ltorch.mul(difference, difference), weight, _reduction_of(size_average, reduce, reduction))
+    return _averaged(
+        ltorch.mul(difference, difference), weight, _reduction_of(size_average, reduce, reduction)
+    )
 
 
 @torchsymbol(f"{_F}l1_loss", autocast="fp32")
@@ -76,7 +80,8 @@ def gaussian_nll_loss(
     eps: float = 1e-06,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """Nix and Weigend (1994): ``(log(var) + (input - target)^2 / var) / 2``; ``var: (*)``, ``(*, 1)`` or without the last dimension.
+    """Nix and Weigend (1994): ``(log(var) + (input - target)^2 / var) / 2``; ``var: (*)``, ``(*, 1)`` or
+    without the last dimension.
 
     torch also refuses a negative variance, which only its own kernel sees.
     """
@@ -92,7 +97,7 @@ def gaussian_nll_loss(
     return _reduced(loss, _reduction_of(None, None, reduction))
 
 
-# -- classification ---------------------------------------------------------------------------------------------------
+# -- classification --------------------------------------------------------------------------------
 
 
 def _nll_loss_meta(
@@ -125,9 +130,11 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> TensorProxy:
-    """``input: (n, c, *)`` of logits (or ``(c,)``); ``target: (n, *)`` of classes, or of ``input``'s shape and of probabilities.
+    """``input: (n, c, *)`` of logits (or ``(c,)``); ``target: (n, *)`` of classes, or of ``input``'s shape
+    and of probabilities.
 
-    Smoothing mixes the target with the uniform distribution (Szegedy et al., Rethinking the Inception Architecture, 2016).
+    Smoothing mixes the target with the uniform distribution (Szegedy et al., Rethinking the Inception
+    Architecture, 2016).
     """
     reduction = _reduction_of(size_average, reduce, reduction)
     classes = 0 if len(input.shape) == 1 else 1
@@ -136,22 +143,25 @@ def cross_entropy(
         return _against_probabilities(log_probabilities, target, weight, reduction, label_smoothing, classes)
     nll = nll_loss(log_probabilities, target, weight, None, ignore_index, None, reduction)
     if label_smoothing == 0.0:
-        return nll  # type: ignore[no-any-return]
+        return nll
     smooth = _against_uniform(log_probabilities, target, weight, ignore_index, reduction, classes)
     n = input.shape[classes]
-    return ltorch.add(  # type: ignore[no-any-return]
-        ltorch.mul(nll, 1 - label_smoothing), ltorch.mul(smooth, label_smoothing / n)
-    )
+    return ltorch.add(ltorch.mul(nll, 1 - label_smoothing), ltorch.mul(smooth, label_smoothing / n))
 
 
 def _by_class(weight: TensorProxy, ndim: int, classes: int) -> TensorProxy:
     shape = [1] * ndim
     shape[classes] = -1
-    return ltorch.reshape(weight, tuple(shape))  # type: ignore[no-any-return]
+    return ltorch.reshape(weight, tuple(shape))
 
 
 def _against_probabilities(
-    logs: TensorProxy, target: TensorProxy, weight: TensorProxy | None, reduction: str, smoothing: float, classes: int
+    logs: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None,
+    reduction: str,
+    smoothing: float,
+    classes: int,
 ) -> TensorProxy:
     n = logs.shape[classes]
     if smoothing > 0.0:
@@ -161,7 +171,7 @@ def _against_probabilities(
         products = ltorch.mul(products, _by_class(weight, len(logs.shape), classes))
     loss = ltorch.neg(ltorch.sum(products, classes))
     if reduction == "mean":  # by the number of samples, whatever the weights
-        return ltorch.div(ltorch.sum(loss), max(logs.numel() // n, 1))  # type: ignore[no-any-return]
+        return ltorch.div(ltorch.sum(loss), max(logs.numel() // n, 1))
     return _reduced(loss, reduction)
 
 
@@ -173,24 +183,24 @@ def _against_uniform(
     reduction: str,
     classes: int,
 ) -> TensorProxy:
-    """``-sum(log p)`` of each sample that is not ignored; the mean is by the weights of the samples' classes."""
+    """``-sum(log p)`` of samples that are not ignored; the mean is by the weights of their classes."""
     kept = ltorch.ne(target, ignore_index)
     weighted = logs if weight is None else ltorch.mul(logs, _by_class(weight, len(logs.shape), classes))
     loss = ltorch.where(kept, ltorch.neg(ltorch.sum(weighted, classes)), 0)
     if reduction != "mean":
         return _reduced(loss, reduction)
     if weight is None:
-        return ltorch.div(ltorch.sum(loss), ltorch.sum(kept))  # type: ignore[no-any-return]
+        return ltorch.div(ltorch.sum(loss), ltorch.sum(kept))
     samples = ltorch.where(kept, target, 0)
     weights = ltorch.where(kept, ltorch.reshape(_of_classes(weight, samples), target.shape), 0)
-    return ltorch.div(ltorch.sum(loss), ltorch.sum(weights))  # type: ignore[no-any-return]
+    return ltorch.div(ltorch.sum(loss), ltorch.sum(weights))
 
 
 def _of_classes(weight: TensorProxy, samples: TensorProxy) -> TensorProxy:
-    return ltorch.index_select(weight, 0, ltorch.reshape(samples, (-1,)))  # type: ignore[no-any-return]
+    return ltorch.index_select(weight, 0, ltorch.reshape(samples, (-1,)))
 
 
-# -- computed by torch ------------------------------------------------------------------------------------------------
+# -- computed by torch -----------------------------------------------------------------------------
 
 _LEGACY = "size_average=None, reduce=None, reduction='mean'"
 
@@ -201,7 +211,9 @@ huber_loss = by_torch(
 kl_div = by_torch(f"{_F}kl_div", f"input, target, {_LEGACY}, log_target=False", autocast="fp32")
 binary_cross_entropy = by_torch(f"{_F}binary_cross_entropy", f"input, target, weight=None, {_LEGACY}")
 binary_cross_entropy_with_logits = by_torch(
-    f"{_F}binary_cross_entropy_with_logits", f"input, target, weight=None, {_LEGACY}, pos_weight=None", autocast="fp32"
+    f"{_F}binary_cross_entropy_with_logits",
+    f"input, target, weight=None, {_LEGACY}, pos_weight=None",
+    autocast="fp32",
 )
 margin_ranking_loss = by_torch(
     f"{_F}margin_ranking_loss", f"input1, input2, target, margin=0, {_LEGACY}", autocast="fp32"
@@ -214,13 +226,17 @@ triplet_margin_loss = by_torch(
     f"anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, {_LEGACY}",
     autocast="fp32",
 )
-hinge_embedding_loss = by_torch(f"{_F}hinge_embedding_loss", f"input, target, margin=1.0, {_LEGACY}", autocast="fp32")
+hinge_embedding_loss = by_torch(
+    f"{_F}hinge_embedding_loss", f"input, target, margin=1.0, {_LEGACY}", autocast="fp32"
+)
 soft_margin_loss = by_torch(f"{_F}soft_margin_loss", f"input, target, {_LEGACY}", autocast="fp32")
 multi_margin_loss = by_torch(
     f"{_F}multi_margin_loss", f"input, target, p=1, margin=1.0, weight=None, {_LEGACY}", autocast="fp32"
 )
 multilabel_margin_loss = by_torch(f"{_F}multilabel_margin_loss", f"input, target, {_LEGACY}", autocast="fp32")
-multilabel_soft_margin_loss = by_torch(f"{_F}multilabel_soft_margin_loss", f"input, target, weight=None, {_LEGACY}")
+multilabel_soft_margin_loss = by_torch(
+    f"{_F}multilabel_soft_margin_loss", f"input, target, weight=None, {_LEGACY}"
+)
 poisson_nll_loss = by_torch(
     f"{_F}poisson_nll_loss",
     "input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean'",

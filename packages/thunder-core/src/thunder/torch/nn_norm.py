@@ -45,7 +45,7 @@ def _per_channel(vector: TensorProxy | None, ndim: int) -> TensorProxy | None:
     """``(c,)`` → ``(1, c, 1, …)``."""
     if vector is None or ndim < 2:
         return vector
-    return ltorch.reshape(vector, (1, vector.shape[0], *(1,) * (ndim - 2)))  # type: ignore[no-any-return]
+    return ltorch.reshape(vector, (1, vector.shape[0], *(1,) * (ndim - 2)))
 
 
 @torchsymbol(f"{_F}layer_norm", autocast="fp32")
@@ -56,7 +56,9 @@ def layer_norm(
     bias: TensorProxy | None = None,
     eps: float = 1e-05,
 ) -> TensorProxy:
-    """Ba et al., Layer Normalization (2016), over the last dimensions; ``weight`` and ``bias`` have ``normalized_shape``."""
+    """Ba et al., Layer Normalization (2016), over the last dimensions; ``weight`` and ``bias`` have
+    ``normalized_shape``.
+    """
     dims = _last_dims(input, normalized_shape)
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector is not None and vector.shape != tuple(normalized_shape):
@@ -66,7 +68,10 @@ def layer_norm(
 
 
 def _rms_norm(
-    input: TensorProxy, normalized_shape: Sequence[int], weight: TensorProxy | None = None, eps: float | None = None
+    input: TensorProxy,
+    normalized_shape: Sequence[int],
+    weight: TensorProxy | None = None,
+    eps: float | None = None,
 ) -> TensorProxy:
     """Zhang and Sennrich, Root Mean Square Layer Normalization (2019), over the last dimensions.
 
@@ -105,7 +110,7 @@ def group_norm(
     return rounded_to(_scaled(normal, _per_channel(weight, ndim), _per_channel(bias, ndim)), input.dtype)
 
 
-# -- running statistics -----------------------------------------------------------------------------------------------
+# -- running statistics ----------------------------------------------------------------------------
 
 
 def _updating(
@@ -120,7 +125,7 @@ def _updating(
     with torch.no_grad():
         assign(mean, running_mean)
         assign(var, running_var)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _by_given_statistics(
@@ -151,7 +156,8 @@ def batch_norm(
 ) -> TensorProxy:
     """Ioffe and Szegedy, Batch Normalization (2015). ``input: (n, c, *)``, the others ``(c,)``.
 
-    In training by the batch's statistics, and the running ones are updated in place; else by the running ones.
+    In training by the batch's statistics, and the running ones are updated in place; else by the running
+    ones.
     """
     if not training:
         if running_mean is None or running_var is None:
@@ -159,7 +165,9 @@ def batch_norm(
         return _by_given_statistics(input, running_mean, running_var, weight, bias, eps)
     _refuse_single_value(input)
     if running_mean is not None and running_var is not None:
-        return _updating(prims.batch_norm_update, input, running_mean, running_var, weight, bias, momentum, eps)
+        return _updating(
+            prims.batch_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
+        )
     over = (0, *range(2, len(input.shape)))
     ndim = len(input.shape)
     normal = _standardised(computed_in(input), over, eps)
@@ -187,22 +195,28 @@ def instance_norm(
     """Ulyanov et al., Instance Normalization (2016). ``input: (n, c, *space)``, the others ``(c,)``."""
     if not use_input_stats:
         if running_mean is None or running_var is None:
-            raise OperatorError("Expected running_mean and running_var to be defined when use_input_stats is false")
+            raise OperatorError(
+                "Expected running_mean and running_var to be defined when use_input_stats is false"
+            )
         return _by_given_statistics(input, running_mean, running_var, weight, bias, eps)
     if running_mean is not None and running_var is not None:
-        return _updating(prims.instance_norm_update, input, running_mean, running_var, weight, bias, momentum, eps)
+        return _updating(
+            prims.instance_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
+        )
     ndim = len(input.shape)
     normal = _standardised(computed_in(input), tuple(range(2, ndim)), eps)
     return rounded_to(_scaled(normal, _per_channel(weight, ndim), _per_channel(bias, ndim)), input.dtype)
 
 
-# -- others -----------------------------------------------------------------------------------------------------------
+# -- others ----------------------------------------------------------------------------------------
 
 local_response_norm = by_torch(f"{_F}local_response_norm", "input, size, alpha=0.0001, beta=0.75, k=1.0")
 
 
 @torchsymbol(f"{_F}normalize")
-def normalize(input: TensorProxy, p: float = 2.0, dim: int | Sequence[int] = 1, eps: float = 1e-12) -> TensorProxy:
+def normalize(
+    input: TensorProxy, p: float = 2.0, dim: int | Sequence[int] = 1, eps: float = 1e-12
+) -> TensorProxy:
     """``x / max(norm(x), eps)`` along ``dim``."""
     length = ltorch.clamp(ltorch.norm(input, p, dim, True), eps)
     return ltorch.div(input, ltorch.expand_as(length, input))

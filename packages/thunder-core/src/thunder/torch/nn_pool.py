@@ -14,7 +14,9 @@ _DIMS = (1, 2, 3)
 
 avg_pool1d = by_torch(f"{_F}avg_pool1d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True")
 avg_pool2d, avg_pool3d = (
-    by_torch(f"{_F}avg_pool{n}d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True, divisor_override=None")
+    by_torch(
+        f"{_F}avg_pool{n}d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True, divisor_override=None"
+    )
     for n in (2, 3)
 )
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
@@ -24,8 +26,8 @@ lp_pool1d, lp_pool2d, lp_pool3d = (
     by_torch(f"{_F}lp_pool{n}d", "input, norm_type, kernel_size, stride=None, ceil_mode=False") for n in _DIMS
 )
 
-# torch.nn.functional.max_pool2d and its like dispatch on return_indices to a function of torch or to max_pool2d_with_indices, so a
-# program may call any of the three.
+# torch.nn.functional.max_pool2d and its like dispatch on return_indices to a function of torch or to
+# max_pool2d_with_indices, so a program may call any of the three.
 
 _MAX = f"{_WINDOW}, dilation=1, ceil_mode=False, return_indices=False"
 max_pool1d, max_pool2d, max_pool3d = (
@@ -41,34 +43,41 @@ adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
 adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
     by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE) for n in _DIMS
 )
-_FRACTIONAL = "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None"
+_FRACTIONAL = (
+    "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None"
+)
 fractional_max_pool2d, fractional_max_pool3d = (
     by_torch(f"{_F}fractional_max_pool{n}d", _FRACTIONAL, tags=(OpTags.RANDOM_OP,)) for n in (2, 3)
 )
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
-    by_torch(f"{_F}fractional_max_pool{n}d_with_indices", _FRACTIONAL, tags=(OpTags.RANDOM_OP,)) for n in (2, 3)
+    by_torch(f"{_F}fractional_max_pool{n}d_with_indices", _FRACTIONAL, tags=(OpTags.RANDOM_OP,))
+    for n in (2, 3)
 )
 max_unpool1d, max_unpool2d, max_unpool3d = (
     by_torch(f"{_F}max_unpool{n}d", "input, indices, kernel_size, stride=None, padding=0, output_size=None")
     for n in _DIMS
 )
 
-# -- resampling -------------------------------------------------------------------------------------------------------
+# -- resampling ------------------------------------------------------------------------------------
 
 interpolate = by_torch(
     f"{_F}interpolate",
     "input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, "
     "antialias=False",
 )
-upsample = by_torch(f"{_F}upsample", "input, size=None, scale_factor=None, mode='nearest', align_corners=None")
+upsample = by_torch(
+    f"{_F}upsample", "input, size=None, scale_factor=None, mode='nearest', align_corners=None"
+)
 upsample_nearest = by_torch(f"{_F}upsample_nearest", "input, size=None, scale_factor=None")
 upsample_bilinear = by_torch(f"{_F}upsample_bilinear", "input, size=None, scale_factor=None")
 grid_sample = by_torch(
-    f"{_F}grid_sample", "input, grid, mode='bilinear', padding_mode='zeros', align_corners=None", autocast="promote"
+    f"{_F}grid_sample",
+    "input, grid, mode='bilinear', padding_mode='zeros', align_corners=None",
+    autocast="promote",
 )
 affine_grid = by_torch(f"{_F}affine_grid", "theta, size, align_corners=None")
 
-# -- sliding windows --------------------------------------------------------------------------------------------------
+# -- sliding windows -------------------------------------------------------------------------------
 
 fold = by_torch(f"{_F}fold", "input, output_size, kernel_size, dilation=1, padding=0, stride=1")
 unfold = by_torch(f"{_F}unfold", "input, kernel_size, dilation=1, padding=0, stride=1")

@@ -13,7 +13,9 @@ from thunder.torch.registration import torchsymbol
 
 
 def _default_dim(dim: int | None, ndim: int) -> int:
-    """The dimension that torch takes where none is given (torch.nn.functional's, which warns that this will end)."""
+    """The dimension that torch takes where none is given (torch.nn.functional's, which warns that this will
+    end).
+    """
     return dim if dim is not None else 0 if ndim in (0, 1, 3) else 1
 
 
@@ -52,19 +54,25 @@ def torch_log_softmax(input: TensorProxy, dim: int, dtype: Any = None) -> Tensor
 
 
 @torchsymbol("torch.nn.functional.softmax", autocast="fp32")
-def softmax(input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> TensorProxy:
+def softmax(
+    input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> TensorProxy:
     """Softmax along ``dim``."""
     return _softmax(input, _default_dim(dim, len(input.shape)), dtype)
 
 
 @torchsymbol("torch.nn.functional.log_softmax", autocast="fp32")
-def log_softmax(input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> TensorProxy:
+def log_softmax(
+    input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> TensorProxy:
     """The logarithm of softmax along ``dim``."""
     return _log_softmax(input, _default_dim(dim, len(input.shape)), dtype)
 
 
 @torchsymbol("torch.nn.functional.softmin", autocast="fp32")
-def softmin(input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> TensorProxy:
+def softmin(
+    input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> TensorProxy:
     """Softmax of ``-x``."""
     return _softmax(ltorch.neg(input), _default_dim(dim, len(input.shape)), dtype)
 
@@ -73,7 +81,9 @@ def softmin(input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dt
 def gumbel_softmax(
     logits: TensorProxy, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> TensorProxy:
-    """Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017): softmax of the logits with Gumbel noise."""
+    """Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017): softmax of the logits with
+    Gumbel noise.
+    """
     uniform = ltorch.rand_like(logits)
     gumbels = ltorch.neg(ltorch.log(ltorch.neg(ltorch.log(uniform))))
     soft = _softmax(ltorch.div(ltorch.add(logits, gumbels), tau), dim, None)

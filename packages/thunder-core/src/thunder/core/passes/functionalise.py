@@ -11,8 +11,8 @@ The user's program, and what the pass makes of it:
                            t3 = x[0]                                       # y lies in x's memory still
                            return (t3, z)
 
-Whether ``reshape``, ``contiguous`` and the like give a view is asked only where it makes a difference: if the memory is
-written after the call, or if the result and something else of a written memory leave the program.
+Whether ``reshape``, ``contiguous`` and the like give a view is asked only where it makes a difference: if the
+memory is written after the call, or if the result and something else of a written memory leave the program.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import torch
 from thunder.core import prims
 from thunder.core.aliasing import Families, View, replaced, swapped, views_of
 from thunder.core.errors import Location, OperatorError, ThunderError, UnsupportedProgram
-from thunder.core.passes.layouts import Layouts
-from thunder.core.passes.memories import Memories, Tensor, followed, insists_on_layout
+from thunder.core.layouts import Layouts
+from thunder.core.passes.memories import Memories, Memory, Tensor, followed, insists_on_layout
 from thunder.core.passes.shared_inputs import groups_written
 from thunder.core.proxies import TensorProxy
 from thunder.core.structure import RETURN
@@ -39,10 +39,11 @@ COPY = "prims.copy_"
 
 
 def functionalise(trace: TraceCtx) -> TraceCtx:
-    """Removes in-place writes; those to inputs become ``prims.copy_(value, input)`` at the end. See Note [Functionalisation].
+    """Removes in-place writes; those to inputs become ``prims.copy_(value, input)`` at the end.
 
-    Returns the trace itself if it writes nothing. Raises UnsupportedProgram for a write that cannot be made right, and OperatorError for one
-    that torch refuses, each with the user's line. ``trace.input_aliases``, if there, are the groups of inputs that overlap in memory.
+    See Note [Functionalisation]. Returns the trace itself if it writes nothing. Raises UnsupportedProgram for
+    a write that cannot be made right, and OperatorError for one that torch refuses, each with the user's
+    line. ``trace.input_aliases``, if there, are the groups of inputs that overlap in memory.
     """
     if not any(map(_writes, trace.bound_symbols)):
         return trace
@@ -63,7 +64,9 @@ def _writes(bsym: BoundSymbol) -> bool:
 
 
 def _flattened(bsyms: Iterable[BoundSymbol], source: Any = None) -> Iterator[BoundSymbol]:
-    """The program in which every write stands alone: calls that contain one are replaced by what they decompose into."""
+    """The program in which every write stands alone: calls that contain one are replaced by what they
+    decompose into.
+    """
     for bsym in bsyms:
         if bsym.source is None and source is not None:
             bsym = bsym.from_bsym(source=source)
@@ -72,7 +75,9 @@ def _flattened(bsyms: Iterable[BoundSymbol], source: Any = None) -> Iterator[Bou
         elif bsym.subsymbols:
             yield from _flattened(bsym.subsymbols, bsym.source)
         else:
-            raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").at(_where(bsym))
+            raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").at(
+                _where(bsym)
+            )
 
 
 def _where(bsym: BoundSymbol) -> list[Location]:
@@ -100,7 +105,9 @@ class _Functionaliser:
         self._survey(getattr(trace, "input_aliases", ()))
 
     def _survey(self, groups: Any) -> None:
-        """Families of tensors that may share memory: where each is written last, and what of it leaves the program."""
+        """Families of tensors that may share memory: where each is written last, and what of it leaves the
+        program.
+        """
         families = self.families = Families()
         for bsym in self.program:
             for view in views_of(bsym):
@@ -141,12 +148,13 @@ class _Functionaliser:
             self.copies.add(view.output.name)
         return found
 
-    # -- the walk -----------------------------------------------------------------------------------------------------
+    # -- the walk ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Emits the functional program into the new trace."""
         handlers = {COPY: self._write, RETURN: self._finish}
-        for self.at, bsym in enumerate(self.program):
+        for at, bsym in enumerate(self.program):
+            self.at = at
             self.new.locate = lambda source=bsym.source: source
             try:
                 handlers.get(bsym.sym.id, self._emit)(bsym)
@@ -178,7 +186,9 @@ class _Functionaliser:
         tensor, grad = self.memories.of(target), bsym.kwargs["grad_enabled"]
         chain = list(self.memories.chain(tensor))
         root = chain[-1].proxy
-        detached = any(t.view is not None and any(c.sym.id == "prims.detach" for c in t.view.path) for t in chain)
+        detached = any(
+            t.view is not None and any(c.sym.id == "prims.detach" for c in t.view.path) for t in chain
+        )
         if grad and not detached and root is not target and root.requires_grad:
             self._refuse_view_of_leaf(root, tensor)
         self.memories.write(tensor, self.memories.read(source))
@@ -201,21 +211,22 @@ class _Functionaliser:
         call = target.call
         if call is not None and len(call.flat_proxy_outs) > 1:
             raise OperatorError(
-                f"an output of {call.sym.name} is a view and is being modified inplace. This view is the output of a function "
-                "that returns multiple views. Such functions do not allow the output views to be modified inplace. You should "
-                "replace the inplace operation by an out-of-place one.",
+                f"an output of {call.sym.name} is a view and is being modified inplace. This view is the "
+                "output of a function that returns multiple views. Such functions do not allow the output "
+                "views to be modified inplace. You should replace the inplace operation by an out-of-place "
+                "one.",
                 hint=hint,
             )
 
     def _refuse_cut(self, proxy: TensorProxy) -> None:
         if self.memories.of(proxy).memory.cut:
             raise UnsupportedProgram(
-                "a tensor that requires grad was written where gradients are off, and is used where they are on",
+                "a tensor that requires grad was written where gradients are off, and read where they are on",
                 found={proxy.name: f'"{proxy.type_string()}"'},
                 hint="Use an out-of-place operator, or do the write outside the compiled function.",
             )
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def _finish(self, bsym: BoundSymbol) -> None:
         """Writes back to inputs, and returns tensors that share memory where eager's do, and only there."""
@@ -225,7 +236,7 @@ class _Functionaliser:
             if tensor.memory.version and tensor.proxy.requires_grad:
                 self._refuse_cut(tensor.proxy)
         values = self._values_leaving(own)
-        back = self._last_values(set(values.values()))
+        back = self._last_values()
         for name, value in back.items():
             prims.copy_(value, self.inputs[name], grad_enabled=self.written_inputs[name])
         taken: dict[str, TensorProxy] = {}
@@ -235,51 +246,38 @@ class _Functionaliser:
         self.new.record(bsym.from_bsym(args=replaced(bsym.args, values)))
 
     def _values_leaving(self, own: dict[str, Tensor]) -> dict[str, TensorProxy]:
-        """The values of results that lie in memory of their own, each memory apart from the others and from inputs.
+        """The values of results that lie in no input's memory, each memory apart from the others.
 
-        The value of a written tensor is whatever was written last: maybe an input, or a view of another result.
+        What a written tensor holds is whatever was written last: an input, maybe, or a view of another
+        result.
         """
-        values = {name: self.memories.read(t.proxy) for name, t in own.items()}
+        together: dict[Memory, list[TensorProxy]] = {}
+        for tensor in own.values():
+            together.setdefault(tensor.memory, []).append(tensor.proxy)
         roots = self._roots_of_values()
-        holders: dict[str, Any] = {name: None for name in self.inputs}
-        in_order = sorted(own.items(), key=lambda item: self._is_written(item[1].proxy))  # those that may be copied last
-        done: set[Any] = set()
-        for name, tensor in in_order:
-            memory = tensor.memory
-            together = [n for n, t in own.items() if t.memory is memory]
-            if memory in done:
-                continue
-            done.add(memory)
-            if not self._is_written(tensor.proxy):
-                holders.setdefault(roots.get(values[name].name, values[name].name), memory)
-                continue
-            if len(together) > 1 and memory.version:
-                root = self.memories.root(tensor)
-                value = self.memories.read(root.proxy)
-                if roots.get(value.name, value.name) != value.name or value.name in holders:
-                    value = prims.clone(value)
-                holders[value.name] = memory
-                self.memories.renew(root, self._placed(root.proxy, value))
-                values.update({n: self.memories.read(own[n].proxy) for n in together})
-            else:
-                values.update(self._apart(together, values, roots, holders, memory))
+        #: value → the memory that owns it, None for an input's
+        owners: dict[str, Memory | None] = dict.fromkeys(self.inputs)
+        values: dict[str, TensorProxy] = {}
+        # Tensors that nobody writes come first: they stay what they are, and others are copied.
+        for memory in sorted(together, key=lambda memory: self._is_written(together[memory][0])):
+            if memory.version and len(together[memory]) > 1:
+                self._join(self.memories.root(self.memories.of(together[memory][0])), roots, owners)
+            for proxy in together[memory]:
+                value = self.memories.read(proxy)
+                owner = owners.setdefault(roots.get(value.name, value.name), memory)
+                apart = owner is memory or not self._is_written(proxy)
+                values[proxy.name] = value if apart else prims.clone(value)
         return values
 
-    def _apart(
-        self,
-        names: list[str],
-        values: dict[str, TensorProxy],
-        roots: dict[str, str],
-        holders: dict[str, Any],
-        memory: Any,
-    ) -> dict[str, TensorProxy]:
-        """Copies of those values that lie in memory which belongs to somebody else."""
-        copied = {}
-        for name in names:
-            value = values[name]
-            if holders.setdefault(roots.get(value.name, value.name), memory) is not memory:
-                copied[name] = prims.clone(value)
-        return copied
+    def _join(self, root: Tensor, roots: dict[str, str], owners: dict[str, Memory | None]) -> None:
+        """Gives the root of a memory a value of its own, so that every tensor read from now on is a view of
+        that one value.
+        """
+        value = self.memories.read(root.proxy)
+        if roots.get(value.name, value.name) != value.name or value.name in owners:
+            value = prims.clone(value)
+        owners[value.name] = root.memory
+        self.memories.renew(root, self._placed(root.proxy, value))
 
     def _placed(self, root: TensorProxy, value: TensorProxy) -> TensorProxy:
         """A value with its elements in the order in which eager has them, so that views of it are views."""
@@ -297,8 +295,10 @@ class _Functionaliser:
                     roots[view.output.name] = roots.get(view.source.name, view.source.name)
         return roots
 
-    def _last_values(self, results: Any) -> dict[str, TensorProxy]:
-        """input → the value to write back to it. One that lies in an input's memory is copied first: another write-back may change it."""
+    def _last_values(self) -> dict[str, TensorProxy]:
+        """input → the value to write back to it. One that lies in an input's memory is copied first: another
+        write-back may change it.
+        """
         roots = self._roots_of_values()
         back: dict[str, TensorProxy] = {}
         for name in self.inputs:
@@ -310,7 +310,9 @@ class _Functionaliser:
         return back
 
     def _taken_from_input(self, tensor: Tensor, taken: dict[str, TensorProxy]) -> TensorProxy:
-        """A tensor in an input's memory, after the write-back: the input itself, or a view taken now. ``taken`` has those taken before."""
+        """A tensor in an input's memory, after the write-back: the input itself, or a view taken now.
+        ``taken`` has those taken before.
+        """
         if tensor.view is None:
             return tensor.proxy
         if tensor.proxy.name not in taken:

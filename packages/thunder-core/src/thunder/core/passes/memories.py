@@ -1,8 +1,10 @@
-"""The memory of a program's tensors, while functionalisation walks over it: which version of it each value is of.
+"""The memory of a program's tensors, while functionalisation walks over it: which version of it each value is
+of.
 
-Each tensor belongs to a memory: the tensor that made it is the root, and each view knows its parent and the call that made it. A write
-to a tensor computes the root's next value, through the views between; a tensor that is read after a write elsewhere in its
-memory is made anew from its parent. So views cost nothing where nobody reads them again.
+Each tensor belongs to a memory: the tensor that made it is the root, and each view knows its parent and the
+call that made it. A write to a tensor computes the root's next value, through the views between; a tensor
+that is read after a write elsewhere in its memory is made anew from its parent. So views cost nothing where
+nobody reads them again.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Memory:
 
 @dataclass(eq=False)
 class Tensor:
-    """A tensor of the program: its memory, its value, the version that the value is of, and how it comes from its parent."""
+    """A tensor of the program: its memory, its value, the version that the value is of, and how it comes from
+    its parent.
+    """
 
     proxy: TensorProxy
     memory: Memory
@@ -83,7 +87,7 @@ class Memories:
         *_, last = self.chain(tensor)
         return last
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(self, proxy: TensorProxy) -> TensorProxy:
         """The value of a tensor now."""
@@ -100,15 +104,23 @@ class Memories:
             return
         for name, value in self.view_again(tensor, self.read(tensor.view.source)).items():
             sibling = self._tensors.get(name)
-            if sibling is not None and sibling.call is tensor.call and sibling.version != sibling.memory.version:
+            if (
+                sibling is not None
+                and sibling.call is tensor.call
+                and sibling.version != sibling.memory.version
+            ):
                 sibling.value, sibling.version = value, sibling.memory.version
 
-    def view_again(self, tensor: Tensor, parent: TensorProxy, *, as_written: bool = False) -> dict[str, TensorProxy]:
+    def view_again(
+        self, tensor: Tensor, parent: TensorProxy, *, as_written: bool = False
+    ) -> dict[str, TensorProxy]:
         """The outputs of the call that made a view, by name, on another value of its parent.
 
-        That value may lie in memory otherwise, so that ``view`` would fail: ``reshape`` stands for it, unless the call is to stay ``as_written``.
+        That value may lie in memory otherwise, so that ``view`` would fail: ``reshape`` stands for it, unless
+        the call is to stay ``as_written``.
         """
-        assert tensor.view is not None and tensor.call is not None, f"{tensor.proxy.name} is no view"
+        assert tensor.view is not None, f"{tensor.proxy.name} is no view"
+        assert tensor.call is not None, f"{tensor.proxy.name} is a view that no call made"
         if not as_written and insists_on_layout(tensor.view):
             return {tensor.proxy.name: followed(tensor.view.path, parent)}
         call = repeated(tensor.call, {tensor.view.source.name: parent})
@@ -116,7 +128,7 @@ class Memories:
         names = [p.name for p in tensor.call.flat_proxy_outs]
         return dict(zip(names, call.flat_proxy_outs, strict=True))
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def write(self, tensor: Tensor, value: TensorProxy) -> None:
         """The next version of a tensor's memory, in which the tensor holds ``value``."""
@@ -134,7 +146,9 @@ class Memories:
             t.value, t.version = new, memory.version
 
     def renew(self, root: Tensor, value: TensorProxy) -> None:
-        """Gives the root another value that is equal, so that its views are made anew from it when they are read."""
+        """Gives the root another value that is equal, so that its views are made anew from it when they are
+        read.
+        """
         root.memory.version += 1
         root.value, root.version = value, root.memory.version
 

@@ -29,7 +29,9 @@ class SharedMemory:
         return min(m.offset for m in self.members)
 
     def _flat(self) -> TensorProxy:
-        """The memory as one vector. At first a copy: a window counts from the start of the storage, and a copy has its own."""
+        """The memory as one vector. At first a copy: a window counts from the start of the storage, and a
+        copy has its own.
+        """
         if self._value is None:
             length = max(m.end for m in self.members) - self.start
             first = self.members[0].proxy

@@ -1,6 +1,7 @@
 """What a write through a view does to the tensor it is a view of: one rule a primitive.
 
-A rule takes the call that made the view, the base, and the view's new value, and returns the base's new value.
+A rule takes the call that made the view, the base, and the view's new value, and returns the base's new
+value.
 
     v = prims.slice_prim(x, (0,), (2,), (1,))        # v = x[0:2]
     v.copy_(w)                                    →  x1 = prims.copy_with_setitem(x, (slice(0, 2, 1),), w)
@@ -30,8 +31,8 @@ def _same(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorPro
 def _broadcast(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
     if value.numel() != base.numel():
         raise OperatorError(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-            "Please clone() the tensor before performing the operation."
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+            "location. Please clone() the tensor before performing the operation."
         )
     return _reshaped(call, base, value)
 
@@ -101,7 +102,7 @@ def written_through(path: Sequence[BoundSymbol], base: TensorProxy, value: Tenso
         rule = RULES.get(call.sym.id)
         if rule is None:
             raise UnsupportedProgram(
-                f"an in-place operator writes through {call.sym.name}, and thunder does not know where its elements lie",
+                f"an in-place operator writes through {call.sym.name}, whose elements thunder cannot place",
                 hint="Write to the whole tensor, or use the out-of-place operator.",
             )
         value = rule(call, whole, value)
@@ -109,7 +110,9 @@ def written_through(path: Sequence[BoundSymbol], base: TensorProxy, value: Tenso
 
 
 def again(call: BoundSymbol, base: TensorProxy) -> Any:
-    """The view that ``call`` makes, of another base. A new value may lie in memory otherwise, so no primitive insists on its layout."""
+    """The view that ``call`` makes, of another base. A new value may lie in memory otherwise, so no primitive
+    insists on its layout.
+    """
     if call.sym.id == "prims.view":
         return prims.reshape(base, call.output.shape)
     return call.sym(base, *call.args[1:], **call.kwargs)

@@ -1,4 +1,6 @@
-"""Primitives of neural networks: products with weights, look-ups, and the normalisations that keep running statistics."""
+"""Primitives of neural networks: products with weights, look-ups, and the normalisations that keep running
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,18 @@ def _convolution_meta(
     output_padding: Sequence[int],
     groups: int,
 ) -> TensorProxy:
-    """``a: (n, c, *space)``, ``weight: (o, c / groups, *kernel)``, or ``(c, o / groups, *kernel)`` if transposed.
+    """``a: (n, c, *space)``, ``weight: (o, c / groups, *kernel)``, or ``(c, o / groups, *kernel)`` if
+    transposed.
 
-    Sizes: Dumoulin and Visin, A guide to convolution arithmetic for deep learning (2016), relationships 6 and 14.
+    Sizes: Dumoulin and Visin, A guide to convolution arithmetic for deep learning (2016), relationships 6 and
+    14.
     """
     spatial = len(a.shape) - 2
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
     if spatial < 1 or len(weight.shape) != len(a.shape) or a.shape[1] != channels or weight.shape[0] % groups:
-        raise OperatorError(f"convolution of {a.type_string()} with a weight {weight.type_string()}, {groups} groups")
+        raise OperatorError(
+            f"convolution of {a.type_string()} with a weight {weight.type_string()}, {groups} groups"
+        )
     if a.dtype is not weight.dtype or (bias is not None and bias.dtype is not a.dtype):
         raise OperatorError(f"Input type ({a.dtype}) and weight type ({weight.dtype}) should be the same")
     out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
@@ -67,7 +73,9 @@ def _convolution_meta(
         else:
             size = (a.shape[2 + i] + 2 * padding[i] - reach - 1) // stride[i] + 1
         if size <= 0:
-            raise OperatorError(f"convolution of {a.type_string()} with a kernel {weight.type_string()} has no output")
+            raise OperatorError(
+                f"convolution of {a.type_string()} with a kernel {weight.type_string()} has no output"
+            )
         sizes.append(size)
     return TensorProxy(shape=(a.shape[0], out_channels, *sizes), device=a.device, dtype=a.dtype)
 
@@ -104,7 +112,9 @@ embedding = primitive(
 )
 
 
-def _embedding_renorm_meta(weight: TensorProxy, a: TensorProxy, max_norm: float, norm_type: float) -> TensorProxy:
+def _embedding_renorm_meta(
+    weight: TensorProxy, a: TensorProxy, max_norm: float, norm_type: float
+) -> TensorProxy:
     return TensorProxy(shape=weight.shape, device=weight.device, dtype=weight.dtype)
 
 
@@ -119,7 +129,7 @@ def _embedding_renorm_eager(
 embedding_renorm = primitive("embedding_renorm", _embedding_renorm_meta, eager=_embedding_renorm_eager)
 
 
-# -- normalisation with running statistics ----------------------------------------------------------------------------
+# -- normalisation with running statistics ---------------------------------------------------------
 
 
 def _with_statistics_meta(
@@ -144,9 +154,11 @@ def _with_statistics_meta(
 
 
 def _with_statistics(normalise: Callable[..., Any]) -> Callable[..., Any]:
-    """The functional form of a normalisation that updates its statistics in place: it updates copies, and returns them.
+    """The functional form of a normalisation that updates its statistics in place: it updates copies, and
+    returns them.
 
-    Bitwise torch's, whatever kernel torch takes; the statistics are vectors, so that copies cost nothing next to the work.
+    Bitwise torch's, whatever kernel torch takes; the statistics are vectors, so that copies cost nothing next
+    to the work.
     """
 
     def compute(
@@ -165,7 +177,9 @@ def _with_statistics(normalise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: batch normalisation in training, with the running statistics after it
-batch_norm_update = primitive("batch_norm_update", _with_statistics_meta, eager=_with_statistics(F.batch_norm))
+batch_norm_update = primitive(
+    "batch_norm_update", _with_statistics_meta, eager=_with_statistics(F.batch_norm)
+)
 
 #: instance normalisation by the instances' own statistics, with the running statistics after it
 instance_norm_update = primitive(

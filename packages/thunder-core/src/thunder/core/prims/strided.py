@@ -1,4 +1,6 @@
-"""Primitives for memory that several tensors share: windows onto it, and writes through windows, as new tensors."""
+"""Primitives for memory that several tensors share: windows onto it, and writes through windows, as new
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def _as_strided_scatter_meta(
     a: TensorProxy, value: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> TensorProxy:
     if value.shape != tuple(size) or value.dtype is not a.dtype:
-        raise OperatorError(f"as_strided_scatter of {value.type_string()} into a window of shape {tuple(size)}")
+        raise OperatorError(
+            f"as_strided_scatter of {value.type_string()} into a window of shape {tuple(size)}"
+        )
     return like_meta(a)
 
 
@@ -40,7 +44,9 @@ as_strided_scatter = primitive(
 )
 
 
-def _diagonal_scatter_meta(a: TensorProxy, value: TensorProxy, offset: int, dim1: int, dim2: int) -> TensorProxy:
+def _diagonal_scatter_meta(
+    a: TensorProxy, value: TensorProxy, offset: int, dim1: int, dim2: int
+) -> TensorProxy:
     if value.dtype is not a.dtype:
         raise OperatorError(f"diagonal_scatter of {value.type_string()} into {a.type_string()}")
     return like_meta(a)

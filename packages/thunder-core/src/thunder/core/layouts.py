@@ -1,8 +1,9 @@
-"""Where tensors of a program lie in memory, as eager would place them: found by running it on tensors without data.
+"""Where tensors of a program lie in memory, as eager would place them: found by running it on tensors without
+data.
 
-Whether ``x.reshape(…)`` is a view depends on strides, which no trace records. Only programs that write in place ask, and only of
-the calls in question and what they depend on. torch's fake tensors follow the kernels of the real device; meta tensors do not
-(convolution in channels-last, attention).
+Whether ``x.reshape(…)`` is a view depends on strides, which no trace records. Only programs that write in
+place ask, and only of the calls in question and what they depend on. torch's fake tensors follow the kernels
+of the real device; meta tensors do not (convolution in channels-last, attention).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from thunder.core.symbol import BoundSymbol
 
 
 class Layouts:
-    """Lazily evaluates a program on fake tensors. ``writes`` says of a call whether it contains an in-place write."""
+    """Lazily evaluates a program on fake tensors. ``writes`` says of a call whether it contains an in-place
+    write.
+    """
 
     def __init__(self, inputs: Iterable[TensorProxy], program: Iterable[BoundSymbol]) -> None:
         self._values: dict[str, Any] = {}
@@ -47,19 +50,23 @@ class Layouts:
         return value  # type: ignore[no-any-return]
 
     def _compute(self, proxy: TensorProxy) -> None:
-        """Fills in ``proxy`` and what it depends on; a stack of its own, because programs are longer than Python's stack."""
+        """Fills in ``proxy`` and what it depends on; a stack of its own, because programs are longer than
+        Python's stack.
+        """
         pending = [proxy]
         while pending:
             wanted = pending[-1]
             call = self._producers.get(wanted.name)
             if wanted.name in self._values:
                 pending.pop()
-            elif call is None or wanted.name in self._inputs:
+            elif call is None or wanted.name in self._inputs or wanted.__dict__.get("strides") is not None:
                 self._values[wanted.name] = _like(wanted)
                 pending.pop()
             else:
                 missing = [
-                    p for p in call.flat_proxy_args if isinstance(p, TensorProxy) and p.name not in self._values
+                    p
+                    for p in call.flat_proxy_args
+                    if isinstance(p, TensorProxy) and p.name not in self._values
                 ]
                 pending += missing
                 if not missing:
@@ -108,4 +115,4 @@ def _like(proxy: TensorProxy) -> torch.Tensor:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
