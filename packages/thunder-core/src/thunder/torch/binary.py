@@ -236,6 +236,10 @@ def _log_of_sum(name: str, exp: Symbol, log: Callable[[Any], Any]) -> Symbol:
     def decomposition(input: TensorProxy, other: TensorProxy) -> TensorProxy:
         """``log(exp(a) + exp(b))``, the larger taken out."""
         a, b = operands(input, other)
+        if a.dtype.is_complex:
+            left = prims.ge(prims.real(a), prims.real(b))
+            high, low = prims.where(left, a, b), prims.where(left, b, a)
+            return prims.add(high, log(exp(prims.sub(low, high))))
         larger = prims.maximum(a, b)
         gap = prims.neg(prims.abs(prims.sub(a, b)))
         both_infinite = prims.bitwise_and(prims.isinf(a), prims.eq(a, b))

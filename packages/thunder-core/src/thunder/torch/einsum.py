@@ -10,8 +10,10 @@ from typing import Any
 
 from thunder.core import prims
 from thunder.core.errors import OperatorError, UnsupportedOperator
+from thunder.core.promotion import sum_result
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
+from thunder.torch.broadcasting import cast
 from thunder.torch.registration import torchsymbol, unpacked
 
 #: stands for dimension ``i`` (from the end) of an ellipsis; upper-case letters and lower-case ones are the
@@ -133,6 +135,8 @@ def einsum(equation: str, *operands: TensorProxy) -> TensorProxy:
         )
     pairs = [_without_repeats(a, term) for a, term in zip(operands, terms, strict=True)]
     a, term = pairs[0]
+    if len(pairs) == 1 and set(term) - set(result):  # a plain sum, which torch computes in int64 for integers
+        a = cast(a, sum_result(a.dtype))
     for i, (b, right) in enumerate(pairs[1:], 2):
         kept = result + "".join(t for _, t in pairs[i:])
         a, term = _contracted(a, term, b, right, kept, sizes)

@@ -192,7 +192,7 @@ def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
     right = [d % max(1, len(b.shape)) for d in right]
     for m, n in zip(left, right, strict=True):  # a dimension of length 1 is summed against any other
         if a.shape[m] != b.shape[n] and 1 in (a.shape[m], b.shape[n]):
-            a, b = (sum(a, m, True), b) if b.shape[n] == 1 else (a, sum(b, n, True))
+            a, b = (_summed(a, m), b) if b.shape[n] == 1 else (a, _summed(b, n))
     if any(a.shape[m] != b.shape[n] for m, n in zip(left, right, strict=True)):
         raise OperatorError("contracted dimensions need to match")
     free_a = [d for d in range(len(a.shape)) if d not in left]
@@ -202,6 +202,10 @@ def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
     flat_a = reshape(permute(a, (*free_a, *left)), (_size(rows), _size(inner)))
     flat_b = reshape(permute(b, (*right, *free_b)), (_size(inner), _size(columns)))
     return reshape(prims.matmul(flat_a, flat_b), (*rows, *columns))
+
+
+def _summed(a: TensorProxy, dim: int) -> TensorProxy:
+    return sum(a, dim, True, dtype=a.dtype)
 
 
 def _size(lengths: Sequence[int]) -> int:

@@ -152,11 +152,6 @@ def _in_torch_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tupl
     return args, kwargs
 
 
-def varargs(input: Any, *values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The spelling ``x.permute(0, 1)`` or ``x.permute((0, 1))`` of a row ``permute(input, dims)``."""
-    return (input, unpacked(values)), {}
-
-
 def unpacked(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """``((2, 3),)`` and ``(2, 3)`` → ``(2, 3)``."""
     if len(values) == 1 and isinstance(values[0], tuple | list):

@@ -12,6 +12,7 @@ from thunder.core.promotion import float_result
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.torch.broadcasting import canonical_dims, cast
+from thunder.torch.precision import computed_in, rounded_to
 from thunder.torch.reduction import REDUCTION, Arguments, Dims, keeping, reduced
 from thunder.torch.registration import spelt_as, torchsymbol
 
@@ -79,7 +80,10 @@ def std_mean(
 
 
 def _norm(a: TensorProxy, ord: float, dim: Dims, keepdim: bool) -> TensorProxy:
-    """``(sum |a|^ord)^(1 / ord)`` and its limits."""
+    """``(sum |a|^ord)^(1 / ord)`` and its limits; powers of half precision in float32, where they fit."""
+    wide = computed_in(a)
+    if wide is not a:
+        return rounded_to(_norm(wide, ord, dim, keepdim), a.dtype)
     size = prims.abs(a)
     if math.isinf(ord):
         return reduced(prims.amax if ord > 0 else prims.amin, size, dim, keepdim)

@@ -105,7 +105,7 @@ def _pad_eager(a: torch.Tensor, value: float, padding: Sequence[tuple[int, int, 
         out[tuple(slice(None, None, i + 1) for _, _, i in padding)] = a
         a = out
     pairs = [x for low, high, _ in reversed(padding) for x in (low, high)]
-    return torch.nn.functional.pad(a, pairs, value=value)
+    return torch.constant_pad_nd(a, pairs, value)
 
 
 pad = primitive("pad", _pad_meta, eager=_pad_eager, tags=_COPY)
