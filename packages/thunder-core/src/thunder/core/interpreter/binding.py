@@ -98,7 +98,7 @@ def _bind_keywords(
 def _error(
     code: CodeType, parts: FunctionParts, qualname: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> TypeError:
-    """CPython's own error: the same call is made of a native function with the same parameters and no body."""
+    """CPython's own error: the same call is made of a native function with these parameters and no body."""
     empty = code.replace(
         co_code=_RETURN_NONE,
         co_consts=(None,),
