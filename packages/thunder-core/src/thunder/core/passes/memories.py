@@ -47,7 +47,7 @@ class Tensor:
 
 
 class Memories:
-    """All tensors met so far, by name. Values are computed into the trace ``new``, which is the current one."""
+    """All tensors met so far, by name. Values are computed into the current trace, ``new``."""
 
     def __init__(self, new: TraceCtx) -> None:
         self.new = new
