@@ -52,7 +52,10 @@ class Dispatcher:
         stats.calls += 1
         start = time.perf_counter_ns()
         for entry in self._entries:
-            given = entry.prologue_fn(*args, **kwargs)
+            try:
+                given = entry.prologue_fn(*args, **kwargs)
+            except Exception as error:
+                raise InternalError("a guard failed to evaluate", found={"error": repr(error)}) from error
             if given is not None:
                 if self._same_input and self._check_guards:
                     self._keep_promise(entry, args, kwargs)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.compiler.dispatch import Dispatcher
-from thunder.core.module import COMPILED
 from thunder.compiler.ledger import Explanation, explain_placements
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.core.errors import NeverCalled, NotCompiled
+from thunder.core.module import COMPILED
 from thunder.core.options import CACHE_OPTIONS
 from thunder.core.trace import TraceCtx
 

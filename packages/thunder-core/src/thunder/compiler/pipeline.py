@@ -24,7 +24,6 @@ from thunder.core.passes.execution import always_executors
 from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.placement import Placement
-from thunder.core.passes.watch import watch
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.core.transform import Transform, call_trace_hook, defines_hook

@@ -91,6 +91,8 @@ class Symbol:
         if self.meta is None:
             raise TraceError(f"{self.name} has no meta function and can only be bound")
         args, kwargs = self._normaliser(*args, **kwargs)
+        if trace.adapt_call is not None and len(trace.scopes) == 1:
+            args, kwargs = trace.adapt_call(self, args, kwargs)
         subsymbols: list[BoundSymbol] = []
         if self.is_prim:
             output = self.meta(*args, **kwargs)

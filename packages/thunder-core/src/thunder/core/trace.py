@@ -117,6 +117,8 @@ class TraceCtx:
         self.provenance: TraceProvenance | None = None
         #: called at each top-level recording; the line of the user's program that is running
         self.locate: Callable[[], Source | None] | None = None
+        #: called before each top-level recording with symbol, args and kwargs; returns those to record
+        self.adapt_call: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None
         self._counter = 0
         self._object_names: dict[int, tuple[str, Any]] = {}
         self._complete = False

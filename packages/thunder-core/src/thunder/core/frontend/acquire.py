@@ -15,7 +15,7 @@ import torch
 from thunder.core import prims
 from thunder.core.aliasing import InputAlias
 from thunder.core.errors import ThunderError, UnsupportedProgram
-from thunder.core.frontend import ambient
+from thunder.core.frontend import ambient, regions
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
@@ -81,13 +81,13 @@ def acquire(
     tracer = Tracer(trace, tracker, language, sharp_edge)
     machine = Machine(tracer, record_history=record_log)
     with _collector_paused(), ambient.restored(), tracectx(trace), using_language(language), jitting():
-        trace.locate = tracer.locate
+        trace.locate, trace.adapt_call = tracer.locate, regions.adapt_call
         grad_mode = torch.is_grad_enabled()
         try:
             result = machine.call(*_rooted_call(tracer, fn, args, kwargs))
         except ThunderError as error:
             raise error.at(locations_of(error)) from error.__cause__
-        trace.locate = None
+        trace.locate = trace.adapt_call = None
         trace.grad_enabled |= torch.is_grad_enabled() != grad_mode  # the program leaves another mode behind
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)
@@ -95,9 +95,12 @@ def acquire(
         ordered = finish.inputs
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, inputs, roots)
+        if len(inputs) > 1:
+            tracker.note("distinct", inputs[0][1], True, others=tuple(path for _, path in inputs[1:]))
         _note_contributed(tracker, contributed or {})
         prologue = prologue_trace(tracker.facts, ordered, reached, roots, pinning)
         state = ambient_fact()
+    tracer.forget()
     return Acquisition(
         prologue=prologue,
         computation=computation,
@@ -135,7 +138,7 @@ def _note_shared_memory(
     first, *others = (path for _, path in inputs)
     tracker.note("overlap", first, groups, others=tuple(others))
     trace.input_aliases = tuple(
-        tuple(InputAlias(inputs[i][0], tensors[i].stride(), tensors[i].storage_offset()) for i in group) for group in groups
+        tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group) for group in groups
     )
 
 

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.shadows import Shadow
+from thunder.core.frontend.shadows import CONTAINERS, Shadow
 from thunder.core.frontend.statements import statement
-from thunder.core.frontend.tracer import DELETED, Tracer
-from thunder.core.frontend.tracker import LEAVES, PINNED, Record
+from thunder.core.frontend.tracer import Tracer
+from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import Path, lookup_type
 from thunder.core.proxies import NumberProxy, TensorProxy
@@ -292,6 +292,8 @@ def _rule_by_structure(value: Any) -> Callable[[Builder, Any], str] | None:
         return _namedtuple
     if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
         return _structseq
+    if plain_base(cls) in CONTAINERS:
+        return _plain_subclass
     if dataclasses.is_dataclass(value) and not isinstance(value, dict):
         return _dataclass
     return None
@@ -301,6 +303,13 @@ def _namedtuple(b: Builder, value: Any) -> str:
     fields = [b.expression(v) for v in tuple.__iter__(value)]
     name = type(value).__name__
     return b.shared(value, f"tuple.__new__({name}, [{', '.join(fields)}])", **{name: type(value)})
+
+
+def _plain_subclass(b: Builder, value: Any) -> str:
+    base = plain_base(type(value))
+    assert base is not None, "the rule is for subclasses that add nothing to a builtin container"
+    name = type(value).__name__
+    return b.shared(value, f"{name}({_CONSTRUCTORS[base](b, base(value))})", **{name: type(value)})
 
 
 def _structseq(b: Builder, value: Any) -> str:

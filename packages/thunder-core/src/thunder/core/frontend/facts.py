@@ -108,7 +108,11 @@ KINDS: dict[str, Kind] = {
 
 
 #: facts about several values → the function whose result is compared with the expected one
-RELATIONS: dict[str, Callable[..., Any]] = {"same": operator.is_, "overlap": overlapping_groups}
+RELATIONS: dict[str, Callable[..., Any]] = {
+    "same": operator.is_,
+    "overlap": overlapping_groups,
+    "distinct": lambda *values: len({id(v) for v in values}) == len(values),
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -140,6 +144,8 @@ class Fact:
     def __str__(self) -> str:
         if self.kind == "same":
             return f"{self.source} is {'' if self.expected else 'not '}{self.others[0].source}"
+        if self.kind == "distinct":
+            return "all tensors are different objects"
         if self.kind == "overlap":
             return f"overlap in memory of {', '.join(p.source for p in (self.path, *self.others))}"
         return f"{_WORDS.get(self.kind, self.kind)} of {self.source}"

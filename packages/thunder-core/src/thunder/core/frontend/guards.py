@@ -182,7 +182,7 @@ class Writer:
     def write(self, roots: dict[str, Any]) -> list[str]:
         """The lines of the guard function's body."""
         for fact in self.facts:
-            if fact.kind != "tensor":
+            if fact.kind not in ("tensor", "distinct"):  # these two are one batched check
                 self.fail_if(self.condition(fact))
         tensors = [f for f in self.facts if f.kind == "tensor"]
         names = [self._variable(f.path) for f in tensors]
@@ -282,11 +282,13 @@ def tensor_check(expected: Sequence[TensorFacts], examples: Sequence[torch.Tenso
     """A function of as many tensors that says whether each has its expected metadata.
 
     Torch's own batched check, which TorchDynamo uses, does it in C: it compares type, dispatch keys, dtype, device, sizes, strides
-    and requires_grad. Sizes and strides are given to it, for None would mean "any". Where a torch lacks it, Python asks.
+    and requires_grad, and no tensor may come twice. Sizes and strides are given to it, for None would mean "any". Where a torch lacks it, Python asks.
     """
     batched = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     if batched is None:
-        return lambda *tensors: all(f.describe(t) is None for f, t in zip(expected, tensors, strict=True))
+        return lambda *tensors: len({*map(id, tensors)}) == len(tensors) and all(
+            f.describe(t) is None for f, t in zip(expected, tensors, strict=True)
+        )
     in_c = batched.TensorGuards(
         *examples,
         dynamic_dims_sizes=[list(t.shape) for t in examples],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import logging
 import os
 import traceback
@@ -14,7 +15,7 @@ import torch
 from thunder.core import prims
 from thunder.core.errors import Location, UnsupportedProgram
 from thunder.core.frontend.rules import lookaside
-from thunder.core.frontend.tensors import seen_type
+from thunder.core.frontend.tensors import seen_type, storage_offset
 from thunder.core.frontend.tracker import LEAVES
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
@@ -84,6 +85,28 @@ def _log(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> No
 
 
 # -- ambient state ----------------------------------------------------------------------------------------------------
+
+
+@lookaside(torch.overrides._get_current_function_mode_stack)
+def _function_modes(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    return []  # modes other than a default device are refused before anything is traced
+
+
+@lookaside(functools.cached_property.__get__)
+def _cached_property(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    prop, obj = args[0], args[1]
+    if obj is None:
+        return prop
+    found = tracer.instance_attr(obj, prop.attrname)
+    if found is MISSING:
+        found = tracer.call(prop.func, (obj,), {})
+        tracer.set_instance_attr(obj, prop.attrname, found)
+    return found
+
+
+@lookaside(torch.Tensor.storage_offset)
+def _storage_offset(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    return storage_offset(tracer, args[0])
 
 
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)

@@ -17,10 +17,11 @@ def extent(t: torch.Tensor) -> tuple[int, int, int]:
     return t.untyped_storage().data_ptr(), start * size, (start + last + 1) * size
 
 
-def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[int, ...], ...]:
-    """The groups (by position) of tensors whose spans of one storage overlap, each of more than one tensor.
+def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """The groups of tensors whose spans of one storage overlap, each of more than one tensor.
 
-    Two interleaved tensors (``x[::2]`` and ``x[1::2]``) count as overlapping.
+    Each member is its position among the arguments and its offset in the storage (elements). Two interleaved tensors
+    (``x[::2]`` and ``x[1::2]``) count as overlapping.
     """
     spans = [extent(t) for t in tensors]
     group = list(range(len(tensors)))
@@ -29,7 +30,7 @@ def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[int, ...], ...]:
         if a[0] == b[0] and a[0] != 0 and a[1] < b[2] and b[1] < a[2]:
             merged, gone = group[i], group[j]
             group = [merged if g == gone else g for g in group]
-    found: dict[int, list[int]] = {}
+    found: dict[int, list[tuple[int, int]]] = {}
     for position, g in enumerate(group):
-        found.setdefault(g, []).append(position)
+        found.setdefault(g, []).append((position, tensors[position].storage_offset()))
     return tuple(tuple(members) for members in found.values() if len(members) > 1)

@@ -9,7 +9,7 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.tensors import seen_type
-from thunder.core.frontend.tracker import Record
+from thunder.core.frontend.tracker import DELETED, Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.module import COMPILED
 from thunder.core.provenance import MEMBER_DICTS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Module = torch.nn.Module
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _module_globals = vars(torch.nn.modules.module)
-_GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith("_global_") and n.endswith(("_hooks",)))
+_GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forward", "_global_backward")))
 
 
 def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
@@ -133,8 +133,13 @@ def inlined(tracer: Tracer, fn: Any) -> Any:
 def instance_dict(tracer: Tracer, record: Record) -> Any:
     """``obj.__dict__``: a shadow, which from now on holds what the object holds."""
     if not record.exposed:
-        if record.writes:
-            raise UnsupportedProgram(f"the program reads {record.path.source}.__dict__ after it wrote an attribute")
+        writes = dict(record.writes)
         record.attrs = tracer.tracker.adopt(record.obj.__dict__, record.path.step("attribute", "__dict__"))
+        record.writes.clear()
         record.exposed = True
+        for name, value in writes.items():
+            if value is DELETED:
+                record.attrs.pop(name, None)
+            else:
+                record.attrs[name] = value
     return record.attrs

@@ -154,7 +154,12 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
         _check_arguments(tracer, fn, args)
         if kwargs:
             _check_arguments(tracer, fn, tuple(kwargs.values()))
-        return fn(*args, **kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except TypeError as error:
+            if "TensorProxy" in str(error):
+                error.args = (str(error).replace("TensorProxy", "Tensor"),)
+            raise
     if _is_state_query(fn):
         return _query(tracer, fn, args, kwargs)
     module = _module_of(fn)
@@ -211,7 +216,7 @@ def _is_allowed(tracer: Tracer, fn: Any) -> bool:
         if isinstance(owner, TensorProxy):
             return True  # a slot wrapper of a tensor: torch's dispatch reaches the language
         if isinstance(owner, type):
-            return _is_transparent(owner)
+            return _is_transparent(owner) or hasattr(type, fn.__name__)
         return _is_transparent(type(owner)) and _is_known(tracer, owner)
     if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType | types.ClassMethodDescriptorType):
         return fn.__objclass__ in _TRANSPARENT or issubclass(fn.__objclass__, BaseException | torch.Tensor)

@@ -109,7 +109,12 @@ for _name in (
 _CAST = frozenset({dtypes.float32, dtypes.float16, dtypes.bfloat16})
 
 
-def cast_arguments(symbol: Symbol, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+def adapt_call(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[Args, dict[str, Any]]:
+    """The arguments with which a call of the program's is recorded, under the autocast that is on now."""
+    return cast_arguments(symbol, args, kwargs) if torch._C._is_any_autocast_enabled() else (args, kwargs)
+
+
+def cast_arguments(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[Args, dict[str, Any]]:
     """The arguments of an operator as autocast would cast them: by its row, to the lower dtype, to float32, or to the widest.
 
     Torch's rules: https://pytorch.org/docs/stable/amp.html, "Autocast Op Reference".

@@ -29,6 +29,9 @@ SEQUENCES: dict[type, Callable[[Any, list[Any]], Any]] = {
 }
 
 
+CONTAINERS: frozenset[type] = frozenset({*MAPPINGS, *SEQUENCES, set})
+
+
 def _counter(items: dict[Any, Any]) -> Counter[Any]:
     counter: Counter[Any] = Counter()
     dict.update(counter, items)
@@ -52,7 +55,7 @@ class Shadow:
             return cls(original, path, MAPPINGS[t](original, {}), None)
         if t in SEQUENCES:
             return cls(original, path, SEQUENCES[t](original, []), None)
-        return cls(original, path, set(), None)
+        return cls(original, path, t(), None)  # a set, or a subclass that adds nothing
 
     def fill(self, items: Any) -> None:
         """Puts the tracked items in: pairs for a mapping, values for a sequence or set."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend import regions
 from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
@@ -55,11 +54,14 @@ def _note_metadata(tracer: Tracer, x: TensorProxy, name: str) -> None:
         tracer.tracker.note("is", record.path.step("attribute", name), x.__dict__[name])
 
 
-def note_offset(tracer: Tracer, x: TensorProxy) -> None:
-    """The program asked where in its storage an input begins."""
+def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
+    """Where in its storage an input begins (elements). Raises UnsupportedProgram for an intermediate."""
     record = tracer.tracker.record_of(x)
-    if record is not None:
-        tracer.tracker.note("offset", record.path, x.__dict__["storage_offset"])
+    if record is None:
+        raise UnsupportedProgram("storage_offset() of an intermediate tensor", found={x.name: x.type_string()})
+    offset: int = x.__dict__["storage_offset"]
+    tracer.tracker.note("offset", record.path, offset)
+    return offset
 
 
 def _load_grad(tracer: Tracer, x: TensorProxy) -> Any:
@@ -111,8 +113,6 @@ def seen_type(tracer: Tracer, x: TensorProxy) -> type:
 
 def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Records a call of an operator."""
-    if torch._C._is_any_autocast_enabled():
-        args, kwargs = regions.cast_arguments(symbol, args, kwargs)
     return symbol(*args, **kwargs)
 
 

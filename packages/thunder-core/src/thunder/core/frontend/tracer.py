@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -25,11 +24,11 @@ from thunder.core.errors import (
 )
 from thunder.core.frontend import lookasides, modules, natives, regions, tensors
 from thunder.core.frontend.rules import TABLE
-from thunder.core.module import COMPILED
-from thunder.core.frontend.tracker import Record, Tracker
+from thunder.core.frontend.tracker import DELETED, Record, Tracker
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
+from thunder.core.module import COMPILED
 from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
@@ -39,14 +38,6 @@ from thunder.core.trace import Source, TraceCtx
 _OWN = ("thunder.core", "thunder.torch", "thunder.compiler", "thunder.executors", "thunder.extend", "thunder.plugins")
 #: packages whose functions are guarded as values, and not in their parts (code, defaults)
 _LIBRARIES = frozenset({"torch", *__import__("sys").stdlib_module_names})
-
-
-@dataclass(frozen=True, eq=False)
-class Deleted:
-    """What an overlay holds where the program deleted something."""
-
-
-DELETED: Final = Deleted()
 
 
 class Tracer(Policy):
@@ -369,6 +360,16 @@ class Tracer(Policy):
         if type(value) is TensorProxy and "hint" not in value.__dict__:
             value.__dict__["hint"] = name
 
+    def forget(self) -> None:
+        """Lets go of everything of the user's, so that nothing but the facts holds it."""
+        for table in (self.made, self.type_attrs, self.cell_paths, self.parts, self.globals, self.global_writes):
+            table.clear()
+        self.cells.clear()
+        self.cell_writes.clear()
+        self.tracker.records.clear()
+        self.tracker.shadows.clear()
+        del self.machine
+
     def locate(self) -> Source | None:
         """The line of the program that is running."""
         frames = self.machine.frames
@@ -415,4 +416,4 @@ def is_immutable(cls: type) -> bool:
 
 _IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
-__all__ = ["DELETED", "Deleted", "Tracer", "is_immutable"]
+__all__ = ["Tracer", "is_immutable"]

@@ -13,13 +13,14 @@ import functools
 import random
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact, TensorFacts
-from thunder.core.frontend.shadows import MAPPINGS, SEQUENCES, Shadow
+from thunder.core.frontend.shadows import CONTAINERS, Shadow
 from thunder.core.provenance import ABSENT, Path, pinned
 from thunder.core.proxies import TensorProxy
 
@@ -59,6 +60,14 @@ PINNED: tuple[type, ...] = (
 )
 #: objects that have state which Python code cannot read in full, or that reading consumes
 OPAQUE: tuple[type, ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType)
+
+
+@dataclass(frozen=True, eq=False)
+class Deleted:
+    """What an overlay holds where the program deleted something."""
+
+
+DELETED: Final = Deleted()
 
 
 class Record:
@@ -134,7 +143,7 @@ class Tracker:
     def adopt(self, raw: Any, path: Path) -> Any:
         """What the traced program sees of ``raw``, which was read at ``path``. Raises UnsupportedProgram for opaque objects."""
         t = type(raw)
-        if t in LEAVES or _is_numpy_scalar(raw):
+        if t in LEAVES or _is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
             return raw
         known = self.records.get(id(raw))
@@ -178,7 +187,7 @@ class Tracker:
             )
         if path.parent is not None:
             self.note("type", path, t)
-        if t in MAPPINGS or t in SEQUENCES or t is set:
+        if (plain_base(t) in CONTAINERS and not getattr(raw, "__dict__", None)) or t in CONTAINERS:
             return self._adopt_container(raw, path)
         if t is frozenset:
             self.note("equal", path, _leaf_set(raw, path))
@@ -211,7 +220,7 @@ class Tracker:
         self._track(raw, path, shadow.copy)
         self.shadows.append(shadow)
         if isinstance(raw, dict):
-            keys = tuple(dict.keys(raw))
+            keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
             for key in keys:
                 _check_key(key, path)
             self.note("keys", path, keys)
@@ -261,6 +270,18 @@ class Tracker:
                 yield record
 
 
+@functools.cache
+def plain_base(cls: type) -> type | None:
+    """The builtin class that ``cls`` is derived from without adding anything: no method, no attribute."""
+    for base in cls.__mro__:
+        if base in LEAVES or base in CONTAINERS:
+            return base
+        if not _is_python_class(base) or set(base.__dict__) - _HARMLESS:
+            return None
+    return None
+
+
+_HARMLESS = frozenset({"__module__", "__doc__", "__dict__", "__weakref__", "__static_attributes__", "__firstlineno__"})
 _LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}
 
 
