@@ -131,7 +131,7 @@ def default_dtype_set_and_restored():
     return world(program, ramp(3))
 
 
-@cases("context")
+@cases("context", hits=False)  # the program changes the length of a list that it holds
 def contextlib_managers():
     @contextlib.contextmanager
     def scaled(k):

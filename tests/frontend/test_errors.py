@@ -71,9 +71,9 @@ CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
     ),
     "M5-bool": (lambda: thunder.jit(plain, cse="yes"), "InvalidArgument", ("cse", "bool", "yes")),
     "M5-choice": (
-        lambda: thunder.jit(plain, operator_fallback="never"),
+        lambda: thunder.jit(plain, max_cache_entries="many"),
         "InvalidArgument",
-        ("operator_fallback", "eager", "error"),
+        ("max_cache_entries", "int", "many"),
     ),
     "M6-early": (lambda: thunder.jit(plain, early_transforms=[]), "UnknownOption", ("transforms",)),
     "M6-graphs": (lambda: thunder.jit(plain, use_cudagraphs=True), "UnknownOption", ("CUDAGraphTransform",)),

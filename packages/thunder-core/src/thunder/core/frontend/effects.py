@@ -294,8 +294,8 @@ def _rule_by_structure(value: Any) -> Callable[[Builder, Any], str] | None:
         return _structseq
     if plain_base(cls) in CONTAINERS:
         return _plain_subclass
-    if dataclasses.is_dataclass(value) and not isinstance(value, dict):
-        return _dataclass
+    if dataclasses.is_dataclass(value):
+        return _dataclass_of_items if isinstance(value, dict) else _dataclass
     return None
 
 
@@ -315,6 +315,26 @@ def _plain_subclass(b: Builder, value: Any) -> str:
 def _structseq(b: Builder, value: Any) -> str:
     name = f"return_types_{type(value).__name__}"
     return b.shared(value, f"{name}({b._items('[', value, ']')})", **{name: type(value)})
+
+
+def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any:
+    """An instance of a dataclass that is a dict as well, with these items and attributes, whatever its methods would do."""
+    new = cls.__new__(cls)
+    store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
+    for key, value in items.items():
+        store(new, key, value)
+    new.__dict__.update(state)
+    return new
+
+
+def _dataclass_of_items(b: Builder, value: Any) -> str:
+    """Such as the outputs of Hugging Face's models: the same values as items and as attributes."""
+    view = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
+    items = ", ".join(f"{b.expression(k)}: {b.expression(v)}" for k, v in view)
+    state = ", ".join(f"{k!r}: {b.expression(v)}" for k, v in value.__dict__.items())
+    name = type(value).__name__
+    text = f"make_mapping({name}, {{{items}}}, {{{state}}})"
+    return b.shared(value, text, **{name: type(value), "make_mapping": make_mapping})
 
 
 def _dataclass(b: Builder, value: Any) -> str:

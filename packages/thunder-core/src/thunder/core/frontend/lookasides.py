@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 import logging
 import os
 import traceback
+import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +68,16 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> A
 def _id(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     tracer.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
+
+
+@lookaside(inspect.signature)
+def _signature(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> inspect.Signature:
+    """Depends on the function's code and defaults, which are facts as if it were called."""
+    fn = getattr(args[0], "__func__", args[0])
+    if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
+        raise UnsupportedProgram(f"inspect.signature of {fn!r} inside a compiled function", hint="Ask before the call.")
+    tracer.function_parts(fn)
+    return inspect.signature(*args, **kwargs)
 
 
 # -- output -----------------------------------------------------------------------------------------------------------
@@ -183,6 +195,8 @@ def _environ_getitem(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str,
 
 @lookaside(type(os.environ).__contains__)
 def _environ_contains(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    if args[0] is not os.environ:  # the method is inherited from collections.abc.Mapping
+        return bool(tracer.machine.generic_call(type(os.environ).__contains__, args, kwargs))
     return _environment_value(tracer, args[1]) is not None
 
 

@@ -34,7 +34,7 @@ def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
         return found
     own = record.obj.__dict__
     cls = type(module)
-    if name in own or name in record.attrs or tracer.type_attr(cls, "__getattr__") is not _Module.__getattr__:
+    if name in own or name in record.attrs or record.own is not None or tracer.type_attr(cls, "__getattr__") is not _Module.__getattr__:
         return MISSING
     earlier = []
     for member in ("_parameters", "_buffers", "_modules"):
@@ -61,7 +61,7 @@ def _read_member(tracer: Tracer, record: Record, member: str, name: str, earlier
 def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any) -> bool:
     """``module.name = value`` for a plain attribute or a buffer; False where ``Module.__setattr__`` must be interpreted."""
     record = tracer.tracker.record_of(module)
-    if record is None or isinstance(value, torch.nn.Module):
+    if record is None or record.own is not None or isinstance(value, torch.nn.Module):
         return False
     if isinstance(value, TensorProxy) and seen_type(tracer, value) is not torch.Tensor:
         return False
@@ -132,14 +132,12 @@ def inlined(tracer: Tracer, fn: Any) -> Any:
 
 def instance_dict(tracer: Tracer, record: Record) -> Any:
     """``obj.__dict__``: a shadow, which from now on holds what the object holds."""
-    if not record.exposed:
-        writes = dict(record.writes)
-        record.attrs = tracer.tracker.adopt(record.obj.__dict__, record.path.step("attribute", "__dict__"))
-        record.writes.clear()
-        record.exposed = True
-        for name, value in writes.items():
+    if record.own is None:
+        record.own = tracer.tracker.adopt(record.obj.__dict__, record.path.step("attribute", "__dict__"))
+        for name, value in record.writes.items():
             if value is DELETED:
-                record.attrs.pop(name, None)
+                record.own.pop(name, None)
             else:
-                record.attrs[name] = value
-    return record.attrs
+                record.own[name] = value
+        record.writes.clear()
+    return record.own

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign
+from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign, plain_base
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _module_of(fn: Any) -> str:
 
 def _is_allowed(tracer: Tracer, fn: Any) -> bool:
     if isinstance(fn, type):
-        return fn in _CONSTRUCTORS or issubclass(fn, BaseException) or id(fn) in tracer.made
+        return fn in _CONSTRUCTORS or plain_base(fn) is not None or issubclass(fn, BaseException) or id(fn) in tracer.made
     if isinstance(fn, types.BuiltinFunctionType | types.MethodWrapperType):
         owner = fn.__self__
         if owner is None or isinstance(owner, types.ModuleType):

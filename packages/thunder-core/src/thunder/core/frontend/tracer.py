@@ -121,6 +121,8 @@ class Tracer(Policy):
         if record is None:
             found = lookup_instance(obj, name)
             return MISSING if found is ABSENT else found
+        if record.own is not None:
+            return record.own.get(name, MISSING)
         if name in record.attrs:
             return record.attrs[name]
         value = self.read_instance(record, name)
@@ -143,9 +145,10 @@ class Tracer(Policy):
             return
         if not hasattr(record.obj, "__dict__"):
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
-        record.attrs[name] = value
-        if not record.exposed:
-            record.writes[name] = value
+        if record.own is not None:
+            record.own[name] = value
+        else:
+            record.attrs[name] = record.writes[name] = value
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
         record = self.tracker.record_of(obj)
@@ -154,8 +157,8 @@ class Tracer(Policy):
             return
         if self.instance_attr(obj, name) is MISSING:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
-        if record.exposed:
-            del record.attrs[name]
+        if record.own is not None:
+            del record.own[name]
         else:
             record.attrs[name], record.writes[name] = MISSING, DELETED
 

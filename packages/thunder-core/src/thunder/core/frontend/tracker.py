@@ -73,14 +73,14 @@ DELETED: Final = Deleted()
 class Record:
     """What is known of one tracked object. ``attrs`` are facts taken and writes made; ``writes`` the writes alone, in order."""
 
-    __slots__ = ("attrs", "exposed", "members", "obj", "path", "value", "writes")
+    __slots__ = ("attrs", "members", "obj", "own", "path", "value", "writes")
 
     def __init__(self, obj: Any, path: Path, value: Any) -> None:
         self.obj, self.path, self.value = obj, path, value
         self.attrs: dict[str, Any] = {}
         self.writes: dict[str, Any] = {}
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
-        self.exposed = False  # whether ``attrs`` is the shadow of ``__dict__``, which the program has in hand
+        self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has it in hand
 
 
 class Tracker:
