@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from thunder.core.frontend.acquire import Acquisition, acquire
 from thunder.core.frontend.guards import first_failure
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
+from thunder.core.overrides import Overrides
 from thunder.core.passes.placement import Placement
 from thunder.core.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state
@@ -39,8 +40,8 @@ class Dispatcher:
     Calls from several threads are served at once; compiles are serialised.
     """
 
-    def __init__(self, data: CompileData) -> None:
-        self.data = data
+    def __init__(self, data: CompileData, overrides: Overrides | None = None) -> None:
+        self.data, self.overrides = data, overrides
         self.stats = CompileStats()
         self._entries: tuple[CacheEntry, ...] = ()  # newest first
         self._lock = threading.RLock()
@@ -50,7 +51,7 @@ class Dispatcher:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         stats = self.stats
         stats.calls += 1
-        start = time.perf_counter_ns()
+        start = perf_counter_ns()
         for entry in self._entries:
             try:
                 given = entry.prologue_fn(*args, **kwargs)
@@ -60,29 +61,29 @@ class Dispatcher:
                 if self._same_input and self._check_guards:
                     self._keep_promise(entry, args, kwargs)
                 stats.cache_hits += 1
-                entry.last_use = stats.calls
-                stats.last_entry = entry
-                return self._run(entry, given, start)
+                break
+        else:
+            entry, given = self._found_or_compiled(args, kwargs)
+        entry.last_use = stats.calls
+        stats.last_entry = entry
+        ready = perf_counter_ns()
+        result = entry.computation_fn(*given[0])
+        stats.call_times = (start, ready, perf_counter_ns())
+        return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *given[1])
+
+    def _found_or_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
+        """The entry that another thread has compiled meanwhile, or a new one, and what its prologue gives."""
         with self._lock:
-            for entry in self._entries:  # another thread may have compiled it meanwhile
+            for entry in self._entries:
                 given = entry.prologue_fn(*args, **kwargs)
                 if given is not None:
-                    stats.cache_hits += 1
-                    stats.last_entry = entry
-                    break
-            else:
-                entry = self._compile(args, kwargs)
-                given = entry.prologue_fn(*args, **kwargs)
-                if given is None:
-                    raise InternalError("the guards of a new entry do not hold for the call that it was made for")
-        return self._run(entry, given, start)
-
-    def _run(self, entry: CacheEntry, given: tuple[tuple[Any, ...], tuple[Any, ...]], start: int) -> Any:
-        inputs, reached = given
-        ready = time.perf_counter_ns()
-        result = entry.computation_fn(*inputs)
-        self.stats.call_times = (start, ready, time.perf_counter_ns())
-        return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *reached)
+                    self.stats.cache_hits += 1
+                    return entry, given
+            entry = self._compile(args, kwargs)
+            given = entry.prologue_fn(*args, **kwargs)
+            if given is None:
+                raise InternalError("the guards of a new entry do not hold for the call that it was made for")
+            return entry, given
 
     # -- misses -------------------------------------------------------------------------------------------------------
 
@@ -96,7 +97,6 @@ class Dispatcher:
         entry = self._make_entry(args, kwargs)
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
-        stats.last_entry = entry
         limit = options["recompile_limit"]
         if limit is not None and stats.cache_misses == limit + 1 and reasons:
             warnings.warn(_limit_text(stats, self.data), RecompileWarning, stacklevel=4)
@@ -129,7 +129,7 @@ class Dispatcher:
 
     def _make_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
         data, stats = self.data, self.stats
-        started = time.perf_counter_ns()
+        started = perf_counter_ns()
         baked: list[str] = []
         program = acquire(
             data.fn,
@@ -141,8 +141,9 @@ class Dispatcher:
             pinning=self._pinning(),
             record_log=data.debug_options.record_interpreter_history,
             contributed=_contributed_state(data.transforms),
+            overrides=self.overrides,
         )
-        acquired = time.perf_counter_ns()
+        acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
         compiled = configured_pipeline(data.transforms, data.compile_options).run(
             program.computation,
@@ -158,7 +159,7 @@ class Dispatcher:
         _check_gradients(program, compiled.ledger)
         prologue = compiled.prologue or program.prologue
         epilogue = compiled.epilogue or program.epilogue
-        before = time.perf_counter_ns()
+        before = perf_counter_ns()
         entry = CacheEntry(
             prologue_fn=prologue.python_callable(),
             prologue_traces=[prologue],
@@ -173,7 +174,7 @@ class Dispatcher:
         stats.stage_times = {
             "acquire": acquired - started,
             **compiled.stage_times,
-            "prologue": time.perf_counter_ns() - before,
+            "prologue": perf_counter_ns() - before,
         }
         return entry
 

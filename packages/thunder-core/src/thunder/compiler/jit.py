@@ -25,6 +25,7 @@ from thunder.core.options import (
     resolve_options,
     resolve_sharp_edges_option,
 )
+from thunder.core.overrides import Overrides
 from thunder.core.transform import Transform
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
 from thunder.plugins.contributions import declared_options
@@ -96,22 +97,41 @@ def jit(
     _claim_transforms(all_transforms)
     for transform in all_transforms:
         transform.validate(fn, compile_options)
-    return compiled_object(data)
+    return _transform_module(compiled_object(data), all_transforms)
 
 
-def compiled_object(data: CompileData) -> Any:
-    """The callable of a compile: a module around a module, else a function."""
-    dispatcher = Dispatcher(data)
+def compiled_object(data: CompileData, overrides: Overrides | None = None) -> Any:
+    """The callable of a compile: a module around a module, else a function. ``overrides`` are the module's."""
     if isinstance(data.fn, torch.nn.Module):
-        module = ThunderModule(data.fn, dispatcher, lambda model: compiled_object(_with_fn(data, model)))
-        module.__dict__[COMPILED] = dispatcher
-        return module
+        return _compiled_module(data, overrides or Overrides(data.fn))
+    dispatcher = Dispatcher(data)
 
     @functools.wraps(data.fn)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         return dispatcher(*args, **kwargs)
 
     compiled.__dict__[COMPILED] = dispatcher
+    return compiled
+
+
+def _compiled_module(data: CompileData, overrides: Overrides) -> ThunderModule:
+    dispatcher = Dispatcher(data, overrides)
+    module = ThunderModule(
+        overrides.model,
+        dispatcher,
+        overrides,
+        data.transforms,
+        lambda model, copied: compiled_object(_with_fn(data, model), copied),
+    )
+    module.__dict__[COMPILED] = dispatcher
+    return module
+
+
+def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
+    """Lets each transform change the overrides of a compiled module, once, before any trace exists."""
+    if isinstance(compiled, ThunderModule):
+        for transform in transforms:
+            transform.transform_module(compiled)
     return compiled
 
 
@@ -133,7 +153,8 @@ def add_transform(
         each.validate(data.fn, data.compile_options)
     autograd_off = data.disable_torch_autograd_support or disable_torch_autograd_support
     changes = {"transforms": (*data.transforms, *added), "disable_torch_autograd_support": autograd_off}
-    return compiled_object(dataclasses.replace(data, **changes))
+    kept = dispatcher.overrides.copied(data.fn) if dispatcher.overrides is not None else None
+    return _transform_module(compiled_object(dataclasses.replace(data, **changes), kept), added)
 
 
 def _with_fn(data: CompileData, fn: Any) -> CompileData:

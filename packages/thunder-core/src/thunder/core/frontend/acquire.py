@@ -15,16 +15,18 @@ import torch
 from thunder.core import prims
 from thunder.core.aliasing import InputAlias
 from thunder.core.errors import ThunderError, UnsupportedProgram
-from thunder.core.frontend import ambient, regions
+from thunder.core.frontend import ambient, modules, regions
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
 from thunder.core.frontend.lookasides import locations_of
 from thunder.core.frontend.memory import overlapping_groups
+from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import Tracker
+from thunder.core.frontend.tracker import Record, Tracker
 from thunder.core.interpreter import Machine, jitting
 from thunder.core.langctx import LanguageContext, using_language
+from thunder.core.overrides import Overrides
 from thunder.core.provenance import Path, root
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol, has_tags
@@ -58,10 +60,12 @@ def acquire(
     pinning: str = "nothing",
     record_log: bool = False,
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
+    overrides: Overrides | None = None,
 ) -> Acquisition:
     """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
 
-    ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name.
+    ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name. ``overrides``
+    are tensors that the program reads in place of those of ``fn``, a module.
 
     Raises what the program raises; UnsupportedProgram and its kind, with the user's line, where it cannot be traced.
     """
@@ -78,6 +82,8 @@ def acquire(
         return proxy
 
     tracker = Tracker(make_input)
+    if overrides is not None:
+        modules.honour_overrides(tracker, overrides)
     tracer = Tracer(trace, tracker, language, sharp_edge)
     machine = Machine(tracer, record_history=record_log)
     with _collector_paused(), ambient.restored(), tracectx(trace), using_language(language), jitting():
@@ -87,6 +93,9 @@ def acquire(
             result = machine.call(*_rooted_call(tracer, fn, args, kwargs))
         except ThunderError as error:
             raise error.at(locations_of(error)) from error.__cause__
+        except Exception as error:  # the program's own
+            _note_unapplied(tracer, error)
+            raise
         trace.locate = trace.adapt_call = None
         trace.grad_enabled |= torch.is_grad_enabled() != grad_mode  # the program leaves another mode behind
         finish = _Finish(tracer, inputs, fn)
@@ -109,6 +118,16 @@ def acquire(
         interpreted=machine.instructions,
         log=machine.history,
     )
+
+
+def _note_unapplied(tracer: Tracer, error: Exception) -> None:
+    """A note on an exception of the program's: what the program wrote before it raised is not applied."""
+    tracker = tracer.tracker
+    written = [shadow.path.source for shadow in tracker.written_shadows()]
+    written += [f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes]
+    written += [name for _, name in tracer.global_writes] + [path.source for path, _ in tracer.cell_writes.values()]
+    if written:
+        error.add_note(f"thunder did not apply what the program wrote before it raised: {', '.join(written)}")
 
 
 def _input_proxy(t: torch.Tensor) -> TensorProxy:
@@ -198,6 +217,8 @@ class _Finish:
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = Builder(tracer)
+        for value in _built_values(tracer, written, records, result):
+            builder.count(value)
         for shadow in written:
             builder.write_shadow(shadow)
         for record in records:
@@ -249,6 +270,17 @@ class _Finish:
         while f"t{trace._counter}" in hints:  # a variable of the program has this name
             trace._counter += 1
         proxy.name = trace.make_name(prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t")
+
+
+def _built_values(tracer: Tracer, written: list[Shadow], records: list[Record], result: Any) -> Iterator[Any]:
+    """Every value that an epilogue builds."""
+    for shadow in written:
+        yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
+    for record in records:
+        yield from record.writes.values()
+    for _, value in (*tracer.global_writes.values(), *tracer.cell_writes.values()):
+        yield value
+    yield result
 
 
 def _tensor_outs(bsym: BoundSymbol) -> list[TensorProxy]:

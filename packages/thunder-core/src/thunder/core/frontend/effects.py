@@ -62,6 +62,8 @@ class Builder:
         self.reached: dict[int, tuple[str, Path, Any]] = {}  # objects of the user's: id → name, path, object
         self.statements: list[BoundSymbol] = []
         self.built: dict[int, tuple[str, Any]] = {}
+        self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
+        self.objects: dict[str, Any] = {}  # what the expressions of the next statement name
         self._count = 0
 
     def _fresh(self, prefix: str) -> str:
@@ -70,7 +72,8 @@ class Builder:
 
     def emit(self, *lines: str, **objects: Any) -> None:
         """Appends a statement."""
-        self.statements.append(statement(*lines, **objects))
+        self.statements.append(statement(*lines, **self.objects, **objects))
+        self.objects = {}
 
     def reach(self, path: Path, obj: Any) -> str:
         """The name under which the epilogue gets an object of the user's."""
@@ -119,8 +122,26 @@ class Builder:
             )
         return rule(self, value)
 
+    def count(self, value: Any) -> None:
+        """Counts the references to each container among the values to be built."""
+        if isinstance(value, tuple | list | set | frozenset | deque):
+            children: Any = list(value)
+        elif isinstance(value, dict):
+            children = [*dict.values(value), *getattr(value, "__dict__", {}).values()]
+        elif dataclasses.is_dataclass(value) and hasattr(value, "__dict__"):
+            children = list(value.__dict__.values())
+        else:
+            return
+        self.uses[id(value)] += 1
+        if self.uses[id(value)] == 1 and self.tracer.tracker.record_of(value) is None:
+            for child in children:
+                self.count(child)
+
     def shared(self, value: Any, text: str, **objects: Any) -> str:
-        """Builds a mutable container once, so that two references to it stay one object."""
+        """Code for a new container: in place, or a variable where two references to it must stay one object."""
+        if self.uses[id(value)] <= 1:
+            self.objects |= objects
+            return text
         name = self._fresh("c")
         self.emit(f"{name} = {text}", **objects)
         self.built[id(value)] = (name, value)

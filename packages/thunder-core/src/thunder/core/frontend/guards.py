@@ -29,7 +29,7 @@ from thunder.core.frontend import ambient
 from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import is_immutable
-from thunder.core.provenance import ABSENT, Path, cell_content, lookup_item, lookup_type, pinned
+from thunder.core.provenance import ABSENT, MEMBER_DICTS, Path, cell_content, lookup_item, lookup_type, pinned
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import RESERVED_NAMES, TraceCtx, TraceProvenance
 
@@ -54,6 +54,7 @@ class Writer:
         self.conditions: list[str] = []
         self.variables: dict[int, str] = {}
         self.names: dict[int, str] = {}
+        self.asked: set[str] = set()
         self.classes: dict[str, type] = {}
         self.ordered: set[type] = set()  # classes whose order of bases is checked already
         self.uses = self._count_uses()
@@ -146,9 +147,12 @@ class Writer:
 
     # -- conditions ---------------------------------------------------------------------------------------------------
 
-    def fail_if(self, condition: str) -> None:
-        """Adds a condition under which the entry is a miss."""
-        self.conditions.append(condition)
+    def fail_if(self, *conditions: str) -> None:
+        """Adds conditions under which the entry is a miss, each once: nothing changes between two guards."""
+        for condition in conditions:
+            if condition not in self.asked:
+                self.asked.add(condition)
+                self.conditions.append(condition)
 
     def flush(self) -> None:
         """Writes the conditions gathered so far, as many on a line as it holds."""
@@ -183,7 +187,7 @@ class Writer:
         """The lines of the guard function's body."""
         for fact in self.facts:
             if fact.kind not in ("tensor", "distinct"):  # these two are one batched check
-                self.fail_if(self.condition(fact))
+                self.fail_if(*self.condition(fact))
         tensors = [f for f in self.facts if f.kind == "tensor"]
         names = [self._variable(f.path) for f in tensors]
         inputs = [self._variable(p) for p in self.inputs]
@@ -203,21 +207,28 @@ class Writer:
         self.uses[id(path)] += 2
         return self.value(path)
 
-    def condition(self, fact: Fact) -> str:
-        """The code of a fact's failure."""
+    def condition(self, fact: Fact) -> list[str]:
+        """The code of a fact's failure; the fact fails if one of the conditions holds."""
+        if fact.path.kind == "typeattr" and fact.kind == "is":
+            return self.class_conditions(fact)
+        return [self.plain_condition(fact)]
+
+    def plain_condition(self, fact: Fact) -> str:
+        """The code of the failure of a fact about values."""
         if fact.kind == "same":
             return f"{self.value(fact.path)} is {'not ' if fact.expected else ''}{self.value(fact.others[0])}"
         if fact.others:
             values = ", ".join(self.value(p) for p in (fact.path, *fact.others))
             return f"{self.constant(RELATIONS[fact.kind])}({values}) != {self.constant(fact.expected)}"
-        if fact.path.kind == "typeattr" and fact.kind == "is":
-            return self.class_condition(fact)
         if fact.kind == "lacks":
             return f"{self.constant(fact.expected)} in {self.dictionary(fact.path)}"
         if fact.kind == "is" and fact.expected is ABSENT:
             return self.absence_condition(fact.path)
         if fact.kind == "is":
             return f"{self.value(fact.path)} is not {self.identity(fact.expected)}"
+        if fact.kind == "keys" and has_string_keys(fact.path):
+            value = self.value(fact.path)
+            return f"(*{value},) != {self.constant(fact.expected)}" if fact.expected else value
         return KINDS[fact.kind].fails.format(x=self.value(fact.path), e=self.constant(fact.expected))
 
     def absence_condition(self, path: Path) -> str:
@@ -228,7 +239,7 @@ class Writer:
             return f"cell_content({self.value(path.parent)}) is not ABSENT"
         return f"{key} in {self.value(path.parent)}"
 
-    def class_condition(self, fact: Fact) -> str:
+    def class_conditions(self, fact: Fact) -> list[str]:
         """An attribute found (or not) along the MRO of a class: the dictionaries that were searched, and nothing else."""
         assert fact.path.parent is not None, "a class attribute is read from a class"
         cls, name = fact.path.parent.pinned, fact.path.key
@@ -244,7 +255,7 @@ class Writer:
                 break
             if not is_immutable(base):
                 conditions.append(f"{name!r} in {self._namespace(base)}")
-        return " or ".join(conditions) or "False"
+        return conditions
 
     def _namespace(self, cls: type) -> str:
         name = f"{cls.__name__}_dict"
@@ -272,6 +283,11 @@ def readable_name(value: Any) -> str:
         name = own if isinstance(own, str) else f"{type(value).__name__.lower()}_value"
     text = re.sub(r"\W+", "_", name).strip("_")
     return f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
+
+
+def has_string_keys(path: Path) -> bool:
+    """Whether Python and torch let no other keys than strings into a dict, so that equal keys are the same keys."""
+    return path.parent is None or (path.kind == "instance" and path.key in MEMBER_DICTS)
 
 
 def _tuple_text(items: Sequence[str]) -> str:
@@ -305,13 +321,6 @@ _HELPERS = {
     "same_leaf": same_leaf,
     "has_keys": has_keys,
 }
-
-
-def comes_with_arguments(path: Path) -> bool:
-    """Whether a path begins at the arguments of the call."""
-    while path.parent is not None:
-        path = path.parent
-    return path.pinned is ABSENT
 
 
 def prologue_trace(

@@ -9,9 +9,10 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.tensors import seen_type
-from thunder.core.frontend.tracker import DELETED, Record
+from thunder.core.frontend.tracker import DELETED, Record, Tracker
 from thunder.core.interpreter.policy import MISSING
-from thunder.core.module import COMPILED
+from thunder.core.module import COMPILED, ThunderModule
+from thunder.core.overrides import Overrides
 from thunder.core.provenance import MEMBER_DICTS
 from thunder.core.proxies import TensorProxy
 
@@ -24,6 +25,16 @@ _module_globals = vars(torch.nn.modules.module)
 _GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forward", "_global_backward")))
 
 
+def honour_overrides(tracker: Tracker, overrides: Overrides) -> None:
+    """From now on, what is read of an overridden tensor is read of the overriding one.
+
+    Raises InvalidArgument where the module holds another tensor by now than the one that was overridden.
+    """
+    overrides.refuse_replaced()
+    tracker.note("len", overrides.path, len(overrides.tensors))  # names are only ever added
+    tracker.overridden.update(overrides.paths())
+
+
 def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
     """A parameter, buffer or submodule: what ``Module.__getattr__`` finds, with the facts that it reads. Else MISSING."""
     record = tracer.tracker.record_of(module)
@@ -34,11 +45,18 @@ def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
         return found
     own = record.obj.__dict__
     cls = type(module)
-    if name in own or name in record.attrs or record.own is not None or tracer.type_attr(cls, "__getattr__") is not _Module.__getattr__:
+    if (
+        name in own
+        or name in record.attrs
+        or record.own is not None
+        or tracer.type_attr(cls, "__getattr__") is not _Module.__getattr__
+    ):
         return MISSING
-    earlier = []
+    earlier: list[str] = []
     for member in ("_parameters", "_buffers", "_modules"):
-        if member in record.attrs:  # the program has the dictionary itself in hand, and may have written to it
+        if (
+            member in record.attrs
+        ):  # the program has the dictionary itself in hand, and may have written to it
             return MISSING
         if name in own[member]:
             if tracer.type_attr(cls, name) is not MISSING:
@@ -53,7 +71,9 @@ def _read_member(tracer: Tracer, record: Record, member: str, name: str, earlier
     tracker.note("lacks", path, name, key=name)
     for other in earlier:
         tracker.note("lacks_key", tracer.member_path(record, other), name, key=name)
-    value = tracker.adopt(record.obj.__dict__[member][name], tracer.member_path(record, member).step("key", name))
+    value = tracker.adopt(
+        record.obj.__dict__[member][name], tracer.member_path(record, member).step("key", name)
+    )
     record.attrs[name] = value
     return value
 
@@ -72,14 +92,22 @@ def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any)
         return False
     if tracer.type_attr(type(module), name) is not MISSING and name not in own:
         return False
-    if name in own["_buffers"] and not (value is None or isinstance(value, TensorProxy)):
-        return False
+    if name in own["_buffers"]:
+        if id(own["_buffers"][name]) in tracer.tracker.overridden:
+            raise UnsupportedProgram(
+                f"the program assigns {record.path.source}.{name}, which a transform overrode",
+                hint="Write into the buffer instead: buffer.copy_(…).",
+            )
+        if not (value is None or isinstance(value, TensorProxy)):
+            return False
     tracer.tracker.note("lacks_key", tracer.member_path(record, "_parameters"), name, key=name)
     record.attrs[name] = record.writes[name] = value
     return True
 
 
-def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_module(
+    tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     """``module(…)``: where no hook is registered, a call of ``forward``; the facts are those of ``Module._call_impl``."""
     if COMPILED in module.__dict__:
         return tracer.call(inlined(tracer, module), args, kwargs)
@@ -98,7 +126,7 @@ def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], 
 def _is_plain_call(tracer: Tracer, record: Record, cls: type) -> bool:
     if tracer.type_attr(cls, "__call__") is not _Module.__call__:
         return False
-    if tracer.type_attr(cls, "_call_impl") is not _Module._call_impl or tracer.type_attr(cls, "_slow_forward") is MISSING:
+    if tracer.type_attr(cls, "_call_impl") is not _Module._call_impl:
         return False
     if tracer.instance_attr(record.obj, "_compiled_call_impl") is not MISSING:
         return False
@@ -109,7 +137,9 @@ def _is_plain_call(tracer: Tracer, record: Record, cls: type) -> bool:
         return False
     tracker = tracer.tracker
     for name in _GLOBAL_HOOKS:
-        tracker.note("empty", tracker.pinned_path(_module_globals[name], f"torch.nn.modules.module.{name}"), None)
+        tracker.note(
+            "empty", tracker.pinned_path(_module_globals[name], f"torch.nn.modules.module.{name}"), None
+        )
     for name in _HOOKS:
         tracker.note("empty", tracer.member_path(record, name), None)
     return True
@@ -126,6 +156,8 @@ def inlined(tracer: Tracer, fn: Any) -> Any:
             hint="Give the transforms to the outer thunder.jit, or call it outside.",
         )
     tracker = tracer.tracker
+    if isinstance(fn, ThunderModule):
+        honour_overrides(tracker, fn._overrides)
     path = tracker.path_of(fn) or tracker.pinned_path(fn, getattr(fn, "__qualname__", "fn"))
     return tracker.adopt(dispatcher.data.fn, tracker.pinned_path(dispatcher.data.fn, path.source))
 

@@ -21,7 +21,7 @@ import torch
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact, TensorFacts
 from thunder.core.frontend.shadows import CONTAINERS, Shadow
-from thunder.core.provenance import ABSENT, Path, pinned
+from thunder.core.provenance import ABSENT, Path, comes_with_arguments, pinned
 from thunder.core.proxies import TensorProxy
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -95,6 +95,7 @@ class Tracker:
         self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
         self.shadows: list[Shadow] = []
         self.facts: list[Fact] = []
+        self.overridden: dict[int, Path] = {}  # by id of a module's tensor, where the one in its place is fetched
         self._noted: set[tuple[Any, ...]] = set()
         self._pinned_roots: dict[int, Path] = {}
 
@@ -146,6 +147,11 @@ class Tracker:
         if t in LEAVES or _is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
             return raw
+        instead = self.overridden.get(id(raw))
+        if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
+            self.note("is", path, raw)  # the overriding tensor stands for this one, not for a later one
+            path = instead
+            raw = path.fetch({})
         known = self.records.get(id(raw))
         if known is not None:
             if known.path is not path and not isinstance(raw, PINNED):
