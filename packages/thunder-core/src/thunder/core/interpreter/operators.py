@@ -372,7 +372,7 @@ def store_item(machine: Machine, obj: Any, key: Any, value: Any) -> None:
     if method is not MISSING:
         call_special(machine, method, obj, key, value)
     else:
-        if type(key) is slice and not is_a(value, list | tuple):
+        if type(key) is slice and is_a(obj, list | bytearray) and not is_a(value, list | tuple):
             value = machine.native_iterable(value)
         machine.policy.call_native(operator.setitem, (obj, _native_key(machine, obj, key), value), {})
 
