@@ -22,6 +22,14 @@ class OperatorIndexError(OperatorError, IndexError):
     """Torch raises IndexError for it."""
 
 
+class OperatorAssertionError(OperatorError, AssertionError):
+    """Torch raises AssertionError for it."""
+
+
+class OperatorAttributeError(OperatorError, AttributeError):
+    """Torch raises AttributeError for it."""
+
+
 class OperatorTypeError(OperatorError, TypeError):
     """Torch raises TypeError for it."""
 
@@ -30,8 +38,10 @@ class OperatorValueError(OperatorError, ValueError):
     """Torch raises ValueError for it."""
 
 
-_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
+_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
 _CLASSES = (
+    (AssertionError, OperatorAssertionError),
+    (AttributeError, OperatorAttributeError),
     (IndexError, OperatorIndexError),
     (TypeError, OperatorTypeError),
     (ValueError, OperatorValueError),
@@ -143,6 +153,19 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     meta.__name__ = getattr(fn, "__name__", "meta")
     return meta
+
+
+def asking_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`torch_meta`, for functions of which meta tensors accept what eager's kernels refuse."""
+    meta = torch_meta(fn)
+
+    def asking(*args: Any, **kwargs: Any) -> Any:
+        error = torch_error(fn, args, kwargs)
+        if error is not None:
+            raise _refusal(error, args, kwargs)
+        return meta(*args, **kwargs)
+
+    return asking
 
 
 def device_of(tree: Any) -> devices.Device:

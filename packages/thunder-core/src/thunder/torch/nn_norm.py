@@ -41,11 +41,22 @@ def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None
     return a if bias is None else ltorch.add(a, bias)
 
 
-def _per_channel(vector: TensorProxy | None, ndim: int) -> TensorProxy | None:
-    """``(c,)`` → ``(1, c, 1, …)``."""
-    if vector is None or ndim < 2:
-        return vector
-    return ltorch.reshape(vector, (1, vector.shape[0], *(1,) * (ndim - 2)))
+def _per_channel(vector: TensorProxy | None, input: TensorProxy) -> TensorProxy | None:
+    """``(c,)`` → ``(1, c, 1, …)`` for an input ``(n, c, *)``. Raises OperatorError if the vector has another
+    shape.
+    """
+    if vector is None:
+        return None
+    if vector.shape != input.shape[1:2]:
+        raise OperatorError(f"{vector.type_string()} is no vector of the channels of {input.type_string()}")
+    return ltorch.reshape(vector, (1, *vector.shape, *(1,) * (len(input.shape) - 2)))
+
+
+def _as_vector(parameter: TensorProxy | None) -> TensorProxy | None:
+    """A parameter of a batch normalisation, whose elements count and whose shape does not."""
+    if parameter is None or len(parameter.shape) == 1:
+        return parameter
+    return ltorch.reshape(parameter, (-1,))
 
 
 @torchsymbol(f"{_F}layer_norm", autocast="fp32")
@@ -106,8 +117,7 @@ def group_norm(
         raise OperatorError(f"{c} channels in {num_groups} groups")
     grouped = ltorch.reshape(computed_in(input), (n, num_groups, math.prod(input.shape[1:]) // num_groups))
     normal = ltorch.reshape(_standardised(grouped, (2,), eps), input.shape)
-    ndim = len(input.shape)
-    return rounded_to(_scaled(normal, _per_channel(weight, ndim), _per_channel(bias, ndim)), input.dtype)
+    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
 
 
 # -- running statistics ----------------------------------------------------------------------------
@@ -136,11 +146,10 @@ def _by_given_statistics(
     bias: TensorProxy | None,
     eps: float,
 ) -> TensorProxy:
-    ndim = len(input.shape)
     a = computed_in(input)
-    centred = ltorch.sub(a, _per_channel(mean, ndim))
-    normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(_per_channel(var, ndim), eps)))
-    return rounded_to(_scaled(normal, _per_channel(weight, ndim), _per_channel(bias, ndim)), input.dtype)
+    centred = ltorch.sub(a, _per_channel(mean, input))
+    normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(_per_channel(var, input), eps)))
+    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
 
 
 @torchsymbol(f"{_F}batch_norm")
@@ -159,6 +168,7 @@ def batch_norm(
     In training by the batch's statistics, and the running ones are updated in place; else by the running
     ones.
     """
+    weight, bias = _as_vector(weight), _as_vector(bias)
     if not training:
         if running_mean is None or running_var is None:
             raise OperatorError("Expected running_mean and running_var to be defined when training=False")
@@ -169,9 +179,8 @@ def batch_norm(
             prims.batch_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
         )
     over = (0, *range(2, len(input.shape)))
-    ndim = len(input.shape)
     normal = _standardised(computed_in(input), over, eps)
-    return rounded_to(_scaled(normal, _per_channel(weight, ndim), _per_channel(bias, ndim)), input.dtype)
+    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
 
 
 def _refuse_single_value(input: TensorProxy) -> None:
@@ -205,7 +214,7 @@ def instance_norm(
         )
     ndim = len(input.shape)
     normal = _standardised(computed_in(input), tuple(range(2, ndim)), eps)
-    return rounded_to(_scaled(normal, _per_channel(weight, ndim), _per_channel(bias, ndim)), input.dtype)
+    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
 
 
 # -- others ----------------------------------------------------------------------------------------

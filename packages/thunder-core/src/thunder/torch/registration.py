@@ -65,6 +65,32 @@ _NEUTRAL: dict[str, Any] = {
 }
 
 
+#: what a meta function, a spelling or a decomposition raises for arguments that it is not made for
+FAILURES = (OperatorError, TypeError, IndexError, ValueError, AttributeError, AssertionError)
+
+
+def is_users_call(error: Exception) -> bool:
+    """Whether the error is one about arguments, and the call that failed is the user's own: none that another
+    decomposes into.
+    """
+    if isinstance(error, ThunderError) and not isinstance(error, OperatorError):
+        return False
+    trace = get_tracectx()
+    return trace is not None and len(trace.scopes) == 1
+
+
+def refuse_unforeseen(name: str, args: Any, kwargs: Any, error: Exception) -> None:
+    """Raises UnsupportedOperator for a call that torch accepts, where ours failed on the type of an
+    argument.
+    """
+    if isinstance(error, (AttributeError, AssertionError)):
+        raise UnsupportedOperator(
+            f"{name} does not take these arguments here: {error}",
+            found=described_arguments(args, kwargs),
+            hint="Pass tensors where the operator's documentation has tensors.",
+        ) from error
+
+
 def find_torch(path: str) -> Any:
     """The object at a dotted path into torch, or None where this torch lacks it."""
     found: Any = torch
@@ -124,14 +150,23 @@ class TorchSymbol(Symbol):
         """
         try:
             return super().__call__(*args, **kwargs)
-        except (OperatorError, TypeError, IndexError, ValueError) as error:
-            if isinstance(error, OperatorError) or not isinstance(error, ThunderError):
-                trace = get_tracectx()
-                if (
-                    trace is not None and len(trace.scopes) == 1
-                ):  # the user's own call, and none that it decomposes into
-                    ask_torch(self.eager, args, kwargs, error)
+        except FAILURES as error:
+            if is_users_call(error):
+                args, kwargs = self._as_torch_takes(args, kwargs)
+                ask_torch(self.eager, args, kwargs, error)
+                refuse_unforeseen(self.id, args, kwargs, error)
             raise
+
+    def _as_torch_takes(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of ``eager``: the row's, where the user's may be those of another spelling."""
+        if self.spelling is None:
+            return args, kwargs
+        try:
+            return self._normaliser(*args, **kwargs)
+        except FAILURES:  # the spelling refused them, so torch is asked about them as they are
+            return args, kwargs
 
     __hash__ = Symbol.__hash__
     __eq__ = Symbol.__eq__
@@ -251,14 +286,33 @@ def spelt_as(*names: str, methods: Iterable[str] = (), properties: Iterable[str]
     ]
 
     def decorate(meaning: Fn) -> Fn:
+        spoken: dict[Any, Fn] = {}  # torch has one function under two names
         for path in paths:
             fn = find_torch(path)
             if fn is not None:
-                _speak(fn, meaning)
+                if fn not in spoken:
+                    spoken[fn] = meaning if isinstance(meaning, Symbol) else _refusing(path, fn, meaning)
+                    _speak(fn, spoken[fn])
                 SYMBOLS.setdefault(path.removesuffix(".__get__").rpartition(".")[2], meaning)  # type: ignore[arg-type]
         return meaning
 
     return decorate
+
+
+def _refusing(path: str, fn: Fn, meaning: Fn) -> Fn:
+    """``meaning``, whose errors begin with torch's text, as a symbol's do."""
+
+    @functools.wraps(meaning)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return meaning(*args, **kwargs)
+        except FAILURES as error:
+            if is_users_call(error):
+                ask_torch(fn, args, kwargs, error)
+                refuse_unforeseen(path, args, kwargs, error)
+            raise
+
+    return call
 
 
 def alias(meaning: Fn, *names: str, methods: Iterable[str] = (), properties: Iterable[str] = ()) -> None:

@@ -11,9 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from thunder.core.errors import OperatorError
+from thunder.core.metakernel import asking_meta
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
+
+
+#: for shapes that are rare, and of which torch accepts some: a bias ``(1, o)``
+_linear_by_torch = asking_meta(F.linear)
 
 
 def _linear_meta(a: TensorProxy, w: TensorProxy, bias: TensorProxy | None) -> TensorProxy:
@@ -24,7 +29,7 @@ def _linear_meta(a: TensorProxy, w: TensorProxy, bias: TensorProxy | None) -> Te
         raise OperatorError("mat1 and mat2 must have the same dtype")
     shape = (*a.shape[:-1], *w.shape[:-1])
     if bias is not None and bias.shape not in ((), (1,), w.shape[:-1]):
-        raise OperatorError(f"linear with a bias {bias.type_string()} for an output of shape {shape}")
+        return _linear_by_torch(a, w, bias)  # type: ignore[no-any-return]
     return TensorProxy(shape=shape, device=a.device, dtype=a.dtype)
 
 
@@ -145,7 +150,7 @@ def _with_statistics_meta(
     vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != (a.shape[1:2] or a.shape):
-            raise OperatorError(f"{name} has {vector.numel()} elements for an input {a.type_string()}")
+            raise OperatorError(f"{name} is {vector.type_string()} for an input {a.type_string()}")
     return (
         TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype),
         TensorProxy(like=running_mean, requires_grad=False),
