@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
 
+from thunder.core import state_dicts
 from thunder.core.errors import InvalidArgument
-
+from thunder.core.overrides import Overrides
+from thunder.core.transform import Transform
 
 #: attribute of a compiled object that holds its dispatcher
 COMPILED = "__thunder_compiled__"
 
-_hook_tables = [v for k, v in vars(torch.nn.modules.module).items() if k.startswith("_global_") and k.endswith("_hooks")]
+_hook_tables = [
+    table
+    for name, table in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and name.endswith("_hooks")
+]
 
 
 class ThunderModule(torch.nn.Module):
     """The user's module, kept as ``_model``, with a compiled call. Made by ``thunder.jit`` only.
 
-    Parameters, buffers, state dicts and ``training`` are the wrapped module's own; attributes that the wrapper lacks are read
-    from it and written to it. Forward hooks on the wrapper run around the compiled call; hooks on submodules are traced.
+    Parameters, buffers and state dicts are those in use: the wrapped module's own, except for the tensors
+    that a transform overrode, which the wrapped module keeps as they are. ``training`` is the wrapped
+    module's; attributes that the wrapper lacks are read from it and written to it. Forward hooks on the
+    wrapper run around the compiled call; hooks on submodules are traced.
     """
 
-    def __init__(self, model: torch.nn.Module, run: Callable[..., Any], copy_for: Callable[[torch.nn.Module], Any]) -> None:
+    _model: torch.nn.Module
+    _run: Callable[..., Any]
+    _overrides: Overrides
+    _transforms: tuple[Transform, ...]
+    _copy_for: Callable[[torch.nn.Module, Overrides], Any]
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        run: Callable[..., Any],
+        overrides: Overrides,
+        transforms: Sequence[Transform],
+        copy_for: Callable[[torch.nn.Module, Overrides], Any],
+    ) -> None:
         super().__init__()
-        self.__dict__["_run"], self.__dict__["_copy_for"] = run, copy_for
+        self.__dict__.update(
+            _run=run, _overrides=overrides, _transforms=tuple(transforms), _copy_for=copy_for
+        )
         self.__dict__.pop("training")
         self._modules["_model"] = model
 
@@ -41,48 +65,136 @@ class ThunderModule(torch.nn.Module):
         """Runs the compiled program; its signature is the wrapped module's."""
         return self._run(*args, **kwargs)
 
+    # -- tensors in use --------------------------------------------------------------------------------------
+
+    @property
+    def overrides(self) -> Mapping[str, torch.Tensor]:
+        """The tensors in use instead of the wrapped module's own, and those of new names, by dotted name."""
+        return MappingProxyType(self._overrides.tensors)
+
+    def override(self, name: str, tensor: torch.Tensor) -> None:
+        """Uses ``tensor`` from now on for the parameter or buffer of this dotted name, or under a new name.
+
+        It holds for every name by which the wrapped module has that tensor; the wrapped module is not written
+        to. Raises InvalidArgument for what is no tensor, and for a name below no submodule.
+        """
+        self._overrides.set(name, tensor)
+
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """The wrapped module's, under its names."""
-        return self._model.named_parameters(prefix, recurse, remove_duplicate)
+        """The parameters in use, under the wrapped module's names; then the parameters under new names."""
+        own = self._model.named_parameters("", recurse, remove_duplicate=False)
+        return self._in_use(own, True, prefix, recurse, remove_duplicate)
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """The wrapped module's, under its names."""
-        return self._model.named_buffers(prefix, recurse, remove_duplicate)
+        """The buffers in use, under the wrapped module's names; then other tensors under new names."""
+        own = self._model.named_buffers("", recurse, remove_duplicate=False)
+        return self._in_use(own, False, prefix, recurse, remove_duplicate)
+
+    def _in_use(
+        self, own: Iterator[tuple[str, Any]], parameters: bool, prefix: str, recurse: bool, once: bool
+    ) -> Iterator[tuple[str, Any]]:
+        tensors = self.overrides
+        added = [
+            (name, tensor)
+            for name, tensor in self._overrides.added()
+            if isinstance(tensor, torch.nn.Parameter) is parameters and (recurse or "." not in name)
+        ]
+        seen: set[int] = set()
+        for name, tensor in (*own, *added):
+            used = tensors.get(name, tensor)
+            if not (once and id(used) in seen):
+                seen.add(id(used))
+                yield f"{prefix}.{name}" if prefix else name, used
 
     def get_parameter(self, target: str) -> torch.nn.Parameter:
-        """A parameter by its dotted name in the wrapped module."""
-        return self._model.get_parameter(target)
+        """The parameter in use under a dotted name."""
+        used: Any = self.overrides.get(target)
+        return self._model.get_parameter(target) if used is None else used
 
     def get_buffer(self, target: str) -> torch.Tensor:
-        """A buffer by its dotted name in the wrapped module."""
-        return self._model.get_buffer(target)
+        """The buffer in use under a dotted name."""
+        used: Any = self.overrides.get(target)
+        return self._model.get_buffer(target) if used is None else used
 
     def get_submodule(self, target: str) -> torch.nn.Module:
         """A submodule by its dotted name in the wrapped module."""
         return self._model.get_submodule(target)
 
     def set_buffer(self, name: str, value: torch.Tensor | None) -> None:
-        """Replaces a buffer by its dotted name in the wrapped module."""
+        """Replaces a buffer by its dotted name: the overriding tensor, or the wrapped module's own."""
+        if name in self.overrides and value is not None:
+            self.override(name, value)
+            return
         owner, _, last = name.rpartition(".")
         setattr(self._model.get_submodule(owner), last, value)
 
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> ThunderModule:
+        """What ``to``, ``cuda`` and ``half`` are made of: changes the data of every tensor, overriding ones too."""
+        self._model._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        done = {id(t) for t in (*self._model.parameters(), *self._model.buffers())}
+        for tensor in self.overrides.values():
+            if id(tensor) not in done:
+                done.add(id(tensor))
+                tensor.data = fn(tensor.data)
+                if tensor.grad is not None:
+                    tensor.grad.data = fn(tensor.grad.data)
+        return self
+
+    # -- state dicts -----------------------------------------------------------------------------------------
+
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """The wrapped module's."""
-        return self._model.state_dict(*args, **kwargs)
+        """The state in use: the wrapped module's, with the overriding tensors and those of new names.
 
-    original_state_dict = state_dict
+        Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
+        """
+        state: dict[str, Any] = self._model.state_dict(*args, **kwargs)
+        given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False)) | kwargs
+        prefix, keep = given.get("prefix", ""), given.get("keep_vars", False)
+        added = dict(self._overrides.added())
+        for name, tensor in self.overrides.items():
+            if prefix + name in state or name in added:  # buffers that are not persistent stay left out
+                state[prefix + name] = tensor if keep else tensor.detach()
+        return state
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Loads into the wrapped module; the next call sees it."""
-        return self._model.load_state_dict(state_dict, strict, assign)
+    def original_state_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """The state in the form of the wrapped module's: through the reverse hooks of the transforms, last first.
+
+        Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
+        """
+        destination, prefix = kwargs.pop("destination", None), kwargs.pop("prefix", "")
+        state = state_dicts.original(self, self._model, self._transforms, self.state_dict(**kwargs))
+        if destination is None and not prefix:
+            return state
+        result: dict[str, Any] = {} if destination is None else destination
+        result.update({prefix + name: value for name, value in state.items()})
+        return result
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Loads a state dict of the form in use; the next call sees it.
+
+        Raises InvalidArgument where overridden tensors are missing or of another shape, OperatorError with
+        torch's text for other keys and shapes.
+        """
+        return state_dicts.load(self._overrides, state_dict, strict, assign)
 
     def load_original_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Loads a state dict of the module as it was before it was compiled."""
-        return self._model.load_state_dict(state_dict)
+        """Loads a state dict of the wrapped module's form, through the hooks of the transforms, in list order.
+
+        A tensor with several names is transformed and loaded once. What the wrapped module holds by now
+        counts as overridden, even where it was replaced.
+        """
+        state = state_dicts.transformed(self, self._model, self._transforms, state_dict)
+        loaded = state_dicts.load(self._overrides, state, strict=True, assign=False, once=True)
+        self._overrides.accept_originals()
+        return loaded
+
+    # -- the rest of a module --------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> ThunderModule:
         """Sets training mode on the wrapped module."""
@@ -103,7 +215,8 @@ class ThunderModule(torch.nn.Module):
         delattr(self._model, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self._copy_for(copy.deepcopy(self._model, memo))
+        model = copy.deepcopy(self._model, memo)
+        return self._copy_for(model, self._overrides.copied(model, memo))
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise InvalidArgument(

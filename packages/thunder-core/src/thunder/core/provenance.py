@@ -132,3 +132,10 @@ def root(name: str) -> Path:
 def pinned(name: str, obj: Any) -> Path:
     """A root that stands for one object (the compiled function, a class, a module's globals)."""
     return Path(None, "root", name, obj)
+
+
+def comes_with_arguments(path: Path) -> bool:
+    """Whether a path begins at the arguments of the call."""
+    while path.parent is not None:
+        path = path.parent
+    return path.pinned is ABSENT

@@ -82,8 +82,7 @@ def acquire(
         return proxy
 
     tracker = Tracker(make_input)
-    if overrides is not None:
-        modules.honour_overrides(tracker, overrides)
+    modules.honour_overrides(tracker, overrides)
     tracer = Tracer(trace, tracker, language, sharp_edge)
     machine = Machine(tracer, record_history=record_log)
     with _collector_paused(), ambient.restored(), tracectx(trace), using_language(language), jitting():

@@ -1,4 +1,6 @@
-"""Modules in the traced program: member lookup and calls by the rules of ``torch.nn.Module``, without interpreting its code."""
+"""Modules in the traced program: member lookup and calls by the rules of ``torch.nn.Module``, whose own code is not
+interpreted.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,20 @@ _module_globals = vars(torch.nn.modules.module)
 _GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forward", "_global_backward")))
 
 
-def honour_overrides(tracker: Tracker, overrides: Overrides) -> None:
+def honour_overrides(tracker: Tracker, overrides: Overrides | None) -> None:
     """From now on, what is read of an overridden tensor is read of the overriding one.
 
     Raises InvalidArgument where the module holds another tensor by now than the one that was overridden.
     """
+    if overrides is None:  # what is compiled is no module
+        return
     overrides.refuse_replaced()
     tracker.note("len", overrides.path, len(overrides.tensors))  # names are only ever added
     tracker.overridden.update(overrides.paths())
 
 
 def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
-    """A parameter, buffer or submodule: what ``Module.__getattr__`` finds, with the facts that it reads. Else MISSING."""
+    """What ``Module.__getattr__`` finds (a parameter, buffer or submodule), with the facts that it reads, or MISSING."""
     record = tracer.tracker.record_of(module)
     if record is None:
         return MISSING
@@ -79,7 +83,7 @@ def _read_member(tracer: Tracer, record: Record, member: str, name: str, earlier
 
 
 def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any) -> bool:
-    """``module.name = value`` for a plain attribute or a buffer; False where ``Module.__setattr__`` must be interpreted."""
+    """``module.name = value`` for a plain attribute or buffer; False: ``Module.__setattr__`` must be interpreted."""
     record = tracer.tracker.record_of(module)
     if record is None or record.own is not None or isinstance(value, torch.nn.Module):
         return False
@@ -108,12 +112,12 @@ def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any)
 def call_module(
     tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """``module(…)``: where no hook is registered, a call of ``forward``; the facts are those of ``Module._call_impl``."""
+    """``module(…)``: without hooks, a call of ``forward``; the facts are those of ``Module._call_impl``."""
     if COMPILED in module.__dict__:
         return tracer.call(inlined(tracer, module), args, kwargs)
     record, cls = tracer.tracker.record_of(module), type(module)
     if record is None or not _is_plain_call(tracer, record, cls):
-        return tracer.machine.generic_call(module, args, kwargs)
+        return tracer.machine.generic_call(module, args, dict(kwargs))
     own = tracer.instance_attr(module, "forward")
     if own is not MISSING:
         return tracer.call(own, args, kwargs)
