@@ -38,6 +38,19 @@ class Layouts:
         """Whether eager places the two in one storage."""
         return _storage(self.of(a)) == _storage(self.of(b))
 
+    def overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
+        """Whether the stretches of one storage that eager gives the two have an element in common."""
+        (start, end), (other_start, other_end) = _stretch(self.of(a)), _stretch(self.of(b))
+        return max(start, other_start) < min(end, other_end)
+
+    def is_part(self, proxy: TensorProxy) -> bool:
+        """Whether eager's tensor leaves out, or repeats, elements of the memory that it is in, or lies in it
+        at an offset.
+        """
+        tensor = self.of(proxy)
+        start, end = _stretch(tensor)
+        return start != 0 or end != tensor.numel() * tensor.element_size()
+
     def of(self, proxy: TensorProxy) -> FakeTensor:
         """A tensor without data that lies as eager's would."""
         value = self._values.get(proxy.name)
@@ -112,6 +125,15 @@ def _like(proxy: TensorProxy) -> torch.Tensor:
     if strides is None:
         return torch.empty(shape, dtype=dtype, device=device)
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _stretch(tensor: torch.Tensor) -> tuple[int, int]:
+    """The first byte of its storage that belongs to a tensor, and one past the last."""
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.storage_offset()
+    return start * tensor.element_size(), (start + last + 1) * tensor.element_size()
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -93,7 +93,12 @@ class _Functionaliser:
 
     def __init__(self, trace: TraceCtx, new: TraceCtx) -> None:
         self.new = new
-        self.program = list(_flattened(trace.bound_symbols))
+        calls = [list(_flattened([bsym])) for bsym in trace.bound_symbols]
+        self.program = [bsym for parts in calls for bsym in parts]
+        #: for each part of the program, the number of the call that it is a part of
+        self.call_of = [n for n, parts in enumerate(calls) for _ in parts]
+        #: the tensors that the call of each number has written
+        self.written_by: dict[int, list[TensorProxy]] = {}
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
         self.layouts = Layouts(self.inputs.values(), self.program)
         self.memories = Memories(new)
@@ -173,6 +178,7 @@ class _Functionaliser:
         results: dict[str, TensorProxy] = {}
         if current and any(map(insists_on_layout, views)):
             for view in views:
+                self.layouts.of(view.output)  # eager refuses a view that the tensor's own layout does not allow
                 results[view.output.name] = followed(view.path, current.get(view.source.name, view.source))
         else:
             self.new.record(swapped(bsym, current))
@@ -183,6 +189,7 @@ class _Functionaliser:
     def _write(self, bsym: BoundSymbol) -> None:
         """``copy_(value, target)``: the next version of the target's memory."""
         source, target = bsym.args
+        self._refuse_second_write(target)
         tensor, grad = self.memories.of(target), bsym.kwargs["grad_enabled"]
         chain = list(self.memories.chain(tensor))
         root = chain[-1].proxy
@@ -198,6 +205,27 @@ class _Functionaliser:
             tensor.memory.cut = True
         if isinstance(bsym.output, TensorProxy):
             self.memories.same(bsym.output.name, tensor)
+
+    def _refuse_second_write(self, target: TensorProxy) -> None:
+        """A call that writes two tensors does so in an order of its own, which shows where they overlap."""
+        written = self.written_by.setdefault(self.call_of[self.at], [])
+        for other in written:
+            if self._overlap(target, other):
+                raise UnsupportedProgram(
+                    "one operator writes two tensors that overlap in memory",
+                    found={p.name: f'"{p.type_string()}"' for p in (other, target)},
+                    hint="Give it tensors with memory of their own, as two buffers or as clones.",
+                )
+        written.append(target)
+
+    def _overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
+        """Whether two tensors have memory in common, or may have."""
+        memory = self.memories.of(a).memory
+        if self.memories.of(b).memory is not memory:
+            return False
+        if memory.shared is not None:
+            return memory.shared.overlap(a, b)
+        return self.layouts.overlap(a, b)
 
     def _refuse_view_of_leaf(self, root: TensorProxy, target: Tensor) -> None:
         """torch's refusals of writes through views; a write to the leaf itself is refused while tracing."""
@@ -260,7 +288,7 @@ class _Functionaliser:
         values: dict[str, TensorProxy] = {}
         # Tensors that nobody writes come first: they stay what they are, and others are copied.
         for memory in sorted(together, key=lambda memory: self._is_written(together[memory][0])):
-            if memory.version and len(together[memory]) > 1:
+            if memory.version and self._shows_memory(together[memory]):
                 self._join(self.memories.root(self.memories.of(together[memory][0])), roots, owners)
             for proxy in together[memory]:
                 value = self.memories.read(proxy)
@@ -268,6 +296,14 @@ class _Functionaliser:
                 apart = owner is memory or not self._is_written(proxy)
                 values[proxy.name] = value if apart else prims.clone(value)
         return values
+
+    def _shows_memory(self, tensors: list[TensorProxy]) -> bool:
+        """Whether the tensors must be views of one value: there are several, or one that is a part of its
+        memory, with strides or an offset that a value of its own would not have.
+        """
+        if len(tensors) > 1:
+            return True
+        return self.memories.of(tensors[0]).view is not None and self.layouts.is_part(tensors[0])
 
     def _join(self, root: Tensor, roots: dict[str, str], owners: dict[str, Memory | None]) -> None:
         """Gives the root of a memory a value of its own, so that every tensor read from now on is a view of
