@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
@@ -94,7 +96,8 @@ class Dispatcher:
         stats.last_recompile_reasons = reasons
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
-        entry = self._make_entry(args, kwargs)
+        with collector_paused():
+            entry = self._make_entry(args, kwargs)
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
         limit = options["recompile_limit"]
@@ -194,6 +197,18 @@ def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[]
     if get_manager().implementations("thunder_cache_state"):
         questions["cache state of plugins"] = functools.partial(cache_state, get_manager())
     return questions
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pauses the cyclic garbage collector: a trace is many objects that all stay, and each collection would walk them again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _SharpEdges:

@@ -8,11 +8,12 @@ of the real device; meta tensors do not (convolution in channels-last, attention
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
 
 from thunder.core.devices import Device, to_torch_device
 from thunder.core.dtypes import dtype, to_torch_dtype
@@ -21,6 +22,9 @@ from thunder.core.operator import row_of
 from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.pytree import tree_map
 from thunder.core.symbol import BoundSymbol
+
+
+_REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
 
 
 class Layouts:
@@ -97,8 +101,8 @@ class Layouts:
         args, kwargs = tree_map(self._value, (call.args, call.kwargs))
         try:
             result = row.eager(*args, **kwargs)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            raise OperatorError(str(error), found=repr(call)) from error
+        except _REFUSALS as error:
+            raise OperatorError(_text(row.eager, args, kwargs) or str(error), found=repr(call)) from error
         self._bind(call.output, result)
 
     def _value(self, leaf: Any) -> Any:
@@ -116,6 +120,25 @@ class Layouts:
         elif isinstance(output, (tuple, list)):
             for o, r in zip(output, result, strict=True):
                 self._bind(o, r)
+
+
+def _text(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
+    """What torch's kernels say of a call that fake tensors refuse in words of their own; None if they accept
+    it.
+    """
+
+    def meta(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return torch.device("meta") if isinstance(leaf, torch.device) else leaf
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+
+    args, kwargs = tree_map(meta, (args, kwargs))
+    try:
+        with no_dispatch():
+            fn(*args, **kwargs)
+    except _REFUSALS as error:
+        return str(error)
+    return None
 
 
 def _like(proxy: TensorProxy) -> torch.Tensor:

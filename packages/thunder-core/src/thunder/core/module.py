@@ -133,7 +133,7 @@ class ThunderModule(torch.nn.Module):
         setattr(self._model.get_submodule(owner), last, value)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> ThunderModule:
-        """What ``to``, ``cuda`` and ``half`` are made of: changes the data of every tensor, overriding ones too."""
+        """What ``to`` and ``half`` are made of: changes the data of every tensor, overriding ones too."""
         self._model._apply(fn, recurse)  # type: ignore[no-untyped-call]
         done = {id(t) for t in (*self._model.parameters(), *self._model.buffers())}
         for tensor in self.overrides.values():
@@ -161,7 +161,7 @@ class ThunderModule(torch.nn.Module):
         return state
 
     def original_state_dict(self, **kwargs: Any) -> dict[str, Any]:
-        """The state in the form of the wrapped module's: through the reverse hooks of the transforms, last first.
+        """The state in the wrapped module's form: through the reverse hooks of the transforms, last first.
 
         Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
         """
@@ -184,7 +184,7 @@ class ThunderModule(torch.nn.Module):
         return state_dicts.load(self._overrides, state_dict, strict, assign)
 
     def load_original_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Loads a state dict of the wrapped module's form, through the hooks of the transforms, in list order.
+        """Loads a state dict of the wrapped module's form, through the hooks of transforms, in list order.
 
         A tensor with several names is transformed and loaded once. What the wrapped module holds by now
         counts as overridden, even where it was replaced.

@@ -148,7 +148,7 @@ def _load_one(overrides: Overrides, name: str, value: torch.Tensor, assign: bool
 def _strict_text(model: torch.nn.Module, missing: Sequence[str], unexpected: Sequence[str]) -> str:
     """The text with which torch refuses keys under ``strict``."""
     parts = [
-        f"{kind} key(s) in state_dict: {', '.join(map(repr, names))}."
+        f"{kind} key(s) in state_dict: {', '.join(f'"{n}"' for n in names)}."
         for kind, names in (("Unexpected", unexpected), ("Missing", missing))
         if names
     ]

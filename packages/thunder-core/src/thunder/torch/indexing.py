@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Number
 from typing import Any
 
 from thunder.core import prims
 from thunder.core.dtypes import int64
 from thunder.core.errors import OperatorError, UnsupportedOperator
-from thunder.core.proxies import IntegerProxy, TensorProxy, pyval
+from thunder.core.proxies import IntegerProxy, NumberProxy, TensorProxy, pyval
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import broadcast_to_shape, cast, common_shape
 from thunder.torch.inplace import assign
@@ -176,6 +177,8 @@ def _indices(tensors: dict[int, TensorProxy], a: TensorProxy) -> list[TensorProx
 def _as_value(value: Any, input: TensorProxy) -> TensorProxy:
     """The value as a tensor of the input's dtype on its device."""
     if not isinstance(value, TensorProxy):
+        if not isinstance(value, Number | NumberProxy):
+            raise TypeError(f"can't assign a {type(value).__name__} to a tensor")
         return prims.full((), value, device=input.device, dtype=input.dtype)
     if value.device is not input.device:
         value = prims.device_put(value, input.device)

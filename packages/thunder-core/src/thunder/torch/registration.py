@@ -23,7 +23,13 @@ import torch
 
 from thunder.core.devices import Device, to_torch_device
 from thunder.core.dtypes import dtype, to_torch_dtype
-from thunder.core.errors import OperatorError, RegistrationError, ThunderError, UnsupportedOperator
+from thunder.core.errors import (
+    InvalidArgument,
+    OperatorError,
+    RegistrationError,
+    ThunderError,
+    UnsupportedOperator,
+)
 from thunder.core.langctx import TORCH
 from thunder.core.metakernel import ask_torch, described_arguments
 from thunder.core.operator import Operator, register
@@ -73,7 +79,7 @@ def is_users_call(error: Exception) -> bool:
     """Whether the error is one about arguments, and the call that failed is the user's own: none that another
     decomposes into.
     """
-    if isinstance(error, ThunderError) and not isinstance(error, OperatorError):
+    if isinstance(error, ThunderError) and not isinstance(error, (OperatorError, InvalidArgument)):
         return False
     trace = get_tracectx()
     return trace is not None and len(trace.scopes) == 1

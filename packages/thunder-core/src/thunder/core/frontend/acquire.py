@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,16 +83,10 @@ def acquire(
     modules.honour_overrides(tracker, overrides)
     tracer = Tracer(trace, tracker, language, sharp_edge)
     machine = Machine(tracer, record_history=record_log)
-    with _collector_paused(), ambient.restored(), tracectx(trace), using_language(language), jitting():
+    with ambient.restored(), tracectx(trace), using_language(language), jitting():
         trace.locate, trace.adapt_call = tracer.locate, regions.adapt_call
         grad_mode = torch.is_grad_enabled()
-        try:
-            result = machine.call(*_rooted_call(tracer, fn, args, kwargs))
-        except ThunderError as error:
-            raise error.at(locations_of(error)) from error.__cause__
-        except Exception as error:  # the program's own
-            _note_unapplied(tracer, error)
-            raise
+        result = _run(tracer, machine, fn, args, kwargs)
         trace.locate = trace.adapt_call = None
         trace.grad_enabled |= torch.is_grad_enabled() != grad_mode  # the program leaves another mode behind
         finish = _Finish(tracer, inputs, fn)
@@ -103,8 +95,6 @@ def acquire(
         ordered = finish.inputs
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, inputs, roots)
-        if len(inputs) > 1:
-            tracker.note("distinct", inputs[0][1], True, others=tuple(path for _, path in inputs[1:]))
         _note_contributed(tracker, contributed or {})
         prologue = prologue_trace(tracker.facts, ordered, reached, roots, pinning)
         state = ambient_fact()
@@ -148,28 +138,19 @@ def _note_contributed(tracker: Tracker, contributed: Mapping[str, Callable[[], M
 def _note_shared_memory(
     trace: TraceCtx, tracker: Tracker, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
 ) -> None:
-    """Where the program writes memory, which inputs overlap is a fact, and the trace is made for that."""
-    if len(inputs) < 2 or not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
+    """All inputs are different objects. Where the program writes memory, which of them overlap is a fact too."""
+    if len(inputs) < 2:
+        return
+    first, *others = (path for _, path in inputs)
+    tracker.note("distinct", first, True, others=tuple(others))
+    if not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
         return
     tensors = [path.fetch(roots) for _, path in inputs]
     groups = overlapping_groups(*tensors)
-    first, *others = (path for _, path in inputs)
     tracker.note("overlap", first, groups, others=tuple(others))
     trace.input_aliases = tuple(
         tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group) for group in groups
     )
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pauses the cyclic garbage collector: a trace is many objects that all stay, and each collection would walk them again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _refuse_generators(fn: Callable[..., Any]) -> None:
@@ -179,6 +160,19 @@ def _refuse_generators(fn: Callable[..., Any]) -> None:
             f"{getattr(fn, '__qualname__', type(fn).__qualname__)} is a generator function or async def",
             hint="Return a list, or compile the function that it calls.",
         )
+
+
+def _run(
+    tracer: Tracer, machine: Machine, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The value of the call in terms of the trace; what goes wrong names the program's lines."""
+    try:
+        return machine.call(*_rooted_call(tracer, fn, args, kwargs))
+    except ThunderError as error:
+        raise error.at(locations_of(error)) from error.__cause__
+    except Exception as error:  # the program's own
+        _note_unapplied(tracer, error)
+        raise
 
 
 def _rooted_call(

@@ -1,6 +1,4 @@
-"""Modules in the traced program: member lookup and calls by the rules of ``torch.nn.Module``, whose own code is not
-interpreted.
-"""
+"""Modules in the traced program: member lookup and calls by the rules of ``torch.nn.Module``, not by its code."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def honour_overrides(tracker: Tracker, overrides: Overrides | None) -> None:
 
 
 def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
-    """What ``Module.__getattr__`` finds (a parameter, buffer or submodule), with the facts that it reads, or MISSING."""
+    """What ``Module.__getattr__`` finds, with the facts that it reads, or MISSING."""
     record = tracer.tracker.record_of(module)
     if record is None:
         return MISSING
@@ -83,7 +81,7 @@ def _read_member(tracer: Tracer, record: Record, member: str, name: str, earlier
 
 
 def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any) -> bool:
-    """``module.name = value`` for a plain attribute or buffer; False: ``Module.__setattr__`` must be interpreted."""
+    """``module.name = value`` for an attribute or buffer; False: ``Module.__setattr__`` must be interpreted."""
     record = tracer.tracker.record_of(module)
     if record is None or record.own is not None or isinstance(value, torch.nn.Module):
         return False
@@ -150,7 +148,7 @@ def _is_plain_call(tracer: Tracer, record: Record, cls: type) -> bool:
 
 
 def inlined(tracer: Tracer, fn: Any) -> Any:
-    """What stands for a compiled function while another program is traced: the function that it was made of."""
+    """What stands for a compiled function while another program is traced: what it was made of."""
     dispatcher = fn.__dict__[COMPILED]
     if dispatcher.data.transforms:
         name = getattr(fn, "__qualname__", type(fn).__qualname__)
