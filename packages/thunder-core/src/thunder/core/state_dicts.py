@@ -148,8 +148,8 @@ def _load_one(overrides: Overrides, name: str, value: torch.Tensor, assign: bool
 def _strict_text(model: torch.nn.Module, missing: Sequence[str], unexpected: Sequence[str]) -> str:
     """The text with which torch refuses keys under ``strict``."""
     parts = [
-        f"{kind} key(s) in state_dict: {', '.join(f'"{n}"' for n in names)}."
+        f"{kind} key(s) in state_dict: " + ", ".join(f'"{name}"' for name in names) + ". "
         for kind, names in (("Unexpected", unexpected), ("Missing", missing))
         if names
     ]
-    return f"Error(s) in loading state_dict for {type(model).__name__}: {' '.join(parts)}"
+    return f"Error(s) in loading state_dict for {type(model).__name__}: {''.join(parts).strip()}"

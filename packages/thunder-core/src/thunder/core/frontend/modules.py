@@ -1,4 +1,4 @@
-"""Modules in the traced program: member lookup and calls by the rules of ``torch.nn.Module``, not by its code."""
+"""Modules in the traced program: member lookup and calls by the rules of ``torch.nn.Module``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def honour_overrides(tracker: Tracker, overrides: Overrides | None) -> None:
     if overrides is None:  # what is compiled is no module
         return
     overrides.refuse_replaced()
-    tracker.note("len", overrides.path, len(overrides.tensors))  # names are only ever added
+    count = len(overrides.tensors)  # names are only ever added
+    tracker.note("len" if count else "empty", overrides.path, count or None)
     tracker.overridden.update(overrides.paths())
 
 
@@ -81,7 +82,7 @@ def _read_member(tracer: Tracer, record: Record, member: str, name: str, earlier
 
 
 def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any) -> bool:
-    """``module.name = value`` for an attribute or buffer; False: ``Module.__setattr__`` must be interpreted."""
+    """``module.name = value``, or False where ``Module.__setattr__`` must be interpreted."""
     record = tracer.tracker.record_of(module)
     if record is None or record.own is not None or isinstance(value, torch.nn.Module):
         return False
