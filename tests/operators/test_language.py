@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import thunder.torch as ltorch
 from operators.evaluate import record
@@ -21,6 +22,7 @@ from thunder.core.operator import all_rows
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, tracectx
+from thunder.torch.registration import TorchSymbol
 
 X = torch.rand(2, 3)
 Y = torch.rand(2, 3)
@@ -118,6 +120,48 @@ def test_what_torch_refuses_is_refused_with_torchs_text(fn: Any, args: Any) -> N
         record(fn, args, {})
     assert str(ours.value).startswith(str(theirs.value).strip())
     assert "f32[2, 3]" in str(ours.value) or "[2, 3]" in str(ours.value) or "f32[3]" in str(ours.value)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (F.linear, (None, X)),
+        (F.linear, (X, None)),
+        (F.linear, (X, X, 1.0)),
+        (F.linear, (X, X, torch.rand(3, 2))),
+        (F.conv1d, (X, None)),
+        (F.embedding, (None, X)),
+        (F.layer_norm, (X, (3,), 1.0)),
+        (F.batch_norm, (X, None, torch.rand(3), None, None, False)),
+        (F.batch_norm, (X, torch.rand(3), torch.rand(3), torch.rand(1, 2))),
+        (F.mse_loss, (X, None)),
+        (F.scaled_dot_product_attention, (X, None, X)),
+        (torch.index_select, (X, 0, None)),
+        (torch.add, (X, None)),
+        (torch.cat, ([X, None],)),
+        (torch.Tensor.add_, (X, None)),
+        (torch.Tensor.reshape, (X, 4, 4)),
+        (torch.Tensor.__setitem__, (X, 0, [1.0, 2.0, 3.0])),
+        (torch.Tensor.__setitem__, (X, slice(None), None)),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_an_argument_that_is_no_tensor_raises_what_torch_raises(fn: Any, args: Any) -> None:
+    with pytest.raises(Exception) as theirs:  # noqa: PT011  (each has its own class)
+        fn(*args)
+    with pytest.raises(OperatorError) as ours:
+        record(fn, args, {})
+    assert isinstance(ours.value, type(theirs.value))
+    assert str(ours.value).startswith(str(theirs.value).strip())
+
+
+def test_a_wrong_type_that_torch_accepts_is_refused_by_name() -> None:
+    def meta(a: Any, b: Any) -> Any:
+        return torch.add(a, b.shape[0])
+
+    symbol = TorchSymbol("needs_a_shape", "test.needs_a_shape", meta, is_prim=False, eager=lambda a, b: a)
+    with pytest.raises(UnsupportedOperator, match=r"^test\.needs_a_shape does not take these arguments here"):
+        record(symbol, (X, 1), {})
 
 
 def test_an_argument_that_a_row_lacks_is_refused_by_name() -> None:

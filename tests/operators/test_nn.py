@@ -32,6 +32,7 @@ CASES: dict[str, Case] = {
     "linear without bias": (F.linear, (r(2, 3, 8), r(5, 8))),
     "linear of a vector": (F.linear, (r(8), r(5, 8), r(5))),
     "linear with a vector as weight": (F.linear, (r(3, 8), r(8))),
+    "linear with a bias that is a row": (F.linear, (r(2, 3, 8), r(5, 8), r(1, 5))),
     "embedding with padding": (lambda i, w: F.embedding(i, w, padding_idx=-1), (classes(2, 3), r(5, 4))),
     "embedding_bag of rows": (lambda i, w: F.embedding_bag(i, w, mode="sum"), (classes(2, 3), r(5, 4))),
     "embedding_bag by offsets": (F.embedding_bag, (classes(6), r(5, 4), torch.tensor([0, 2, 2]))),
@@ -58,6 +59,14 @@ CASES: dict[str, Case] = {
     "rms_norm with its own eps": (lambda x: F.rms_norm(x, [8]), (r(2, 3, 8),)),
     "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), (r(2, 4, 5), r(4), r(4))),
     "batch_norm in evaluation": (F.batch_norm, (r(2, 4, 5), r(4), r(4).abs(), r(4), r(4))),
+    "batch_norm with parameters that are matrices": (
+        F.batch_norm,
+        (r(2, 4, 5), r(4), r(4).abs(), r(1, 4), r(4, 1)),
+    ),
+    "batch_norm of the batch, with parameters that are matrices": (
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+        (r(2, 4, 5), r(1, 4), r(4, 1)),
+    ),
     "softmax in another dtype": (lambda x: F.softmax(x, dim=-1, dtype=torch.float64), (r(3, 4),)),
     "softmax of a method": (lambda x: x.softmax(-1), (r(3, 4),)),
     "log_softmax in bfloat16": (lambda x: torch.log_softmax(x.bfloat16(), 0), (r(3, 4),)),

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.evaluation import traced
+from operators.evaluation import evaluated, traced
 from passes.programs import OPERATORS, Instruction, accepted, program
 from passes.writing import assert_as_eager, assert_same_effects, functional
 from thunder.core import prims
@@ -170,6 +170,28 @@ def test_a_view_made_before_a_write_is_made_again_on_a_value_that_lies_otherwise
     assert_as_eager(run, matrix(), torch.arange(12.0).reshape(4, 3))
 
 
+PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rows": lambda y: y[1:],
+    "a column": lambda y: y[:, 1],
+    "every second": lambda y: y[:, ::2],
+    "turned": lambda y: y.t(),
+    "real parts": lambda y: torch.view_as_complex(y.view(3, 2, 2)).real,
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_a_written_part_leaves_with_the_strides_and_offset_that_eager_gives_it(
+    part: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return part(x * 1).mul_(2)
+
+    found = evaluated(functional(run, matrix()), [matrix()])
+    expected = run(matrix())
+    assert torch.equal(found, expected)
+    assert (found.stride(), found.storage_offset()) == (expected.stride(), expected.storage_offset())
+
+
 def test_a_copy_whose_decomposition_is_a_view_is_a_copy() -> None:
     def run(x: torch.Tensor) -> Any:
         y = x * 1
@@ -275,6 +297,64 @@ def test_overlapping_inputs_of_two_dtypes_are_refused() -> None:
     memory = torch.zeros(4)
     with pytest.raises(UnsupportedProgram, match="another dtype"):
         functional(lambda x, y: x.add_(y), memory, memory.view(torch.int32))
+
+
+def on_line_seven(fn: Callable[..., Any], *inputs: torch.Tensor) -> TraceCtx:
+    """The trace of ``fn``, all of whose calls are on line 7 of ``model.py``."""
+    trace = traced(fn, *inputs)
+    for bsym in trace.bound_symbols:
+        bsym.source = Source("model.py", 7)
+    return trace
+
+
+OVERLAPPING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "the same tensor": lambda s: (s[0], s[0]),
+    "one tensor": lambda s: (s.view(-1)[:4],) * 2,
+    "windows": lambda s: (s.view(-1)[:4], s.view(-1)[3:7]),
+}
+
+
+@pytest.mark.parametrize("parts", OVERLAPPING.values(), ids=OVERLAPPING)
+def test_a_call_that_writes_two_tensors_that_overlap_is_refused_with_the_line(
+    parts: Callable[[torch.Tensor], Any],
+) -> None:
+    def run(x: torch.Tensor, statistics: torch.Tensor) -> Any:
+        return F.batch_norm(x, *parts(statistics), None, None, True)
+
+    with pytest.raises(UnsupportedProgram, match=r"two tensors that overlap in memory\n  at  model.py:7"):
+        functionalise(on_line_seven(run, torch.randn(2, 4, 5), torch.ones(2, 4)))
+
+
+def test_inputs_that_overlap_are_not_written_by_one_call() -> None:
+    memory = torch.ones(8)
+    with pytest.raises(UnsupportedProgram, match="two tensors that overlap in memory"):
+        functional(
+            lambda x, mean, var: F.batch_norm(x, mean, var, None, None, True),
+            torch.randn(2, 4, 5),
+            memory[:4],
+            memory[2:6],
+        )
+
+
+def test_a_call_may_write_two_parts_of_one_tensor() -> None:
+    def run(x: torch.Tensor, statistics: torch.Tensor) -> Any:
+        return F.batch_norm(x, statistics[0], statistics[1], None, None, True)
+
+    assert_as_eager(run, torch.randn(2, 4, 5), torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_view_that_eager_refuses_is_refused_with_torchs_text(before: bool) -> None:
+    def run(x: torch.Tensor) -> Any:
+        turned = (x * 1).t()
+        flat = turned.view(12) if before else None
+        turned.add_(1)
+        return turned.view(12) if flat is None else flat
+
+    with pytest.raises(
+        OperatorError, match=r"^view size is not compatible with input tensor's size and stride"
+    ):
+        functional(run, matrix())
 
 
 def with_grad(fn: Callable[[TensorProxy], Any]) -> TraceCtx:

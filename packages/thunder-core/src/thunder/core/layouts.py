@@ -23,7 +23,6 @@ from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.pytree import tree_map
 from thunder.core.symbol import BoundSymbol
 
-
 _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
 
 

@@ -178,7 +178,9 @@ class _Functionaliser:
         results: dict[str, TensorProxy] = {}
         if current and any(map(insists_on_layout, views)):
             for view in views:
-                self.layouts.of(view.output)  # eager refuses a view that the tensor's own layout does not allow
+                self.layouts.of(
+                    view.output
+                )  # raises where eager does: its tensor does not lie as `view` needs
                 results[view.output.name] = followed(view.path, current.get(view.source.name, view.source))
         else:
             self.new.record(swapped(bsym, current))
