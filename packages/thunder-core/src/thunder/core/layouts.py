@@ -153,9 +153,9 @@ def _stretch(tensor: torch.Tensor) -> tuple[int, int]:
     """The first byte of its storage that belongs to a tensor, and one past the last."""
     if tensor.numel() == 0:
         return 0, 0
-    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.storage_offset()
-    return start * tensor.element_size(), (start + last + 1) * tensor.element_size()
+    start = int(tensor.storage_offset())
+    last = start + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return start * tensor.element_size(), (last + 1) * tensor.element_size()
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -16,7 +16,6 @@ from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 
-
 #: for shapes that are rare, and of which torch accepts some: a bias ``(1, o)``
 _linear_by_torch = asking_meta(F.linear)
 
