@@ -194,6 +194,52 @@ def test_S22_an_original_that_is_put_back_is_served_again():
     assert thunder.cache_hits(wrapped) == 1
 
 
+def test_S22_a_replaced_parameter_is_not_accepted_by_adding_a_transform_or_by_copying():
+    wrapped = thunder.jit(two_layers(), transforms=[Halved()])
+    wrapped._model[1].weight = nn.Parameter(ramp(2, 3))
+    for other in (thunder.core.transforms.add_transform(wrapped, transform=[]), copy.deepcopy(wrapped)):
+        with torch.no_grad(), pytest.raises(thunder.InvalidArgument, match=r"1\.weight was replaced"):
+            other(ramp(2, 3))
+
+
+def test_an_override_keeps_the_order_of_the_programs_inputs():
+    wrapped = thunder.jit(two_layers())
+    names = []
+    for _ in range(2):
+        with torch.no_grad():
+            wrapped(ramp(2, 3))
+        names.append([p.name for p in thunder.last_traces(wrapped)[0].args])
+        wrapped.override("0.weight", torch.eye(3))
+    assert names == [["input", "t_0_bias", "t_0_weight", "t_1_bias", "t_1_weight"]] * 2
+
+
+def test_gradients_arrive_in_the_overriding_parameter():
+    model, x = filled(nn.Linear(3, 3, bias=False)), ramp(2, 3)
+    wrapped = thunder.jit(model)
+    wrapped.override("0.weight", nn.Parameter(torch.eye(3)))
+    wrapped(x).sum().backward()
+    assert model[0].weight.grad is None
+    assert torch.equal(wrapped.get_parameter("0.weight").grad, x.sum(0).expand(3, 3))
+
+
+def test_a_program_that_assigns_an_overridden_buffer_is_refused():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x):
+            self.count = self.count + 1
+            return x * self.count
+
+    model = Counter()
+    wrapped = thunder.jit(model)
+    wrapped.override("count", torch.ones(1))
+    with pytest.raises(thunder.UnsupportedProgram, match=r"self\.count, which a transform overrode"):
+        wrapped(ramp(3))
+    assert torch.equal(model.count, torch.zeros(1))
+
+
 # -- tensors in use ------------------------------------------------------------------------------------------
 
 

@@ -92,7 +92,7 @@ class Overrides:
         """
         new = Overrides(model)
         new.tensors.update(self.tensors if memo is None else copy.deepcopy(self.tensors, memo))
-        new.originals.update({n: t if t is None else member(model, n) for n, t in self.originals.items()})
+        new.originals.update(self.originals if memo is None else copy.deepcopy(self.originals, memo))
         return new
 
 

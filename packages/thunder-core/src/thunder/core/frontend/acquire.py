@@ -220,6 +220,7 @@ class _Finish:
             builder.write_global(namespace, name, value)
         for path, value in tracer.cell_writes.values():
             builder.write_cell(path, value)
+        builder.stores = False
         builder.emit(f"return {builder.expression(result)}")
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())
@@ -316,7 +317,8 @@ def _order(path: Path) -> tuple[Any, ...]:
         return (0, tuple(_natural(k) for k in keys[1:]))
     if keys[0] == "kwargs":
         return (1, tuple(_natural(k) for k in keys[1:]))
-    return (2, tuple(_natural(k) for k in keys[1:]))
+    steps = ".".join(map(str, keys[1:])).split(".")  # of an overriding tensor, the dotted name is the path
+    return (2, tuple(_natural(k) for k in steps))
 
 
 def _natural(key: Any) -> tuple[int, int, str]:
