@@ -11,8 +11,9 @@ import types
 from typing import Any
 
 import pytest
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Cases, judge, ramp, world
 
 cases = Cases()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Cases, ambient, judge, ramp, under, world
 
 cases = Cases()

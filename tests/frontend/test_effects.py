@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import thunder
 import torch
-from soundness.harness import Bag, ramp
 from torch import nn
+
+import thunder
+from soundness.harness import Bag, ramp
 
 
 def test_effects_happen_once_per_call_at_the_tracing_call_too():

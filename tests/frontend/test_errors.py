@@ -7,10 +7,11 @@ import functools
 from collections.abc import Callable
 
 import pytest
-import thunder
 import torch
-from soundness.harness import ramp
 from torch import nn
+
+import thunder
+from soundness.harness import ramp
 
 
 def plain(x):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Cases, arg, judge, ramp, world
 
 METHODS = {

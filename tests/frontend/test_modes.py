@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Cases, arg, judge, ramp, world
 
 

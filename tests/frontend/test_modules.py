@@ -6,12 +6,13 @@ import copy
 import pickle
 
 import pytest
-import thunder
 import torch
 import torch.nn.functional as F
+from torch import nn
+
+import thunder
 from soundness.harness import Cases, World, judge, ramp, without_grad, world
 from soundness.programs import numbered
-from torch import nn
 
 cases = Cases()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 
 import pytest
-import thunder
 import torch
+from torch import nn
+
+import thunder
 from soundness.harness import Cases, arg, attr, judge, ramp, without_grad, world
 from soundness.programs import numbered
-from torch import nn
 
 cases = Cases()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import thunder
 import torch
 import torch.nn.functional as F
+
+import thunder
 from soundness.harness import Cases, judge, ramp, world
 
 PROGRAMS = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import thunder
 import torch
+from torch import nn
+
+import thunder
 from soundness.harness import ramp
 from soundness.programs import numbered
-from torch import nn
 
 
 def in_threads(*works: Callable[[], None]) -> list[BaseException]:

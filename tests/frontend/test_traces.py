@@ -8,12 +8,13 @@ import subprocess
 import sys
 
 import pytest
-import thunder
 import torch
+from torch import nn
+
+import thunder
 from soundness.harness import call, ramp, without_grad, world
 from soundness.portrait import Values
 from soundness.programs import PROGRAMS, numbered
-from torch import nn
 
 PURE = [name for name in PROGRAMS if name not in ("exceptions_and_contexts",)]
 

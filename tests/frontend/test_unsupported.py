@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 import numpy
 import pytest
-import thunder
 import torch
-from soundness.harness import ramp
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+import thunder
+from soundness.harness import ramp
 
 
 def plain(x):

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import pytest
 import torch
+
 from soundness.graph import Slot
 from soundness.portrait import differences, portrait, reachable
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
+
 from soundness.graph import Slot, is_local, walk
 from soundness.harness import Compiler, World, call, compare, describe, is_a, observed
 from soundness.portrait import differences
-from torch import nn
 
 
 @dataclass(frozen=True)

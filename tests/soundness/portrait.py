@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterable
 
 import torch
+
 from soundness.graph import Slot, is_compilers, is_leaf, slots
 
 ITERATORS = (type(iter([])), type(iter(())), type(iter(range(0))))

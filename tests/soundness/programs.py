@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from soundness.harness import Bag, World, ramp, with_globals, without_grad, world
 from torch import nn
+
+from soundness.harness import Bag, World, ramp, with_globals, without_grad, world
 
 PROGRAMS: dict[str, Callable[[], World]] = {}
 

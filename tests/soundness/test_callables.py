@@ -6,8 +6,9 @@ import functools
 import types
 
 import numpy
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Bag, Cases, arg, judge, kwarg, ramp, world
 
 cases = Cases()

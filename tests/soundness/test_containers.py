@@ -5,8 +5,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Bag, Cases, arg, judge, ramp, world
 
 cases = Cases()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 
-import thunder
 import torch
-from soundness.harness import Bag, Cases, arg, judge, ramp, with_globals, without_grad, world
 from torch import nn
+
+import thunder
+from soundness.harness import Bag, Cases, arg, judge, ramp, with_globals, without_grad, world
 
 cases = Cases()
 

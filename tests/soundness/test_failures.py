@@ -12,10 +12,11 @@ import warnings
 import weakref
 
 import pytest
-import thunder
 import torch
-from soundness.harness import Cases, ambient, arg, judge, ramp, world
 from torch import nn
+
+import thunder
+from soundness.harness import Cases, ambient, arg, judge, ramp, world
 
 cases = Cases()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from soundness.harness import Case, World, arg, attr, judge, observed, ramp, world
 from soundness.mutator import after_change, changes
 from soundness.portrait import differences

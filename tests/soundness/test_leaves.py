@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Cases, arg, judge, kwarg, ramp, world
 
 cases = Cases()

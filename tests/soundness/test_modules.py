@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 import types
 
-import thunder
 import torch
-from soundness.harness import Bag, Cases, attr, judge, ramp, with_globals, without_grad, world
 from torch import nn
 from torch.nn.utils import parametrize
+
+import thunder
+from soundness.harness import Bag, Cases, attr, judge, ramp, with_globals, without_grad, world
 
 cases = Cases()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 import thunder
 from soundness.harness import call, compare
 from soundness.mutator import after_change, along_a_walk, changes

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-import thunder
 import torch
-from soundness.harness import ramp
 from torch import nn
+
+import thunder
+from soundness.harness import ramp
 
 
 class Halved(thunder.Transform):

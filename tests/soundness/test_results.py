@@ -6,11 +6,12 @@ import collections
 import dataclasses
 
 import pytest
-import thunder
 import torch
+from torch import nn
+
+import thunder
 from soundness.harness import Bag, Cases, arg, judge, observed, ramp, without_grad, world
 from soundness.portrait import differences
-from torch import nn
 
 cases = Cases()
 

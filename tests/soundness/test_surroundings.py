@@ -11,8 +11,9 @@ import uuid
 import warnings
 
 import pytest
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Cases, judge, ramp, under, without_grad, world
 
 cases = Cases()

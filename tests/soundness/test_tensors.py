@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import thunder
 import torch
+
+import thunder
 from soundness.harness import Bag, Cases, arg, judge, ramp, with_globals, without_grad, world
 
 cases = Cases()

@@ -16,10 +16,11 @@ import types
 import warnings
 import weakref
 
-import thunder
 import torch
-from soundness.harness import Bag, Cases, arg, attr, judge, ramp, with_globals, world
 from torch import nn
+
+import thunder
+from soundness.harness import Bag, Cases, arg, attr, judge, ramp, with_globals, world
 
 cases = Cases()
 UNSUPPORTED = "UnsupportedProgram"

@@ -12,10 +12,11 @@ import operator
 import pickle
 import types
 
-import thunder
 import torch
-from soundness.harness import Bag, Cases, judge, ramp, without_grad, world
 from torch import nn
+
+import thunder
+from soundness.harness import Bag, Cases, judge, ramp, without_grad, world
 
 cases = Cases()
 UNSUPPORTED = "UnsupportedProgram"

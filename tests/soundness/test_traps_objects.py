@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import thunder
 import torch
-from soundness.harness import Bag, Cases, arg, judge, ramp, without_grad, world
 from torch import nn
+
+import thunder
+from soundness.harness import Bag, Cases, arg, judge, ramp, without_grad, world
 
 cases = Cases()
 
