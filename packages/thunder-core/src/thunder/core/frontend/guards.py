@@ -29,7 +29,16 @@ from thunder.core.frontend import ambient
 from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import is_immutable
-from thunder.core.provenance import ABSENT, MEMBER_DICTS, Path, cell_content, lookup_item, lookup_type, pinned
+from thunder.core.provenance import (
+    ABSENT,
+    MEMBER_DICTS,
+    Path,
+    cell_content,
+    comes_with_arguments,
+    lookup_item,
+    lookup_type,
+    pinned,
+)
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import RESERVED_NAMES, TraceCtx, TraceProvenance
 
