@@ -87,7 +87,7 @@ class Dispatcher:
                 raise InternalError("the guards of a new entry do not hold for the call that it was made for")
             return entry, given
 
-    # -- misses -------------------------------------------------------------------------------------------------------
+    # -- misses ----------------------------------------------------------------------------------------------
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
         stats, options = self.stats, self.data.compile_options
@@ -201,7 +201,10 @@ def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[]
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pauses the cyclic garbage collector: a trace is many objects that all stay, and each collection would walk them again."""
+    """Pauses the cyclic garbage collector.
+
+    A trace is many objects that all stay, and each collection would walk them again.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -212,7 +215,10 @@ def collector_paused() -> Iterator[None]:
 
 
 class _SharpEdges:
-    """What happens where a program reads what can be neither guarded nor replayed: refused, warned of, or baked in."""
+    """What happens where a program reads what can be neither guarded nor replayed.
+
+    It is refused, warned of, or baked in.
+    """
 
     def __init__(self, mode: SHARP_EDGES_OPTIONS, baked: list[str]) -> None:
         self.mode, self.baked = mode, baked
@@ -226,7 +232,10 @@ class _SharpEdges:
 
 
 def _check_gradients(program: Acquisition, ledger: list[Placement]) -> None:
-    """While torch's own autograd differentiates the eager operators, anybody else's operator would silently have no gradient."""
+    """Refuses operators that would silently have no gradient.
+
+    They are those of any executor but torch's: its own autograd differentiates the eager operators alone.
+    """
     if not program.computation.grad_enabled:
         return
     for placement in ledger:

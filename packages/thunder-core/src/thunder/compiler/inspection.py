@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,10 @@ def compile_stats(fn: Any) -> CompileStats | None:
 
 
 def last_traces(fn: Any) -> list[TraceCtx]:
-    """The computation of the last call: as acquired, then after each stage that changed it; the last one runs."""
+    """The computation of the last call: as acquired, then after each stage that changed it.
+
+    The last one runs.
+    """
     return list(_last_entry(fn).computation_traces)
 
 
@@ -86,7 +90,8 @@ def last_recompile_reasons(fn: Any) -> list[RecompileReason]:
 
 def explain(fn: Any) -> Explanation:
     """The placement ledger of the last call: who runs each operator, and why others that were asked do not."""
-    return explain_placements(_last_entry(fn).ledger)
+    entry = _last_entry(fn)
+    return dataclasses.replace(explain_placements(entry.ledger), baked=entry.baked)
 
 
 def list_transforms(fn: Any) -> list[Any]:
@@ -119,7 +124,9 @@ def print_last_interpreter_log(
     """Prints the log of the last compile, or which debug option makes one."""
     log = last_interpreter_log(fn)
     if not log:
-        print_fn("There is no log: compile with debug_options=thunder.DebugOptions(record_interpreter_history=True).")
+        print_fn(
+            "There is no log: compile with debug_options=thunder.DebugOptions(record_interpreter_history=True)."
+        )
     for depth, where, operation, argument in log:
         if max_depth is None or depth <= max_depth:
             print_fn(f"{'  ' * depth if indent else ''}{where}  {operation} {argument}".rstrip())

@@ -1,4 +1,4 @@
-"""``thunder.jit``: checks what it is given, and returns a module or function that compiles at its first call."""
+"""``thunder.jit``: checks what it is given, and returns what compiles at its first call."""
 
 from __future__ import annotations
 
@@ -55,14 +55,16 @@ def jit(
 ) -> Any:
     """Compiles a function or module, at its first call and whenever a fact that it depends on has changed.
 
-    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a function with ``fn``'s signature.
+    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a function with
+    ``fn``'s signature.
 
     Args:
         fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.
         langctx: the language in which the methods of proxies resolve.
-        executors: executors or their names, first wins; they replace the defaults. The always-executors are appended.
-        sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: what happens where the program reads or writes something that can be
-            neither guarded nor replayed.
+        executors: executors or their names, first wins; they replace the defaults. The always-executors are
+            appended.
+        sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: what happens where the program reads or writes
+            something that can be neither guarded nor replayed.
         cache: ``"constant values"``, ``"no caching"`` or ``"same input"``.
         disable_torch_autograd: no output requires grad, whatever the inputs.
         transforms: applied in list order; those attached to the module come first.
@@ -70,8 +72,8 @@ def jit(
         require: operator id → name of the executor that must run it.
         options: those that core and installed plugins declare.
 
-    Raises InvalidArgument, UnknownOption, UnknownExecutor or ExecutorUnavailable where it is called wrongly, and
-    UnsupportedProgram for modules that other systems have wrapped.
+    Raises InvalidArgument, UnknownOption, UnknownExecutor or ExecutorUnavailable where it is called wrongly,
+    and UnsupportedProgram for modules that other systems have wrapped.
     """
     _check_callable(fn)
     debug = _checked_debug_options(debug_options)
@@ -161,7 +163,7 @@ def _with_fn(data: CompileData, fn: Any) -> CompileData:
     return dataclasses.replace(data, fn=fn)
 
 
-# -- what may be given ------------------------------------------------------------------------------------------------
+# -- what may be given ---------------------------------------------------------------------------------------
 
 
 def _check_callable(fn: Any) -> None:

@@ -52,6 +52,8 @@ class Explanation:
     """The ledger of a compile: `str()` is a table, `rows` the records, `to_json()` the same facts as text."""
 
     rows: tuple[LedgerRow, ...]
+    #: what was read that could be neither guarded nor replayed, and is part of the program as it was
+    baked: tuple[str, ...] = ()
 
     def why_not(self, executor: str, *, line: int | None = None, symbol: str | None = None) -> Explanation:
         """The rows in which `executor` was asked and refused, of one line of the program or one symbol if
@@ -81,7 +83,8 @@ class Explanation:
         return json.dumps([_plain_row(row) for row in self.rows], indent=indent, default=repr)
 
     def __str__(self) -> str:
-        return _table([_COLUMNS, *(_cells(row) for row in self.rows)])
+        table = _table([_COLUMNS, *(_cells(row) for row in self.rows)])
+        return "\n".join([table, *(f"baked in: {edge}" for edge in self.baked)])
 
     def __len__(self) -> int:
         return len(self.rows)

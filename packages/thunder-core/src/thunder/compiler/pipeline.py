@@ -167,9 +167,11 @@ def _requires_grad(arg: Any) -> bool:
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and autocast, change something
-    # only where autocast is on, or where gradients are to be left out although an input requires them.
-    leaves_grad_out = torch.is_grad_enabled() and not trace.grad_enabled and any(_requires_grad(a) for a in trace.args)
+    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and autocast,
+    # change something only where autocast is on, or where gradients are to be left out although an input
+    # requires them.
+    differentiates = torch.is_grad_enabled() and any(map(_requires_grad, trace.args))
+    leaves_grad_out = differentiates and not trace.grad_enabled
     context.fn = trace.python_callable(decorated=torch._C._is_any_autocast_enabled() or leaves_grad_out)
     return trace
 

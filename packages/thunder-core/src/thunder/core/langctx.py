@@ -1,7 +1,7 @@
 """Language contexts: which symbols the methods and torch functions of a proxy stand for.
 
-A language is two tables. The torch language fills the one named ``"torch"``; a proxy looks its operators up in the
-language of the current context, so that IR code can write ``a + b`` without knowing who defines addition.
+A language is a table. The torch language fills the one named ``"torch"``; a proxy looks its operators up in
+the language of the current context, so that IR code can write ``a + b`` without knowing who defines addition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from thunder.core.errors import InvalidArgument, nearest
 
 @dataclass(frozen=True, eq=False)
 class LanguageContext:
-    """A named table from Python callables (functions, methods of ``torch.Tensor``, property getters) to symbols."""
+    """A named table from Python callables to symbols.
+
+    The callables are functions, methods of ``torch.Tensor`` and getters of its properties.
+    """
 
     name: str
     functions: dict[Any, Callable[..., Any]] = field(default_factory=dict)

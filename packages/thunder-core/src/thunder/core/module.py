@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder.core import state_dicts
-from thunder.core.errors import InvalidArgument
+from thunder.core.errors import InvalidArgument, UnsupportedProgram
 from thunder.core.overrides import Overrides
 from thunder.core.transform import Transform
 
@@ -57,9 +57,11 @@ class ThunderModule(torch.nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the compiled program, between the wrapper's own forward hooks if it has any."""
         own = self.__dict__
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or any(_hook_tables):
-            return super().__call__(*args, **kwargs)
-        return own["_run"](*args, **kwargs)
+        if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"]):
+            return own["_run"](*args, **kwargs)
+        if any(_hook_tables):  # they run around the wrapped module; torch would run them around the wrapper too
+            raise UnsupportedProgram("hooks on a compiled module together with global module hooks")
+        return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the compiled program; its signature is the wrapped module's."""

@@ -1,7 +1,8 @@
 """Operator rows: everything that is known of an operator stands together, and is registered once.
 
-A row makes a symbol. Its id is the dotted path of the public function that it stands for (``torch.nn.functional.linear``,
-``torch.Tensor.to``, ``prims.add``, ``my_executor.rms_norm``), unique, and refused if it is taken.
+A row makes a symbol. Its id is the dotted path of the public function that it stands for
+(``torch.nn.functional.linear``, ``torch.Tensor.to``, ``prims.add``, ``my_executor.rms_norm``), unique, and
+refused if it is taken.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ NONDIFFERENTIABLE = _NonDifferentiable()
 class Operator:
     """One operator.
 
-    Exactly one of ``meta`` (a primitive: proxies in, proxies out) and ``decomposition`` (a composite: computes with other
-    operators) is given. ``torch`` are the callables of torch that a program may call for it: functions, methods of
-    ``torch.Tensor`` and getters of its properties. ``eager`` is the reference implementation, called with the arguments of the
-    row; ``eager_path`` is how the text calls it, and defaults to the row's id where that is a path into torch.
-    ``autocast`` says what torch's autocast does with it: ``"lower"``, ``"fp32"``, ``"promote"`` or nothing. ``samples(device,
-    dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``.
+    Exactly one of ``meta`` (a primitive: proxies in, proxies out) and ``decomposition`` (a composite: computes
+    with other operators) is given. ``torch`` are the callables of torch that a program may call for it:
+    functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
+    implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, and defaults
+    to the row's id where that is a path into torch. ``autocast`` says what torch's autocast does with it:
+    ``"lower"``, ``"fp32"``, ``"promote"`` or nothing. ``samples(device, dtype, requires_grad)`` yields sample
+    inputs as ``(args, kwargs)``.
     """
 
     id: str
@@ -73,7 +75,8 @@ def register(
 ) -> Symbol:
     """Adds a row and returns its symbol, which ``make_symbol`` builds.
 
-    Raises RegistrationError if the id is taken (unless ``replace``), or not exactly one of meta and decomposition is given.
+    Raises RegistrationError if the id is taken (unless ``replace``), or not exactly one of meta and
+    decomposition is given.
     """
     if (row.meta is None) == (row.decomposition is None):
         raise RegistrationError(f"operator {row.id!r} needs exactly one of meta and decomposition")

@@ -1,7 +1,7 @@
 """Where a value comes from: paths from the roots of a call (arguments, the function, its globals) to a value.
 
-A path prints as the user would write it (``self.layers[0].weight``), fetches its value, and turns into code that does.
-Each kind of step is one row of :data:`STEPS`.
+A path prints as the user would write it (``self.layers[0].weight``), fetches its value, and turns into code
+that does. Each kind of step is one row of :data:`STEPS`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ABSENT: Final = _Absent()
 """What a path fetches where there is nothing."""
 
 MEMBER_DICTS = frozenset({"_modules", "_parameters", "_buffers"})
-"""Dictionaries in which ``torch.nn.Module`` keeps what users reach as attributes; paths print without them."""
+"""Dictionaries in which ``torch.nn.Module`` keeps what users reach as attributes: paths print without them."""
 
 
 def lookup_type(cls: type, name: str) -> Any:
@@ -62,7 +62,10 @@ def cell_content(cell: CellType) -> Any:
 
 
 class Step(NamedTuple):
-    """How one kind of step prints, is fetched, and is written as code (``p`` the parent's expression, ``k`` the key's literal)."""
+    """How one kind of step prints, is fetched, and is written as code.
+
+    In the code, ``p`` is the parent's expression and ``k`` the literal of the key.
+    """
 
     source: Callable[[str, Any], str]
     fetch: Callable[[Any, Any], Any]

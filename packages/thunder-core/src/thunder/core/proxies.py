@@ -1,9 +1,10 @@
 """Proxies: the values of a trace.
 
-``TensorProxy`` is a real wrapper subclass of ``torch.Tensor``. An ordinary class that only reports ``torch.Tensor`` as its
-``__class__`` crashes the process, because C++ (``THPVariable_Check``) honours ``__class__`` and then casts. The wrapper
-always lives on the meta device and never requires grad (a cuda tensor that requires grad aborts a CPU build of
-torch); device, dtype, shape and ``requires_grad`` as the user sees them are attributes of ours.
+``TensorProxy`` is a real wrapper subclass of ``torch.Tensor``. An ordinary class that only reports
+``torch.Tensor`` as its ``__class__`` crashes the process, because C++ (``THPVariable_Check``) honours
+``__class__`` and then casts. The wrapper always lives on the meta device and never requires grad (a cuda tensor
+that requires grad aborts a CPU build of torch); device, dtype, shape and ``requires_grad`` as the user sees
+them are attributes of ours.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def _refuse_number(operation: str) -> Callable[..., NoReturn]:
 
 
 for _operation in (
-    *("bool", "int", "float", "complex", "index", "round", "trunc", "lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs"),
+    *("bool", "int", "float", "complex", "index", "round", "trunc"),
+    *("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs"),
     *(side + op for op in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow") for side in ("", "r")),
     *("format", "str"),
 ):
@@ -244,9 +246,10 @@ def _refuse_conversion(operation: str) -> Callable[..., NoReturn]:
 class TensorProxy(torch.Tensor):
     """A tensor of a trace: metadata without data.
 
-    ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. Explicit arguments win over those
-    of ``like``. Devices and dtypes may be given as thunder's or as torch's. Raises InvalidArgument if neither ``like`` nor all of
-    shape, device and dtype are given, and TraceError if the name is taken in the current trace.
+    ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. Explicit arguments win
+    over those of ``like``. Devices and dtypes may be given as thunder's or as torch's. Raises InvalidArgument if
+    neither ``like`` nor all of shape, device and dtype are given, and TraceError if the name is taken in the
+    current trace.
     """
 
     name: str
@@ -459,7 +462,10 @@ class FutureTensorProxy(Proxy):
 
 
 def unknown_torch_function(func: Any) -> Callable[..., Any]:
-    """What stands for a torch function that the current language lacks: the torch language says (a fallback or a refusal)."""
+    """What stands for a torch function that the current language lacks.
+
+    The language says what that is: a fallback or a refusal.
+    """
     unknown = current_language().functions.get(UNKNOWN)
     if unknown is None:
         raise UnsupportedProgram(f"{torch.overrides.resolve_name(func) or func} is not an operator thunder knows")

@@ -1,6 +1,7 @@
 """Functions that bind a call's arguments to a signature and fill in the defaults.
 
-``inspect.Signature.bind`` costs some ten microseconds a call; a function generated once per operator costs a fraction of one.
+``inspect.Signature.bind`` costs some ten microseconds a call; a function generated once per operator costs a
+fraction of one.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 P = inspect.Parameter
+Normaliser = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def make_normaliser(fn: Callable[..., Any], name: str) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
     """A function with ``fn``'s signature that returns ``(args, kwargs)`` with defaults filled in.
 
         def add(a, b, *, alpha=1): …   →   def add(a, b, *, alpha=1): return (a, b,), {'alpha': alpha}

@@ -1,4 +1,4 @@
-"""Compiles generated text under a pseudo file name that ``linecache`` knows, so that tracebacks show its lines."""
+"""Compiles generated text under a pseudo file name that ``linecache`` knows: tracebacks show its lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Lifetime:
 
 
 def compile_text(text: str, label: str, namespace: dict[str, Any]) -> CodeType:
-    """Executes ``text`` in ``namespace``. The text stays in ``linecache`` for as long as the namespace lives."""
+    """Executes ``text`` in ``namespace``. The text stays in ``linecache`` as long as the namespace lives."""
     filename = f"<{label} #{next(_serial)}>"
     code = compile(text, filename, "exec", dont_inherit=True)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

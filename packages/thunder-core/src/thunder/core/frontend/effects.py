@@ -24,7 +24,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.shadows import CONTAINERS, Shadow
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
+from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, is_foreign, plain_base
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import Path, lookup_type
 from thunder.core.proxies import NumberProxy, TensorProxy
@@ -63,6 +63,7 @@ class Builder:
         self.statements: list[BoundSymbol] = []
         self.built: dict[int, tuple[str, Any]] = {}
         self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
+        self.stores = True  # whether what is built is written into an object of the user's, and not returned
         self.objects: dict[str, Any] = {}  # what the expressions of the next statement name
         self._count = 0
 
@@ -114,6 +115,8 @@ class Builder:
 
     def _construct(self, value: Any) -> str:
         rule = _CONSTRUCTORS.get(type(value)) or _rule_by_structure(value)
+        if rule is None and self.stores and not is_foreign(type(value)) and hasattr(value, "__dict__"):
+            rule = _dataclass  # an object that the program made and leaves behind in one of the user's
         if rule is None:
             raise UnsupportedProgram(
                 f"the program returns or stores {_describe(value)}, which thunder cannot build again at each call",
@@ -360,7 +363,7 @@ def _dataclass_of_items(b: Builder, value: Any) -> str:
 
 def _dataclass(b: Builder, value: Any) -> str:
     state = dict(value.__dict__) if hasattr(value, "__dict__") else {}
-    for f in dataclasses.fields(value):
+    for f in dataclasses.fields(value) if dataclasses.is_dataclass(value) else ():
         if f.name not in state and hasattr(value, f.name):
             state[f.name] = getattr(value, f.name)
     pairs = ", ".join(f"{k!r}: {b.expression(v)}" for k, v in state.items())

@@ -87,8 +87,24 @@ def _signature(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 def _print(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     if set(kwargs) - {"sep", "end", "flush"}:
         raise UnsupportedProgram("print to a file inside a compiled function", hint="Print to standard output.")
-    shown = [a if isinstance(a, TensorProxy) or type(a) in LEAVES else tracer.call(str, (a,), {}) for a in args]
+    shown = [a if _is_printable(a) else tracer.call(str, (a,), {}) for a in args]
     prims.python_print(*shown, **kwargs)
+
+
+def _is_printable(x: Any) -> bool:
+    """Whether the statement of the trace can hold ``x`` as it stands: tensors, leaves, and plain containers of them."""
+    if isinstance(x, dict):
+        return type(x) is dict and all(map(_is_printable, [*x.keys(), *x.values()]))
+    return isinstance(x, TensorProxy) or type(x) in LEAVES or (type(x) in (list, tuple) and all(map(_is_printable, x)))
+
+
+@lookaside(TensorProxy.__repr__, torch.Tensor.__repr__, torch.Tensor.__str__, torch.Tensor.__format__)
+def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    raise UnsupportedProgram(
+        "the text of a tensor shows its values, which are not known while the program is traced",
+        found={args[0].name: args[0].type_string()},
+        hint="print(tensor) is replayed at each call; or format it after the call.",
+    )
 
 
 @lookaside(*(getattr(logging.Logger, n) for n in ("debug", "info", "warning", "error", "critical", "log", "exception")))

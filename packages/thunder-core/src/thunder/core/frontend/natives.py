@@ -34,7 +34,7 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign, plain_base
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import Proxy, TensorProxy
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -123,7 +123,7 @@ _TRANSPARENT: frozenset[type] = LEAVES | {
     type(functools.cmp_to_key(lambda a, b: 0)),
 }
 #: types that may be called on known arguments
-_CONSTRUCTORS = frozenset(_TRANSPARENT) | {torch.device, torch.Size, torch.finfo, torch.iinfo}
+_CONSTRUCTORS = frozenset(_TRANSPARENT) | {type(functools.lru_cache(len)), torch.device, torch.Size, torch.finfo, torch.iinfo}
 
 #: native code that stores its arguments or hands them on, without looking into them
 _CARRIERS = frozenset(
@@ -154,8 +154,13 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
         _check_arguments(tracer, fn, args)
         if kwargs:
             _check_arguments(tracer, fn, tuple(kwargs.values()))
+        if _name_of(fn) not in _CARRIERS:
+            _check_protocols(fn, (getattr(fn, "__self__", None), *args, *kwargs.values()))
         try:
-            return fn(*args, **kwargs)
+            result = fn(*args, **kwargs)
+            if isinstance(result, type):
+                tracer.made[id(result)] = result
+            return result
         except TypeError as error:
             if "TensorProxy" in str(error):
                 error.args = (str(error).replace("TensorProxy", "Tensor"),)
@@ -259,6 +264,36 @@ def _is_known(tracer: Tracer, owner: Any) -> bool:
     return record is None or record.value is not record.obj or isinstance(owner, (tuple, frozenset, *PINNED))
 
 
+def _name_of(fn: Any) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+#: methods that C code calls on the objects it works with
+_PROTOCOLS = tuple(
+    f"__{name}__"
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "hash", "index", "len", "bool", "float", "int", "contains", "getitem")
+)
+
+
+def _check_protocols(fn: Any, values: Any, depth: int = 0) -> None:
+    """Refuses native code that would call methods written in Python, unseen, on its arguments or on their elements."""
+    for v in values:
+        cls = type(v)
+        if cls in LEAVES or isinstance(v, (TensorProxy, Proxy, *PINNED)):
+            continue
+        if cls in _COLLECTIONS:
+            if depth < 2:
+                _check_protocols(fn, dict.values(v) if isinstance(v, dict) else v, depth + 1)
+        elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
+            raise UnsupportedProgram(
+                f"native code ({getattr(fn, '__qualname__', fn)}) would call methods of {cls.__qualname__} unseen by thunder",
+                hint="Write the loop or comparison in Python.",
+            )
+
+
+_COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque})
+
+
 def _check_arguments(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
     """Refuses native code that would look into a tracked object; identity and hash by identity are guarded instead."""
     records = tracer.tracker.records
@@ -266,7 +301,7 @@ def _check_arguments(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
         record = records.get(id(a))
         if record is None or record.value is not record.obj or isinstance(a, PINNED) or isinstance(a, TensorProxy | tuple | frozenset):
             continue
-        if getattr(fn, "__name__", type(fn).__name__) in _CARRIERS or (isinstance(fn, type) and fn.__name__ in _CARRIERS):
+        if _name_of(fn) in _CARRIERS:
             continue
         if type(a).__eq__ is object.__eq__ and type(a).__hash__ is object.__hash__:
             tracer.tracker.pin(a)

@@ -287,7 +287,8 @@ def plain_base(cls: type) -> type | None:
     return None
 
 
-_HARMLESS = frozenset({"__module__", "__doc__", "__dict__", "__weakref__", "__static_attributes__", "__firstlineno__"})
+#: what a class statement puts into a class by itself, and what copyreg caches there
+_HARMLESS = frozenset({"__slotnames__", "__module__", "__doc__", "__dict__", "__weakref__", "__static_attributes__", "__firstlineno__"})
 _LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}
 
 
