@@ -55,8 +55,8 @@ def jit(
 ) -> Any:
     """Compiles a function or module, at its first call and whenever a fact that it depends on has changed.
 
-    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a function with
-    ``fn``'s signature.
+    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a function
+    with ``fn``'s signature.
 
     Args:
         fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.
@@ -76,13 +76,11 @@ def jit(
     and UnsupportedProgram for modules that other systems have wrapped.
     """
     _check_callable(fn)
-    debug = _checked_debug_options(debug_options)
     is_module = isinstance(fn, torch.nn.Module)
     given = _as_sequence(transforms)
     all_transforms = (*attached_transforms(fn), *given) if isinstance(fn, torch.nn.Module) else tuple(given)
     _check_transforms(all_transforms)
-    declared = declared_options(get_manager())
-    compile_options = resolve_options(options, declared, plugins=_plugin_names())
+    compile_options = resolve_options(options, declared_options(get_manager()), plugins=_plugin_names())
     data = CompileData(
         fn=fn,
         is_module=is_module,
@@ -92,7 +90,7 @@ def jit(
         sharp_edges=resolve_sharp_edges_option(sharp_edges),
         disable_torch_autograd_support=disable_torch_autograd,
         compile_options=compile_options,
-        debug_options=debug,
+        debug_options=_checked_debug_options(debug_options),
         transforms=all_transforms,
         require=_checked_requirements(require),
     )
@@ -146,7 +144,9 @@ def add_transform(
     """
     dispatcher = getattr(cfn, "__dict__", {}).get(COMPILED)
     if dispatcher is None:
-        raise NotCompiled(f"{cfn!r} doesn't seem to be a thunder compiled function.", hint="Pass what thunder.jit returned.")
+        raise NotCompiled(
+            f"{cfn!r} doesn't seem to be a thunder compiled function.", hint="Pass what thunder.jit returned."
+        )
     added = _as_sequence(transform)
     _check_transforms(added)
     _claim_transforms(added)
@@ -179,13 +179,18 @@ def _check_callable(fn: Any) -> None:
         )
     if isinstance(fn, ThunderModule):
         raise InvalidArgument(
-            "thunder.jit was given a module that is compiled already", hint="Use add_transform, or jit the wrapped module."
+            "thunder.jit was given a module that is compiled already",
+            hint="Use add_transform, or jit the wrapped module.",
         )
     if isinstance(fn, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-        raise UnsupportedProgram("thunder.jit was given a TorchScript program", hint="It needs the Python source's module.")
+        raise UnsupportedProgram(
+            "thunder.jit was given a TorchScript program", hint="It needs the Python source's module."
+        )
     name = type(fn).__qualname__
     if "_torchdynamo_orig_callable" in getattr(fn, "__dict__", {}) or name == "OptimizedModule":
-        raise InvalidArgument("thunder.jit was given the result of torch.compile", hint="Pass the original module.")
+        raise InvalidArgument(
+            "thunder.jit was given the result of torch.compile", hint="Pass the original module."
+        )
     if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
         raise UnsupportedProgram(
             f"thunder.jit was given a {name}", hint="Use thunder.distributed.ddp instead."
@@ -220,10 +225,13 @@ def _check_transforms(transforms: Sequence[Any]) -> None:
     for i, transform in enumerate(transforms):
         if isinstance(transform, type):
             raise InvalidArgument(
-                f"transforms[{i}] is the class {transform.__qualname__}", hint=f"Write {transform.__qualname__}()."
+                f"transforms[{i}] is the class {transform.__qualname__}",
+                hint=f"Write {transform.__qualname__}().",
             )
         if not isinstance(transform, Transform):
-            raise InvalidArgument(f"transforms[{i}] is {transform!r}, of type {type(transform).__name__}, and no Transform")
+            raise InvalidArgument(
+                f"transforms[{i}] is {transform!r}, of type {type(transform).__name__}, and no Transform"
+            )
 
 
 _places: weakref.WeakKeyDictionary[Transform, Location] = weakref.WeakKeyDictionary()
@@ -247,7 +255,9 @@ def _claim_transforms(transforms: Sequence[Transform]) -> None:
 def _checked_cache(cache: Any) -> CACHE_OPTIONS:
     option = resolve_cache_option(cache)
     if option is CACHE_OPTIONS.SYMBOLIC_VALUES:
-        raise UnsupportedProgram('cache="symbolic values" is not there yet', hint='Use cache="constant values".')
+        raise UnsupportedProgram(
+            'cache="symbolic values" is not there yet', hint='Use cache="constant values".'
+        )
     return option
 
 
@@ -265,5 +275,3 @@ def _checked_requirements(require: dict[str, str] | None) -> dict[str, str]:
 
 def _plugin_names() -> list[str]:
     return [info.name for info in get_manager().list_plugins()]
-
-

@@ -59,7 +59,7 @@ class ThunderModule(torch.nn.Module):
         own = self.__dict__
         if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"]):
             return own["_run"](*args, **kwargs)
-        if any(_hook_tables):  # they run around the wrapped module; torch would run them around the wrapper too
+        if any(_hook_tables):  # they run around the wrapped module; here, around the wrapper as well
             raise UnsupportedProgram("hooks on a compiled module together with global module hooks")
         return super().__call__(*args, **kwargs)
 
