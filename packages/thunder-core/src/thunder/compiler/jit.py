@@ -101,7 +101,7 @@ def jit(
 
 
 def compiled_object(data: CompileData, overrides: Overrides | None = None) -> Any:
-    """The callable of a compile: a module around a module, else a function. ``overrides`` are the module's."""
+    """The callable of a compile: a module around a module, with its overrides, else a function."""
     if isinstance(data.fn, torch.nn.Module):
         return _compiled_module(data, overrides or Overrides(data.fn))
     dispatcher = Dispatcher(data)

@@ -1,4 +1,6 @@
-"""Acquisition: one call of a user's function becomes a trace, the facts that it depends on, and its effects."""
+"""Acquisition: one call of a user's function becomes a trace, the facts that it depends on, and its
+effects.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from thunder.core.trace import TraceCtx, TraceProvenance, tracectx
 class Acquisition:
     """What a call was turned into.
 
-    ``epilogue`` is None where the computation's value is the result. ``interpreted`` counts bytecode instructions.
+    ``epilogue`` is None where the computation's value is the result. ``interpreted`` counts bytecode
+    instructions.
     """
 
     prologue: TraceCtx
@@ -62,10 +65,10 @@ def acquire(
 ) -> Acquisition:
     """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
 
-    ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name. ``overrides``
-    are tensors that the program reads in place of those of ``fn``, a module.
+    ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name.
+    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module.
 
-    Raises what the program raises; UnsupportedProgram and its kind, with the user's line, where it cannot be traced.
+    Raises what the program raises; UnsupportedProgram and its kind, with the user's line, if it has no trace.
     """
     ambient.refuse_foreign_modes()
     _refuse_generators(fn)
@@ -92,11 +95,10 @@ def acquire(
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)
     with torch._C.DisableTorchFunction():
-        ordered = finish.inputs
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, inputs, roots)
         _note_contributed(tracker, contributed or {})
-        prologue = prologue_trace(tracker.facts, ordered, reached, roots, pinning)
+        prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
         state = ambient_fact()
     tracer.forget()
     return Acquisition(
@@ -113,8 +115,12 @@ def _note_unapplied(tracer: Tracer, error: Exception) -> None:
     """A note on an exception of the program's: what the program wrote before it raised is not applied."""
     tracker = tracer.tracker
     written = [shadow.path.source for shadow in tracker.written_shadows()]
-    written += [f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes]
-    written += [name for _, name in tracer.global_writes] + [path.source for path, _ in tracer.cell_writes.values()]
+    written += [
+        f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes
+    ]
+    written += [name for _, name in tracer.global_writes] + [
+        path.source for path, _ in tracer.cell_writes.values()
+    ]
     if written:
         error.add_note(f"thunder did not apply what the program wrote before it raised: {', '.join(written)}")
 
@@ -138,7 +144,9 @@ def _note_contributed(tracker: Tracker, contributed: Mapping[str, Callable[[], M
 def _note_shared_memory(
     trace: TraceCtx, tracker: Tracker, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
 ) -> None:
-    """All inputs are different objects. Where the program writes memory, which of them overlap is a fact too."""
+    """All inputs are different objects. Where the program writes memory, which of them overlap is a fact
+    too.
+    """
     if len(inputs) < 2:
         return
     first, *others = (path for _, path in inputs)
@@ -149,13 +157,18 @@ def _note_shared_memory(
     groups = overlapping_groups(*tensors)
     tracker.note("overlap", first, groups, others=tuple(others))
     trace.input_aliases = tuple(
-        tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group) for group in groups
+        tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group)
+        for group in groups
     )
 
 
 def _refuse_generators(fn: Callable[..., Any]) -> None:
     code = fn.forward if isinstance(fn, torch.nn.Module) else fn
-    if inspect.isgeneratorfunction(code) or inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
+    if (
+        inspect.isgeneratorfunction(code)
+        or inspect.iscoroutinefunction(code)
+        or inspect.isasyncgenfunction(code)
+    ):
         raise UnsupportedProgram(
             f"{getattr(fn, '__qualname__', type(fn).__qualname__)} is a generator function or async def",
             hint="Return a list, or compile the function that it calls.",
@@ -193,7 +206,9 @@ def _rooted_call(
 class _Finish:
     """Names the values of a trace, and ends it: what the computation returns, and what the epilogue does."""
 
-    def __init__(self, tracer: Tracer, inputs: list[tuple[TensorProxy, Path]], fn: Callable[..., Any]) -> None:
+    def __init__(
+        self, tracer: Tracer, inputs: list[tuple[TensorProxy, Path]], fn: Callable[..., Any]
+    ) -> None:
         self.tracer, self.trace = tracer, tracer.trace
         self.parameters = _parameter_names(fn)
         self.inputs = sorted(inputs, key=lambda item: _order(item[1]))
@@ -236,7 +251,9 @@ class _Finish:
         return self.trace
 
     def name_values(self) -> None:
-        """Gives every value its final name, in the order of the program: the same program always gets the same names."""
+        """Gives every value its final name, in the order of the program: the same program always gets the
+        same names.
+        """
         trace = self.trace
         trace.names.clear()
         trace._counter = 0
@@ -244,7 +261,9 @@ class _Finish:
         for proxy, path in self.inputs:
             named.add(id(proxy))
             proxy.name = trace.make_derived_name(input_name(path, self.parameters))
-        hints = {b.__dict__["hint"] for s in trace.bound_symbols for b in _tensor_outs(s) if "hint" in b.__dict__}
+        hints = {
+            b.__dict__["hint"] for s in trace.bound_symbols for b in _tensor_outs(s) if "hint" in b.__dict__
+        }
         self._name_scope(trace.bound_symbols, named, hints)
 
     def _name_scope(self, bsyms: Any, named: set[int], hints: set[str]) -> None:
@@ -263,7 +282,9 @@ class _Finish:
             return
         while f"t{trace._counter}" in hints:  # a variable of the program has this name
             trace._counter += 1
-        proxy.name = trace.make_name(prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t")
+        proxy.name = trace.make_name(
+            prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t"
+        )
 
 
 def _built_values(tracer: Tracer, written: list[Shadow], records: list[Record], result: Any) -> Iterator[Any]:
@@ -311,7 +332,9 @@ def input_name(path: Path, parameters: list[str]) -> str:
 
 
 def _order(path: Path) -> tuple[Any, ...]:
-    """Positional arguments, keyword arguments, then state by path: names alphabetically, indices numerically."""
+    """Positional arguments, keyword arguments, then state by path: names alphabetically, indices
+    numerically.
+    """
     keys = path.keys
     if keys[0] == "args":
         return (0, tuple(_natural(k) for k in keys[1:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -109,7 +108,7 @@ def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any)
 
 
 def call_module(
-    tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``module(…)``: without hooks, a call of ``forward``; the facts are those of ``Module._call_impl``."""
     if COMPILED in module.__dict__:
