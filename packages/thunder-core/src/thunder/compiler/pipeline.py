@@ -24,6 +24,7 @@ from thunder.core.passes.execution import always_executors
 from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.placement import Placement
+from thunder.core.passes.watch import watch
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
@@ -167,12 +168,13 @@ def _requires_grad(arg: Any) -> bool:
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and autocast,
-    # change something only where autocast is on, or where gradients are to be left out although an input
-    # requires them.
+    # The guards hold the ambient state to what it is now. So the decorators, which set grad mode and
+    # autocast, change something only where autocast is on, or where gradients are to be left out although an
+    # input requires them.
     differentiates = torch.is_grad_enabled() and any(map(_requires_grad, trace.args))
     leaves_grad_out = differentiates and not trace.grad_enabled
-    context.fn = trace.python_callable(decorated=torch._C._is_any_autocast_enabled() or leaves_grad_out)
+    decorated = torch._C._is_any_autocast_enabled() or leaves_grad_out
+    context.fn = (watch(trace) if context.check else trace).python_callable(decorated=decorated)
     return trace
 
 

@@ -324,7 +324,7 @@ def input_name(path: Path, parameters: list[str]) -> str:
     """The name of an input: a parameter's own, or ``t`` and the steps of its path."""
     keys = path.keys
     if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
-        return parameters[keys[1]]
+        return str(parameters[keys[1]])
     if keys[0] == "kwargs" and len(keys) == 2:
         return str(keys[1])
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]

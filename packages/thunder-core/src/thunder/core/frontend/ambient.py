@@ -29,7 +29,9 @@ def quick_state() -> tuple[Any, ...]:
 
 
 def detailed_state() -> tuple[Any, ...]:
-    """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default device."""
+    """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default
+    device.
+    """
     autocast = tuple(
         (d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES
     )
@@ -47,17 +49,24 @@ def needs_detail(quick: tuple[Any, ...]) -> bool:
 
 
 def refuse_foreign_modes() -> None:
-    """Refuses to trace under modes that change what torch calls mean: FakeTensorMode, vmap, functorch transforms."""
+    """Refuses to trace under modes that change what torch calls mean: FakeTensorMode, vmap, functorch
+    transforms.
+    """
     if torch._C._len_torch_dispatch_stack():
         mode = type(torch._C._get_dispatch_stack_at(0)).__name__
-        raise UnsupportedProgram(f"the call runs under {mode}", hint="Call the compiled function outside the mode.")
+        raise UnsupportedProgram(
+            f"the call runs under {mode}", hint="Call the compiled function outside the mode."
+        )
     if torch._C._functorch.peek_interpreter_stack() is not None:
-        raise UnsupportedProgram("the call runs under a functorch transform (vmap, grad, …)", hint="Call it outside.")
+        raise UnsupportedProgram(
+            "the call runs under a functorch transform (vmap, grad, …)", hint="Call it outside."
+        )
     for i in range(torch._C._len_torch_function_stack()):
         mode = torch._C._get_function_stack_at(i)
         if not isinstance(mode, DeviceContext):
             raise UnsupportedProgram(
-                f"the call runs under the torch function mode {type(mode).__name__}", hint="Call it outside the mode."
+                f"the call runs under the torch function mode {type(mode).__name__}",
+                hint="Call it outside the mode.",
             )
 
 
@@ -68,7 +77,9 @@ def whole_state() -> tuple[Any, ...]:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """After the context, grad mode, default dtype, autocast and the stack of modes are what they were, whatever happened in it."""
+    """After the context, grad mode, default dtype, autocast and the stack of modes are what they were,
+    whatever happened in it.
+    """
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     depth = torch._C._len_torch_function_stack()
     autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES]

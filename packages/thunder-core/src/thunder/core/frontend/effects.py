@@ -1,7 +1,7 @@
 """Effects and results: what the program wrote, and what it returns, as code that does it again at each call.
 
-The computation returns tensors. Whatever else a call leaves behind (containers around the tensors, writes to lists,
-attributes, globals and cells of the user's) is built by the epilogue:
+The computation returns tensors. Whatever else a call leaves behind (containers around the tensors, writes to
+lists, attributes, globals and cells of the user's) is built by the epilogue:
 
     self.n = self.n + 1; xs.append(y); return {"y": y}   →   def epilogue(y, xs, self):
                                                                xs[:] = [xs[0], y]
@@ -35,26 +35,32 @@ _PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
 
 def make_instance(cls: type, state: dict[str, Any]) -> Any:
     """An instance of a dataclass with these fields, whatever its ``__init__`` would do."""
-    new = object.__new__(cls)
+    new: Any = object.__new__(cls)
     for name, value in state.items():
         object.__setattr__(new, name, value)
     return new
 
 
 def is_simple(value: Any, seen: set[int], tracker: Any) -> bool:
-    """Whether the computation itself can return ``value``: fresh plain containers of tensors and literals, none of them twice."""
+    """Whether the computation itself can return ``value``: fresh plain containers of tensors and literals,
+    none of them twice.
+    """
     if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
         return True
     if id(value) in seen or type(value) not in (tuple, list, dict) or tracker.record_of(value) is not None:
         return False
     seen.add(id(value))
     if isinstance(value, dict):
-        return all(type(k) in _PRINTABLE for k in value) and all(is_simple(v, seen, tracker) for v in value.values())
+        return all(type(k) in _PRINTABLE for k in value) and all(
+            is_simple(v, seen, tracker) for v in value.values()
+        )
     return all(is_simple(v, seen, tracker) for v in value)
 
 
 class Builder:
-    """Turns values of the traced program into expressions over the computation's results and the objects reached by paths."""
+    """Turns values of the traced program into expressions over the computation's results and the objects
+    reached by paths.
+    """
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
@@ -86,7 +92,7 @@ class Builder:
             known = self.reached[id(obj)] = (name, path, obj)
         return known[0]
 
-    # -- expressions --------------------------------------------------------------------------------------------------
+    # -- expressions -----------------------------------------------------------------------------------------
 
     def expression(self, value: Any) -> str:
         """Code whose value is what eager would have here."""
@@ -97,7 +103,7 @@ class Builder:
             return repr(value)
         record = self.tracer.tracker.record_of(value)
         if record is not None and not isinstance(value, PINNED):
-                return self.reach(record.path, record.obj)
+            return self.reach(record.path, record.obj)
         known = self.built.get(id(value))
         if known is not None:
             return known[0]
@@ -110,7 +116,10 @@ class Builder:
             return repr(value)
         name = self._fresh("const")
         self.built[id(value)] = (name, value)
-        self.emit(f"# {name} is {type(value).__name__} {str(value).splitlines()[0][:60] if str(value) else ''}".rstrip(), **{name: value})
+        self.emit(
+            f"# {name} is {' '.join(repr(value).split())[:60]}",
+            **{name: value},
+        )
         return name
 
     def _construct(self, value: Any) -> str:
@@ -119,9 +128,11 @@ class Builder:
             rule = _dataclass  # an object that the program made and leaves behind in one of the user's
         if rule is None:
             raise UnsupportedProgram(
-                f"the program returns or stores {_describe(value)}, which thunder cannot build again at each call",
+                f"the program returns or stores {_describe(value)}, "
+                "which thunder cannot build again at each call",
                 found={"class": f"{type(value).__module__}.{type(value).__qualname__}"},
-                hint="Use containers, namedtuples or dataclasses (thunder.core.pytree.register_pytree_node_dataclass).",
+                hint="Use containers, namedtuples or dataclasses "
+                "(thunder.core.pytree.register_pytree_node_dataclass).",
             )
         return rule(self, value)
 
@@ -141,7 +152,9 @@ class Builder:
                 self.count(child)
 
     def shared(self, value: Any, text: str, **objects: Any) -> str:
-        """Code for a new container: in place, or a variable where two references to it must stay one object."""
+        """Code for a new container: in place, or a variable where two references to it must stay one
+        object.
+        """
         if self.uses[id(value)] <= 1:
             self.objects |= objects
             return text
@@ -150,7 +163,7 @@ class Builder:
         self.built[id(value)] = (name, value)
         return name
 
-    # -- writes -------------------------------------------------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------------------------
 
     def write_shadow(self, shadow: Shadow) -> None:
         """Brings a container of the user's to the content of its shadow."""
@@ -163,7 +176,7 @@ class Builder:
         elif isinstance(now, deque):
             self.emit(f"{target}.clear()", f"{target}.extend({self._items('[', now, ']')})")
         elif _begins_with(now, shadow.snapshot):
-            self.emit(f"{target}.extend({self._items('[', now[len(shadow.snapshot):], ']')})")
+            self.emit(f"{target}.extend({self._items('[', now[len(shadow.snapshot) :], ']')})")
         else:
             self.emit(f"{target}[:] = {self._items('[', now, ']')}")
 
@@ -252,7 +265,7 @@ def _describe(value: Any) -> str:
     return f"an object of class {type(value).__qualname__}"
 
 
-# -- how containers are built -----------------------------------------------------------------------------------------
+# -- how containers are built --------------------------------------------------------------------------------
 
 
 def _tuple(b: Builder, value: tuple[Any, ...]) -> str:
@@ -276,7 +289,9 @@ def _ordered(b: Builder, value: Any) -> str:
     pairs = ", ".join(f"({b.expression(k)}, {b.expression(v)})" for k, v in value.items())
     if isinstance(value, defaultdict):
         return b.shared(
-            value, f"defaultdict({b.expression(original(value.default_factory))}, [{pairs}])", defaultdict=defaultdict
+            value,
+            f"defaultdict({b.expression(original(value.default_factory))}, [{pairs}])",
+            defaultdict=defaultdict,
         )
     if isinstance(value, Counter):
         return b.shared(value, f"Counter(dict([{pairs}]))", Counter=Counter)
@@ -331,7 +346,7 @@ def _namedtuple(b: Builder, value: Any) -> str:
 
 def _plain_subclass(b: Builder, value: Any) -> str:
     base = plain_base(type(value))
-    assert base is not None, "the rule is for subclasses that add nothing to a builtin container"
+    assert base in CONTAINERS, "the rule is for subclasses that add nothing to a builtin container"
     name = type(value).__name__
     return b.shared(value, f"{name}({_CONSTRUCTORS[base](b, base(value))})", **{name: type(value)})
 
@@ -342,8 +357,10 @@ def _structseq(b: Builder, value: Any) -> str:
 
 
 def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any:
-    """An instance of a dataclass that is a dict as well, with these items and attributes, whatever its methods would do."""
-    new = cls.__new__(cls)
+    """An instance of a dataclass that is a dict as well, with these items and attributes, whatever its
+    methods would do.
+    """
+    new: Any = cls.__new__(cls)  # type: ignore[call-overload]
     store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
     for key, value in items.items():
         store(new, key, value)
@@ -368,4 +385,6 @@ def _dataclass(b: Builder, value: Any) -> str:
             state[f.name] = getattr(value, f.name)
     pairs = ", ".join(f"{k!r}: {b.expression(v)}" for k, v in state.items())
     name = type(value).__name__
-    return b.shared(value, f"make_instance({name}, {{{pairs}}})", **{name: type(value), "make_instance": make_instance})
+    return b.shared(
+        value, f"make_instance({name}, {{{pairs}}})", **{name: type(value), "make_instance": make_instance}
+    )

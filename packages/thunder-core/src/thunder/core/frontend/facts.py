@@ -1,7 +1,8 @@
-"""Facts: what a program read that its trace depends on. One set serves guards, recompile reasons and the mutation suite.
+"""Facts: what a program read that its trace depends on. One set serves guards, recompile reasons and the
+mutation suite.
 
-Each kind of fact is a row of :data:`KINDS`: how it is checked, and how the check is written in generated code, where it states the
-*failure*. The two say the same; tests compare them.
+Each kind of fact is a row of :data:`KINDS`: how it is checked, and how the check is written in generated
+code, where it states the *failure*. The two say the same; tests compare them.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ class TensorFacts:
 
     def describe(self, t: Any) -> str | None:
         """The first fact that does not hold of ``t``, in words; None if all hold."""
-        if type(t) is not self.type:
-            return f"type {type(t).__name__}"
+        found_type: Any = type(t)
+        if found_type is not self.type:
+            return f"type {found_type.__name__}"
         for name in ("shape", "dtype", "device", "requires_grad"):
             found = tuple(t.shape) if name == "shape" else getattr(t, name)
             if found != getattr(self, name):
@@ -117,7 +119,9 @@ RELATIONS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fact:
-    """That ``kind`` holds of the value at ``path`` with ``expected``; ``others`` are further paths of facts about several values."""
+    """That ``kind`` holds of the value at ``path`` with ``expected``; ``others`` are further paths of facts
+    about several values.
+    """
 
     kind: str
     path: Path
@@ -151,7 +155,14 @@ class Fact:
         return f"{_WORDS.get(self.kind, self.kind)} of {self.source}"
 
 
-_WORDS = {"is": "identity", "equal": "value", "int": "value", "str": "value", "len": "length", "tensor": "metadata"}
+_WORDS = {
+    "is": "identity",
+    "equal": "value",
+    "int": "value",
+    "str": "value",
+    "len": "length",
+    "tensor": "metadata",
+}
 
 
 def found_text(fact: Fact, value: Any) -> Any:
@@ -170,6 +181,10 @@ def found_text(fact: Fact, value: Any) -> Any:
         case "lacks" | "lacks_key":
             return f"{fact.expected!r} is there"
         case "equal" | "int" | "str":
-            return value if isinstance(value, int | float | complex | str | bytes) or value is None else type(value)
+            return (
+                value
+                if isinstance(value, int | float | complex | str | bytes) or value is None
+                else type(value)
+            )
         case _:
             return f"another {type(value).__name__}"

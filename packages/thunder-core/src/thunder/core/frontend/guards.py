@@ -1,7 +1,9 @@
-"""Guards: the facts of an acquisition as one straight-line function, the only thing between a call and its cached program.
+"""Guards: the facts of an acquisition as one straight-line function, the only thing between a call and its
+cached program.
 
-The function states each fact's failure and returns None at the first that fails; what failed is found out afterwards, by walking the
-facts one by one (:func:`first_failure`), so that a call that hits pays for nothing but the questions.
+The function states each fact's failure and returns None at the first that fails; what failed is found out
+afterwards, by walking the facts one by one (:func:`first_failure`), so that a call that hits pays for nothing
+but the questions.
 
     def prologue(args, kwargs):          facts
       if len(args) != 1: return None     len of args is 1
@@ -42,7 +44,8 @@ from thunder.core.provenance import (
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import RESERVED_NAMES, TraceCtx, TraceProvenance
 
-#: exceptions that fetching a path raises where the way to it is gone; the fact that says so is found by first_failure
+#: exceptions that fetching a path raises where the way to it is gone; the fact that says so is found by
+#: first_failure
 _GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError)"
 
 
@@ -71,7 +74,11 @@ class Writer:
     def _count_uses(self) -> Counter[int]:
         uses: Counter[int] = Counter()
         seen: set[int] = set()
-        paths = [f.path for f in self.facts] + [p for f in self.facts for p in f.others] + [*self.inputs, *self.reached]
+        paths = (
+            [f.path for f in self.facts]
+            + [p for f in self.facts for p in f.others]
+            + [*self.inputs, *self.reached]
+        )
         for path in paths:
             uses[id(path)] += 1
             while path.parent is not None and id(path) not in seen:
@@ -80,7 +87,7 @@ class Writer:
                 uses[id(path)] += 1
         return uses
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    # -- names -----------------------------------------------------------------------------------------------
 
     def constant(self, value: Any) -> str:
         """A name for an object, or its literal."""
@@ -135,7 +142,9 @@ class Writer:
             case "attribute":
                 return f"{self.value(path.parent)}.{path.key}"
             case "closure" | "default":
-                return f"{self.value(path.parent)}.__{path.kind}{'s' if path.kind == 'default' else ''}__[{key}]"
+                return (
+                    f"{self.value(path.parent)}.__{path.kind}{'s' if path.kind == 'default' else ''}__[{key}]"
+                )
             case "cell":
                 return f"{self.value(path.parent)}.cell_contents"
             case "typeattr":
@@ -154,7 +163,7 @@ class Writer:
             self.variables[-id(path)] = name
         return name
 
-    # -- conditions ---------------------------------------------------------------------------------------------------
+    # -- conditions ------------------------------------------------------------------------------------------
 
     def fail_if(self, *conditions: str) -> None:
         """Adds conditions under which the entry is a miss, each once: nothing changes between two guards."""
@@ -249,7 +258,9 @@ class Writer:
         return f"{key} in {self.value(path.parent)}"
 
     def class_conditions(self, fact: Fact) -> list[str]:
-        """An attribute found (or not) along the MRO of a class: the dictionaries that were searched, and nothing else."""
+        """An attribute found (or not) along the MRO of a class: the dictionaries that were searched, and
+        nothing else.
+        """
         assert fact.path.parent is not None, "a class attribute is read from a class"
         cls, name = fact.path.parent.pinned, fact.path.key
         conditions = []
@@ -260,7 +271,9 @@ class Writer:
             found = name in base.__dict__
             if found:
                 if not is_immutable(base):
-                    conditions.append(f"{self._namespace(base)}[{name!r}] is not {self.identity(fact.expected)}")
+                    conditions.append(
+                        f"{self._namespace(base)}[{name!r}] is not {self.identity(fact.expected)}"
+                    )
                 break
             if not is_immutable(base):
                 conditions.append(f"{name!r} in {self._namespace(base)}")
@@ -291,11 +304,15 @@ def readable_name(value: Any) -> str:
         own = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
         name = own if isinstance(own, str) else f"{type(value).__name__.lower()}_value"
     text = re.sub(r"\W+", "_", name).strip("_")
-    return f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
+    return (
+        f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
+    )
 
 
 def has_string_keys(path: Path) -> bool:
-    """Whether Python and torch let no other keys than strings into a dict, so that equal keys are the same keys."""
+    """Whether Python and torch let no other keys than strings into a dict, so that equal keys are the same
+    keys.
+    """
     return path.parent is None or (path.kind == "instance" and path.key in MEMBER_DICTS)
 
 
@@ -306,13 +323,15 @@ def _tuple_text(items: Sequence[str]) -> str:
 def tensor_check(expected: Sequence[TensorFacts], examples: Sequence[torch.Tensor]) -> Callable[..., bool]:
     """A function of as many tensors that says whether each has its expected metadata.
 
-    Torch's own batched check, which TorchDynamo uses, does it in C: it compares type, dispatch keys, dtype, device, sizes, strides
-    and requires_grad, and no tensor may come twice. Sizes and strides are given to it, for None would mean "any". Where a torch lacks it, Python asks.
+    Torch's own batched check, which TorchDynamo uses, does it in C: it compares type, dispatch keys, dtype,
+    device, sizes, strides and requires_grad, and no tensor may come twice. Sizes and strides are given to it,
+    for None would mean "any". Where a torch lacks it, Python asks.
     """
     batched = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     if batched is None:
-        return lambda *tensors: len({*map(id, tensors)}) == len(tensors) and all(
-            f.describe(t) is None for f, t in zip(expected, tensors, strict=True)
+        return lambda *tensors: (
+            len({*map(id, tensors)}) == len(tensors)
+            and all(f.describe(t) is None for f, t in zip(expected, tensors, strict=True))
         )
     in_c = batched.TensorGuards(
         *examples,
@@ -339,10 +358,11 @@ def prologue_trace(
     roots: dict[str, Any],
     pinning: str = "nothing",
 ) -> TraceCtx:
-    """The prologue of a computation with these inputs: ``(args, kwargs) → (computation inputs, epilogue inputs)``, or None.
+    """The prologue of a computation with these inputs: ``(args, kwargs) → (computation inputs, epilogue
+    inputs)``, or None.
 
-    ``pinning`` is what the user vouches for: ``"nothing"``; ``"structure"``, everything that does not come with the arguments; or ``"everything"``.
-    Built while the ambient state is the one to be guarded.
+    ``pinning`` is what the user vouches for: ``"nothing"``; ``"structure"``, everything that does not come
+    with the arguments; or ``"everything"``. Built while the ambient state is the one to be guarded.
     """
     writer = Writer(facts if pinning != "everything" else (), inputs, reached)
     if pinning != "everything":
@@ -362,7 +382,9 @@ def ambient_fact() -> Fact:
     return Fact("state", pinned("torch's ambient state", ambient.whole_state), ambient.whole_state())
 
 
-def first_failure(facts: Sequence[Fact], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Fact, Any] | None:
+def first_failure(
+    facts: Sequence[Fact], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Fact, Any] | None:
     """The first fact that does not hold of a call, and what was found instead; None if all hold."""
     roots = {"args": args, "kwargs": kwargs}
     for fact in facts:

@@ -1,4 +1,6 @@
-"""Lookasides: functions that are not interpreted but done by a rule, which reads the same facts as their code would."""
+"""Lookasides: functions that are not interpreted but done by a rule, which reads the same facts as their code
+would.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import logging
 import os
 import traceback
 import types
-from collections.abc import Callable, Mapping
+import typing
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,11 +30,11 @@ from thunder.torch import metadata
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
-# -- types and identity -----------------------------------------------------------------------------------------------
+# -- types and identity --------------------------------------------------------------------------------------
 
 
 @lookaside(isinstance)
-def _isinstance(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _isinstance(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 2 and isinstance(args[0], TensorProxy):
         return any(_is_instance_of(tracer, args[0], cls) for cls in _flatten_classes(args[1]))
     return tracer.machine.generic_call(isinstance, args, kwargs)
@@ -41,7 +44,7 @@ def _flatten_classes(classes: Any) -> list[Any]:
     if isinstance(classes, tuple):
         return [c for inner in classes for c in _flatten_classes(inner)]
     if isinstance(classes, type(int | str)):
-        return list(classes.__args__)
+        return list(typing.get_args(classes))
     return [classes]
 
 
@@ -58,48 +61,58 @@ _LEGACY_TENSOR_TYPES = frozenset(t for t in torch._tensor_classes if t is not to
 
 
 @lookaside(type)
-def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and not kwargs and isinstance(args[0], TensorProxy):
         return seen_type(tracer, args[0])
     return tracer.machine.generic_call(type, args, kwargs)
 
 
 @lookaside(id)
-def _id(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _id(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tracer.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
 
 
 @lookaside(inspect.signature)
-def _signature(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> inspect.Signature:
+def _signature(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.Signature:
     """Depends on the function's code and defaults, which are facts as if it were called."""
     fn = getattr(args[0], "__func__", args[0])
     if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
-        raise UnsupportedProgram(f"inspect.signature of {fn!r} inside a compiled function", hint="Ask before the call.")
+        raise UnsupportedProgram(
+            f"inspect.signature of {fn!r} inside a compiled function", hint="Ask before the call."
+        )
     tracer.function_parts(fn)
     return inspect.signature(*args, **kwargs)
 
 
-# -- output -----------------------------------------------------------------------------------------------------------
+# -- output --------------------------------------------------------------------------------------------------
 
 
 @lookaside(print)
-def _print(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def _print(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if set(kwargs) - {"sep", "end", "flush"}:
-        raise UnsupportedProgram("print to a file inside a compiled function", hint="Print to standard output.")
+        raise UnsupportedProgram(
+            "print to a file inside a compiled function", hint="Print to standard output."
+        )
     shown = [a if _is_printable(a) else tracer.call(str, (a,), {}) for a in args]
     prims.python_print(*shown, **kwargs)
 
 
 def _is_printable(x: Any) -> bool:
-    """Whether the statement of the trace can hold ``x`` as it stands: tensors, leaves, and plain containers of them."""
+    """Whether the statement of the trace can hold ``x`` as it stands: tensors, leaves, and plain containers
+    of them.
+    """
     if isinstance(x, dict):
         return type(x) is dict and all(map(_is_printable, [*x.keys(), *x.values()]))
-    return isinstance(x, TensorProxy) or type(x) in LEAVES or (type(x) in (list, tuple) and all(map(_is_printable, x)))
+    return (
+        isinstance(x, TensorProxy)
+        or type(x) in LEAVES
+        or (type(x) in (list, tuple) and all(map(_is_printable, x)))
+    )
 
 
 @lookaside(TensorProxy.__repr__, torch.Tensor.__repr__, torch.Tensor.__str__, torch.Tensor.__format__)
-def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise UnsupportedProgram(
         "the text of a tensor shows its values, which are not known while the program is traced",
         found={args[0].name: args[0].type_string()},
@@ -107,21 +120,26 @@ def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> A
     )
 
 
-@lookaside(*(getattr(logging.Logger, n) for n in ("debug", "info", "warning", "error", "critical", "log", "exception")))
-def _log(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+@lookaside(
+    *(
+        getattr(logging.Logger, n)
+        for n in ("debug", "info", "warning", "error", "critical", "log", "exception")
+    )
+)
+def _log(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Logging happens while tracing only, and tensors appear as proxies."""
 
 
-# -- ambient state ----------------------------------------------------------------------------------------------------
+# -- ambient state -------------------------------------------------------------------------------------------
 
 
 @lookaside(torch.overrides._get_current_function_mode_stack)
-def _function_modes(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def _function_modes(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     return []  # modes other than a default device are refused before anything is traced
 
 
 @lookaside(functools.cached_property.__get__)
-def _cached_property(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _cached_property(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prop, obj = args[0], args[1]
     if obj is None:
         return prop
@@ -133,12 +151,12 @@ def _cached_property(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str,
 
 
 @lookaside(torch.Tensor.storage_offset)
-def _storage_offset(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+def _storage_offset(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return storage_offset(tracer, args[0])
 
 
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
-def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return True
 
 
@@ -147,12 +165,12 @@ def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, An
     torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic,
 )
-def _has_torch_function(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _has_torch_function(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return False  # the language has been asked already; now the function's own code is traced
 
 
 @lookaside(builtins.globals)
-def _globals(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _globals(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return GlobalsView(tracer, tracer.machine.frame)
 
 
@@ -181,7 +199,7 @@ class GlobalsView:
 
 
 @lookaside(dir)
-def _dir(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _dir(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     record = tracer.tracker.record_of(args[0]) if args else None
     if record is None:
         return tracer.machine.generic_call(dir, args, kwargs)
@@ -193,7 +211,7 @@ def _dir(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
 
 
 @lookaside(os.getenv)
-def _getenv(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _getenv(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def read(key: str, default: Any = None) -> Any:
         found = _environment_value(tracer, key)
         return default if found is None else found
@@ -202,7 +220,7 @@ def _getenv(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 @lookaside(type(os.environ).__getitem__)
-def _environ_getitem(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _environ_getitem(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     found = _environment_value(tracer, args[1])
     if found is None:
         raise KeyError(args[1])
@@ -210,7 +228,7 @@ def _environ_getitem(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str,
 
 
 @lookaside(type(os.environ).__contains__)
-def _environ_contains(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _environ_contains(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if args[0] is not os.environ:  # the method is inherited from collections.abc.Mapping
         return bool(tracer.machine.generic_call(type(os.environ).__contains__, args, kwargs))
     return _environment_value(tracer, args[1]) is not None
@@ -219,24 +237,25 @@ def _environ_contains(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str
 def _environment_value(tracer: Tracer, key: str) -> str | None:
     """One environment variable, guarded by its value; the others stay unread."""
     data = os.environ._data  # type: ignore[attr-defined]
-    encoded = os.environ.encodekey(key)  # type: ignore[attr-defined]
+    encoded = os.environ.encodekey(key)
     path = tracer.tracker.pinned_path(data, "os.environ").step("key", encoded)
     raw = data.get(encoded, ABSENT)
     if raw is ABSENT:
         tracer.tracker.note("is", path, ABSENT)
         return None
     tracer.tracker.note("equal", path, raw)
-    return os.environ.decodevalue(raw)  # type: ignore[attr-defined, no-any-return]
+    decoded: str = os.environ.decodevalue(raw)
+    return decoded
 
 
-# -- metadata of tensors ----------------------------------------------------------------------------------------------
+# -- metadata of tensors -------------------------------------------------------------------------------------
 
 
 def _metadata_method(name: str, answer: Callable[..., Any]) -> None:
     raw = getattr(torch.Tensor, name, None)
 
     @lookaside(raw)
-    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return answer(*args, **kwargs)
 
 
@@ -244,20 +263,31 @@ for _name, _answer in metadata.METHODS.items():
     _metadata_method(_name, _answer)
 
 
-# -- refusals ---------------------------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def refuse(fns: list[Any], what: str, hint: str) -> None:
     """Registers a refusal by name."""
 
     @lookaside(*fns)
-    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise UnsupportedProgram(f"{what} inside a compiled function", hint=hint)
 
 
 refuse(
-    [torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward, torch.func.grad, torch.func.vjp, torch.func.jvp]
-    + [torch.func.functional_call, torch.vmap, torch.func.jacrev, torch.func.jacfwd, torch.func.hessian],
+    [
+        torch.autograd.grad,
+        torch.autograd.backward,
+        torch.Tensor.backward,
+        torch.func.grad,
+        torch.func.vjp,
+        torch.func.jvp,
+        torch.func.functional_call,
+        torch.func.jacrev,
+        torch.func.jacfwd,
+        torch.func.hessian,
+        torch.vmap,
+    ],
     "differentiation or torch.func",
     "Call it outside, on the compiled function.",
 )
@@ -274,4 +304,8 @@ def locations(frames: list[Any]) -> list[Location]:
 def locations_of(error: BaseException) -> list[Location]:
     """The user's lines in an error's traceback, innermost first."""
     entries = traceback.extract_tb(error.__traceback__)
-    return [Location(e.filename, e.lineno or 0, e.line or "") for e in reversed(entries) if "thunder" not in e.filename]
+    return [
+        Location(e.filename, e.lineno or 0, e.line or "")
+        for e in reversed(entries)
+        if "thunder" not in e.filename
+    ]

@@ -8,11 +8,13 @@ import torch
 
 
 def extent(t: torch.Tensor) -> tuple[int, int, int]:
-    """The storage of a tensor (its address) and the bytes of it that the tensor spans, from first to one past the last."""
-    start = t.storage_offset()
+    """The storage of a tensor (its address) and the bytes of it that the tensor spans, from first to one past
+    the last.
+    """
+    start = int(t.storage_offset())
     if t.numel() == 0:
         return t.untyped_storage().data_ptr(), start, start
-    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    last = sum((int(n) - 1) * int(s) for n, s in zip(t.shape, t.stride(), strict=True))
     size = t.element_size()
     return t.untyped_storage().data_ptr(), start * size, (start + last + 1) * size
 
@@ -20,8 +22,8 @@ def extent(t: torch.Tensor) -> tuple[int, int, int]:
 def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[tuple[int, int], ...], ...]:
     """The groups of tensors whose spans of one storage overlap, each of more than one tensor.
 
-    Each member is its position among the arguments and its offset in the storage (elements). Two interleaved tensors
-    (``x[::2]`` and ``x[1::2]``) count as overlapping.
+    Each member is its position among the arguments and its offset in the storage (elements). Two interleaved
+    tensors (``x[::2]`` and ``x[1::2]``) count as overlapping.
     """
     spans = [extent(t) for t in tensors]
     group = list(range(len(tensors)))
@@ -32,5 +34,5 @@ def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[tuple[int, int], .
             group = [merged if g == gone else g for g in group]
     found: dict[int, list[tuple[int, int]]] = {}
     for position, g in enumerate(group):
-        found.setdefault(g, []).append((position, tensors[position].storage_offset()))
+        found.setdefault(g, []).append((position, int(tensors[position].storage_offset())))
     return tuple(tuple(members) for members in found.values() if len(members) > 1)

@@ -1,7 +1,8 @@
-"""Regions of ambient state inside a program: grad mode, inference mode, default dtype, default device, autocast.
+"""Regions of ambient state inside a program: grad mode, inference mode, default dtype, default device,
+autocast.
 
-While tracing, torch's own state is changed, so that whatever asks sees the right answer; it is put back afterwards. The trace must do
-the same when it runs. Three ways, by what the state does to operators:
+While tracing, torch's own state is changed, so that whatever asks sees the right answer; it is put back
+afterwards. The trace must do the same when it runs. Three ways, by what the state does to operators:
 
     grad mode, default dtype, inference mode   statements in the trace change the state where the program did
     default device                             factories are recorded with the device spelt out
@@ -10,7 +11,7 @@ the same when it runs. Three ways, by what the state does to operators:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 Args = tuple[Any, ...]
-Kwargs = Mapping[str, Any]
+Kwargs = dict[str, Any]
 
 
 @lookaside(torch._C._set_grad_enabled)
@@ -44,7 +45,7 @@ def _set_default_dtype(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     record_statement(f"torch.set_default_dtype({torch.get_default_dtype()})")
 
 
-# -- inference mode ---------------------------------------------------------------------------------------------------
+# -- inference mode ------------------------------------------------------------------------------------------
 
 
 @lookaside(torch.inference_mode.__enter__)
@@ -69,13 +70,15 @@ def _is_inference_mode_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> bo
     return tracer.in_inference_mode or torch.is_inference_mode_enabled()
 
 
-# -- default device ---------------------------------------------------------------------------------------------------
+# -- default device ------------------------------------------------------------------------------------------
 
 _FACTORIES = frozenset(_device_constructors())
 
 
 def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
-    """The keyword arguments of a factory with the device of the innermost ``with torch.device(…)`` spelt out."""
+    """The keyword arguments of a factory with the device of the innermost ``with torch.device(…)`` spelt
+    out.
+    """
     if not torch._C._len_torch_function_stack() or kwargs.get("device") is not None or fn not in _FACTORIES:
         return kwargs
     return {**kwargs, "device": torch.get_default_device()}
@@ -86,7 +89,7 @@ def _get_default_device(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.dev
     return torch.get_default_device()  # of the call: guarded as ambient state; of a region: known
 
 
-# -- autocast ---------------------------------------------------------------------------------------------------------
+# -- autocast ------------------------------------------------------------------------------------------------
 
 
 def _natively(fn: Callable[..., Any]) -> None:
@@ -115,7 +118,8 @@ def adapt_call(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[Args
 
 
 def cast_arguments(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[Args, dict[str, Any]]:
-    """The arguments of an operator as autocast would cast them: by its row, to the lower dtype, to float32, or to the widest.
+    """The arguments of an operator as autocast would cast them: by its row, to the lower dtype, to float32,
+    or to the widest.
 
     Torch's rules: https://pytorch.org/docs/stable/amp.html, "Autocast Op Reference".
     """

@@ -1,14 +1,16 @@
-"""The table of lookasides: functions that are not interpreted but done by a rule, which reads the facts that their code would read."""
+"""The table of lookasides: functions that are not interpreted but done by a rule, which reads the facts that
+their code would read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
-Lookaside = Callable[["Tracer", tuple[Any, ...], Mapping[str, Any]], Any]
+Lookaside = Callable[["Tracer", tuple[Any, ...], dict[str, Any]], Any]
 TABLE: dict[int, Lookaside] = {}
 _held: list[Any] = []  # the functions of the table, so that their ids stay theirs
 

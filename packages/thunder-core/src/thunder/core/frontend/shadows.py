@@ -1,7 +1,7 @@
 """Shadow copies of containers that a program reaches from its inputs.
 
-C code works on a shadow natively; the original is never touched while tracing. What differs between shadow and snapshot at the
-end is what the program wrote, and becomes the epilogue.
+C code works on a shadow natively; the original is never touched while tracing. What differs between shadow
+and snapshot at the end is what the program wrote, and becomes the epilogue.
 
     def f(xs):            →   trace:     works on a copy of xs whose tensors are proxies
         xs.append(y)          epilogue:  xs[:] = [xs_0, y]
@@ -16,7 +16,8 @@ from typing import Any
 
 from thunder.core.provenance import Path
 
-#: container types that are shadowed, by exact type → the items to track as (key, value) pairs, and how a copy is made of new values
+#: container types that are shadowed, by exact type → the items to track as (key, value) pairs, and how a copy
+#: is made of new values
 MAPPINGS: dict[type, Callable[[Any, dict[Any, Any]], Any]] = {
     dict: lambda original, items: items,
     OrderedDict: lambda original, items: OrderedDict(items),
@@ -40,7 +41,9 @@ def _counter(items: dict[Any, Any]) -> Counter[Any]:
 
 @dataclass(eq=False, slots=True)
 class Shadow:
-    """A container of the user's, the copy that the traced program sees, and the copy's content when it was made."""
+    """A container of the user's, the copy that the traced program sees, and the copy's content when it was
+    made.
+    """
 
     original: Any
     path: Path

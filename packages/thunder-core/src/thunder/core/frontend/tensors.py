@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +21,9 @@ _METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescrip
 
 
 def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
-    """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input tensor."""
+    """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input
+    tensor.
+    """
     getter = metadata.ATTRIBUTES.get(name)
     if getter is not None:
         _note_metadata(tracer, x, name)
@@ -58,7 +59,9 @@ def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
     """Where in its storage an input begins (elements). Raises UnsupportedProgram for an intermediate."""
     record = tracer.tracker.record_of(x)
     if record is None:
-        raise UnsupportedProgram("storage_offset() of an intermediate tensor", found={x.name: x.type_string()})
+        raise UnsupportedProgram(
+            "storage_offset() of an intermediate tensor", found={x.name: x.type_string()}
+        )
     offset: int = x.__dict__["storage_offset"]
     tracer.tracker.note("offset", record.path, offset)
     return offset
@@ -94,7 +97,9 @@ def _read_own(tracer: Tracer, record: Record, name: str) -> Any:
 
 
 def store_attr(tracer: Tracer, x: TensorProxy, name: str, value: Any) -> None:
-    """``x.name = value``: an attribute of the user's on an input tensor; torch's own attributes are refused."""
+    """``x.name = value``: an attribute of the user's on an input tensor; torch's own attributes are
+    refused.
+    """
     record = tracer.tracker.record_of(x)
     if record is None or lookup_type(torch.Tensor, name) is not ABSENT:
         raise UnsupportedProgram(
@@ -111,11 +116,11 @@ def seen_type(tracer: Tracer, x: TensorProxy) -> type:
     return type(record.obj) if record is not None else torch.Tensor
 
 
-def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Records a call of an operator."""
     return symbol(*args, **kwargs)
 
 
-def call_unknown(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_unknown(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a torch function that the language lacks: what the language says of unknown functions."""
     return unknown_torch_function(fn)(*args, **kwargs)

@@ -1,9 +1,10 @@
-"""The tracer: a policy under which the interpreter's primitive reads become facts, its writes wait, its operators are recorded.
+"""The tracer: a policy under which the interpreter's primitive reads become facts, its writes wait, its
+operators are recorded.
 
-    the program reads x.k     →   a fact about x.k, and what stands for its value
-    the program writes x.k    →   an entry in the overlay of x; the object itself stays as it is
-    the program calls torch   →   a bound symbol
-    the program calls C code  →   by the table of natives, or not at all
+the program reads x.k     →   a fact about x.k, and what stands for its value
+the program writes x.k    →   an entry in the overlay of x; the object itself stays as it is
+the program calls torch   →   a bound symbol
+the program calls C code  →   by the table of natives, or not at all
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from thunder.core.errors import (
     TraceError,
     UnsupportedProgram,
 )
-from thunder.core.frontend import lookasides, modules, natives, regions, tensors
+from thunder.core.frontend import arguments, lookasides, modules, natives, regions, tensors
 from thunder.core.frontend.rules import TABLE
 from thunder.core.frontend.tracker import DELETED, Record, Tracker
 from thunder.core.interpreter.frame import Frame
@@ -35,7 +36,14 @@ from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
 
 #: packages of thunder whose Python functions run natively while a program is traced
-_OWN = ("thunder.core", "thunder.torch", "thunder.compiler", "thunder.executors", "thunder.extend", "thunder.plugins")
+_OWN = (
+    "thunder.core",
+    "thunder.torch",
+    "thunder.compiler",
+    "thunder.executors",
+    "thunder.extend",
+    "thunder.plugins",
+)
 #: packages whose functions are guarded as values, and not in their parts (code, defaults)
 _LIBRARIES = frozenset({"torch", *__import__("sys").stdlib_module_names})
 
@@ -47,14 +55,17 @@ class Tracer(Policy):
         trace: what operators are recorded into.
         tracker: what is known of objects.
         language: what torch's functions stand for.
-        sharp_edge: called with a message where the program reads what cannot be guarded; raises, warns or returns.
+        sharp_edge: called with a message where the program reads what cannot be guarded; raises, warns or
+        returns.
     """
 
     uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
 
     def __init__(self, trace: TraceCtx, tracker: Tracker, language: LanguageContext, sharp_edge: Any) -> None:
         self.trace, self.tracker, self.language, self.sharp_edge = trace, tracker, language, sharp_edge
-        self.made: dict[int, Any] = {}  # functions and cells that the program made; held, so that ids stay theirs
+        self.made: dict[
+            int, Any
+        ] = {}  # functions and cells that the program made; held, so that ids stay theirs
         self.type_attrs: dict[tuple[type, str], Any] = {}
         self.cell_paths: dict[int, tuple[Any, Path]] = {}
         self.parts: dict[int, tuple[Any, FunctionParts]] = {}
@@ -66,7 +77,7 @@ class Tracer(Policy):
         self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
         self.in_inference_mode = False
 
-    # -- attributes ---------------------------------------------------------------------------------------------------
+    # -- attributes ------------------------------------------------------------------------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if isinstance(obj, TensorProxy):
@@ -130,7 +141,9 @@ class Tracer(Policy):
         return value
 
     def read_instance(self, record: Record, name: str) -> Any:
-        """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as well."""
+        """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as
+        well.
+        """
         raw = lookup_instance(record.obj, name)
         if raw is not ABSENT:
             return self.tracker.adopt(raw, record.path.step("instance", name))
@@ -216,7 +229,7 @@ class Tracer(Policy):
             path = record.members[name] = record.path.step("instance", name)
         return path
 
-    # -- variables ----------------------------------------------------------------------------------------------------
+    # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
         key = (id(namespace), name)
@@ -277,9 +290,9 @@ class Tracer(Policy):
         else:
             del cell.cell_contents
 
-    # -- calls --------------------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
-    def call(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             kind = type(fn)
             if kind in _SYMBOL_LIKE:
@@ -301,7 +314,7 @@ class Tracer(Policy):
         except ThunderError as error:
             raise error.at(self.locations()) from error.__cause__
 
-    def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return natives.call(self, fn, args, kwargs)
 
     def is_same(self, a: Any, b: Any) -> bool:
@@ -337,7 +350,7 @@ class Tracer(Policy):
         return FunctionParts(fn.__code__, fn.__globals__, defaults, kwdefaults, fn.__closure__)
 
     def is_native(self, fn: types.FunctionType) -> bool:
-        module = fn.__globals__.get("__name__", "")
+        module: str = fn.__globals__.get("__name__", "")
         return module.startswith("thunder.") and module.startswith(_OWN)
 
     def bypass_cache(self, fn: Any) -> bool:
@@ -350,13 +363,13 @@ class Tracer(Policy):
         self.tracker.adopt(module, self.tracker.pinned_path(module, module.__name__))
         return module
 
-    # -- observation --------------------------------------------------------------------------------------------------
+    # -- observation -----------------------------------------------------------------------------------------
 
     def on_make(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType | types.CellType | type):
             self.made[id(obj)] = obj
         elif isinstance(obj, dict | set | frozenset):
-            natives.check_keys(obj)
+            arguments.check_keys(obj)
         return obj
 
     def on_store_local(self, frame: Frame, name: str, value: Any) -> None:
@@ -365,7 +378,14 @@ class Tracer(Policy):
 
     def forget(self) -> None:
         """Lets go of everything of the user's, so that nothing but the facts holds it."""
-        for table in (self.made, self.type_attrs, self.cell_paths, self.parts, self.globals, self.global_writes):
+        for table in (
+            self.made,
+            self.type_attrs,
+            self.cell_paths,
+            self.parts,
+            self.globals,
+            self.global_writes,
+        ):
             table.clear()
         self.cells.clear()
         self.cell_writes.clear()

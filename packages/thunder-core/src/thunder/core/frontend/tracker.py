@@ -1,9 +1,10 @@
-"""What is known of objects: which of them are reached from the call's inputs, by which path, and what was read of them.
+"""What is known of objects: which of them are reached from the call's inputs, by which path, and what was
+read of them.
 
-Values are never wrapped. Beside each object that was reached from an input stands a record, found by identity (the
-record holds the object, so that an id is never reused). Adopting a value means: note where it came from, record the facts that the
-trace now depends on, and return what the traced program shall see: the leaf itself, a proxy for a tensor, a shadow for a container,
-the object itself otherwise.
+Values are never wrapped. Beside each object that was reached from an input stands a record, found by identity
+(the record holds the object, so that an id is never reused). Adopting a value means: note where it came from,
+record the facts that the trace now depends on, and return what the traced program shall see: the leaf itself,
+a proxy for a tensor, a shadow for a container, the object itself otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import enum
 import functools
 import random
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -59,7 +61,12 @@ PINNED: tuple[type, ...] = (
     functools.singledispatchmethod,
 )
 #: objects that have state which Python code cannot read in full, or that reading consumes
-OPAQUE: tuple[type, ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType)
+OPAQUE: tuple[type, ...] = (
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
+    types.FrameType,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +78,9 @@ DELETED: Final = Deleted()
 
 
 class Record:
-    """What is known of one tracked object. ``attrs`` are facts taken and writes made; ``writes`` the writes alone, in order."""
+    """What is known of one tracked object. ``attrs`` are facts taken and writes made; ``writes`` the writes
+    alone, in order.
+    """
 
     __slots__ = ("attrs", "members", "obj", "own", "path", "value", "writes")
 
@@ -95,13 +104,17 @@ class Tracker:
         self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
         self.shadows: list[Shadow] = []
         self.facts: list[Fact] = []
-        self.overridden: dict[int, Path] = {}  # by id of a module's tensor, where the one in its place is fetched
+        self.overridden: dict[
+            int, Path
+        ] = {}  # by id of a module's tensor, where the one in its place is fetched
         self._noted: set[tuple[Any, ...]] = set()
         self._pinned_roots: dict[int, Path] = {}
 
-    # -- facts --------------------------------------------------------------------------------------------------------
+    # -- facts -----------------------------------------------------------------------------------------------
 
-    def note(self, kind: str, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()) -> None:
+    def note(
+        self, kind: str, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
+    ) -> None:
         """Records a fact once. ``key`` tells facts of one kind about one path apart."""
         mark = (kind, id(path), key, *map(id, others))
         if mark not in self._noted:
@@ -115,7 +128,7 @@ class Tracker:
             known = self._pinned_roots[id(obj)] = pinned(name, obj)
         return known
 
-    # -- records ------------------------------------------------------------------------------------------------------
+    # -- records ---------------------------------------------------------------------------------------------
 
     def record_of(self, obj: Any) -> Record | None:
         """The record of a tracked object, of its proxy or of its shadow."""
@@ -139,10 +152,12 @@ class Tracker:
         if record is not None and record.path.parent is not None:
             self.note("is", record.path, record.obj)
 
-    # -- adoption -----------------------------------------------------------------------------------------------------
+    # -- adoption --------------------------------------------------------------------------------------------
 
     def adopt(self, raw: Any, path: Path) -> Any:
-        """What the traced program sees of ``raw``, which was read at ``path``. Raises UnsupportedProgram for opaque objects."""
+        """What the traced program sees of ``raw``, which was read at ``path``. Raises UnsupportedProgram for
+        opaque objects.
+        """
         t = type(raw)
         if t in LEAVES or _is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
@@ -173,12 +188,15 @@ class Tracker:
     def _adopt_tensor(self, raw: torch.Tensor, path: Path) -> TensorProxy:
         if type(raw) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise UnsupportedProgram(
-                f"the tensor subclass {type(raw).__module__}.{type(raw).__qualname__} is not one that thunder models",
+                f"the tensor subclass {type(raw).__module__}.{type(raw).__qualname__} "
+                "is not one that thunder models",
                 found={path.source: type(raw).__name__},
                 hint="Pass a plain tensor: tensor.as_subclass(torch.Tensor).",
             )
         if raw.layout is not torch.strided or raw.is_quantized:
-            raise UnsupportedProgram(f"{path.source} is a tensor of layout {raw.layout}", hint="Pass a dense tensor.")
+            raise UnsupportedProgram(
+                f"{path.source} is a tensor of layout {raw.layout}", hint="Pass a dense tensor."
+            )
         proxy = self.make_input(raw, path)
         self.note("tensor", path, TensorFacts.of(raw))
         self._track(raw, path, proxy)
@@ -209,14 +227,19 @@ class Tracker:
             return method
         if t is functools.partial:
             return self._adopt_partial(raw, path)
-        if path.kind == "typeattr" and is_foreign(t):  # a descriptor implemented in C: what matters is which it is
+        if path.kind == "typeattr" and is_foreign(
+            t
+        ):  # a descriptor implemented in C: what matters is which it is
             self.note("is", path, raw)
             self._track(raw, path, raw)
             return raw
-        if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or is_foreign(t):
+        if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or is_foreign(
+            t
+        ):
             raise UnsupportedProgram(
                 f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
-                hint="Pass tensors, numbers, strings, plain containers, dataclasses or objects of Python classes.",
+                hint="Pass tensors, numbers, strings, plain containers, dataclasses "
+                "or objects of Python classes.",
             )
         self._track(raw, path, raw)
         return raw
@@ -261,7 +284,7 @@ class Tracker:
         self._track(raw, path, value)
         return value
 
-    # -- writes -------------------------------------------------------------------------------------------------------
+    # -- writes ----------------------------------------------------------------------------------------------
 
     def written_shadows(self) -> Iterator[Shadow]:
         """Containers that the program changed, in the order in which it reached them."""
@@ -276,34 +299,64 @@ class Tracker:
                 yield record
 
 
-@functools.cache
-def plain_base(cls: type) -> type | None:
-    """The builtin class that ``cls`` is derived from without adding anything: no method, no attribute."""
+def plain_base(cls: type) -> type:
+    """The builtin class that ``cls`` is derived from without adding a method or attribute; ``object`` if there is
+    none.
+    """
+    known = _plain_bases.get(cls)
+    if known is None:
+        known = _plain_bases[cls] = _find_plain_base(cls)
+    return known
+
+
+_plain_bases: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
+
+
+def _find_plain_base(cls: type) -> type:
     for base in cls.__mro__:
         if base in LEAVES or base in CONTAINERS:
             return base
         if not _is_python_class(base) or set(base.__dict__) - _HARMLESS:
-            return None
-    return None
+            return object
+    return object
 
 
 #: what a class statement puts into a class by itself, and what copyreg caches there
-_HARMLESS = frozenset({"__slotnames__", "__module__", "__doc__", "__dict__", "__weakref__", "__static_attributes__", "__firstlineno__"})
+_HARMLESS = frozenset(
+    {
+        "__slotnames__",
+        "__module__",
+        "__doc__",
+        "__dict__",
+        "__weakref__",
+        "__static_attributes__",
+        "__firstlineno__",
+    }
+)
 _LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}
 
 
 def _is_numpy_scalar(x: Any) -> bool:
-    return type(x).__module__ == "numpy" and hasattr(x, "item") and getattr(x, "shape", None) == () and not hasattr(x, "resize_")
+    return (
+        type(x).__module__ == "numpy"
+        and hasattr(x, "item")
+        and getattr(x, "shape", None) == ()
+        and not hasattr(x, "resize_")
+    )
 
 
 def is_foreign(t: type) -> bool:
-    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in C, or derived from one."""
+    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in
+    C, or derived from one.
+    """
     return not all(base in _OPEN_BASES or _is_python_class(base) for base in t.__mro__)
 
 
 @functools.cache
 def _is_python_class(cls: type) -> bool:
-    """Whether a class was made by a class statement. C code can make heap types too, and gives them native methods."""
+    """Whether a class was made by a class statement. C code can make heap types too, and gives them native
+    methods.
+    """
     native = (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
     return bool(cls.__flags__ & _HEAPTYPE) and not any(
         isinstance(v, native) or type(v).__name__ == "instancemethod" for v in cls.__dict__.values()
@@ -312,6 +365,11 @@ def _is_python_class(cls: type) -> bool:
 
 _OPEN_BASES = frozenset({object, types.SimpleNamespace})
 _HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by C code that imitates one)
+
+
+def describe(value: Any) -> str:
+    """An object in words."""
+    return f"an object of type {type(value).__qualname__}"
 
 
 def _a(noun: str) -> str:
