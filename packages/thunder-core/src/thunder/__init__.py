@@ -1,7 +1,7 @@
 """Thunder: a source-to-source compiler for PyTorch.
 
-``thunder.jit(model)`` reads a program, writes it down as a printable, runnable trace, transforms the trace, and
-gives every operation to the best installed executor.
+``thunder.jit(model)`` reads a program, writes it down as a printable, runnable trace, transforms the trace,
+and gives every operation to the best installed executor.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from thunder.core.errors import (
     RecompileError,
     RecompileWarning,
     SameInputViolation,
-    SharpEdge,
     SharpEdgeWarning,
+    ThunderError,
 )
 from thunder.core.frontend.acquire import Acquisition, acquire
 from thunder.core.frontend.guards import first_failure
@@ -87,7 +87,7 @@ class Dispatcher:
                 raise InternalError("the guards of a new entry do not hold for the call that it was made for")
             return entry, given
 
-    # -- misses ----------------------------------------------------------------------------------------------
+    # -- misses ------------------------------------------------------------------------------------------
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
         stats, options = self.stats, self.data.compile_options
@@ -223,7 +223,7 @@ class _SharpEdges:
     def __init__(self, mode: SHARP_EDGES_OPTIONS, baked: list[str]) -> None:
         self.mode, self.baked = mode, baked
 
-    def __call__(self, edge: SharpEdge) -> None:
+    def __call__(self, edge: ThunderError) -> None:
         if self.mode is SHARP_EDGES_OPTIONS.ERROR:
             raise edge
         self.baked.append(str(edge))
@@ -254,5 +254,6 @@ def _limit_text(stats: CompileStats, data: CompileData) -> str:
     reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
     return (
         f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "
-        'Keep the changing fact out of the program, or use cache="symbolic values" for numbers and dimensions.'
+        'Keep the changing fact out of the program, or use cache="symbolic values" for numbers and '
+        "dimensions."
     )

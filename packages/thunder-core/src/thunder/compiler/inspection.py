@@ -89,7 +89,10 @@ def last_recompile_reasons(fn: Any) -> list[RecompileReason]:
 
 
 def explain(fn: Any) -> Explanation:
-    """The placement ledger of the last call: who runs each operator, and why others that were asked do not."""
+    """The placement ledger of the last call.
+
+    It says who runs each operator, and why others that were asked do not.
+    """
     entry = _last_entry(fn)
     return dataclasses.replace(explain_placements(entry.ledger), baked=entry.baked)
 
@@ -114,7 +117,10 @@ def last_interpreted_instructions(fn: Any) -> int:
 
 
 def last_interpreter_log(fn: Any) -> list[Any]:
-    """What the last compile interpreted, an entry an instruction; empty without ``record_interpreter_history``."""
+    """What the last compile interpreted, an entry an instruction.
+
+    It is empty without ``record_interpreter_history``.
+    """
     return list(_dispatcher(fn).stats.last_interpreter_log)
 
 
@@ -125,7 +131,8 @@ def print_last_interpreter_log(
     log = last_interpreter_log(fn)
     if not log:
         print_fn(
-            "There is no log: compile with debug_options=thunder.DebugOptions(record_interpreter_history=True)."
+            "There is no log: compile with "
+            "debug_options=thunder.DebugOptions(record_interpreter_history=True)."
         )
     for depth, where, operation, argument in log:
         if max_depth is None or depth <= max_depth:

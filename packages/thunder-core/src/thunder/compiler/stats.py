@@ -105,8 +105,7 @@ class CompileStats:
     def __repr__(self) -> str:
         stages = ", ".join(f"{name} {ns / 1e6:.1f} ms" for name, ns in self.stage_times.items())
         return (
-            f"CompileStats(calls={self.calls}, cache_hits={self.cache_hits}, cache_misses={self.cache_misses}, "
-            f"entries={len(self.interpreter_cache)}, last compile: {stages or 'none'})"
+            f"CompileStats(calls={self.calls}, cache_hits={self.cache_hits}, "
+            f"cache_misses={self.cache_misses}, entries={len(self.interpreter_cache)}, "
+            f"last compile: {stages or 'none'})"
         )
-
-

@@ -30,13 +30,13 @@ NONDIFFERENTIABLE = _NonDifferentiable()
 class Operator:
     """One operator.
 
-    Exactly one of ``meta`` (a primitive: proxies in, proxies out) and ``decomposition`` (a composite: computes
-    with other operators) is given. ``torch`` are the callables of torch that a program may call for it:
-    functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
-    implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, and defaults
-    to the row's id where that is a path into torch. ``autocast`` says what torch's autocast does with it:
-    ``"lower"``, ``"fp32"``, ``"promote"`` or nothing. ``samples(device, dtype, requires_grad)`` yields sample
-    inputs as ``(args, kwargs)``.
+    Exactly one of ``meta`` (a primitive: proxies in, proxies out) and ``decomposition`` (a composite: it
+    computes with other operators) is given. ``torch`` are the callables of torch that a program may call
+    for it: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
+    implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, by
+    default the row's id where that is a path into torch. ``autocast`` says what torch's autocast does with
+    it: ``"lower"``, ``"fp32"``, ``"promote"`` or nothing. ``samples(device, dtype, requires_grad)`` yields
+    sample inputs as ``(args, kwargs)``.
     """
 
     id: str
@@ -70,9 +70,7 @@ class Registered:
 _registry: dict[str, Registered] = {}
 
 
-def register(
-    row: Operator, *, replace: bool = False, make_symbol: Callable[..., Symbol] = Symbol
-) -> Symbol:
+def register(row: Operator, *, replace: bool = False, make_symbol: Callable[..., Symbol] = Symbol) -> Symbol:
     """Adds a row and returns its symbol, which ``make_symbol`` builds.
 
     Raises RegistrationError if the id is taken (unless ``replace``), or not exactly one of meta and
@@ -82,7 +80,9 @@ def register(
         raise RegistrationError(f"operator {row.id!r} needs exactly one of meta and decomposition")
     if row.id in _registry and not replace:
         raise RegistrationError(
-            f"the operator id {row.id!r} is taken", found=f"the row {_registry[row.id].row!r}", hint="Use another id."
+            f"the operator id {row.id!r} is taken",
+            found=f"the row {_registry[row.id].row!r}",
+            hint="Use another id.",
         )
     tags = row.tags | {OpTags.NONDIFFERENTIABLE} if row.vjp is NONDIFFERENTIABLE else row.tags
     symbol = make_symbol(

@@ -193,8 +193,8 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "frozen",
                 bool,
                 False,
-                "The user vouches that everything but the arguments stays: modules, parameters, globals. Only "
-                "arguments and ambient state are guarded.",
+                "The user vouches that everything but the arguments stays: modules, parameters, globals. "
+                "Only arguments and ambient state are guarded.",
             ),
             Option("cse", bool, True, "Whether common subexpressions are computed once."),
         )

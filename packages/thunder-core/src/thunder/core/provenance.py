@@ -23,7 +23,7 @@ ABSENT: Final = _Absent()
 """What a path fetches where there is nothing."""
 
 MEMBER_DICTS = frozenset({"_modules", "_parameters", "_buffers"})
-"""Dictionaries in which ``torch.nn.Module`` keeps what users reach as attributes: paths print without them."""
+"""Dictionaries in which ``torch.nn.Module`` keeps what users reach as attributes. Paths omit them."""
 
 
 def lookup_type(cls: type, name: str) -> Any:
@@ -74,14 +74,20 @@ class Step(NamedTuple):
 
 STEPS: dict[str, Step] = {
     "instance": Step(lambda p, k: f"{p}.{k}", lookup_instance, "{p}.__dict__.get({k}, ABSENT)"),
-    "attribute": Step(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "getattr({p}, {k}, ABSENT)"),
+    "attribute": Step(
+        lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "getattr({p}, {k}, ABSENT)"
+    ),
     "item": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "lookup_item({p}, {k})"),
     "key": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}.get({k}, ABSENT)"),
     "index": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
     "global": Step(lambda p, k: str(k), lookup_item, "{p}.get({k}, ABSENT)"),
     "cell": Step(lambda p, k: str(k), lambda o, k: cell_content(o), "cell_content({p})"),
-    "closure": Step(lambda p, k: f"{p}.__closure__[{k}]", lambda o, k: o.__closure__[k], "{p}.__closure__[{k}]"),
-    "default": Step(lambda p, k: f"{p}.__defaults__[{k}]", lambda o, k: o.__defaults__[k], "{p}.__defaults__[{k}]"),
+    "closure": Step(
+        lambda p, k: f"{p}.__closure__[{k}]", lambda o, k: o.__closure__[k], "{p}.__closure__[{k}]"
+    ),
+    "default": Step(
+        lambda p, k: f"{p}.__defaults__[{k}]", lambda o, k: o.__defaults__[k], "{p}.__defaults__[{k}]"
+    ),
     "typeattr": Step(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
 }
 
@@ -90,7 +96,8 @@ STEPS: dict[str, Step] = {
 class Path:
     """A way to a value: a root (``parent`` is None) or a step from another path.
 
-    ``key`` of a root is its printed name; ``pinned`` roots stand for one object that is known when the trace is made.
+    ``key`` of a root is its printed name; ``pinned`` roots stand for one object that is known when
+    the trace is made.
     """
 
     parent: Path | None

@@ -2,9 +2,9 @@
 
 ``TensorProxy`` is a real wrapper subclass of ``torch.Tensor``. An ordinary class that only reports
 ``torch.Tensor`` as its ``__class__`` crashes the process, because C++ (``THPVariable_Check``) honours
-``__class__`` and then casts. The wrapper always lives on the meta device and never requires grad (a cuda tensor
-that requires grad aborts a CPU build of torch); device, dtype, shape and ``requires_grad`` as the user sees
-them are attributes of ours.
+``__class__`` and then casts. The wrapper always lives on the meta device and never requires grad (a cuda
+tensor that requires grad aborts a CPU build of torch); device, dtype, shape and ``requires_grad`` as the user
+sees them are attributes of ours.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def _take_name(name: str | None, prefix: str) -> str:
     if trace is not None:
         return trace.make_name(name, prefix=prefix)
     if name is None:
-        raise OutsideTrace("a proxy without a name was made where no trace is current", hint="Give it a name.")
+        raise OutsideTrace(
+            "a proxy without a name was made where no trace is current", hint="Give it a name."
+        )
     return name
 
 
@@ -54,7 +56,12 @@ class Proxy:
     prefix = "p"
 
     def __init__(
-        self, name: str | None = None, *, prefix: str | None = None, history: Any = None, tags: Iterable[ProxyTag] = ()
+        self,
+        name: str | None = None,
+        *,
+        prefix: str | None = None,
+        history: Any = None,
+        tags: Iterable[ProxyTag] = (),
     ) -> None:
         self.name = _take_name(name, prefix or self.prefix)
         self.history = history
@@ -226,7 +233,8 @@ def _refuse_value(operation: str) -> Callable[..., NoReturn]:
         raise DataDependentControlFlow(
             f"{operation} asks for the value of a tensor, which is not known while the program is traced",
             found=f'{self.name}: "{self.type_string()}"',
-            hint="Use torch.where or another tensor operation, or move the test out of the compiled function.",
+            hint="Use torch.where or another tensor operation, or move the test out of the compiled "
+            "function.",
         )
 
     return refuse
@@ -246,10 +254,10 @@ def _refuse_conversion(operation: str) -> Callable[..., NoReturn]:
 class TensorProxy(torch.Tensor):
     """A tensor of a trace: metadata without data.
 
-    ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. Explicit arguments win
-    over those of ``like``. Devices and dtypes may be given as thunder's or as torch's. Raises InvalidArgument if
-    neither ``like`` nor all of shape, device and dtype are given, and TraceError if the name is taken in the
-    current trace.
+    ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. Explicit arguments
+    win over those of ``like``. Devices and dtypes may be given as thunder's or as torch's. Raises
+    InvalidArgument if neither ``like`` nor all of shape, device and dtype are given, and TraceError if the
+    name is taken in the current trace.
     """
 
     name: str
@@ -274,7 +282,8 @@ class TensorProxy(torch.Tensor):
         history: Any = None,
         tags: Iterable[ProxyTag] | None = None,
     ) -> TensorProxy:
-        if like is not None:  # reads of a real tensor's attributes would be recorded if torch functions were on
+        # reads of a real tensor's attributes would be recorded if torch functions were on
+        if like is not None:
             shape = like.shape if shape is None else shape
             device = like.device if device is None else device
             dtype = like.dtype if dtype is None else dtype
@@ -289,7 +298,12 @@ class TensorProxy(torch.Tensor):
             device if type(device) is devices.Device else devices.to_device(device),
             dtype if type(dtype) is dtypes.dtype else dtypes.to_dtype(dtype),
             bool(requires_grad),
-            {"_grad": grad, "distparallel_type": distparallel_type, "history": history, "tags": set(tags or ())},
+            {
+                "_grad": grad,
+                "distparallel_type": distparallel_type,
+                "history": history,
+                "tags": set(tags or ()),
+            },
         )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # torch.Tensor.__init__ takes no arguments
@@ -308,10 +322,11 @@ class TensorProxy(torch.Tensor):
     @property
     def grad(self) -> TensorProxy | None:  # type: ignore[override]
         """The proxy of the gradient, if the trace knows one."""
-        return self._grad  # type: ignore[no-any-return]
+        known: TensorProxy | None = self.__dict__["_grad"]
+        return known
 
     @property
-    def numel(self) -> Count:  # type: ignore[override]
+    def numel(self) -> Count:
         """The number of elements; ``t.numel()`` and the attribute itself give the same int."""
         return Count(math.prod(self.shape))
 
@@ -362,7 +377,7 @@ class TensorProxy(torch.Tensor):
         return symbol(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub forgets that it is a class method
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> NoReturn:
         raise UnsupportedProgram(
@@ -385,7 +400,7 @@ class TensorProxy(torch.Tensor):
 
     __hash__ = object.__hash__  # torch.Tensor's, spelt out: defining __eq__ below would drop it
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's has no types
         shape = tuple(self.shape)
         return f'<TensorProxy(name="{self.name}", dtype={self.dtype!r}, shape={shape})>'
 
@@ -413,6 +428,9 @@ class Count(int):
         return int(self)
 
 
+_META = torch.device("meta")
+
+
 def _make(
     cls: type[TensorProxy],
     name: str,
@@ -423,7 +441,9 @@ def _make(
     rest: dict[str, Any],
 ) -> TensorProxy:
     with torch._C.DisableTorchFunction():
-        self = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtypes.to_torch_dtype(dtype), device="meta")
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=dtypes.to_torch_dtype(dtype), device=_META
+        )
     state = self.__dict__
     state["name"], state["shape"], state["device"], state["dtype"] = name, shape, device, dtype
     state["requires_grad"] = requires_grad
@@ -468,7 +488,9 @@ def unknown_torch_function(func: Any) -> Callable[..., Any]:
     """
     unknown = current_language().functions.get(UNKNOWN)
     if unknown is None:
-        raise UnsupportedProgram(f"{torch.overrides.resolve_name(func) or func} is not an operator thunder knows")
+        raise UnsupportedProgram(
+            f"{torch.overrides.resolve_name(func) or func} is not an operator thunder knows"
+        )
     return unknown(func)  # type: ignore[no-any-return]
 
 

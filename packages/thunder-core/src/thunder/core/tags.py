@@ -14,7 +14,9 @@ class _TagMeta(type):
         try:
             return cls.members[name]
         except KeyError:
-            raise AttributeError(f"{cls.__name__} has no tag {name!r}; register_tag({name!r}) adds one") from None
+            raise AttributeError(
+                f"{cls.__name__} has no tag {name!r}; register_tag({name!r}) adds one"
+            ) from None
 
 
 class OpenTag(metaclass=_TagMeta):
