@@ -97,6 +97,7 @@ def test_no_recompile_limit_never_warns():
         warnings.simplefilter("error")
         for k in range(20):
             compiled(ramp(3), k)
+    assert thunder.cache_misses(compiled) == 20
 
 
 def test_M50_fail_on_recompile_raises_with_the_reason():

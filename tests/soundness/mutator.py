@@ -67,9 +67,8 @@ def after_change(build: Callable[[], World], index: int, compiler: Compiler) -> 
     program = ours.program
     for w in (theirs, ours):
         changes(w)[index].apply()
-    if (
-        ours.program is not program
-    ):  # part of an immutable program (a bound method, a partial): that is another one
+    # part of an immutable program (a bound method, a partial): that is another one
+    if ours.program is not program:
         return []
     if differences(observed(theirs), observed(ours)):
         return ["the worlds differ before the call"]
@@ -79,9 +78,8 @@ def after_change(build: Callable[[], World], index: int, compiler: Compiler) -> 
         changes(afresh)[index].apply()
         refused = type(call(compiler.jit(afresh.program), afresh).error) is type(found.error)
         return [] if refused else [f"refused: {describe(found.error)}"]
-    if expected.error is not None and is_a(
-        found.error, "OperatorError"
-    ):  # torch raises a class for each operator
+    # torch raises a class for each operator
+    if expected.error is not None and is_a(found.error, "OperatorError"):
         return []
     if expected.error is not None and is_a(found.error, type(expected.error).__name__):
         return []

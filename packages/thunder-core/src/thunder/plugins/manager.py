@@ -334,9 +334,8 @@ class PluginManager:
                 result = implementation.function(
                     *(arguments[argument] for argument in implementation.argnames)
                 )
-                if isinstance(
-                    result, Iterator
-                ):  # a generator runs here, where its faults are told as the plugin's
+                # a generator runs here, where its faults are told as the plugin's
+                if isinstance(result, Iterator):
                     result = list(result)
             except Exception as error:
                 raise PluginError(
