@@ -27,13 +27,14 @@ def stack(layers: int) -> torch.nn.Module:
 
 
 def thunder_calls(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Call]:
-    """thunder with every fact guarded, thunder in "same input" mode, and the bare generated function."""
+    """thunder with every fact guarded, with a frozen model, in "same input" mode; the bare generated function."""
     # Imported here, not above: a run without this way needs no thunder.
     import thunder
 
-    guarded, promised = thunder.jit(model), thunder.jit(model, cache="same input")
+    guarded, frozen = thunder.jit(model), thunder.jit(model, frozen=True)
+    promised = thunder.jit(model, cache="same input")
     expected = model(x)
-    for compiled in (guarded, promised):
+    for compiled in (guarded, frozen, promised):
         torch.testing.assert_close(compiled(x), expected)
     statistics = thunder.compile_stats(guarded)
     assert statistics is not None, "what jit returns has statistics"
@@ -42,6 +43,7 @@ def thunder_calls(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Call]:
     computation = entry.computation_fn
     return {
         "thunder": lambda: guarded(x),
+        "thunder, frozen": lambda: frozen(x),
         'thunder, "same input"': lambda: promised(x),
         "bare": lambda: computation(*inputs),
     }

@@ -82,7 +82,7 @@ def attribute_deleted():
     return world(program, ramp(3), Bag(s=2.0))
 
 
-@cases("S39", values=arg(0, ramp(3, start=7.0)))
+@cases("S39", hits=False, values=arg(0, ramp(3, start=7.0)))  # it adds to the keys that it reads
 def attribute_by_setattr_and_dict():
     def program(x, o, name="a"):
         setattr(o, name, x + 1)

@@ -36,6 +36,7 @@ def _check_key_protocol(key: Any) -> None:
 
 
 def name_of(fn: Any) -> str:
+    """The name of a callable, or of its type."""
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 

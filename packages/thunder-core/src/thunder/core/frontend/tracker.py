@@ -300,9 +300,7 @@ class Tracker:
 
 
 def plain_base(cls: type) -> type:
-    """The builtin class that ``cls`` is derived from without adding a method or attribute; ``object`` if there is
-    none.
-    """
+    """The builtin class that ``cls`` is derived from without adding a method or attribute, or ``object``."""
     known = _plain_bases.get(cls)
     if known is None:
         known = _plain_bases[cls] = _find_plain_base(cls)
