@@ -27,7 +27,7 @@ def stack(layers: int) -> torch.nn.Module:
 
 
 def thunder_calls(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Call]:
-    """thunder with every fact guarded, with a frozen model, in "same input" mode; the bare generated function."""
+    """thunder fully guarded, with a frozen model, in "same input" mode; the bare generated function."""
     # Imported here, not above: a run without this way needs no thunder.
     import thunder
 

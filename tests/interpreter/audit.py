@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +25,8 @@ def native_functions(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> set[
             found.add(f"{os.path.basename(code.co_filename)}:{code.co_qualname}")
 
     machine = Machine()
+    callbacks = gc.callbacks[:]  # functions of the test runner's that the collector calls at any time
+    gc.callbacks.clear()
     sys.setprofile(watch)
     try:
         machine.call(fn, arguments)
@@ -31,6 +34,7 @@ def native_functions(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> set[
         del exc
     finally:
         sys.setprofile(None)
+        gc.callbacks.extend(callbacks)
     return found
 
 

@@ -253,7 +253,9 @@ def test_every_torch_callable_of_a_row_is_in_the_table() -> None:
 
 
 def test_every_row_of_the_language_has_an_eager_function_or_a_decomposition() -> None:
-    for row in all_rows():
+    own = [row for row in all_rows() if row.id.startswith(("torch.", "prims."))]  # not other tests' operators
+    assert own
+    for row in own:
         assert row.eager is not None or row.decomposition is not None or row.python_printer is not None, (
             row.id
         )

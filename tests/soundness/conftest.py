@@ -1,7 +1,7 @@
-"""Each test leaves torch's global state as it was."""
+"""Each test verifies every trace, and leaves torch's global state as it was."""
 
 from __future__ import annotations
 
-from soundness.isolation import torch_state_is_restored
+from soundness.isolation import every_trace_is_verified, torch_state_is_restored
 
-__all__ = ["torch_state_is_restored"]
+__all__ = ["every_trace_is_verified", "torch_state_is_restored"]

@@ -1,11 +1,14 @@
-"""A fixture for test folders whose programs change torch's global state."""
+"""Fixtures for test folders: torch's global state is put back, every trace is verified."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+
+from thunder.compiler.pipeline import Pipeline
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +23,14 @@ def torch_state_is_restored() -> Iterator[None]:
     torch.set_grad_enabled(True)
     torch.use_deterministic_algorithms(False)
     torch.set_float32_matmul_precision("highest")
+
+
+@pytest.fixture(autouse=True)
+def every_trace_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stage's trace is verified, and each tensor compared with its proxy when it is computed."""
+    run = Pipeline.run
+
+    def checked(self: Pipeline, *args: Any, **options: Any) -> Any:
+        return run(self, *args, **{**options, "check": True})
+
+    monkeypatch.setattr(Pipeline, "run", checked)

@@ -53,9 +53,15 @@ deterministic = functools.partial(
     flag, torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms
 )
 precision = functools.partial(flag, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision)
-cudnn = functools.partial(
-    flag, lambda: torch.backends.cudnn.enabled, functools.partial(setattr, torch.backends.cudnn, "enabled")
-)
+
+
+def enable_cudnn(value: bool) -> None:
+    """Sets the flag, also where something imported torch's own tests, which forbid plain assignment."""
+    with torch.backends.__allow_nonbracketed_mutation():
+        torch.backends.cudnn.enabled = value
+
+
+cudnn = functools.partial(flag, lambda: torch.backends.cudnn.enabled, enable_cudnn)
 
 
 @cases("S29", no_grad=under(torch.no_grad), inference=under(torch.inference_mode))

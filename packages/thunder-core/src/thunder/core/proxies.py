@@ -294,7 +294,7 @@ class TensorProxy(torch.Tensor):
         return _make(
             cls,
             _take_name(name, prefix or "t"),
-            tuple(shape),  # type: ignore[arg-type]
+            tuple(map(int, shape)),  # type: ignore[arg-type]  # a bool is an int, and not a length
             device if type(device) is devices.Device else devices.to_device(device),
             dtype if type(dtype) is dtypes.dtype else dtypes.to_dtype(dtype),
             bool(requires_grad),

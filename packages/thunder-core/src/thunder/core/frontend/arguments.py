@@ -72,7 +72,9 @@ def check_protocols(fn: Any, values: Iterable[Any], depth: int = 0) -> None:
             continue
         if cls in _COLLECTIONS:
             if depth < 2:
-                check_protocols(fn, dict.values(v) if isinstance(v, dict) else v, depth + 1)
+                # of a dict C code looks at the values only to compare two of them
+                looks_at_values = isinstance(v, dict) and name_of(fn) in _COMPARISONS
+                check_protocols(fn, dict.values(v) if looks_at_values else v, depth + 1)
         elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
             raise UnsupportedProgram(
                 f"native code ({getattr(fn, '__qualname__', fn)}) would call methods of {cls.__qualname__} "
@@ -81,6 +83,7 @@ def check_protocols(fn: Any, values: Iterable[Any], depth: int = 0) -> None:
             )
 
 
+_COMPARISONS = frozenset({"eq", "ne", "__eq__", "__ne__"})
 _COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque})
 
 

@@ -75,6 +75,23 @@ def _is_inference_mode_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> bo
 _FACTORIES = frozenset(_device_constructors())
 
 
+#: factories whose results have the default dtype, whatever they are given
+_OF_DEFAULT_DTYPE = frozenset(
+    {torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.eye, torch.linspace, torch.logspace}
+)
+
+
+def with_defaults(fn: Any, kwargs: Kwargs, default_dtype: torch.dtype) -> Kwargs:
+    """The keyword arguments of a factory with the defaults spelt out that the program itself has changed."""
+    if (
+        kwargs.get("dtype") is None
+        and torch.get_default_dtype() is not default_dtype
+        and fn in _OF_DEFAULT_DTYPE
+    ):
+        kwargs = {**kwargs, "dtype": torch.get_default_dtype()}
+    return with_default_device(fn, kwargs)
+
+
 def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
     """The keyword arguments of a factory with the device of the innermost ``with torch.device(…)`` spelt
     out.

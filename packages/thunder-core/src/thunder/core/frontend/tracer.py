@@ -76,6 +76,7 @@ class Tracer(Policy):
         self.held: list[Any] = []  # what facts refer to by identity
         self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
         self.in_inference_mode = False
+        self.default_dtype = torch.get_default_dtype()
 
     # -- attributes ------------------------------------------------------------------------------------------
 
@@ -301,7 +302,9 @@ class Tracer(Policy):
                     return lookaside(self, args, kwargs)
                 symbol = self.language.functions.get(fn)
                 if symbol is not None:
-                    return tensors.call_symbol(self, symbol, args, regions.with_default_device(fn, kwargs))
+                    return tensors.call_symbol(
+                        self, symbol, args, regions.with_defaults(fn, kwargs, self.default_dtype)
+                    )
                 if COMPILED in getattr(fn, "__dict__", ()):
                     return self.call(modules.inlined(self, fn), args, kwargs)
                 if natives.is_unknown_torch(fn):
