@@ -64,7 +64,9 @@ def cell_content(cell: CellType) -> Any:
 class Step(NamedTuple):
     """How one kind of step prints, is fetched, and is written as code.
 
-    In the code, ``p`` is the parent's expression and ``k`` the literal of the key.
+    In the code ``p`` stands for the parent (in the step ``instance`` for its ``__dict__``), ``k`` for the
+    key's literal and ``name`` for the key as it is. It may raise where there is nothing; ``fetch`` gives
+    ABSENT there.
     """
 
     source: Callable[[str, Any], str]
@@ -73,15 +75,12 @@ class Step(NamedTuple):
 
 
 STEPS: dict[str, Step] = {
-    "instance": Step(lambda p, k: f"{p}.{k}", lookup_instance, "{p}.__dict__.get({k}, ABSENT)"),
-    "attribute": Step(
-        lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "getattr({p}, {k}, ABSENT)"
-    ),
-    "item": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "lookup_item({p}, {k})"),
-    "key": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}.get({k}, ABSENT)"),
+    "instance": Step(lambda p, k: f"{p}.{k}", lookup_instance, "{p}[{k}]"),
+    "attribute": Step(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "{p}.{name}"),
+    "key": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
     "index": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
-    "global": Step(lambda p, k: str(k), lookup_item, "{p}.get({k}, ABSENT)"),
-    "cell": Step(lambda p, k: str(k), lambda o, k: cell_content(o), "cell_content({p})"),
+    "global": Step(lambda p, k: str(k), lookup_item, "{p}[{k}]"),
+    "cell": Step(lambda p, k: str(k), lambda o, k: cell_content(o), "{p}.cell_contents"),
     "closure": Step(
         lambda p, k: f"{p}.__closure__[{k}]", lambda o, k: o.__closure__[k], "{p}.__closure__[{k}]"
     ),

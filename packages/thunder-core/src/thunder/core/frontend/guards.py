@@ -34,6 +34,7 @@ from thunder.core.frontend.tracer import is_immutable
 from thunder.core.provenance import (
     ABSENT,
     MEMBER_DICTS,
+    STEPS,
     Path,
     cell_content,
     comes_with_arguments,
@@ -133,24 +134,8 @@ class Writer:
     def fetch(self, path: Path) -> str:
         """The code of one step."""
         assert path.parent is not None, "roots are named, not fetched"
-        key = self.constant(path.key)
-        match path.kind:
-            case "instance":
-                return f"{self.dictionary(path.parent)}[{key}]"
-            case "key" | "index" | "global":
-                return f"{self.value(path.parent)}[{key}]"
-            case "attribute":
-                return f"{self.value(path.parent)}.{path.key}"
-            case "closure" | "default":
-                return (
-                    f"{self.value(path.parent)}.__{path.kind}{'s' if path.kind == 'default' else ''}__[{key}]"
-                )
-            case "cell":
-                return f"{self.value(path.parent)}.cell_contents"
-            case "typeattr":
-                return f"lookup_type({self.value(path.parent)}, {key})"
-            case _:
-                return f"lookup_item({self.value(path.parent)}, {key})"
+        parent = self.dictionary(path.parent) if path.kind == "instance" else self.value(path.parent)
+        return STEPS[path.kind].code.format(p=parent, k=self.constant(path.key), name=path.key)
 
     def dictionary(self, path: Path) -> str:
         """The variable that holds an object's ``__dict__``."""

@@ -217,5 +217,4 @@ def _query(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         question = functools.partial(fn, *args, **kwargs)
         path = tracer.tracker.pinned_path(question, f"torch.{fn.__name__}({', '.join(map(repr, args))})")
         tracer.tracker.note("state", path, value)
-        tracer.held.append(question)
     return value

@@ -73,7 +73,6 @@ class Tracer(Policy):
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
-        self.held: list[Any] = []  # what facts refer to by identity
         self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
         self.in_inference_mode = False
         self.default_dtype = torch.get_default_dtype()

@@ -255,7 +255,7 @@ class Tracker:
             self.note("keys", path, keys)
             shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step("key", k))) for k in keys])
         elif isinstance(raw, set):
-            self.note("equal", path, frozenset_to_set(_leaf_set(raw, path)))
+            self.note("equal", path, set(_leaf_set(raw, path)))
             shadow.fill(raw)
         else:
             self.note("len", path, len(raw))
@@ -335,11 +335,12 @@ _LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): 
 
 
 def _is_numpy_scalar(x: Any) -> bool:
+    """Whether ``x`` is a number of NumPy's, which is immutable. Arrays have a shape."""
     return (
         type(x).__module__ == "numpy"
         and hasattr(x, "item")
         and getattr(x, "shape", None) == ()
-        and not hasattr(x, "resize_")
+        and not hasattr(x, "__array_finalize__")
     )
 
 
@@ -391,8 +392,3 @@ def _leaf_set(raw: Any, path: Path) -> frozenset[Any]:
     for key in raw:
         _check_key(key, path)
     return frozenset(raw)
-
-
-def frozenset_to_set(x: frozenset[Any]) -> set[Any]:
-    """A set of the same elements: a fact compares types as well."""
-    return set(x)
