@@ -75,7 +75,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "is_floating_point": lambda x: x.dtype.is_floating_point,
     "is_complex": lambda x: x.dtype.is_complex,
     "get_device": lambda x: _device(x).index if _device(x).type == "cuda" else -1,
-    "is_inference": lambda x: torch.is_inference_mode_enabled(),
     "is_signed": lambda x: dtypes.to_torch_dtype(x.dtype).is_signed,
     "is_same_size": lambda x, other: x.shape == other.shape,
     "stride": _strides,

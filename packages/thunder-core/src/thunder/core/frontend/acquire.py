@@ -91,7 +91,7 @@ def acquire(
         grad_mode = torch.is_grad_enabled()
         result = _run(tracer, machine, fn, args, kwargs)
         trace.locate = trace.adapt_call = None
-        trace.grad_enabled |= torch.is_grad_enabled() != grad_mode  # the program leaves another mode behind
+        trace.grad_enabled |= _needs_grad_mode(trace, inputs, grad_mode) and not disable_grad
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)
     with torch._C.DisableTorchFunction():
@@ -109,6 +109,14 @@ def acquire(
         interpreted=machine.instructions,
         log=machine.history,
     )
+
+
+def _needs_grad_mode(trace: TraceCtx, inputs: list[tuple[TensorProxy, Path]], before: bool) -> bool:
+    """Whether the program leaves another grad mode behind, or has an ``enable_grad`` region that matters."""
+    if torch.is_grad_enabled() != before:
+        return True
+    regions_on = any(b.sym is prims.set_grad_enabled and b.args[0] for b in trace.bound_symbols)
+    return regions_on and any(proxy.requires_grad for proxy, _ in inputs)
 
 
 def _note_unapplied(tracer: Tracer, error: Exception) -> None:

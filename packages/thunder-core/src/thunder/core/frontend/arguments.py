@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.natives_table import CARRIERS
-from thunder.core.frontend.tracker import LEAVES, PINNED, describe
+from thunder.core.frontend.tracker import LEAVES, PINNED, describe, plain_base
 from thunder.core.proxies import Proxy, TensorProxy
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def name_of(fn: Any) -> str:
 _PROTOCOLS = tuple(
     f"__{name}__"
     for name in (
+        "iter",
+        "bytes",
         "eq",
         "ne",
         "lt",
@@ -98,6 +100,7 @@ def check_arguments(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
             record is None
             or record.value is not record.obj
             or isinstance(a, (TensorProxy, tuple, frozenset, *PINNED))
+            or plain_base(type(a)) in LEAVES
         ):
             continue
         if name_of(fn) in CARRIERS:

@@ -23,11 +23,11 @@ def same_leaf(a: Any, b: Any) -> bool:
     """Equality by type and value: True, 1 and 1.0 differ, so do 0.0 and -0.0; NaN equals NaN."""
     if type(a) is not type(b):
         return False
-    if type(a) is float:
+    if isinstance(a, float):
         return (a != a and b != b) or (a == b and math.copysign(1.0, a) == math.copysign(1.0, b))
     if type(a) is complex:
         return same_leaf(a.real, b.real) and same_leaf(a.imag, b.imag)
-    if type(a) is slice:
+    if type(a) in (slice, range):
         return same_leaf(a.start, b.start) and same_leaf(a.stop, b.stop) and same_leaf(a.step, b.step)
     if type(a) in (tuple, frozenset, set):
         if len(a) != len(b):
@@ -99,6 +99,7 @@ KINDS: dict[str, Kind] = {
     "str": Kind(same_leaf, "type({x}) is not str or {x} != {e}"),
     "len": Kind(lambda x, e: len(x) == e, "len({x}) != {e}"),
     "keys": Kind(has_keys, "not has_keys({x}, {e})"),
+    "order": Kind(has_keys, "not has_keys({x}, {e})"),  # of a set: not the same in every process
     "lacks": Kind(lambda x, e: lookup_instance(x, e) is ABSENT, "{e} in {x}.__dict__"),
     "lacks_key": Kind(lambda x, e: e not in x, "{e} in {x}"),
     "empty": Kind(lambda x, e: not x, "{x}"),
@@ -172,7 +173,7 @@ def found_text(fact: Fact, value: Any) -> Any:
             return type(value)
         case "len":
             return len(value)
-        case "keys":
+        case "keys" | "order":
             return tuple(value)
         case "tensor":
             return fact.expected.describe(value)

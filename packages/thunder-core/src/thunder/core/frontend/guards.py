@@ -30,7 +30,7 @@ import torch
 from thunder.core.frontend import ambient
 from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
 from thunder.core.frontend.statements import statement
-from thunder.core.frontend.tracer import is_immutable
+from thunder.core.frontend.tracker import is_immutable
 from thunder.core.provenance import (
     ABSENT,
     MEMBER_DICTS,
@@ -232,12 +232,16 @@ class Writer:
         if fact.kind == "keys" and has_string_keys(fact.path):
             value = self.value(fact.path)
             return f"(*{value},) != {self.constant(fact.expected)}" if fact.expected else value
-        return KINDS[fact.kind].fails.format(x=self.value(fact.path), e=self.constant(fact.expected))
+        # The text is the same in every process, so it does not spell out the order of a set.
+        expected = self.identity(fact.expected) if fact.kind == "order" else self.constant(fact.expected)
+        return KINDS[fact.kind].fails.format(x=self.value(fact.path), e=expected)
 
     def absence_condition(self, path: Path) -> str:
         """That there is nothing at a path."""
         assert path.parent is not None, "a root is always there"
         key = self.constant(path.key)
+        if path.kind == "attribute":
+            return f"hasattr({self.value(path.parent)}, {path.key!r})"
         if path.kind == "cell":
             return f"cell_content({self.value(path.parent)}) is not ABSENT"
         return f"{key} in {self.value(path.parent)}"

@@ -4,6 +4,7 @@ would.
 
 from __future__ import annotations
 
+import abc
 import builtins
 import functools
 import inspect
@@ -21,7 +22,7 @@ from thunder.core import prims
 from thunder.core.errors import Location, UnsupportedProgram
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.tensors import seen_type, storage_offset
-from thunder.core.frontend.tracker import LEAVES
+from thunder.core.frontend.tracker import LEAVES, is_immutable
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
 from thunder.core.proxies import TensorProxy
@@ -35,9 +36,29 @@ if TYPE_CHECKING:
 
 @lookaside(isinstance)
 def _isinstance(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _note_hierarchy(tracer, args)
     if len(args) == 2 and isinstance(args[0], TensorProxy):
         return any(_is_instance_of(tracer, args[0], cls) for cls in _flatten_classes(args[1]))
     return tracer.machine.generic_call(isinstance, args, kwargs)
+
+
+@lookaside(issubclass)
+def _issubclass(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _note_hierarchy(tracer, args)
+    return tracer.machine.generic_call(issubclass, args, kwargs)
+
+
+def _note_hierarchy(tracer: Tracer, args: tuple[Any, ...]) -> None:
+    """Facts behind a question about classes: the bases of the class, and what is registered with ABCs."""
+    if len(args) != 2:
+        return
+    cls = args[0] if isinstance(args[0], type) else type(args[0])
+    if id(cls) not in tracer.made and cls is not TensorProxy and not is_immutable(cls):
+        path = tracer.tracker.pinned_path(cls, cls.__qualname__)
+        tracer.tracker.note("is", path.step("attribute", "__mro__"), cls.__mro__)
+    if any(isinstance(c, abc.ABCMeta) for c in _flatten_classes(args[1])):
+        path = tracer.tracker.pinned_path(abc.get_cache_token, "abc.get_cache_token()")
+        tracer.tracker.note("state", path, abc.get_cache_token())
 
 
 def _flatten_classes(classes: Any) -> list[Any]:
@@ -52,6 +73,8 @@ def _is_instance_of(tracer: Tracer, x: TensorProxy, cls: Any) -> bool:
     seen = seen_type(tracer, x)
     if cls in (torch.nn.Parameter, torch.nn.Buffer):  # their metaclasses look at the object
         return issubclass(seen, cls)
+    if isinstance(getattr(type(cls), "__instancecheck__", None), types.FunctionType):
+        return bool(tracer.call(type(cls).__instancecheck__, (cls, x), {}))
     if cls in _LEGACY_TENSOR_TYPES:
         return isinstance(torch.empty(0, dtype=x.dtype.torch_dtype), cls)
     return issubclass(seen, cls)
@@ -94,8 +117,15 @@ def _print(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
         raise UnsupportedProgram(
             "print to a file inside a compiled function", hint="Print to standard output."
         )
-    shown = [a if _is_printable(a) else tracer.call(str, (a,), {}) for a in args]
+    shown = [_as_it_is_now(a) if _is_printable(a) else tracer.call(str, (a,), {}) for a in args]
     prims.python_print(*shown, **kwargs)
+
+
+def _as_it_is_now(x: Any) -> Any:
+    """A copy of a plain container, which the program may change after it has printed it."""
+    if isinstance(x, dict):
+        return {k: _as_it_is_now(v) for k, v in x.items()}
+    return type(x)(map(_as_it_is_now, x)) if type(x) in (list, tuple) else x
 
 
 def _is_printable(x: Any) -> bool:

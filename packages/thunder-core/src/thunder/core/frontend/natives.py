@@ -105,12 +105,21 @@ def _is_allowed(tracer: Tracer, fn: Any) -> bool:
             return True  # a slot wrapper of a tensor: torch's dispatch reaches the language
         if isinstance(owner, type):
             return _is_transparent(owner) or hasattr(type, fn.__name__)
+        if hasattr(object, fn.__name__) and not _is_harmless(fn.__name__) and _is_plain(type(owner)):
+            return False
         return _is_transparent(type(owner)) and _is_known(tracer, owner)
     if isinstance(
         fn, types.MethodDescriptorType | types.WrapperDescriptorType | types.ClassMethodDescriptorType
     ):
+        if fn.__objclass__ is object and not _is_harmless(fn.__name__):
+            return False
         return fn.__objclass__ in TRANSPARENT or issubclass(fn.__objclass__, BaseException | torch.Tensor)
     return type(fn) in (operator.attrgetter, operator.itemgetter, operator.methodcaller) or _is_shim(fn)
+
+
+def _is_harmless(name: str) -> bool:
+    """Whether a method of ``object`` reads nothing of the instance, unlike ``__getstate__``."""
+    return name in ("__init__", "__new__", "__init_subclass__", "__subclasshook__", "__eq__", "__ne__")
 
 
 def _is_shim(fn: Any) -> bool:

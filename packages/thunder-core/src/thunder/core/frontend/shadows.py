@@ -58,7 +58,9 @@ class Shadow:
             return cls(original, path, MAPPINGS[t](original, {}), None)
         if t in SEQUENCES:
             return cls(original, path, SEQUENCES[t](original, []), None)
-        return cls(original, path, t(), None)  # a set, or a subclass that adds nothing
+        if t is set:  # its copy gives the elements in the same order
+            return cls(original, path, original.copy(), None)
+        return cls(original, path, t(), None)  # a subclass that adds nothing
 
     def fill(self, items: Any) -> None:
         """Puts the tracked items in: pairs for a mapping, values for a sequence or set."""

@@ -25,7 +25,7 @@ from thunder.core.errors import (
 )
 from thunder.core.frontend import arguments, lookasides, modules, natives, regions, tensors
 from thunder.core.frontend.rules import TABLE
-from thunder.core.frontend.tracker import DELETED, Record, Tracker
+from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
@@ -202,7 +202,11 @@ class Tracer(Policy):
             if record.attrs[name] is MISSING:
                 raise AttributeError(name)
             return record.attrs[name]
-        raw = type(descriptor).__get__(descriptor, record.obj, owner)
+        try:
+            raw = type(descriptor).__get__(descriptor, record.obj, owner)
+        except AttributeError:  # a slot that holds nothing
+            self.tracker.note("is", record.path.step("attribute", name), ABSENT)
+            raise
         value = self.tracker.adopt(raw, record.path.step("attribute", name))
         record.attrs[name] = value
         return value
@@ -432,13 +436,3 @@ _SYMBOL_LIKE = frozenset(
         torch._ops.OpOverloadPacket,
     }
 )
-
-
-def is_immutable(cls: type) -> bool:
-    """Whether no attribute of a class or of its bases can be changed: classes implemented in C."""
-    return bool(cls.__flags__ & _IMMUTABLETYPE)
-
-
-_IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
-
-__all__ = ["Tracer", "is_immutable"]

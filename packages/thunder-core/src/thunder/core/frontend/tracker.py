@@ -14,6 +14,7 @@ import functools
 import random
 import types
 import weakref
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -161,6 +162,8 @@ class Tracker:
         t = type(raw)
         if t in LEAVES or _is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
+            if t not in LEAVES and id(raw) not in self.records:  # it may have attributes of its own
+                self._track(raw, path, raw)
             return raw
         instead = self.overridden.get(id(raw))
         if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
@@ -214,7 +217,7 @@ class Tracker:
         if (plain_base(t) in CONTAINERS and not getattr(raw, "__dict__", None)) or t in CONTAINERS:
             return self._adopt_container(raw, path)
         if t is frozenset:
-            self.note("equal", path, _leaf_set(raw, path))
+            self.note("order", path, _leaf_keys(raw, path))
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
@@ -248,6 +251,8 @@ class Tracker:
         shadow = Shadow.of(raw, path)
         self._track(raw, path, shadow.copy)
         self.shadows.append(shadow)
+        for name in _PARTS.get(type(raw), ()):
+            self.adopt(getattr(raw, name), path.step("attribute", name))
         if isinstance(raw, dict):
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
             for key in keys:
@@ -255,7 +260,7 @@ class Tracker:
             self.note("keys", path, keys)
             shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step("key", k))) for k in keys])
         elif isinstance(raw, set):
-            self.note("equal", path, set(_leaf_set(raw, path)))
+            self.note("order", path, _leaf_keys(raw, path))  # in the order in which the set gives them
             shadow.fill(raw)
         else:
             self.note("len", path, len(raw))
@@ -388,7 +393,19 @@ def _check_key(key: Any, path: Path) -> None:
     )
 
 
-def _leaf_set(raw: Any, path: Path) -> frozenset[Any]:
+def _leaf_keys(raw: Any, path: Path) -> tuple[Any, ...]:
     for key in raw:
         _check_key(key, path)
-    return frozenset(raw)
+    return tuple(raw)
+
+
+#: what a container has beside its items
+_PARTS: dict[type, tuple[str, ...]] = {deque: ("maxlen",), defaultdict: ("default_factory",)}
+
+
+def is_immutable(cls: type) -> bool:
+    """Whether no attribute of a class or of its bases can be changed: classes implemented in C."""
+    return bool(cls.__flags__ & _IMMUTABLETYPE)
+
+
+_IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE

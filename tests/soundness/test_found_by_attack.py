@@ -1,0 +1,88 @@
+"""Programs that once gave a stale or wrong result, found by attacking the guards."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+
+import thunder
+from soundness.harness import Bag, Cases, arg, judge, ramp, world
+
+cases = Cases()
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+
+@cases("S25", filled=lambda w: setattr(w.args[1], "k", 4.0))
+def slot_that_holds_nothing():
+    return world(lambda x, o: x * getattr(o, "k", 7.0), ramp(3), Slotted())
+
+
+@cases("S25", hits=False, factory=arg(1, collections.defaultdict(float, a=2.0)))
+def factory_of_a_defaultdict():
+    return world(lambda x, d: x * d["b"] + d["a"], ramp(3), collections.defaultdict(int, a=2.0))
+
+
+@cases("S1", longer=arg(1, collections.deque([1.0, 2.0], 3)))
+def length_limit_of_a_deque():
+    return world(lambda x, q: x * sum(q) * q.maxlen, ramp(3), collections.deque([1.0, 2.0], 2))
+
+
+@cases("S3", order=arg(1, {8, 0}))
+def order_of_a_set():
+    return world(lambda x, s: x * next(iter(s)) + list(s)[-1], ramp(3), {0, 8})
+
+
+@cases("S7", step=arg(1, range(0, 4, 2)))
+def end_of_a_range():
+    return world(lambda x, r: x * r.stop, ramp(3), range(0, 3, 2))
+
+
+@cases.parametrize()
+def test_result_equals_eager(case, change):
+    judge(case, change, thunder)
+
+
+def test_S29_a_region_of_enable_grad_inside_no_grad_gives_gradients():
+    def program(x):
+        with torch.enable_grad():
+            return x * 2
+
+    x = ramp(3).requires_grad_()
+    with torch.no_grad():
+        result = thunder.jit(program)(x)
+    assert result.requires_grad
+    assert torch.equal(torch.autograd.grad(result.sum(), x)[0], torch.full((3,), 2.0))
+
+
+def test_S43_a_container_is_printed_as_it_was(capsys: pytest.CaptureFixture[str]):
+    def program(x):
+        seen = [1]
+        print(seen)
+        seen.append(2)
+        return x
+
+    thunder.jit(program)(ramp(3))
+    assert capsys.readouterr().out == "[1]\n"
+
+
+def test_S12_a_changed_base_is_noticed():
+    class A:
+        pass
+
+    class B(Bag):
+        pass
+
+    compiled, x = thunder.jit(lambda x, o: x * isinstance(o, A)), ramp(3)
+    assert torch.equal(compiled(x, B()), x * 0)
+    B.__bases__ = (A, Bag)
+    assert torch.equal(compiled(x, B()), x)
+
+
+def test_a_method_that_reads_the_whole_object_unseen_is_refused():
+    with pytest.raises(thunder.UnsupportedProgram, match="__getstate__"):
+        thunder.jit(lambda x, o: x * object.__getstate__(o)["k"])(ramp(3), Bag(k=2.0))
