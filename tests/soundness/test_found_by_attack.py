@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 
 import pytest
 import torch
@@ -86,3 +87,25 @@ def test_S12_a_changed_base_is_noticed():
 def test_a_method_that_reads_the_whole_object_unseen_is_refused():
     with pytest.raises(thunder.UnsupportedProgram, match="__getstate__"):
         thunder.jit(lambda x, o: x * object.__getstate__(o)["k"])(ramp(3), Bag(k=2.0))
+
+
+def test_a_cached_function_answers_from_its_cache_as_in_eager():
+    state = {"k": 2.0}
+
+    @functools.lru_cache
+    def cached(n):
+        return state["k"] * n
+
+    compiled, x = thunder.jit(lambda x, n: x * cached(n)), ramp(3)
+    assert torch.equal(compiled(x, 3), x * 6.0)
+    state["k"] = 5.0
+    assert torch.equal(compiled(x, 3), x * 6.0)
+    assert torch.equal(compiled(x, 4), x * 20.0)
+    cached.cache_clear()
+    assert torch.equal(compiled(x, 3), x * 15.0)
+
+
+def test_a_cached_function_that_returns_an_object_is_refused():
+    cached = functools.lru_cache(lambda: [1.0])
+    with pytest.raises(thunder.UnsupportedProgram, match="lru_cache"):
+        thunder.jit(lambda x: x * cached()[0])(ramp(3))

@@ -74,6 +74,31 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 _IDENTITIES = frozenset({id(id), id(hash), id(open), id(input), id(breakpoint)})
 
 
+#: functions under functools.lru_cache
+CACHED = type(functools.lru_cache(len))
+
+
+def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function that the user's code put under ``functools.lru_cache``: eager asks the cache, so
+    does the guard.
+
+    Only for arguments and results that are leaves: a cached list or tensor is one object for all callers.
+    """
+    name = getattr(fn, "__qualname__", "a cached function")
+    if all(type(a) in LEAVES for a in (*args, *kwargs.values())):
+        value = fn(*args, **kwargs)
+        if type(value) in LEAVES:
+            question = functools.partial(fn, *args, **kwargs)
+            path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")
+            tracer.tracker.note("state", path, value)
+            return value
+    raise UnsupportedProgram(
+        f"{name} is under functools.lru_cache, and was given or returned something else "
+        "than numbers and strings",
+        hint="Call its __wrapped__, or call it before the compiled function and pass the result.",
+    )
+
+
 def _baked(value: Any, name: str) -> Any:
     if type(value) in LEAVES:
         return value

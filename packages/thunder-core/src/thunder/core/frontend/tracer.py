@@ -312,6 +312,8 @@ class Tracer(Policy):
                     return self.call(modules.inlined(self, fn), args, kwargs)
                 if natives.is_unknown_torch(fn):
                     return tensors.call_unknown(self, fn, args, kwargs)
+            elif kind is natives.CACHED and self.tracker.record_of(fn) is not None:
+                return natives.call_cached(self, fn, args, kwargs)
             elif isinstance(fn, Symbol):
                 return tensors.call_symbol(self, fn, args, kwargs)
             elif isinstance(fn, torch.nn.Module):
