@@ -194,7 +194,7 @@ def test_a_plugin_named_in_core_is_found(tmp_path, line):
 
 
 @pytest.mark.parametrize(
-    "text", ["see /home/someone/x", "cd /work/main", "x = 1  # TODO later", "`/root/.cache`"]
+    "text", ["see /home/someone/x", "cd /Users/me/main", "x = 1  # TODO later", "`/root/.cache`"]
 )
 def test_foreign_text_is_found(tmp_path, text):
     assert len(names.foreign_text({tmp_path / "a.md": f"fine: a/home/x, ~/work, todo\n{text}\n"})) == 1
