@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from thunder.core.frontend.tracker import LEAVES
+from thunder.core.interpreter.lookup import ITERATOR_TYPES
 
 #: modules in C whose functions depend on their arguments alone
 _PURE_MODULES = (
@@ -49,22 +50,7 @@ _IMPURE = frozenset(
 )
 
 _ITERATORS: tuple[type, ...] = (
-    map,
-    filter,
-    zip,
-    enumerate,
-    reversed,
-    type(iter([])),
-    type(iter(())),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
-    type(iter(set())),
-    type(iter("")),
-    type(iter("é")),
-    type(iter(b"")),
-    type(iter(range(0))),
-    type(reversed([])),
+    *ITERATOR_TYPES,
     type(reversed({})),
     types.GeneratorType,
     types.CoroutineType,

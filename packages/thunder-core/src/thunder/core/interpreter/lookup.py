@@ -20,7 +20,28 @@ LEAF_TYPES: Final = frozenset(
 )
 """Exact types whose operators on each other never reach a Python function, nor anything a host must see."""
 
+ITERATOR_TYPES: Final[tuple[type, ...]] = (
+    map,
+    filter,
+    zip,
+    enumerate,
+    reversed,
+    type(iter([])),
+    type(iter(())),
+    type(iter({})),
+    type(iter({}.values())),
+    type(iter({}.items())),
+    type(iter(set())),
+    type(iter("")),
+    type(iter("é")),
+    type(iter(b"")),
+    type(iter(range(0))),
+    type(reversed([])),
+)
+"""Iterators of builtin containers, and the builtins that make one of another."""
+
 NATIVE_TYPES: Final = LEAF_TYPES | {
+    *ITERATOR_TYPES,
     list,
     tuple,
     dict,
@@ -31,11 +52,6 @@ NATIVE_TYPES: Final = LEAF_TYPES | {
     range,
     slice,
     object,
-    map,
-    filter,
-    zip,
-    enumerate,
-    reversed,
     deque,
     defaultdict,
     property,
@@ -63,17 +79,6 @@ NATIVE_TYPES: Final = LEAF_TYPES | {
     type({}.values()),
     type({}.items()),
     type(OrderedDict().keys()),
-    type(iter([])),
-    type(iter(())),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
-    type(iter(set())),
-    type(iter("")),
-    type(iter("é")),
-    type(iter(b"")),
-    type(iter(range(0))),
-    type(reversed([])),
 }
 """Exact types known to have no special method in Python: a short cut, not a rule."""
 
