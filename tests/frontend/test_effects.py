@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 import pytest
@@ -151,3 +152,16 @@ def test_warnings_of_the_program_run_while_tracing_only():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled(ramp(3))
+
+
+def test_logging_of_the_program_runs_while_tracing_only(caplog: pytest.LogCaptureFixture):
+    logger = logging.getLogger("a_program")
+
+    def program(x):
+        logger.warning("seen %s", 3)
+        return x * 2
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(ramp(3)), ramp(3) * 2)
+    assert [record.getMessage() for record in caplog.records] == ["seen 3"]

@@ -150,14 +150,16 @@ def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     )
 
 
-@lookaside(
-    *(
-        getattr(logging.Logger, n)
-        for n in ("debug", "info", "warning", "error", "critical", "log", "exception")
-    )
-)
-def _log(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _log_natively(log: Callable[..., None]) -> None:
     """Logging happens while tracing only, and tensors appear as proxies."""
+
+    @lookaside(log)
+    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        log(*args, **kwargs)
+
+
+for _level in ("debug", "info", "warning", "error", "critical", "log", "exception"):
+    _log_natively(getattr(logging.Logger, _level))
 
 
 # -- ambient state -------------------------------------------------------------------------------------------
