@@ -26,7 +26,6 @@ from thunder.core.frontend.tracker import LEAVES, is_immutable
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
 from thunder.core.proxies import TensorProxy
-from thunder.torch import metadata
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -278,21 +277,6 @@ def _environment_value(tracer: Tracer, key: str) -> str | None:
     tracer.tracker.note("equal", path, raw)
     decoded: str = os.environ.decodevalue(raw)
     return decoded
-
-
-# -- metadata of tensors -------------------------------------------------------------------------------------
-
-
-def _metadata_method(name: str, answer: Callable[..., Any]) -> None:
-    raw = getattr(torch.Tensor, name, None)
-
-    @lookaside(raw)
-    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return answer(*args, **kwargs)
-
-
-for _name, _answer in metadata.METHODS.items():
-    _metadata_method(_name, _answer)
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
