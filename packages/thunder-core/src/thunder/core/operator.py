@@ -8,7 +8,7 @@ refused if it is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder.core.errors import RegistrationError, nearest
@@ -97,6 +97,11 @@ def register(row: Operator, *, replace: bool = False, make_symbol: Callable[...,
     )
     _registry[row.id] = Registered(row, symbol)
     return symbol
+
+
+def replace_row(row: Operator, **changes: Any) -> None:
+    """Changes what a row says beside its definition; its symbol stays the same."""
+    _registry[row.id] = Registered(replace(row, **changes), _registry[row.id].symbol)
 
 
 def row_of(symbol_or_id: Symbol | str) -> Operator | None:

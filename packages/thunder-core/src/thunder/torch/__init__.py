@@ -13,6 +13,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     casts,
     creation,
     einsum,
+    gradients,
     indexing,
     joining,
     linalg,

@@ -46,6 +46,7 @@ Spelling = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 #: name → symbol, for ``thunder.torch.<name>``
 SYMBOLS: dict[str, Symbol] = {}
 
+
 #: other names that torch takes for arguments: numpy's, and those of methods
 _RENAMED = {
     "axis": "dim",

@@ -81,6 +81,7 @@ from thunder.core.prims.elementwise import (
     where,
     zeta,
 )
+from thunder.core.prims.gradient import get_grad, put_grad, put_grads
 from thunder.core.prims.indexing import (
     copy_with_setitem,
     gather,
@@ -243,6 +244,7 @@ __all__ = [
     "full",
     "gather",
     "ge",
+    "get_grad",
     "gt",
     "hypot",
     "imag",
@@ -283,6 +285,8 @@ __all__ = [
     "prod",
     "py_abs",
     "py_floordiv",
+    "put_grad",
+    "put_grads",
     "python_del",
     "python_print",
     "python_return",

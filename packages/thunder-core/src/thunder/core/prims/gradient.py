@@ -1,0 +1,53 @@
+"""The two primitives of gradient rules.
+
+    def sin(input):
+        out = ltorch.sin(input)
+        put_grad(input, get_grad(out) * ltorch.cos(input))
+        return out
+
+They stand in a program only until the rules of all its calls have run: the autograd pass replaces each
+``get_grad`` by the sum of what was put, in the order of the backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thunder.core.errors import InvalidArgument
+from thunder.core.prims.declaration import primitive
+from thunder.core.proxies import TensorProxy
+from thunder.core.tags import OpTags
+
+
+def _get_grad_meta(a: TensorProxy) -> TensorProxy:
+    # Whether a gradient can be differentiated again is for the program that computes it to say.
+    return TensorProxy(like=a, requires_grad=True)
+
+
+def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
+    if tuple(grad.shape) != tuple(grad_for.shape) or grad.dtype is not grad_for.dtype:
+        raise InvalidArgument(
+            f"a gradient of {grad_for.name} was put that does not fit it",
+            found={grad_for.name: grad_for.type_string(), "gradient": grad.type_string()},
+            hint="A gradient has the shape and dtype of what it is the gradient of.",
+        )
+
+
+#: the gradient of a value
+get_grad = primitive("get_grad", _get_grad_meta, tags=(OpTags.DONT_DCE,))
+
+#: adds to the gradient of a value
+put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
+
+
+def put_grads(values: Iterable[TensorProxy], grads: Iterable[TensorProxy | None]) -> None:
+    """``put_grad`` of each value with its gradient; None puts nothing.
+
+    Raises InvalidArgument where the two differ in number, or a gradient does not fit.
+    """
+    values, grads = tuple(values), tuple(grads)
+    if len(values) != len(grads):
+        raise InvalidArgument(f"put_grads got {len(values)} values and {len(grads)} gradients")
+    for value, grad in zip(values, grads, strict=True):
+        if grad is not None:
+            put_grad(value, grad)
