@@ -41,13 +41,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thunder.core import prims
 from thunder.core.errors import OperatorError, RegistrationError
 from thunder.core.operator import NONDIFFERENTIABLE, Operator, replace_row, row_of, symbol_of
-from thunder.core.prims.gradient import get_grad, put_grad
+from thunder.core.prims.gradient import put_grad
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_iter
 from thunder.core.symbol import Symbol
@@ -149,6 +149,7 @@ def _differentiate(operator_id: str, rule: Any) -> None:
     replace_row(row, vjp=rule)
 
 
+@functools.cache
 def _parameters(operator_id: str) -> tuple[str, ...]:
     meta = symbol_of(operator_id).meta
     assert meta is not None, "a row has a definition"
@@ -158,29 +159,11 @@ def _parameters(operator_id: str) -> tuple[str, ...]:
 # -- running -------------------------------------------------------------------------------------------------
 
 
-def rule_of(row: Operator) -> Callable[..., Any] | None:
-    """The rule of a row in the form in which it runs, or None if the row has none, or no gradient."""
-    if row.vjp is None or row.vjp is NONDIFFERENTIABLE:
+def gradients_of(row: Operator) -> Vjp | None:
+    """The gradients that a row's formulas give, or None where it has a rule of another form, or none."""
+    if row.vjp is None or row.vjp is NONDIFFERENTIABLE or isinstance(row.vjp, Rule):
         return None
-    return row.vjp.fn if isinstance(row.vjp, Rule) else _adapted(row)
-
-
-@functools.lru_cache(maxsize=None)
-def _adapted(row: Operator) -> Callable[..., Any]:
-    """A rule that calls the operator whole and puts what the row's formulas give."""
-    symbol = symbol_of(row.id)
-    names = _parameters(row.id)
-    gradients = row.vjp if callable(row.vjp) else _from_formulas(row.vjp)
-
-    def rule(*args: Any, **kwargs: Any) -> Any:
-        out = symbol(*args, **kwargs)
-        arguments = _named(names, args, kwargs)
-        call = Call(arguments, out, cotangent(out))
-        for name, gradient in gradients(call).items():
-            _put(arguments[name], gradient)
-        return out
-
-    return rule
+    return row.vjp if callable(row.vjp) else _from_formulas(row.vjp)
 
 
 def _from_formulas(by_argument: Mapping[str, Formula]) -> Vjp:
@@ -190,15 +173,13 @@ def _from_formulas(by_argument: Mapping[str, Formula]) -> Vjp:
     return gradients
 
 
-def _named(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-def cotangent(out: Any) -> Any:
-    """The gradient of a result; of several, a tuple with None where no gradient flows."""
-    if isinstance(out, TensorProxy):
-        return get_grad(out)
-    return tuple(get_grad(o) if isinstance(o, TensorProxy) and o.requires_grad else None for o in out)
+def put_gradients(
+    gradients: Vjp, symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, g: Any
+) -> None:
+    """Puts the gradients of a call ``out = symbol(*args, **kwargs)``, whose cotangents are ``g``."""
+    arguments = {**dict(zip(_parameters(symbol.id), args, strict=False)), **kwargs}
+    for name, gradient in gradients(Call(arguments, out, g)).items():
+        _put(arguments[name], gradient)
 
 
 def _put(value: Any, gradient: Any) -> None:
@@ -243,8 +224,3 @@ def conj(x: Any) -> Any:
     if isinstance(x, TensorProxy):
         return prims.conj(x) if x.dtype.is_complex else x
     return x.conjugate() if isinstance(x, complex) else x
-
-
-def differentiated_rows(rows: Sequence[Operator]) -> Iterator[Operator]:
-    """Those of the rows that have a gradient rule of their own."""
-    return (row for row in rows if row.vjp is not None and row.vjp is not NONDIFFERENTIABLE)

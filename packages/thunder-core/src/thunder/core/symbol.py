@@ -62,6 +62,8 @@ class Symbol:
     python_impl: Callable[..., Any] | None = None
     python_printer: Callable[..., Sequence[str]] | None = None
     bind_postprocess: Callable[[BoundSymbol], None] | None = field(default=None, repr=False)
+    #: a gradient rule of the symbol's own (see ``thunder.core.gradient_rules``)
+    gradient: Callable[..., Any] | None = field(default=None, repr=False)
 
     @cached_property
     def _differentiable(self) -> bool:

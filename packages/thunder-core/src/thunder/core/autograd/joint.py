@@ -1,0 +1,336 @@
+"""The joint trace: a program, and behind it the gradients of its inputs.
+
+    def computation(x, w):              def joint(x, w, t2):
+        y = ltorch.sin(x)                   y = ltorch.sin(x)
+        t0 = ltorch.mul(y, w)      →        t0 = ltorch.mul(y, w)
+        return t0                           t3 = ltorch.mul(t2, w)
+                                            t4 = ltorch.mul(t2, y)
+                                            t5 = ltorch.cos(x)
+                                            t6 = ltorch.mul(t3, t5)
+                                            return (t0,), (t6, t4)
+
+Reverse mode over straight-line code: each call leaves a :class:`Step` that turns gradients of its results
+into gradients of its arguments; the steps run in reverse order (Griewank and Walther, Evaluating
+Derivatives, 2nd ed., 3.2). A step is recorded with ``get_grad`` and ``put_grad`` for the gradients that it
+takes and gives, so the same steps serve every choice of results that have a cotangent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.autograd.find import find_rule, missing_gradient
+from thunder.core.effects import has_effect
+from thunder.core.executor import Executor
+from thunder.core.gradient_rules import Vjp, gradients_of, put_gradients
+from thunder.core.langctx import TORCH, using_language
+from thunder.core.operator import row_of
+from thunder.core.proxies import TensorProxy, Variable, is_proxy
+from thunder.core.pytree import tree_flatten
+from thunder.core.structure import COMMENT, RELEASES, RETURN
+from thunder.core.symbol import BoundSymbol
+from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
+from thunder.torch.namespace import ltorch
+
+__all__ = ["Step", "Tape", "differentiable_outputs", "differentiate", "joint_trace", "recording"]
+
+GET_GRAD, PUT_GRAD = prims.get_grad.id, prims.put_grad.id
+
+
+@contextmanager
+def recording(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
+    """Within the context symbols record into the list that it gives, under the names of ``trace``, with
+    gradients on.
+    """
+    scope: list[BoundSymbol] = []
+    with tracectx(trace), using_language(TORCH), torch.enable_grad():
+        trace.push_scope(scope)
+        try:
+            yield scope
+        finally:
+            trace.pop_scope()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one call does in the backward: bound symbols with ``get_grad`` of results and ``put_grad`` of
+    arguments.
+    """
+
+    bsyms: Sequence[BoundSymbol]
+
+    @property
+    def takes(self) -> Iterator[str]:
+        """The names of the values whose gradients the step reads."""
+        return (b.args[0].name for b in self.bsyms if b.sym.id == GET_GRAD)
+
+
+@dataclass(frozen=True)
+class Tape:
+    """A differentiated program: its forward, and one step for each call that gradients pass, in order."""
+
+    trace: TraceCtx
+    forward: Sequence[BoundSymbol]
+    steps: Sequence[Step]
+
+    def backward(
+        self, trace: TraceCtx, cotangents: Mapping[str, TensorProxy], inputs: Iterable[Any]
+    ) -> tuple[list[BoundSymbol], tuple[TensorProxy | None, ...]]:
+        """The calls that compute the gradients of ``inputs`` from the cotangents of values, by name.
+
+        New values get names of ``trace``. The gradient of an input on which none of those values depends is
+        None.
+        """
+        recorder = _Backward(cotangents)
+        with recording(trace) as bsyms:
+            for step in reversed(self.steps):
+                recorder.run(step)
+        return bsyms, tuple(
+            recorder.grads.get(i.name) if isinstance(i, TensorProxy) and i.requires_grad else None
+            for i in inputs
+        )
+
+
+class _Backward:
+    """Runs steps: replaces ``get_grad`` by what was put so far, and ``put_grad`` by an addition."""
+
+    def __init__(self, cotangents: Mapping[str, TensorProxy]) -> None:
+        self.grads: dict[str, TensorProxy] = dict(cotangents)
+        self.values: dict[Variable, TensorProxy] = {}
+
+    def run(self, step: Step) -> None:
+        """Records the calls of one step, unless no gradient reaches it."""
+        if not any(name in self.grads for name in step.takes):
+            return
+        trace = get_tracectx()
+        assert trace is not None, "steps run where something records"
+        for bsym in step.bsyms:
+            if self.values and any(Variable(p) in self.values for p in bsym.flat_proxy_args):
+                bsym = bsym.from_bsym_swap_proxies(self.values, skip_output=True)
+            if bsym.sym.id == GET_GRAD:
+                self.values[Variable(bsym.output)] = self._gradient(bsym.args[0])
+            elif bsym.sym.id == PUT_GRAD:
+                self._put(*bsym.args)
+            else:
+                trace.record(bsym)
+
+    def _gradient(self, value: TensorProxy) -> TensorProxy:
+        known = self.grads.get(value.name)
+        return known if known is not None else ltorch.zeros_like(value)
+
+    def _put(self, value: TensorProxy, grad: TensorProxy) -> None:
+        known = self.grads.get(value.name)
+        self.grads[value.name] = grad if known is None else ltorch.add(known, grad)
+
+
+# -- the tape ------------------------------------------------------------------------------------------------
+
+
+def differentiate(trace: TraceCtx, executors: Sequence[Executor] = ()) -> Tape:
+    """The tape of a functional trace, for the gradients of its results with respect to its inputs.
+
+    ``executors`` are asked for rules of their own. A call that no gradient passes stays as it is. Raises
+    MissingGradient for a primitive without a rule that a gradient passes.
+    """
+    writer = _Writer(from_trace(trace), executors)
+    body = [b for b in trace.bound_symbols if b.sym.id not in RELEASES and b.sym.id != COMMENT]
+    results = {p.name for p in differentiable_outputs(trace)}
+    results.update(b.args[0].name for b in body if b.sym is prims.copy_)
+    writer.write_all(body, results)
+    return Tape(writer.trace, writer.forward, writer.steps)
+
+
+def differentiable_outputs(trace: TraceCtx) -> tuple[TensorProxy, ...]:
+    """The results of a program that require grad and are no inputs, each once."""
+    inputs = {a.name for a in trace.args if is_proxy(a)}
+    found = {
+        p.name: p
+        for p in trace.bound_symbols[-1].flat_proxy_args
+        if isinstance(p, TensorProxy) and p.requires_grad and p.name not in inputs
+    }
+    return tuple(found.values())
+
+
+def _passed(bsyms: Sequence[BoundSymbol], results: set[str]) -> list[bool]:
+    """For each call, whether a gradient of the results passes it: backwards, from results to arguments."""
+    reached, passed = set(results), []
+    for bsym in reversed(bsyms):
+        passes = any(
+            p.name in reached for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy) and p.requires_grad
+        )
+        passed.append(passes)
+        if passes:
+            reached.update(
+                p.name for p in bsym.flat_proxy_args if isinstance(p, TensorProxy) and p.requires_grad
+            )
+    passed.reverse()
+    return passed
+
+
+class _Writer:
+    """Writes the forward and the steps of a tape, call by call."""
+
+    def __init__(self, trace: TraceCtx, executors: Sequence[Executor]) -> None:
+        self.trace, self.executors = trace, executors
+        self.forward: list[BoundSymbol] = []
+        self.steps: list[Step] = []
+        #: results for which a rule returned another value: an input, a constant
+        self.replaced: dict[Variable, Any] = {}
+
+    def write_all(self, bsyms: Sequence[BoundSymbol], results: set[str]) -> None:
+        """Writes each call; of those that a gradient of the results passes, the step too."""
+        passed = _passed(bsyms, results)
+        reached = set(results).union(
+            p.name for b, passes in zip(bsyms, passed, strict=True) if passes for p in b.flat_proxy_args
+        )
+        for bsym, passes in zip(bsyms, passed, strict=True):
+            bsym = self._current(bsym)
+            if passes and OpTags.NONDIFFERENTIABLE not in bsym.sym.tags and _takes_grad(bsym):
+                self._differentiate(bsym, reached)
+            else:
+                self.forward.append(bsym)
+
+    def _current(self, bsym: BoundSymbol) -> BoundSymbol:
+        if self.replaced and any(Variable(p) in self.replaced for p in bsym.flat_proxy_args):
+            return bsym.from_bsym_swap_proxies(self.replaced, skip_output=True)
+        return bsym
+
+    def _differentiate(self, bsym: BoundSymbol, reached: set[str]) -> None:
+        rule = find_rule(bsym, self.executors)
+        row = row_of(bsym.sym)
+        gradients = gradients_of(row) if row is not None and rule is None else None
+        if rule is not None:
+            with _named(bsym):
+                self._run_rule(rule, bsym)
+        elif gradients is not None:
+            with _named(bsym):
+                self._apply(gradients, bsym, reached)
+        elif bsym.subsymbols:
+            self.write_all(
+                [s.from_bsym(source=s.source or bsym.source, tags=s.tags | bsym.tags) for s in bsym.subsymbols],
+                reached.intersection(p.name for p in bsym.flat_proxy_outs),
+            )
+        elif not bsym.sym.is_prim:  # hands an input on
+            self.forward.append(bsym)
+        else:
+            raise missing_gradient(bsym)
+
+    def _apply(self, gradients: Vjp, bsym: BoundSymbol, reached: set[str]) -> None:
+        """The call stays whole; the step puts what the row's formulas give."""
+        self.forward.append(bsym)
+        with recording(self.trace) as step:
+            out = bsym.output
+            if isinstance(out, TensorProxy):
+                g: Any = prims.get_grad(out)
+            else:
+                g = tuple(prims.get_grad(o) if _is_reached(o, reached) else None for o in out)
+            put_gradients(gradients, bsym.sym, bsym.args, bsym.kwargs, out, g)
+        self._add_step(step, bsym)
+
+    def _run_rule(self, rule: Callable[..., Any], bsym: BoundSymbol) -> None:
+        """The call becomes what the rule computes for its result; the rest of the rule is the step."""
+        with recording(self.trace) as recorded:
+            result = rule(*bsym.args, **bsym.kwargs)
+        renamed = self._renamed(bsym, result, recorded)
+        recorded = [b.from_bsym_swap_proxies(renamed) for b in recorded]
+        forward, step = _split(recorded, {p.name for p in bsym.flat_proxy_outs}, self.replaced)
+        self.forward += [b.from_bsym(source=bsym.source, header=bsym.header, tags=bsym.tags) for b in forward]
+        self._add_step(step, bsym)
+
+    def _renamed(self, bsym: BoundSymbol, result: Any, recorded: list[BoundSymbol]) -> dict[Variable, Any]:
+        """The names of the call's results for those that the rule made; others are entered as replaced."""
+        old, old_spec = tree_flatten(bsym.output)
+        new, new_spec = tree_flatten(result)
+        if len(old) != len(new) or any(is_proxy(a) != is_proxy(b) for a, b in zip(old, new, strict=True)):
+            raise TypeError(f"the gradient rule returned {new_spec}, and the operator gives {old_spec}")
+        made = {p.name for b in recorded for p in b.flat_proxy_outs} - {p.name for p in bsym.flat_proxy_args}
+        renamed: dict[Variable, Any] = {}
+        for a, b in zip(old, new, strict=True):
+            if not is_proxy(a):
+                continue
+            if b.name in made and Variable(b) not in renamed:
+                renamed[Variable(b)] = a
+            elif a.name != b.name:
+                self.replaced[Variable(a)] = renamed.get(Variable(b), b)
+        return renamed
+
+    def _add_step(self, bsyms: Sequence[BoundSymbol], of: BoundSymbol) -> None:
+        if any(b.sym.id == PUT_GRAD for b in bsyms):
+            self.steps.append(Step([_located(b, of) for b in bsyms]))
+
+
+def _located(bsym: BoundSymbol, of: BoundSymbol) -> BoundSymbol:
+    bsym.source = of.source
+    return bsym
+
+
+def _takes_grad(bsym: BoundSymbol) -> bool:
+    return any(isinstance(p, TensorProxy) and p.requires_grad for p in bsym.flat_proxy_args)
+
+
+def _is_reached(out: Any, reached: set[str]) -> bool:
+    return isinstance(out, TensorProxy) and out.requires_grad and out.name in reached
+
+
+def _split(
+    recorded: Sequence[BoundSymbol], results: set[str], replaced: Mapping[Variable, Any]
+) -> tuple[list[BoundSymbol], list[BoundSymbol]]:
+    """What a rule recorded, as what computes its result (or has an effect) and what is left for the backward."""
+    late: set[str] = set()
+    early = []
+    for bsym in recorded:
+        if bsym.sym.id in (GET_GRAD, PUT_GRAD) or any(p.name in late for p in bsym.flat_proxy_args):
+            late.update(p.name for p in bsym.flat_proxy_outs)
+            early.append(False)
+        else:
+            early.append(True)
+    needed = set(results) | {v.name for v in replaced.values() if is_proxy(v)}
+    forward: set[BoundSymbol] = set()
+    for bsym, is_early in zip(reversed(recorded), reversed(early), strict=True):
+        if is_early and (has_effect(bsym) or any(p.name in needed for p in bsym.flat_proxy_outs)):
+            forward.add(bsym)
+            needed.update(p.name for p in bsym.flat_proxy_args)
+    return [b for b in recorded if b in forward], [b for b in recorded if b not in forward]
+
+
+@contextmanager
+def _named(bsym: BoundSymbol) -> Iterator[None]:
+    """Errors of a gradient rule name the operator, and the line of the forward (A18)."""
+    try:
+        yield
+    except Exception as error:
+        at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
+        error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
+        raise
+
+
+# -- the joint trace -----------------------------------------------------------------------------------------
+
+
+def joint_trace(tape: Tape, outputs: Sequence[TensorProxy]) -> TraceCtx:
+    """The trace ``(inputs, a cotangent for each output) → (what the program returns, gradients of inputs)``."""
+    start = time.perf_counter_ns()
+    joint = from_trace(tape.trace)
+    joint.name = "joint"
+    with tracectx(joint):
+        cotangents = [TensorProxy(like=o, requires_grad=True) for o in outputs]
+    body = [b for b in tape.forward if b.sym.id != RETURN]
+    (end,) = (b for b in tape.forward if b.sym.id == RETURN)
+    inputs = list(joint.args)
+    joint.args = [*inputs, *cotangents]
+    backward, gradients = tape.backward(
+        joint, {o.name: c for o, c in zip(outputs, cotangents, strict=True)}, inputs
+    )
+    joint.bound_symbols = [*body, *backward]
+    with tracectx(joint):
+        prims.python_return(end.args[0] if len(end.args) == 1 else end.args, gradients)
+    joint.set_provenance(TraceProvenance("Grad transform", time.perf_counter_ns() - start))
+    return joint
