@@ -1,0 +1,275 @@
+"""Torch's operator samples, differentiated, and what it means that thunder's gradients are right.
+
+A sample is recorded, its program differentiated, given to the eager executors and run; results and gradients
+are compared with eager's. For second derivatives the joint program is differentiated once more: results and
+first gradients get random cotangents, and what comes back for the inputs and the first cotangents is compared
+with what eager's ``create_graph=True`` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from operators.coverage import WITHOUT_ROW
+from operators.evaluate import Recording
+from operators.samples import SEED, SKIPPED, UNINITIALISED, name_of
+from thunder.core import prims
+from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
+from thunder.core.langctx import TORCH
+from thunder.core.passes.claim import claim
+from thunder.core.passes.functionalise import functionalise
+from thunder.core.proxies import TensorProxy
+from thunder.core.pytree import tree_flatten, tree_map
+from thunder.core.trace import TraceCtx, from_trace, tracectx
+from thunder.core.verify import check_trace
+from thunder.executors import pythonex, torchex
+
+EXECUTORS = (torchex.ex, pythonex.ex)
+
+#: relative and absolute tolerance; float32 is compared with eager's float32, so both round
+TOLERANCES = {torch.float64: (1e-7, 1e-8), torch.complex128: (1e-7, 1e-8), torch.float32: (2e-3, 2e-3)}
+
+#: entries whose gradients are not compared, and why
+LEFT_OUT: dict[str, str] = dict.fromkeys(UNINITIALISED, "nobody promises its values")
+
+#: entries whose second derivatives are not compared, and why
+FIRST_ORDER_ONLY: dict[str, str] = {}
+
+#: what eager raises for samples that it does not differentiate
+REFUSED_BY_EAGER = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A call of an operator: what it computes, and the arguments, some of which require grad."""
+
+    op: Any
+    wrapped: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """The operator as torch's own gradient tests call it, where ``fn`` stands for its function."""
+        return self.wrapped(self.op.gradcheck_wrapper(fn, *args, **kwargs))
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Results of a call that require grad, and gradients: of the inputs, and, for the second order, of the
+    inputs and the first cotangents. None where a value has no influence.
+    """
+
+    results: Sequence[torch.Tensor]
+    first: Sequence[torch.Tensor | None]
+    second: Sequence[torch.Tensor | None] = ()
+
+
+def is_judged(op: Any) -> bool:
+    """Whether the gradients of an entry are compared."""
+    left_out = op.name.startswith(SKIPPED) or name_of(op) in WITHOUT_ROW or name_of(op) in LEFT_OUT
+    return bool(op.supports_autograd) and not left_out
+
+
+def has_second_order(op: Any) -> bool:
+    """Whether the second derivatives of an entry are compared."""
+    return bool(op.supports_gradgrad) and name_of(op) not in FIRST_ORDER_ONLY
+
+
+def gradient_samples(op: Any, dtype: torch.dtype, limit: int | None = None) -> Iterator[Sample]:
+    """The samples with an argument that requires grad."""
+    if dtype not in op.supported_backward_dtypes("cpu"):
+        return
+    made = op.sample_inputs("cpu", dtype, requires_grad=True)
+    samples = (Sample(op, s.output_process_fn_grad, (s.input, *s.args), dict(s.kwargs)) for s in made)
+    yield from islice((s for s in samples if _requiring_grad((s.args, s.kwargs))), limit)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    """The distinct tensors of a tree, in order."""
+    return list({id(x): x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor)}.values())
+
+
+def _requiring_grad(tree: Any) -> list[torch.Tensor]:
+    return [x for x in _tensors(tree) if x.requires_grad]
+
+
+def as_leaves(tree: Any) -> Any:
+    """A copy in which tensors are leaves, with their strides, and one object stays one object."""
+    seen: dict[int, torch.Tensor] = {}
+
+    def copy(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        if id(x) not in seen:
+            seen[id(x)] = (
+                x.detach().clone(memory_format=torch.preserve_format).requires_grad_(x.requires_grad)
+            )
+        return seen[id(x)]
+
+    return tree_map(copy, tree)
+
+
+class Cotangents:
+    """Random cotangents, the n-th the same for the n-th question."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def like(self, x: torch.Tensor) -> torch.Tensor:
+        """A random tensor of this shape and dtype."""
+        return torch.randn(x.shape, dtype=x.dtype, generator=self.generator)
+
+
+# -- eager's -------------------------------------------------------------------------------------------------
+
+
+def eager_derivatives(sample: Sample, second: bool) -> Derivatives:
+    """What torch's autograd gives. Raises one of REFUSED_BY_EAGER for a sample that it does not take."""
+    args, kwargs = as_leaves((sample.args, sample.kwargs))
+    inputs = _requiring_grad((args, kwargs))
+    torch.manual_seed(SEED)
+    out = sample.call(sample.op.op, args, kwargs)
+    results = [x for x in _leaves(out) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not results:
+        return Derivatives([], [None] * len(inputs))
+    draw = Cotangents(1)
+    given = [draw.like(x).requires_grad_() for x in results]
+    first = torch.autograd.grad(results, inputs, given, create_graph=second, allow_unused=True)
+    if not second:
+        return Derivatives(results, first)
+    draw = Cotangents(2)
+    drawn = [draw.like(x) for x in (*results, *inputs)]
+    pairs = [
+        (x, g) for x, g in zip((*results, *first), drawn, strict=True) if x is not None and x.requires_grad
+    ]
+    again = torch.autograd.grad(
+        [x for x, _ in pairs], [*inputs, *given], [g for _, g in pairs], allow_unused=True
+    )
+    return Derivatives(results, first, again)
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return tree_flatten(tuple(tree) if isinstance(tree, tuple) else tree)[0]
+
+
+# -- thunder's -----------------------------------------------------------------------------------------------
+
+
+def recorded(sample: Sample) -> tuple[TraceCtx, list[torch.Tensor]]:
+    """The program of a sample, which returns the results that require grad, and the tensors it takes."""
+    trace, tensors = TraceCtx(), _tensors((sample.args, sample.kwargs))
+    with tracectx(trace):
+        proxies = {id(x): _proxy(x) for x in tensors}
+        trace.args = list(proxies.values())
+        args, kwargs = tree_map(lambda x: proxies.get(id(x), x), (sample.args, sample.kwargs))
+        with Recording():
+            out = sample.call(TORCH.resolve(sample.op.op) or sample.op.op, args, kwargs)
+        prims.python_return(tuple(x for x in _leaves(out) if isinstance(x, TensorProxy) and x.requires_grad))
+    return functionalise(trace), tensors
+
+
+def _proxy(x: torch.Tensor) -> TensorProxy:
+    proxy = TensorProxy(like=x)
+    proxy.__dict__["strides"] = x.stride()
+    return proxy
+
+
+def joint_of(trace: TraceCtx) -> TraceCtx:
+    """The joint trace of a program, with a cotangent for each place among its results that requires grad."""
+    trace = _with_own_results(trace)
+    return joint_trace(differentiate(trace), differentiable_outputs(trace))
+
+
+def _with_own_results(trace: TraceCtx) -> TraceCtx:
+    """The program, which returns a flat tuple; results that are inputs, or repeated, become copies."""
+    new = from_trace(trace)
+    new.bound_symbols = [b for b in trace.bound_symbols if b.sym.id != prims.python_return.id]
+    taken = {a.name for a in trace.args}
+    results = []
+    with tracectx(new):
+        for x in tree_flatten(trace.output)[0]:
+            if isinstance(x, TensorProxy):
+                x = prims.clone(x) if x.name in taken else x
+                taken.add(x.name)
+            results.append(x)
+        prims.python_return(tuple(results))
+    return new
+
+
+def run(trace: TraceCtx, values: Sequence[torch.Tensor]) -> Any:
+    """What the program returns, run by the eager executors."""
+    check_trace(trace)
+    fn = claim(trace, EXECUTORS)[0].python_callable()
+    torch.manual_seed(SEED)
+    return fn(*(x.detach() for x in values))
+
+
+def thunders_derivatives(sample: Sample, second: bool) -> Derivatives:
+    """What thunder's autograd gives."""
+    trace, tensors = recorded(sample)
+    wanted = [i for i, x in enumerate(tensors) if x.requires_grad]
+    if not trace.output:
+        return Derivatives([], [None] * len(wanted))
+    joint = joint_of(trace)
+    draw = Cotangents(1)
+    given = [draw.like(_example(p)) for p in joint.args[len(tensors) :]]
+    results, gradients = run(joint, [*tensors, *given])
+    first = [gradients[i] for i in wanted]
+    if not second:
+        return Derivatives(results, first)
+    draw = Cotangents(2)
+    more = [draw.like(x) for x in (*results, *(tensors[i] for i in wanted))]
+    proxies = tree_flatten(joint.output)[0]
+    asked = [*proxies[: len(results)], *(proxies[len(results) + i] for i in wanted)]
+    more = [g for p, g in zip(asked, more, strict=True) if isinstance(p, TensorProxy) and p.requires_grad]
+    _, again = run(joint_of(joint), [*tensors, *given, *more])
+    return Derivatives(results, first, [again[i] for i in (*wanted, *range(len(tensors), len(joint.args)))])
+
+
+def _example(proxy: TensorProxy) -> torch.Tensor:
+    return torch.empty(tuple(proxy.shape), dtype=proxy.dtype.torch_dtype)
+
+
+# -- the verdict ---------------------------------------------------------------------------------------------
+
+
+def check_gradients(sample: Sample, second: bool = False) -> bool:
+    """Asserts that gradients are eager's, to second order if asked. False if eager refuses the sample."""
+    try:
+        expected = eager_derivatives(sample, second)
+    except REFUSED_BY_EAGER:
+        return False
+    found = thunders_derivatives(sample, second)
+    assert len(found.results) == len(expected.results), (
+        f"{len(found.results)} results require grad, not {len(expected.results)}"
+    )
+    for what in ("results", "first", "second"):
+        pairs = zip(getattr(found, what), getattr(expected, what), strict=True)
+        for i, (ours, theirs) in enumerate(pairs):
+            _assert_close(f"{what}[{i}]", ours, theirs)
+    return True
+
+
+def _assert_close(what: str, ours: torch.Tensor | None, theirs: torch.Tensor | None) -> None:
+    """Asserts that two gradients are close; none is as good as zeros."""
+    if ours is None and theirs is None:
+        return
+    known = ours if ours is not None else theirs
+    assert known is not None, "one of them is there"
+    ours = torch.zeros_like(known) if ours is None else ours
+    theirs = torch.zeros_like(known) if theirs is None else theirs
+    rtol, atol = TOLERANCES.get(theirs.dtype, (6e-2, 6e-2))
+    torch.testing.assert_close(
+        ours.detach().resolve_conj(),
+        theirs.detach().resolve_conj(),
+        rtol=rtol,
+        atol=atol,
+        equal_nan=True,
+        check_stride=False,
+        msg=lambda text: f"{what}: {text}",
+    )

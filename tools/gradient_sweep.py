@@ -1,0 +1,121 @@
+"""Compares the gradients of every sample of torch's own operator database with eager's, and prints a table.
+
+    python tools/gradient_sweep.py [name …] [--samples N] [--dtypes float64,float32] [--first-order] [--details]
+
+A line per operator: samples that pass, samples that eager or thunder refuses, samples that fail, and the first
+failure. Names may end in ``*``. Second derivatives are compared in float64 and complex128.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import thunder.torch  # noqa: F401
+from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
+from operators.samples import name_of
+from thunder.core.errors import MissingGradient, UnsupportedProgram
+from thunder.core.pytree import tree_map
+
+DTYPES = ("float64", "float32", "complex128")
+SECOND_ORDER = ("float64", "complex128")
+
+
+@dataclass
+class Tally:
+    """Counts of the samples of an operator, and the first thing that went wrong."""
+
+    details: bool
+    counts: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+
+    def judge(self, sample: Sample, dtype: str, second: bool) -> None:
+        """Counts one sample."""
+        try:
+            self.counts["passed" if check_gradients(sample, second) else "refused by eager"] += 1
+        except MissingGradient as error:
+            self._note("missing", sample, dtype, error)
+        except UnsupportedProgram as error:
+            self._note("refused", sample, dtype, error)
+        except Exception as error:  # a sweep reports every failure
+            self._note("failed", sample, dtype, error)
+
+    def _note(self, verdict: str, sample: Sample, dtype: str, error: Exception) -> None:
+        self.counts[verdict] += 1
+        if self.first and verdict == "refused":
+            return
+        if not self.first or self.counts["failed"] + self.counts["missing"] == 1:
+            reason = f"{dtype} {short(sample.args)} {short(sample.kwargs)}: {type(error).__name__}: "
+            self.first = reason + " ".join(str(error).split())[:300]
+            if self.details:
+                self.first += "\n" + traceback.format_exc()
+
+    @property
+    def state(self) -> str:
+        """``failed``, ``missing``, ``partial`` (some samples are refused), ``complete`` or ``nothing``."""
+        for verdict in ("failed", "missing"):
+            if self.counts[verdict]:
+                return verdict
+        if self.counts["refused"]:
+            return "partial"
+        return "complete" if self.counts["passed"] else "nothing"
+
+
+def short(tree: Any) -> str:
+    """Arguments on one line, tensors by dtype and shape."""
+    return str(tree_map(lambda x: f"{x.dtype}{list(x.shape)}" if isinstance(x, torch.Tensor) else x, tree))[
+        :300
+    ]
+
+
+def sweep(op: Any, dtypes: Iterable[str], limit: int | None, first_order: bool, details: bool) -> Tally:
+    """Judges the samples of one entry."""
+    tally = Tally(details)
+    for dtype in dtypes:
+        second = has_second_order(op) and dtype in SECOND_ORDER and not first_order
+        for sample in gradient_samples(op, getattr(torch, dtype), limit):
+            tally.judge(sample, dtype, second)
+    return tally
+
+
+def main() -> int:
+    """Prints the table; returns 1 if a sample failed, or its operator has no rule."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="names of the database, with or without the variant")
+    parser.add_argument("--samples", type=int, help="at most so many samples per operator and dtype")
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--first-order", action="store_true", help="no second derivatives")
+    parser.add_argument("--details", action="store_true", help="show the traceback of each first failure")
+    parser.add_argument("--bad", action="store_true", help="show only what fails or has no rule")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    total: Counter[str] = Counter()
+    for op in op_db:
+        asked = any(fnmatch(n, p) for n in (op.name, name_of(op)) for p in options.names)
+        if not is_judged(op) or (options.names and not asked):
+            continue
+        tally = sweep(op, options.dtypes.split(","), options.samples, options.first_order, options.details)
+        total[tally.state] += 1
+        if tally.state in ("failed", "missing") or not options.bad:
+            print(f"{tally.state:9}{name_of(op):45}{dict(tally.counts)} {tally.first}", flush=True)
+    print(dict(total))
+    return 1 if total["failed"] + total["missing"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
