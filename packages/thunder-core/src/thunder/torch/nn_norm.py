@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from thunder.core import prims
 from thunder.core.errors import OperatorError
+from thunder.core.prims.nn import statistics_dtype
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
-from thunder.torch.by_torch import by_torch
 from thunder.torch.inplace import assign
 from thunder.torch.namespace import ltorch
 from thunder.torch.precision import computed_in, rounded_to
@@ -20,7 +21,7 @@ from thunder.torch.registration import torchsymbol
 _F = "torch.nn.functional."
 
 
-def _last_dims(input: TensorProxy, normalized_shape: Sequence[int]) -> tuple[int, ...]:
+def last_dims(input: TensorProxy, normalized_shape: Sequence[int]) -> tuple[int, ...]:
     """The trailing dimensions that ``normalized_shape`` names; raises OperatorError if the shapes differ."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     n = len(shape)
@@ -29,10 +30,20 @@ def _last_dims(input: TensorProxy, normalized_shape: Sequence[int]) -> tuple[int
     return tuple(range(len(input.shape) - n, len(input.shape)))
 
 
-def _standardised(a: TensorProxy, dims: Sequence[int], eps: float) -> TensorProxy:
-    """``(a - mean) / sqrt(var + eps)`` over ``dims``, with the variance of the population."""
+def standardised(
+    a: TensorProxy, dims: Sequence[int], eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """``(a - mean) * rstd`` over ``dims``, ``mean`` and ``rstd = 1 / sqrt(var + eps)``, with the variance of the
+    population.
+    """
     var, mean = ltorch.var_mean(a, dims, correction=0, keepdim=True)
-    return ltorch.mul(ltorch.sub(a, mean), ltorch.rsqrt(ltorch.add(var, eps)))
+    rstd = ltorch.rsqrt(ltorch.add(var, eps))
+    return ltorch.mul(ltorch.sub(a, mean), rstd), mean, rstd
+
+
+def _kept(statistic: TensorProxy, input: TensorProxy, weight: TensorProxy | None) -> TensorProxy:
+    """A statistic as torch's kernels keep it for the backward, without gradient."""
+    return prims.detach(rounded_to(statistic, statistics_dtype(input, weight)))
 
 
 def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None) -> TensorProxy:
@@ -41,7 +52,7 @@ def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None
     return a if bias is None else ltorch.add(a, bias)
 
 
-def _per_channel(vector: TensorProxy | None, input: TensorProxy) -> TensorProxy | None:
+def per_channel(vector: TensorProxy | None, input: TensorProxy) -> TensorProxy | None:
     """``(c,)`` → ``(1, c, 1, …)`` for an input ``(n, c, *)``. Raises OperatorError if the vector has another
     shape.
     """
@@ -59,6 +70,26 @@ def _as_vector(parameter: TensorProxy | None) -> TensorProxy | None:
     return ltorch.reshape(parameter, (-1,))
 
 
+@torchsymbol(
+    id="ltorch.native_layer_norm", eager=torch.native_layer_norm, eager_path="torch.native_layer_norm"
+)
+def native_layer_norm(
+    input: TensorProxy,
+    normalized_shape: Sequence[int],
+    weight: TensorProxy | None,
+    bias: TensorProxy | None,
+    eps: float,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Layer normalisation with its ``mean`` and ``rstd: (*, 1, …)``."""
+    dims = last_dims(input, normalized_shape)
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None and vector.shape != tuple(normalized_shape):
+            raise OperatorError(f"Expected {name} to be of same shape as normalized_shape")
+    normal, mean, rstd = standardised(computed_in(input), dims, eps)
+    out = rounded_to(_scaled(normal, weight, bias), input.dtype)
+    return out, _kept(mean, input, weight), _kept(rstd, input, weight)
+
+
 @torchsymbol(f"{_F}layer_norm", autocast="fp32")
 def layer_norm(
     input: TensorProxy,
@@ -70,12 +101,7 @@ def layer_norm(
     """Ba et al., Layer Normalization (2016), over the last dimensions; ``weight`` and ``bias`` have
     ``normalized_shape``.
     """
-    dims = _last_dims(input, normalized_shape)
-    for name, vector in (("weight", weight), ("bias", bias)):
-        if vector is not None and vector.shape != tuple(normalized_shape):
-            raise OperatorError(f"Expected {name} to be of same shape as normalized_shape")
-    normal = _standardised(computed_in(input), dims, eps)
-    return rounded_to(_scaled(normal, weight, bias), input.dtype)
+    return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
 def _rms_norm(
@@ -88,15 +114,18 @@ def _rms_norm(
 
     ``eps`` defaults to the machine epsilon of the type that is computed in.
     """
-    dims = _last_dims(input, normalized_shape)
+    dims = last_dims(input, normalized_shape)
     if weight is not None and weight.shape != tuple(normalized_shape):
         raise OperatorError("Expected weight to be of same shape as normalized_shape")
     a = computed_in(input)
+    return rounded_to(_scaled(ltorch.mul(a, rms_factor(a, dims, eps)), weight, None), input.dtype)
+
+
+def rms_factor(a: TensorProxy, dims: Sequence[int], eps: float | None) -> TensorProxy:
+    """``1 / sqrt(mean(a^2) + eps)`` over ``dims``."""
     if eps is None:
         eps = torch.finfo(a.dtype.torch_dtype).eps
-    mean_square = ltorch.mean(ltorch.mul(a, a), dims, True)
-    scaled = _scaled(ltorch.mul(a, ltorch.rsqrt(ltorch.add(mean_square, eps))), weight, None)
-    return rounded_to(scaled, input.dtype)
+    return ltorch.rsqrt(ltorch.add(ltorch.mean(ltorch.mul(a, a), dims, True), eps))
 
 
 rms_norm = torchsymbol(f"{_F}rms_norm", autocast="fp32")(_rms_norm)
@@ -112,12 +141,36 @@ def group_norm(
     eps: float = 1e-05,
 ) -> TensorProxy:
     """Wu and He, Group Normalization (2018). ``input: (n, c, *)``, ``weight`` and ``bias: (c,)``."""
+    return native_group_norm(input, weight, bias, num_groups, eps)[0]
+
+
+def _native_group_norm(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, num_groups: int, eps: float
+) -> Any:
+    sizes = (*input.shape[:2], math.prod(input.shape[2:]))
+    return torch.native_group_norm(input.contiguous(), weight, bias, *sizes, num_groups, eps)
+
+
+@torchsymbol(id="ltorch.native_group_norm", eager=_native_group_norm)
+def native_group_norm(
+    input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None, num_groups: int, eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Group normalisation with its ``mean`` and ``rstd: (n, num_groups)``."""
+    normal, mean, rstd = standardised_groups(input, num_groups, eps)
+    out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+    return out, *(_kept(ltorch.squeeze(s, -1), input, weight) for s in (mean, rstd))
+
+
+def standardised_groups(
+    input: TensorProxy, num_groups: int, eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """The input standardised by groups of channels, and ``mean`` and ``rstd: (n, num_groups, 1)``."""
     n, c = input.shape[:2]
     if c % num_groups:
         raise OperatorError(f"{c} channels in {num_groups} groups")
     grouped = ltorch.reshape(computed_in(input), (n, num_groups, math.prod(input.shape[1:]) // num_groups))
-    normal = ltorch.reshape(_standardised(grouped, (2,), eps), input.shape)
-    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
+    normal, mean, rstd = standardised(grouped, (2,), eps)
+    return ltorch.reshape(normal, input.shape), mean, rstd
 
 
 # -- running statistics ----------------------------------------------------------------------------
@@ -131,7 +184,7 @@ def _updating(
     *rest: object,
 ) -> TensorProxy:
     """Normalises, and writes the new statistics to the running ones, which no gradient flows through."""
-    out, mean, var = update(input, running_mean, running_var, *rest)
+    out, mean, var, *_ = update(input, running_mean, running_var, *rest)
     with torch.no_grad():
         assign(mean, running_mean)
         assign(var, running_var)
@@ -139,6 +192,18 @@ def _updating(
 
 
 def _by_given_statistics(
+    input: torch.Tensor,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(input, mean, var, weight, bias, eps=eps)
+
+
+@torchsymbol(id="ltorch.norm_by_statistics", eager=_by_given_statistics)
+def norm_by_statistics(
     input: TensorProxy,
     mean: TensorProxy,
     var: TensorProxy,
@@ -146,10 +211,28 @@ def _by_given_statistics(
     bias: TensorProxy | None,
     eps: float,
 ) -> TensorProxy:
+    """Batch normalisation of ``input: (n, c, *)`` by ``mean`` and ``var: (c,)``, which are no function of it."""
     a = computed_in(input)
-    centred = ltorch.sub(a, _per_channel(mean, input))
-    normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(_per_channel(var, input), eps)))
-    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
+    centred = ltorch.sub(a, per_channel(mean, input))
+    normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(per_channel(var, input), eps)))
+    return rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+
+
+def _native_batch_norm(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> Any:
+    return torch.native_batch_norm(input, weight, bias, None, None, True, 0.0, eps)
+
+
+@torchsymbol(id="ltorch.native_batch_norm", eager=_native_batch_norm)
+def native_batch_norm(
+    input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None, eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Batch normalisation of ``input: (n, c, *)`` by its own statistics, with ``mean`` and ``rstd: (c,)``."""
+    over = (0, *range(2, len(input.shape)))
+    normal, mean, rstd = standardised(computed_in(input), over, eps)
+    out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+    return out, *(_kept(ltorch.reshape(s, (-1,)), input, weight) for s in (mean, rstd))
 
 
 @torchsymbol(f"{_F}batch_norm")
@@ -172,15 +255,13 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise OperatorError("Expected running_mean and running_var to be defined when training=False")
-        return _by_given_statistics(input, running_mean, running_var, weight, bias, eps)
+        return norm_by_statistics(input, running_mean, running_var, weight, bias, eps)
     _refuse_single_value(input)
     if running_mean is not None and running_var is not None:
         return _updating(
             prims.batch_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
         )
-    over = (0, *range(2, len(input.shape)))
-    normal = _standardised(computed_in(input), over, eps)
-    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
+    return native_batch_norm(input, weight, bias, eps)[0]
 
 
 def _refuse_single_value(input: TensorProxy) -> None:
@@ -207,19 +288,32 @@ def instance_norm(
             raise OperatorError(
                 "Expected running_mean and running_var to be defined when use_input_stats is false"
             )
-        return _by_given_statistics(input, running_mean, running_var, weight, bias, eps)
+        return norm_by_statistics(input, running_mean, running_var, weight, bias, eps)
     if running_mean is not None and running_var is not None:
         return _updating(
             prims.instance_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
         )
-    ndim = len(input.shape)
-    normal = _standardised(computed_in(input), tuple(range(2, ndim)), eps)
-    return rounded_to(_scaled(normal, _per_channel(weight, input), _per_channel(bias, input)), input.dtype)
+    return ltorch.group_norm(input, input.shape[1], weight, bias, eps)  # each channel a group of its own
 
 
 # -- others ----------------------------------------------------------------------------------------
 
-local_response_norm = by_torch(f"{_F}local_response_norm", "input, size, alpha=0.0001, beta=0.75, k=1.0")
+
+@torchsymbol(f"{_F}local_response_norm")
+def local_response_norm(
+    input: TensorProxy, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0
+) -> TensorProxy:
+    """Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks (2012), 3.3:
+    ``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighbouring channels, with zeros beyond.
+    """
+    if len(input.shape) < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {len(input.shape)} dimensions)")
+    if not input.numel():
+        return input
+    squares = ltorch.mul(input, input)
+    padded = ltorch.pad(squares, (0, 0) * (len(input.shape) - 2) + (size // 2, (size - 1) // 2))
+    mean = ltorch.mean(prims.unfold(padded, 1, size, 1), -1)
+    return ltorch.div(input, ltorch.pow(ltorch.add(ltorch.mul(mean, alpha), k), beta))
 
 
 @torchsymbol(f"{_F}normalize")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from thunder.core import prims
 from thunder.core.dtypes import to_dtype
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
@@ -12,7 +13,7 @@ from thunder.torch.precision import computed_in, rounded_to
 from thunder.torch.registration import torchsymbol
 
 
-def _default_dim(dim: int | None, ndim: int) -> int:
+def default_dim(dim: int | None, ndim: int) -> int:
     """The dimension that torch takes where none is given (torch.nn.functional's, which warns that this will
     end).
     """
@@ -58,7 +59,7 @@ def softmax(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:
     """Softmax along ``dim``."""
-    return _softmax(input, _default_dim(dim, len(input.shape)), dtype)
+    return _softmax(input, default_dim(dim, len(input.shape)), dtype)
 
 
 @torchsymbol("torch.nn.functional.log_softmax", autocast="fp32")
@@ -66,7 +67,7 @@ def log_softmax(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:
     """The logarithm of softmax along ``dim``."""
-    return _log_softmax(input, _default_dim(dim, len(input.shape)), dtype)
+    return _log_softmax(input, default_dim(dim, len(input.shape)), dtype)
 
 
 @torchsymbol("torch.nn.functional.softmin", autocast="fp32")
@@ -74,7 +75,7 @@ def softmin(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:
     """Softmax of ``-x``."""
-    return _softmax(ltorch.neg(input), _default_dim(dim, len(input.shape)), dtype)
+    return _softmax(ltorch.neg(input), default_dim(dim, len(input.shape)), dtype)
 
 
 @torchsymbol("torch.nn.functional.gumbel_softmax", tags=(OpTags.RANDOM_OP,))
@@ -84,9 +85,10 @@ def gumbel_softmax(
     """Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017): softmax of the logits with
     Gumbel noise.
     """
-    uniform = ltorch.rand_like(logits)
-    gumbels = ltorch.neg(ltorch.log(ltorch.neg(ltorch.log(uniform))))
-    soft = _softmax(ltorch.div(ltorch.add(logits, gumbels), tau), dim, None)
+    # -log of an exponential variate is a Gumbel variate; drawn as torch draws it, so equal seeds agree.
+    drawn = prims.exponential(logits.shape, 1.0, device=logits.device, dtype=logits.dtype)
+    gumbels = ltorch.neg(ltorch.log(drawn))
+    soft = ltorch.softmax(ltorch.div(ltorch.add(logits, gumbels), tau), dim)
     if not hard:
         return soft
     index = ltorch.argmax(soft, dim, True)

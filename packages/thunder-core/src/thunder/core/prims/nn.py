@@ -4,12 +4,14 @@ statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from thunder.core.dtypes import bfloat16, float16, float32
+from thunder.core.dtypes import dtype as Dtype
 from thunder.core.errors import OperatorError
 from thunder.core.metakernel import asking_meta
 from thunder.core.prims.declaration import primitive
@@ -136,7 +138,17 @@ embedding_renorm = primitive("embedding_renorm", _embedding_renorm_meta, eager=_
 # -- normalisation with running statistics ---------------------------------------------------------
 
 
-def _with_statistics_meta(
+def statistics_dtype(a: TensorProxy, *parameters: TensorProxy | None) -> Dtype:
+    """The type in which torch's normalisations keep statistics for the backward: of half precision float32,
+    except on the cpu where the parameters are as half as the input.
+    """
+    if a.dtype not in (float16, bfloat16):
+        return a.dtype
+    alike = all(p is None or p.dtype is a.dtype for p in parameters)
+    return a.dtype if alike and a.device.type == "cpu" else float32
+
+
+def _updated_meta(
     a: TensorProxy,
     running_mean: TensorProxy,
     running_var: TensorProxy,
@@ -157,35 +169,52 @@ def _with_statistics_meta(
     )
 
 
-def _with_statistics(normalise: Callable[..., Any]) -> Callable[..., Any]:
-    """The functional form of a normalisation that updates its statistics in place: it updates copies, and
-    returns them.
-
-    Bitwise torch's, whatever kernel torch takes; the statistics are vectors, so that copies cost nothing next
-    to the work.
-    """
-
-    def compute(
-        a: torch.Tensor,
-        running_mean: torch.Tensor,
-        running_var: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        momentum: float,
-        eps: float,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        mean, var = running_mean.clone(), running_var.clone()
-        return normalise(a, mean, var, weight, bias, True, momentum, eps), mean, var
-
-    return compute
+# The eager functions update copies of the running statistics, which are vectors, so that copies cost nothing
+# next to the work.
 
 
-#: batch normalisation in training, with the running statistics after it
-batch_norm_update = primitive(
-    "batch_norm_update", _with_statistics_meta, eager=_with_statistics(F.batch_norm)
-)
+def _instance_norm_update_eager(
+    a: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    mean, var = running_mean.clone(), running_var.clone()
+    weight, bias, momentum, eps = rest
+    return F.instance_norm(a, mean, var, weight, bias, True, momentum, eps), mean, var
+
 
 #: instance normalisation by the instances' own statistics, with the running statistics after it
-instance_norm_update = primitive(
-    "instance_norm_update", _with_statistics_meta, eager=_with_statistics(F.instance_norm)
-)
+instance_norm_update = primitive("instance_norm_update", _updated_meta, eager=_instance_norm_update_eager)
+
+
+def _batch_norm_update_meta(
+    a: TensorProxy,
+    running_mean: TensorProxy,
+    running_var: TensorProxy,
+    weight: TensorProxy | None,
+    bias: TensorProxy | None,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy, TensorProxy, TensorProxy]:
+    updated = _updated_meta(a, running_mean, running_var, weight, bias, momentum, eps)
+    dtype = statistics_dtype(a, weight, bias, running_mean, running_var)
+    shape = running_mean.shape
+    mean, rstd = (
+        TensorProxy(shape=shape, device=a.device, dtype=dtype, requires_grad=False) for _ in range(2)
+    )
+    return *updated, mean, rstd
+
+
+def _batch_norm_update_eager(
+    a: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, ...]:
+    running_mean, running_var = running_mean.clone(), running_var.clone()
+    weight, bias, momentum, eps = rest
+    if not a.numel():  # the kernel takes no input without elements
+        out = F.batch_norm(a, running_mean, running_var, weight, bias, True, momentum, eps)
+        return out, running_mean, running_var, running_mean.to(a.dtype), running_var.to(a.dtype)
+    normalised = torch.native_batch_norm(a, weight, bias, running_mean, running_var, True, momentum, eps)
+    out, mean, rstd = normalised
+    return out, running_mean, running_var, mean, rstd
+
+
+#: batch normalisation in training, with the running statistics after it, and the batch's mean and 1 / sqrt(var)
+batch_norm_update = primitive("batch_norm_update", _batch_norm_update_meta, eager=_batch_norm_update_eager)
