@@ -18,19 +18,17 @@ from thunder.compiler.pipeline import configured_pipeline
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.core.errors import (
     InternalError,
-    MissingGradient,
     RecompileError,
     RecompileWarning,
     SameInputViolation,
     SharpEdgeWarning,
     ThunderError,
 )
-from thunder.core.frontend.acquire import Acquisition, acquire
+from thunder.core.frontend.acquire import acquire
 from thunder.core.frontend.guards import first_failure
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.core.overrides import Overrides
-from thunder.core.passes.placement import Placement
 from thunder.core.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state
 from thunder.plugins.manager import get_manager
@@ -158,8 +156,7 @@ class Dispatcher:
             epilogue=program.epilogue,
         )
         if data.require:
-            check_requirements(explain_placements(compiled.ledger), data.require)
-        _check_gradients(program, compiled.ledger)
+            check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
         prologue = compiled.prologue or program.prologue
         epilogue = compiled.epilogue or program.epilogue
         before = perf_counter_ns()
@@ -168,9 +165,12 @@ class Dispatcher:
             prologue_traces=[prologue],
             computation_fn=compiled.fn,
             computation_traces=compiled.traces,
+            backward_fn=compiled.backward_fn,
+            backward_traces=compiled.backward_traces,
             epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
-            epilogue_traces=[epilogue] if epilogue is not None else [],
+            epilogue_traces=[*compiled.tail_traces, *([epilogue] if epilogue is not None else [])],
             ledger=compiled.ledger,
+            backward_ledger=compiled.backward_ledger,
             guards=program.facts,
             baked=tuple(baked),
         )
@@ -229,24 +229,6 @@ class _SharpEdges:
         self.baked.append(str(edge))
         if self.mode is SHARP_EDGES_OPTIONS.WARN:
             warnings.warn(str(edge), SharpEdgeWarning, stacklevel=2)
-
-
-def _check_gradients(program: Acquisition, ledger: list[Placement]) -> None:
-    """Refuses operators that would silently have no gradient.
-
-    They are those of any executor but torch's: its own autograd differentiates the eager operators alone.
-    """
-    if not program.computation.grad_enabled:
-        return
-    for placement in ledger:
-        if placement.claimed_by not in (None, "torch", "python") and any(
-            isinstance(p, torch.Tensor) and p.requires_grad for p in placement.bsym.flat_proxy_args
-        ):
-            raise MissingGradient(
-                f"{placement.symbol} on executor {placement.claimed_by!r} has no gradient",
-                where=[loc] if (loc := placement.source) is not None else None,
-                hint="Call under torch.no_grad(), or leave the executor out.",
-            )
 
 
 def _limit_text(stats: CompileStats, data: CompileData) -> str:

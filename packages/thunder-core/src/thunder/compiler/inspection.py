@@ -94,7 +94,8 @@ def explain(fn: Any) -> Explanation:
     It says who runs each operator, and why others that were asked do not.
     """
     entry = _last_entry(fn)
-    return dataclasses.replace(explain_placements(entry.ledger), baked=entry.baked)
+    ledger = explain_placements(entry.ledger, entry.backward_ledger)
+    return dataclasses.replace(ledger, baked=entry.baked)
 
 
 def list_transforms(fn: Any) -> list[Any]:

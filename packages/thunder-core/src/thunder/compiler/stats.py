@@ -44,6 +44,7 @@ class CacheEntry:
     epilogue_traces: list[TraceCtx]
     ledger: Any
     guards: tuple[Fact, ...]
+    backward_ledger: Any = ()
     baked: tuple[str, ...] = ()
     last_use: int = 0
 

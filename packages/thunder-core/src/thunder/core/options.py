@@ -197,6 +197,13 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "Only arguments and ambient state are guarded.",
             ),
             Option("cse", bool, True, "Whether common subexpressions are computed once."),
+            Option(
+                "rematerialization",
+                Literal["min-cut", "none"] | int,
+                "min-cut",
+                "What the forward keeps for the backward: the fewest bytes without repeating costly operators "
+                "(min-cut), all that the backward reads (none), or at most so many bytes.",
+            ),
         )
     }
 )

@@ -241,6 +241,7 @@ class BoundSymbol:
         lambda self: self._tags | self._sym.tags if self._tags else self._sym.tags,
         doc="The tags of the call and of its symbol.",
     )
+    own_tags = property(lambda self: self._tags, doc="The tags of the call, without those of its symbol.")
     source_filename = property(lambda self: self.source.file if self.source else None, doc="The user's file.")
     source_positions = property(
         lambda self: self.source.line if self.source else None, doc="The user's line."

@@ -32,10 +32,10 @@ from thunder.core.executor import Executor
 from thunder.core.gradient_rules import Vjp, gradients_of, put_gradients
 from thunder.core.langctx import TORCH, using_language
 from thunder.core.operator import row_of
-from thunder.core.proxies import TensorProxy, Variable, is_proxy
+from thunder.core.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.core.pytree import tree_flatten
 from thunder.core.structure import COMMENT, RELEASES, RETURN
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 from thunder.torch.namespace import ltorch
@@ -215,7 +215,7 @@ class _Writer:
                 self._apply(gradients, bsym, reached)
         elif bsym.subsymbols:
             self.write_all(
-                [s.from_bsym(source=s.source or bsym.source, tags=s.tags | bsym.tags) for s in bsym.subsymbols],
+                [_as_part(s, bsym) for s in bsym.subsymbols],
                 reached.intersection(p.name for p in bsym.flat_proxy_outs),
             )
         elif not bsym.sym.is_prim:  # hands an input on
@@ -242,7 +242,7 @@ class _Writer:
         renamed = self._renamed(bsym, result, recorded)
         recorded = [b.from_bsym_swap_proxies(renamed) for b in recorded]
         forward, step = _split(recorded, {p.name for p in bsym.flat_proxy_outs}, self.replaced)
-        self.forward += [b.from_bsym(source=bsym.source, header=bsym.header, tags=bsym.tags) for b in forward]
+        self.forward += [_as_part(b, bsym) for b in forward]
         self._add_step(step, bsym)
 
     def _renamed(self, bsym: BoundSymbol, result: Any, recorded: list[BoundSymbol]) -> dict[Variable, Any]:
@@ -265,6 +265,16 @@ class _Writer:
     def _add_step(self, bsyms: Sequence[BoundSymbol], of: BoundSymbol) -> None:
         if any(b.sym.id == PUT_GRAD for b in bsyms):
             self.steps.append(Step([_located(b, of) for b in bsyms]))
+
+
+def _as_part(part: BoundSymbol, of: BoundSymbol) -> BoundSymbol:
+    """A call that stands where another stood: with its line, its header, and what the program asked for it."""
+    if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in of.tags:
+        results = {p.name for p in of.flat_proxy_outs}
+        for p in part.flat_proxy_outs:
+            if p.name not in results:
+                p.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+    return part.from_bsym(source=part.source or of.source, header=part.header or of.header, tags=of.own_tags)
 
 
 def _located(bsym: BoundSymbol, of: BoundSymbol) -> BoundSymbol:

@@ -1,0 +1,202 @@
+"""The stages from an acquired program to one that runs, as an explicit list.
+
+A stage is a named function ``(trace, context) -> trace``. One that returns the trace that it got did nothing.
+Up to the partition there is one trace; from there on each stage is run for the forward and then for the
+backward.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder.compiler.context import Context, Gradient, Line
+from thunder.core.autograd.connect import Differentiated
+from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
+from thunder.core.autograd.partition import partition
+from thunder.core.autograd.tail import split_tail
+from thunder.core.passes.always import always
+from thunder.core.passes.claim import claim
+from thunder.core.passes.cse import cse
+from thunder.core.passes.dce import dce
+from thunder.core.passes.del_last_used import del_last_used
+from thunder.core.passes.execution import always_executors
+from thunder.core.passes.functionalise import functionalise
+from thunder.core.passes.fuse import fuse
+from thunder.core.passes.watch import watch
+from thunder.core.proxies import TensorProxy
+from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
+from thunder.core.transform import Transform, call_trace_hook, defines_hook
+
+__all__ = ["STAGES", "Stage", "StageFn"]
+
+StageFn = Callable[[TraceCtx, Context], TraceCtx]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A named step of the pipeline: a function, or a hook of every transform, in list order."""
+
+    name: str
+    run: StageFn | None = None
+    hook: str | None = None
+
+    def applies(self, context: Context) -> bool:
+        """Whether there is something for the stage to do: a joint trace is there only with gradients."""
+        return self.name != "transforms_joint" or context.gradient is not None
+
+    def steps(self, context: Context) -> Iterator[StageFn]:
+        """What is run, for the forward and then for the backward, before the next step."""
+        if self.run is not None:
+            yield self.run
+        for transform in context.transforms if self.applies(context) else ():
+            if self.hook is not None and defines_hook(transform, self.hook):
+                yield partial(_transformed, transform, self.hook)
+
+
+def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
+    return functionalise(trace)
+
+
+def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
+    for transform in context.transforms:
+        if defines_hook(transform, "transform_traces_pre_prologue") and context.prologue is not None:
+            context.prologue, trace, context.epilogue = call_trace_hook(
+                transform,
+                "transform_traces_pre_prologue",
+                context.prologue,
+                trace,
+                context.epilogue,
+                **context.facts,
+            )
+            context.record(trace, type(transform).__name__)
+    return trace
+
+
+def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Context) -> TraceCtx:
+    # A transform may edit what it gets, down to the headers of bound symbols; the traces on record must not
+    # change.
+    given = from_trace(trace)
+    given.bound_symbols = [bsym.from_bsym() for bsym in trace.bound_symbols]
+    copies = list(given.bound_symbols)
+    start = time.perf_counter_ns()
+    (result,) = call_trace_hook(transform, hook, given, **context.facts)
+    if result is given and _is_unchanged(copies, trace, given):
+        return trace
+    if result.provenance is None:
+        result.set_provenance(TraceProvenance(type(transform).__name__, time.perf_counter_ns() - start))
+    return result  # type: ignore[no-any-return]
+
+
+def _is_unchanged(copies: list[Any], before: TraceCtx, after: TraceCtx) -> bool:
+    return (
+        len(after.bound_symbols) == len(copies)
+        and all(a is b for a, b in zip(after.bound_symbols, copies, strict=True))
+        and all(a.header == b.header for a, b in zip(copies, before.bound_symbols, strict=True))
+    )
+
+
+def _dce(trace: TraceCtx, context: Context) -> TraceCtx:
+    return dce(trace)
+
+
+def _cse(trace: TraceCtx, context: Context) -> TraceCtx:
+    return cse(trace) if context.options.get("cse", True) else trace
+
+
+def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
+    """The joint trace, if a result (or what is written to an input) requires grad."""
+    if not trace.grad_enabled:
+        return trace
+    core, tail = split_tail(trace)
+    outputs = differentiable_outputs(core)
+    if not outputs:
+        return trace
+    tape = differentiate(core, context.executors)
+    context.gradient = Gradient(tape, outputs, frozenset(core.names), tail)
+    return joint_trace(tape, outputs)
+
+
+def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
+    """The forward; the backward begins a line of its own."""
+    gradient = context.gradient
+    if gradient is None:
+        return trace
+    cotangents = trace.args[-len(gradient.outputs) :]
+    policy = context.options.get("rematerialization", "min-cut")
+    forward, backward = partition(trace, cotangents, gradient.on_tape, policy)
+    gradient.program = Differentiated(gradient.tape, gradient.outputs, forward, backward)
+    context.backward = Line()
+    context.line = context.backward
+    context.record(backward, "partition")
+    context.line = context.forward
+    return forward.trace
+
+
+def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
+    claimed, context.line.placements = claim(trace, context.executors)
+    return claimed
+
+
+def _fuse(trace: TraceCtx, context: Context) -> TraceCtx:
+    return fuse(trace, context.executors)
+
+
+def _always(trace: TraceCtx, context: Context) -> TraceCtx:
+    last = always_executors(context.executors)
+    done, context.line.placements = always(trace, last, context.line.placements)
+    return done
+
+
+def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
+    return del_last_used(trace, clear_mutable_collections=True)
+
+
+def _requires_grad(arg: Any) -> bool:
+    return isinstance(arg, TensorProxy) and arg.requires_grad
+
+
+def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
+    context.line.fn = (watch(trace) if context.check else trace).python_callable(decorated=_decorated(trace))
+    return trace
+
+
+def _decorated(trace: TraceCtx) -> bool:
+    """Whether the function needs its decorators, which set grad mode and autocast.
+
+    The guards hold the ambient state to what it is now, so they change something only where autocast is on, or
+    where gradients are to be left out although an input requires them. A forward and a backward run where
+    torch's autograd has set the mode; a backward may run under any autocast.
+    """
+    if TraceTag.BACKWARD in trace.tags or torch._C._is_any_autocast_enabled():
+        return True
+    if TraceTag.AUGMENTED_FORWARD in trace.tags:
+        return False
+    differentiates = torch.is_grad_enabled() and any(map(_requires_grad, trace.args))
+    return differentiates and not trace.grad_enabled
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("functionalise", _functionalise),
+    Stage("transforms_pre_prologue", _pre_prologue),
+    Stage("dce", _dce),
+    Stage("cse", _cse),
+    Stage("autograd", _autograd),
+    Stage("transforms_joint", hook="transform_joint_trace"),
+    Stage("partition", _partition),
+    Stage("transforms_pre_execution", hook="transform_trace_pre_execution"),
+    Stage("claim", _claim),
+    Stage("fuse", _fuse),
+    Stage("always", _always),
+    Stage("del_last_used", _del_last_used),
+    Stage("transforms_post_optimization", hook="transform_trace_post_optimization"),
+    Stage("codegen", _codegen),
+)
+
+#: what a trace goes through that is made after the compile, when it is first needed
+LOWERING: tuple[str, ...] = ("claim", "fuse", "always", "del_last_used", "codegen")

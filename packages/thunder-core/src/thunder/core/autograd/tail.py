@@ -1,0 +1,97 @@
+"""What of a differentiated program runs behind the function that torch's autograd sees.
+
+    def f(x, w):                   the function:   t0 = x * w
+        x.add_(x * w)              the tail:       x.copy_(x + t0); return x, x.view(-1)
+        return x, x.view(-1)
+
+Writes to inputs, and views of inputs or of other results that the program returns, mean to torch what they
+mean in eager only where torch sees them itself: then a view has its base, and a write its place in the history
+of the tensor. They are the last statements of a functional program, or can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.autograd.residuals import is_view
+from thunder.core.proxies import TensorProxy, is_proxy
+from thunder.core.symbol import BoundSymbol
+from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+
+__all__ = ["split_tail"]
+
+
+def split_tail(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
+    """The program without its tail, and the tail, or None if there is none.
+
+    The tail takes what the rest returns and then the inputs that it reads, and returns what the program
+    returned. Statements that set the grad mode are left out; where the program leaves another mode behind, the
+    tail sets it.
+    """
+    *body, end = trace.bound_symbols
+    modes = [b for b in body if b.sym is prims.set_grad_enabled]
+    body = [b for b in body if b.sym is not prims.set_grad_enabled]
+    first_write = next((i for i, b in enumerate(body) if OpTags.IN_PLACE in b.tags), len(body))
+    writes = body[first_write:]
+    body = body[:first_write]
+    views = _returned_views(trace, body, end) if torch.is_grad_enabled() else []
+    left_behind = [modes[-1]] if modes and modes[-1].args[0] != torch.is_grad_enabled() else []
+    if not (writes or views or left_behind):
+        return _with_body(trace, [*body, end]) if modes else trace, None
+    return _split(trace, body, [*views, *writes, *left_behind], end)
+
+
+def _returned_views(trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol) -> list[BoundSymbol]:
+    """The calls that make returned views of what the caller holds too: inputs, or other results."""
+    held = {p.name for p in trace.args if is_proxy(p)} | {p.name for p in end.flat_proxy_args}
+    producer = {p.name: b for b in body for p in b.flat_proxy_outs}
+    found: dict[BoundSymbol, None] = {}
+
+    def reach(name: str) -> bool:
+        """Whether a value is held by the caller, or is a view of one that is; notes the calls on the way."""
+        call = producer.get(name)
+        if call is None or not is_view(call) or not _keeps_grad(call):
+            return name in held
+        on_the_way = all(reach(p.name) for p in call.flat_proxy_args)
+        if on_the_way:
+            found[call] = None
+        return on_the_way or name in held
+
+    for p in end.flat_proxy_args:
+        reach(p.name)
+    return [b for b in body if b in found]
+
+
+def _keeps_grad(call: BoundSymbol) -> bool:
+    """Whether the call was made where gradients are on: its results require grad if an argument does."""
+    needs = any(p.requires_grad for p in call.flat_proxy_args if isinstance(p, TensorProxy))
+    return all(p.requires_grad == needs for p in call.flat_proxy_outs if isinstance(p, TensorProxy))
+
+
+def _with_body(trace: TraceCtx, body: list[BoundSymbol]) -> TraceCtx:
+    new = from_trace(trace)
+    new.bound_symbols, new.provenance = body, trace.provenance
+    return new
+
+
+def _split(
+    trace: TraceCtx, body: list[BoundSymbol], last: list[BoundSymbol], end: BoundSymbol
+) -> tuple[TraceCtx, TraceCtx]:
+    made = {p.name for b in last for p in b.flat_proxy_outs}
+    inputs = {p.name for p in trace.args if is_proxy(p)}
+    read: dict[str, Any] = {p.name: p for b in (*last, end) for p in b.flat_proxy_args if p.name not in made}
+    handed_on = [p for name, p in read.items() if name not in inputs]
+    core = _with_body(trace, body)
+    with tracectx(core):
+        prims.python_return(tuple(handed_on))
+    tail = from_trace(trace)
+    tail.name, tail.grad_enabled = "epilogue_of_computation", True
+    tail.args = [*handed_on, *(p for p in trace.args if is_proxy(p) and p.name in read)]
+    tail.bound_symbols = [*last, end]
+    tail.set_provenance(TraceProvenance("Partition"))
+    return core, tail
