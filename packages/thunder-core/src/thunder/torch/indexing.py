@@ -44,7 +44,8 @@ def refuse_mask(what: str) -> UnsupportedOperator:
     return UnsupportedOperator(f"{what} gives a tensor whose shape depends on data", hint=_HINT)
 
 
-def _is_mask(item: Any) -> bool:
+def is_mask(item: Any) -> bool:
+    """Whether an item of a key is a truth value, or a tensor of them."""
     return isinstance(item, bool) or (isinstance(item, TensorProxy) and item.dtype.is_bool)
 
 
@@ -157,16 +158,17 @@ def basic_view(a: TensorProxy, found: Selection) -> TensorProxy:
 def getitem(input: TensorProxy, key: Any) -> TensorProxy:
     """``input[key]``."""
     items = key_items(key)
-    if any(_is_mask(i) for i in items):
+    if any(is_mask(i) for i in items):
         raise refuse_mask("indexing with a boolean mask")
     found = select(input.shape, items)
     viewed = basic_view(input, found)
     if not found.tensors:
         return prims.shallow_copy(input) if viewed is input else viewed
-    return prims.index(viewed, _indices(found.tensors, viewed))
+    return prims.index(viewed, index_list(found.tensors))
 
 
-def _indices(tensors: dict[int, TensorProxy], a: TensorProxy) -> list[TensorProxy | None]:
+def index_list(tensors: dict[int, TensorProxy]) -> list[TensorProxy | None]:
+    """The index tensors of a selection as ``prims.index`` takes them: None for a dimension without one."""
     last = max(tensors)
     return [cast(tensors[d], int64) if d in tensors else None for d in range(last + 1)]
 
@@ -236,7 +238,7 @@ def _index_written(input: TensorProxy, found: Selection, value: Any) -> TensorPr
         or max(found.steps) > 1
     ):
         return prims.copy_with_setitem(input, _key_of(found), value)
-    return prims.index_put(input, _indices(found.tensors, input), value, False)
+    return prims.index_put(input, index_list(found.tensors), value, False)
 
 
 def _key_of(found: Selection) -> tuple[Any, ...]:
@@ -258,7 +260,7 @@ def _key_of(found: Selection) -> tuple[Any, ...]:
 def written(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
     """What ``input`` holds after ``input[key] = value``."""
     items = key_items(key)
-    if any(_is_mask(i) for i in items):
+    if any(is_mask(i) for i in items):
         return _masked_write(input, items, value)
     found = select(input.shape, items)
     if found.tensors:

@@ -1,0 +1,319 @@
+"""Gradients of reads and writes by index: a read's is a write, and a write's is a read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.core import prims
+from thunder.core.dtypes import int64
+from thunder.core.gradient_rules import Call, formulas, summed_to, vjp
+from thunder.core.proxies import TensorProxy
+from thunder.torch import rare, scattering  # noqa: F401  (the rows)
+from thunder.torch.broadcasting import canonical_dim
+from thunder.torch.gradients.kernels import kernel
+from thunder.torch.gradients.placing import reshaped, unsliced, zeros
+from thunder.torch.indexing import getitem, index_list, is_mask, key_items, select
+from thunder.torch.namespace import ltorch
+
+Tensor = TensorProxy
+Gradients = Mapping[str, Any]
+
+# -- x[key] --------------------------------------------------------------------------------------------------
+
+
+def _ungot(g: Tensor, a: Tensor, key: Any) -> Tensor:
+    """Zeros like ``a`` with ``g`` at ``a[key]``; added up where integer tensors name a place several times."""
+    found = select(a.shape, key_items(key))
+    bounds = zip(found.starts, found.ends, found.steps, strict=True)
+    sliced = [-(-(end - start) // step) for start, end, step in bounds]
+    if found.tensors:
+        kept = iter(size for dim, size in enumerate(sliced) if dim not in found.dropped)
+        viewed = [1 if new else next(kept) for new in found.new]
+        g = prims.index_put(zeros(viewed, g), index_list(found.tensors), g, True)
+    return unsliced(reshaped(g, sliced), a.shape, found.starts, found.steps)
+
+
+formulas("torch.Tensor.__getitem__", input=lambda c: _ungot(c.g, c.input, c.key))
+
+
+def _mask_of(key: Any) -> Tensor | None:
+    return next((i for i in key_items(key) if is_mask(i)), None)
+
+
+def _value_gradient(g: Tensor, key: Any, value: Tensor) -> Tensor:
+    """``g[key]`` summed to the shape of the value that was written there, on its device."""
+    mask = _mask_of(key)
+    if mask is None:
+        part = getitem(g, key)
+    else:
+        wide = reshaped(mask, (*mask.shape, *[1] * (len(g.shape) - len(mask.shape))))
+        part = ltorch.where(wide, g, 0)
+    extra = max(0, len(value.shape) - len(part.shape))
+    part = reshaped(summed_to(part, tuple(value.shape[extra:])), value.shape)
+    return part if part.device is value.device else prims.device_put(part, value.device)
+
+
+def _written(a: str) -> Callable[[Call], Gradients]:
+    """The gradients of a write of ``value`` at ``key`` of the argument ``a``."""
+
+    def gradients(c: Call) -> Gradients:
+        found = {}
+        if c.needs(a):
+            found[a] = ltorch.setitem(c.g, c.key, 0)
+        if c.needs("value"):
+            found["value"] = _value_gradient(c.g, c.key, c.value)
+        return found
+
+    return gradients
+
+
+vjp("ltorch.setitem")(_written("input"))
+vjp("prims.copy_with_setitem")(_written("a"))
+
+# -- by tensors of positions ---------------------------------------------------------------------------------
+
+
+@vjp("prims.index")
+def _index(c: Call) -> Gradients:
+    return {"a": prims.index_put(zeros(c.a.shape, c.g), c.indices, c.g, True)}
+
+
+formulas(
+    "prims.index_put",
+    a=lambda c: c.g if c.accumulate else prims.index_put(c.g, c.indices, zeros((), c.g), False),
+    values=lambda c: prims.index(c.g, c.indices),
+)
+
+
+def _held(c: Call) -> Tensor | None:
+    """The mask of ``index_put``, which has no other index then."""
+    return c.indices[0] if c.indices[0].dtype.is_bool else None
+
+
+def _index_put_input(c: Call) -> Tensor:
+    mask = _held(c)
+    if mask is not None:
+        return ltorch.masked_fill(c.g, mask, 0)  # type: ignore[no-any-return]
+    return c.g if c.accumulate else ltorch.index_put(c.g, c.indices, zeros((), c.g))
+
+
+def _index_put_values(c: Call) -> Tensor:
+    mask = _held(c)
+    if mask is not None:
+        return ltorch.where(mask, c.g, 0)  # type: ignore[no-any-return]
+    return prims.index(c.g, [i if i.dtype is int64 else ltorch.to(i, int64) for i in c.indices])
+
+
+formulas("torch.index_put", input=_index_put_input, values=_index_put_values)
+
+# -- along a dimension ---------------------------------------------------------------------------------------
+
+
+def _grown(g: Tensor, shape: Any) -> Tensor:
+    """``g`` with zeros behind it: elements of a source beyond the index are not used."""
+    return unsliced(g, shape, [0] * len(shape), None) if len(g.shape) == len(shape) else reshaped(g, shape)
+
+
+def _gathered(c: Call) -> Tensor:
+    return _grown(ltorch.gather(c.g, c.dim, c.index), c.src.shape)
+
+
+def _scattered(g: Tensor, a: Tensor, dim: int, index: Tensor) -> Tensor:
+    return ltorch.scatter_add(zeros(a.shape, g), dim, index, g)  # type: ignore[no-any-return]
+
+
+formulas("prims.gather", "prims.take_along_axis", a=lambda c: _scattered(c.g, c.a, c.dim, c.index))
+formulas("torch.gather", input=lambda c: _scattered(c.g, c.input, c.dim, c.index))
+formulas("prims.scatter", a=lambda c: ltorch.scatter(c.g, c.dim, c.index, 0), src=_gathered)
+formulas("torch.scatter", input=lambda c: ltorch.scatter(c.g, c.dim, c.index, 0), src=_gathered)
+formulas("prims.scatter_add", a=lambda c: c.g, src=_gathered)
+formulas("torch.scatter_add", input=lambda c: c.g, src=_gathered)
+
+
+def _taken(c: Call) -> Tensor:
+    """Rows added where they were taken from. The index of ``prims.take`` may have any number of dimensions."""
+    count = math.prod(c.index.shape)
+    rows = reshaped(c.g, (*c.a.shape[: c.dim], count, *c.a.shape[c.dim + 1 :]))
+    return prims.index_add(zeros(c.a.shape, c.g), reshaped(c.index, (count,)), rows, c.dim)
+
+
+def _selected(c: Call) -> Tensor:
+    if not c.input.shape:
+        return reshaped(c.g, ())
+    return ltorch.index_add(zeros(c.input.shape, c.g), c.dim, c.index, c.g)  # type: ignore[no-any-return]
+
+
+def _slices(g: Tensor, dim: int, index: Tensor, like: Tensor) -> Tensor:
+    return reshaped(ltorch.index_select(g, dim, index), like.shape)
+
+
+formulas("prims.take", a=_taken)
+formulas("torch.index_select", input=_selected)
+formulas("prims.index_add", a=lambda c: c.g, value=lambda c: _slices(c.g, c.dim, c.index, c.value))
+formulas(
+    "prims.index_copy",
+    a=lambda c: ltorch.index_fill(c.g, c.dim, c.index, 0),
+    value=lambda c: _slices(c.g, c.dim, c.index, c.value),
+)
+formulas(
+    "torch.index_add",
+    input=lambda c: c.g,
+    source=lambda c: _scaled(_slices(c.g, c.dim, c.index, c.source), c.alpha),
+)
+formulas(
+    "torch.index_copy",
+    input=lambda c: ltorch.index_fill(c.g, c.dim, c.index, 0),
+    source=lambda c: _slices(c.g, c.dim, c.index, c.source),
+)
+formulas(
+    "torch.index_fill",
+    input=lambda c: ltorch.index_fill(c.g, c.dim, c.index, 0),
+    value=lambda c: ltorch.sum(ltorch.index_select(c.g, c.dim, c.index)),
+)
+
+
+def _scaled(g: Tensor, alpha: Any) -> Tensor:
+    return g if type(alpha) is int and alpha == 1 else ltorch.mul(g, alpha)
+
+
+# -- in the flat tensor --------------------------------------------------------------------------------------
+
+formulas(
+    "torch.take",
+    input=lambda c: ltorch.put(zeros(c.input.shape, c.g), c.index, c.g, True),
+)
+formulas(
+    "torch.put",
+    input=lambda c: c.g if c.accumulate else ltorch.put(c.g, c.index, zeros(c.source.shape, c.g)),
+    source=lambda c: reshaped(ltorch.take(c.g, c.index), c.source.shape),
+)
+
+# -- masks and triangles -------------------------------------------------------------------------------------
+
+formulas(
+    "torch.masked_fill",
+    input=lambda c: ltorch.masked_fill(c.g, c.mask, 0),
+    value=lambda c: ltorch.where(c.mask, c.g, 0),
+)
+formulas("prims.tril", a=lambda c: prims.tril(c.g, c.diagonal))
+formulas("torch.tril", input=lambda c: ltorch.tril(c.g, c.diagonal))
+formulas("prims.triu", a=lambda c: prims.triu(c.g, c.diagonal))
+formulas("torch.triu", input=lambda c: ltorch.triu(c.g, c.diagonal))
+
+
+@kernel("masked_scatter_backward")
+def masked_scatter_backward(grad_output: Tensor, mask: Tensor, sizes: Any) -> Tensor:
+    """The elements of the gradient where the mask holds, one after the other, zeros behind them.
+
+    The place of each is the number of those before it; the others go to a place behind the end.
+    """
+    total, count = math.prod(sizes), math.prod(mask.shape)
+    held = reshaped(mask, (count,))
+    place = ltorch.where(held, ltorch.cumsum(held, 0) - 1, total)
+    packed = prims.index_add(zeros((total + 1,), grad_output), place, reshaped(grad_output, (count,)), 0)
+    return reshaped(ltorch.narrow(packed, 0, 0, total), sizes)
+
+
+formulas(
+    "torch.masked_scatter",
+    input=lambda c: ltorch.masked_fill(c.g, c.mask, 0),
+    source=lambda c: ltorch.masked_scatter_backward(
+        c.g, ltorch.expand(c.mask, tuple(c.g.shape)), tuple(c.source.shape)
+    ),
+)
+formulas(
+    "ltorch.masked_scatter_backward",
+    grad_output=lambda c: ltorch.masked_scatter(zeros(c.grad_output.shape, c.g), c.mask, c.g),
+)
+
+# -- elements that meet, reduced -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """A reduction of the elements of ``source`` that meet at one element of ``input``, in the operators of
+    its index.
+    """
+
+    input: Tensor
+    source: Tensor
+    reduce: str
+    include_self: bool
+    #: a tensor like the input → like the source, and (a tensor, a source) → their sum, and → the reduction
+    pick: Callable[[Tensor], Tensor]
+    add: Callable[[Tensor, Tensor], Tensor]
+    again: Callable[[Tensor, Tensor], Tensor]
+    #: a tensor like the input with zeros wherever elements meet
+    cleared: Callable[[Tensor], Tensor]
+
+    def gradients(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of input and source."""
+        of_input, of_source = getattr(self, f"_{self.reduce}")(g, out)
+        return (of_input if self.include_self else self.cleared(of_input)), of_source
+
+    def _sum(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        return g, self.pick(g)
+
+    def _mean(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        ones = ltorch.ones(self.source.shape, dtype=g.dtype, device=g.device)
+        own = ltorch.ones if self.include_self else ltorch.zeros
+        count = self.add(own(g.shape, dtype=g.dtype, device=g.device), ones)
+        part = g / ltorch.where(count == 0, 1, count)
+        return part, self.pick(part)
+
+    def _extreme(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Ties share evenly."""
+        is_input = ltorch.to(self.input == out, g.dtype)
+        is_source = ltorch.to(self.source == self.pick(out), g.dtype)
+        part = g / self.add(is_input, is_source)
+        return is_input * part, is_source * self.pick(part)
+
+    _amax = _amin = _extreme
+
+    def _prod(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        """The product of the others: the result over the element itself, and where that is 0, the product with
+        1 in its place. Two zeros that meet make each other's gradient 0.
+        """
+        one_for_zero = ltorch.where(self.input == 0, 1, self.input)
+        of_input = g * self.again(one_for_zero, self.source) / one_for_zero
+        is_zero = self.source == 0
+        zeros_met = self.pick(self.add(zeros(g.shape, g), ltorch.to(is_zero, g.dtype)))
+        alone = ltorch.logical_and(is_zero, zeros_met == 1)
+        others = self.again(self.input, ltorch.where(alone, 1, self.source))
+        divided = self.pick(g * out) / ltorch.where(is_zero, 1, self.source)
+        return of_input, ltorch.where(alone, self.pick(g * others), divided)
+
+
+@vjp("torch.scatter_reduce")
+def _scatter_reduce(c: Call) -> Gradients:
+    at = (c.dim, c.index)
+    meeting = _Meeting(
+        input=c.input,
+        source=c.src,
+        reduce=c.reduce,
+        include_self=c.include_self,
+        pick=lambda t: _grown(ltorch.gather(t, *at), c.src.shape),
+        add=lambda t, s: ltorch.scatter_add(t, *at, s),
+        again=lambda t, s: ltorch.scatter_reduce(t, *at, s, c.reduce, include_self=c.include_self),
+        cleared=lambda t: ltorch.scatter(t, *at, 0),
+    )
+    return dict(zip(("input", "src"), meeting.gradients(c.g, c.out), strict=True))
+
+
+@vjp("torch.index_reduce")
+def _index_reduce(c: Call) -> Gradients:
+    at = (c.dim, c.index)
+    meeting = _Meeting(
+        input=c.input,
+        source=c.source,
+        reduce=c.reduce,
+        include_self=c.include_self,
+        pick=lambda t: reshaped(ltorch.index_select(t, *at), c.source.shape),
+        add=lambda t, s: ltorch.index_add(t, *at, s),
+        again=lambda t, s: ltorch.index_reduce(t, *at, s, c.reduce, include_self=c.include_self),
+        cleared=lambda t: ltorch.index_fill(t, *at, 0),
+    )
+    return dict(zip(("input", "source"), meeting.gradients(c.g, c.out), strict=True))
