@@ -11,7 +11,7 @@ from thunder.core.prims import get_grad, put_grad
 from thunder.core.proxies import TensorProxy
 from thunder.torch import padding, rare, rearranging  # noqa: F401  (the rows)
 from thunder.torch.broadcasting import canonical_dim
-from thunder.torch.gradients.placing import reshaped, zeros
+from thunder.torch.gradients.placing import reshaped
 from thunder.torch.gradients.views import on_diagonal
 from thunder.torch.namespace import ltorch
 from thunder.torch.nn_pool import fold, unfold
@@ -148,18 +148,3 @@ def _kron_other(c: Call) -> Tensor:
 
 
 formulas("torch.kron", input=_kron_input, other=_kron_other)
-
-
-def _vander(c: Call) -> Tensor:
-    """Of the column ``x^k`` the derivative is ``k x^(k - 1)``, which is a column of a narrower matrix."""
-    columns = c.g.shape[-1]
-    if columns < 2:
-        return zeros(c.x.shape, c.g)
-    powers = ltorch.vander(c.x, columns - 1, c.increasing)
-    first, start, step = (1, 1, 1) if c.increasing else (0, columns - 1, -1)
-    factors = prims.iota(columns - 1, start=start, step=step, device=c.g.device, dtype=c.g.dtype)
-    g = ltorch.narrow(c.g, 1, first, columns - 1)
-    return ltorch.sum(g * conj(powers) * factors, -1)  # type: ignore[no-any-return]
-
-
-formulas("torch.vander", x=_vander)
