@@ -1,0 +1,135 @@
+"""Gradients of products summed over named or numbered dimensions: einsum, tensordot, inner.
+
+A contraction is linear in each operand, so the gradient of an operand contracts the cotangent with the other
+operands: of ``einsum("ij,jk->ik", a, b)`` with respect to ``a`` it is ``einsum("ik,jk->ij", g, b)``.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+from thunder.core.gradient_rules import (
+    Call,
+    conj,
+    fitted,
+    formulas,
+    gradient_rule,
+    summed_to,
+    vjp,
+    wants_grad,
+)
+from thunder.core.prims.gradient import get_grad, put_grad
+from thunder.core.proxies import TensorProxy
+from thunder.torch import einsum, linalg  # noqa: F401  (the rows)
+from thunder.torch.einsum import parse
+from thunder.torch.namespace import ltorch
+
+Tensor = TensorProxy
+
+
+@gradient_rule("torch.einsum")
+def _einsum(equation: str, *operands: Tensor) -> Tensor:
+    out = ltorch.einsum(equation, *operands)
+    g = get_grad(out)
+    terms, result = _in_letters(*parse(equation, [len(t.shape) for t in operands]))
+    for i, operand in enumerate(operands):
+        if wants_grad(operand):
+            others = [(t, term) for j, (t, term) in enumerate(zip(operands, terms, strict=True)) if j != i]
+            put_grad(operand, fitted(_of_operand(g, result, operand, terms[i], others), operand))
+    return out
+
+
+def _in_letters(terms: Sequence[str], result: str) -> tuple[list[str], str]:
+    """Subscripts in which the dimensions of an ellipsis have letters, too."""
+    used = set("".join(terms))
+    free = [letter for letter in string.ascii_letters if letter not in used]
+    names = {digit: free.pop() for digit in sorted(used) if digit.isdigit()}
+    table = str.maketrans(names)
+    return [term.translate(table) for term in terms], result.translate(table)
+
+
+def _of_operand(
+    g: Tensor, result: str, operand: Tensor, term: str, others: Sequence[tuple[Tensor, str]]
+) -> Tensor:
+    if 0 in operand.shape:
+        return ltorch.zeros_like(operand)
+    letters = "".join(dict.fromkeys(term))
+    known = "".join(c for c in letters if c in result or any(c in other for _, other in others))
+    left = ",".join([result, *(other for _, other in others)])
+    if left != known:
+        g = ltorch.einsum(f"{left}->{known}", g, *(conj(t) for t, _ in others))
+    for d, letter in enumerate(letters):  # the dimensions that only this operand has were summed
+        if letter not in known:
+            g = ltorch.unsqueeze(g, d)
+    sizes = tuple(operand.shape[term.index(letter)] for letter in letters)
+    wide = tuple(max(size, n) for size, n in zip(sizes, g.shape, strict=True))
+    g = g if g.shape == wide else ltorch.expand(g, wide)
+    return _on_diagonals(summed_to(g, sizes), term)
+
+
+def _on_diagonals(g: Tensor, term: str) -> Tensor:
+    """For each subscript that a term repeats, its dimension of ``g`` on the diagonal of both."""
+    letters = list(dict.fromkeys(term))
+    for position, letter in enumerate(term):
+        if letters[position : position + 1] != [letter]:
+            first = term.index(letter)
+            g = ltorch.diag_embed(ltorch.movedim(g, first, -1), 0, first, position)
+            letters.insert(position, letter)
+    return g
+
+
+# -- tensordot -----------------------------------------------------------------------------------------------
+
+
+def _summed_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+    """The dimensions over which ``tensordot(a, b, dims)`` sums, counted from the front."""
+    if isinstance(dims, int):
+        return list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
+    left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
+    return [d % max(1, len(a.shape)) for d in left], [d % max(1, len(b.shape)) for d in right]
+
+
+def _contraction_gradient(
+    g: Tensor, like: Tensor, summed: Sequence[int], other: Tensor, others_summed: Sequence[int], is_left: bool
+) -> Tensor:
+    """The gradient of one operand. The dimensions of ``g`` are the free ones of the left operand, then those
+    of the right.
+    """
+    free = [d for d in range(len(like.shape)) if d not in summed]
+    others_free = [d for d in range(len(other.shape)) if d not in others_summed]
+    meeting = range(len(free), len(g.shape)) if is_left else range(len(others_free))
+    product = ltorch.tensordot(g, conj(other), (list(meeting), others_free))
+    # its dimensions: those that are free in ``like``, then the summed ones in the order of ``other``
+    met = [summed[i] for i in sorted(range(len(summed)), key=lambda i: others_summed[i])]
+    order = [*free, *met]
+    gradient = ltorch.permute(product, tuple(order.index(d) for d in range(len(order))))
+    # a summed dimension of length 1 meets one of any length, whose sum it multiplies
+    wide = tuple(max(n, size) for n, size in zip(gradient.shape, like.shape, strict=True))
+    return gradient if gradient.shape == wide or 0 in like.shape else ltorch.expand(gradient, wide)
+
+
+@vjp("torch.tensordot")
+def _of_tensordot(c: Call) -> dict[str, Any]:
+    left, right = _summed_dims(c.a, c.b, c.dims)
+    found = {}
+    if c.needs("a"):
+        found["a"] = _contraction_gradient(c.g, c.a, left, c.b, right, True)
+    if c.needs("b"):
+        found["b"] = _contraction_gradient(c.g, c.b, right, c.a, left, False)
+    return found
+
+
+def _of_inner(c: Call, operand: Tensor, other: Tensor, is_left: bool) -> Tensor:
+    if not c.input.shape or not c.other.shape:
+        return c.g * conj(other)
+    last, others_last = [len(operand.shape) - 1], [len(other.shape) - 1]
+    return _contraction_gradient(c.g, operand, last, other, others_last, is_left)
+
+
+formulas(
+    "torch.inner",
+    input=lambda c: _of_inner(c, c.input, c.other, True),
+    other=lambda c: _of_inner(c, c.other, c.input, False),
+)

@@ -1,0 +1,205 @@
+"""Gradients of factorizations of a matrix: Cholesky, QR, eigenvalues, singular values.
+
+Where a factorization is not unique (phases of eigenvectors and of singular vectors), the gradient is right for
+functions that do not depend on the choice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder.core.errors import OperatorError
+from thunder.core.gradient_rules import Call, formulas, vjp
+from thunder.core.promotion import real_result
+from thunder.core.proxies import TensorProxy
+from thunder.torch import rare  # noqa: F401  (the rows)
+from thunder.torch.gradients.products import adjoint
+from thunder.torch.namespace import ltorch
+
+Tensor = TensorProxy
+
+
+def _identity(like: Tensor) -> Tensor:
+    """The real identity of the size of ``like: (*, n, n)``."""
+    return ltorch.eye(like.shape[-1], dtype=real_result(like.dtype), device=like.device)
+
+
+def _as_columns(values: Tensor) -> Tensor:
+    """``(*, k)`` → ``(*, 1, k)``, to scale the columns of a matrix."""
+    return ltorch.unsqueeze(values, -2)
+
+
+def _as_rows(values: Tensor) -> Tensor:
+    """``(*, k)`` → ``(*, k, 1)``, to scale the rows of a matrix."""
+    return ltorch.unsqueeze(values, -1)
+
+
+def _symmetric_from(triangle: Tensor) -> Tensor:
+    """The Hermitian matrix whose triangle this is, with the real part of its diagonal."""
+    return (triangle + adjoint(triangle)) * (1 - _identity(triangle) / 2)
+
+
+# -- Cholesky ------------------------------------------------------------------------------------------------
+
+
+def _cholesky_gradient(g: Tensor, factor: Tensor, upper: bool) -> Tensor:
+    """``L^-H Φ(Lᴴ G) L^-1``, where ``Φ`` makes a Hermitian matrix of a lower triangle, halved: Murray,
+    Differentiation of the Cholesky decomposition (2016), equation 10.
+    """
+    lower, g = (adjoint(factor), adjoint(g)) if upper else (factor, g)
+    middle = _symmetric_from(ltorch.tril(adjoint(lower) @ g)) / 2
+    left = ltorch.solve_triangular(adjoint(lower), middle, upper=True)
+    return ltorch.solve_triangular(lower, left, upper=False, left=False)
+
+
+formulas("torch.linalg.cholesky", A=lambda c: _cholesky_gradient(c.g, c.out, c.upper))
+formulas("torch.linalg.cholesky_ex", A=lambda c: _cholesky_gradient(c.g[0], c.out[0], c.upper))
+
+
+def _of_factor(of_product: Tensor, factor: Tensor, upper: bool) -> Tensor:
+    """The gradient of ``L`` from that of ``L Lᴴ``, or of ``U`` from that of ``Uᴴ U``."""
+    both = of_product + adjoint(of_product)
+    return factor @ both if upper else both @ factor
+
+
+@vjp("torch.cholesky_solve")
+def _of_cholesky_solve(c: Call) -> dict[str, Any]:
+    """Of ``X = A^-1 B`` where ``A`` is the product of the factor: ``A^-1 G``, and ``-A^-1 G Xᴴ`` for ``A``."""
+    of_b = ltorch.cholesky_solve(c.g, c.L, c.upper)
+    found = {"B": of_b}
+    if c.needs("L"):
+        found["L"] = _of_factor(-(of_b @ adjoint(c.out)), c.L, c.upper)
+    return found
+
+
+formulas(
+    "torch.cholesky_inverse",
+    L=lambda c: _of_factor(-(c.out @ c.g @ c.out), c.L, c.upper),  # the result is its own adjoint
+)
+
+# -- QR ------------------------------------------------------------------------------------------------------
+
+
+def _square_qr_gradient(of_q: Tensor, of_r: Tensor, q: Tensor, r: Tensor) -> Tensor:
+    """Of ``A = Q R`` with an invertible ``R``: Walter and Lehmann, Algorithmic differentiation of linear algebra
+    functions with application in optimum experimental design (2010), section 2.3.
+    """
+    middle = ltorch.triu(of_r @ adjoint(r) - adjoint(q) @ of_q)
+    return ltorch.solve_triangular(adjoint(r), of_q + q @ _symmetric_from(middle), upper=False, left=False)
+
+
+@vjp("torch.linalg.qr")
+def _of_qr(c: Call) -> dict[str, Any]:
+    """A wide matrix is ``[A1, A2] = Q [R1, R2]``: a square factorization, and ``R2 = Qᴴ A2`` (Roberts and
+    Roberts, QR and LQ decomposition matrix backpropagation algorithms, 2020).
+    """
+    m, n = c.A.shape[-2:]
+    if c.mode == "r" or (c.mode == "complete" and m > n):
+        raise OperatorError(
+            f"linalg.qr: a {m} x {n} matrix has no gradient with mode={c.mode!r}",
+            hint='Use mode="reduced".',
+        )
+    q, r = c.out
+    of_q = ltorch.zeros_like(q) if c.g[0] is None else c.g[0]
+    of_r = ltorch.zeros_like(r) if c.g[1] is None else c.g[1]
+    if m >= n:
+        return {"A": _square_qr_gradient(of_q, of_r, q, r)}
+    of_r1, of_r2 = ltorch.narrow(of_r, -1, 0, m), ltorch.narrow(of_r, -1, m, n - m)
+    of_q = of_q + ltorch.narrow(c.A, -1, m, n - m) @ adjoint(of_r2)
+    of_a1 = _square_qr_gradient(of_q, of_r1, q, ltorch.narrow(r, -1, 0, m))
+    return {"A": ltorch.cat((of_a1, q @ of_r2), -1)}
+
+
+# -- eigenvalues of Hermitian matrices -----------------------------------------------------------------------
+
+
+def _gaps(values: Tensor) -> Tensor:
+    """``(*, k)`` → ``values[j] - values[i]`` at ``(i, j)``, with ones on the diagonal."""
+    differences = _as_columns(values) - _as_rows(values)
+    return differences + ltorch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
+
+
+@vjp("torch.linalg.eigh")
+def _of_eigh(c: Call) -> dict[str, Any]:
+    """``V (diag(g) + (Vᴴ G) / gaps) Vᴴ`` (Giles 3.1; for complex matrices Boeddeker et al., On the computation
+    of complex-valued gradients with application to statistically optimum beamforming, 2017, 4.17).
+    """
+    of_values, of_vectors = c.g
+    values, v = c.out
+    if of_vectors is None:
+        return {"A": (v * _as_columns(of_values)) @ adjoint(v)}
+    turned = adjoint(v) @ of_vectors
+    middle = (turned * (1 - _identity(turned))) / _gaps(values)
+    if of_values is not None:
+        middle = middle + ltorch.diag_embed(of_values)
+    return {"A": v @ middle @ adjoint(v)}
+
+
+@vjp("torch.linalg.eigvalsh")
+def _of_eigvalsh(c: Call) -> dict[str, Any]:
+    _, v = ltorch.eigh(c.A, c.UPLO)
+    return {"A": (v * _as_columns(c.g)) @ adjoint(v)}
+
+
+# -- singular values -----------------------------------------------------------------------------------------
+
+
+def _skew(x: Tensor) -> Tensor:
+    return x - adjoint(x)
+
+
+def _svd_gradient(
+    of_u: Tensor | None, of_s: Tensor | None, of_vh: Tensor | None, u: Tensor, s: Tensor, vh: Tensor
+) -> Tensor:
+    """``A: (*, m, n)``, ``u: (*, m, k)``, ``s: (*, k)``, ``vh: (*, k, n)``: Townsend, Differentiating the
+    singular value decomposition (2016); the phase of complex vectors: Wan and Zhang, Automatic differentiation
+    for complex valued SVD (2019).
+    """
+    if of_u is None and of_vh is None:
+        assert of_s is not None, "a rule runs only if a gradient flows"
+        return (u * _as_columns(of_s)) @ vh
+    gaps = _gaps(s * s)
+    parts = []
+    if of_u is not None:
+        turned = _skew(adjoint(u) @ of_u)
+        parts.append(turned / gaps * _as_columns(s))
+        if of_vh is not None and u.dtype.is_complex:
+            parts.append(ltorch.diag_embed(ltorch.diagonal(turned, 0, -2, -1) / (2 * s)))
+    if of_vh is not None:
+        parts.append(_as_rows(s) * (_skew(vh @ adjoint(of_vh)) / gaps))
+    if of_s is not None:
+        parts.append(ltorch.diag_embed(of_s))
+    middle = sum(parts[1:], parts[0])
+    m, n, k = u.shape[-2], vh.shape[-1], s.shape[-1]
+    left = u @ middle
+    if m > k and of_u is not None:
+        outer = of_u / _as_columns(s)
+        left = left + outer - u @ (adjoint(u) @ outer)
+    gradient = left @ vh
+    if n > k and of_vh is not None:
+        outer = of_vh / _as_rows(s)
+        gradient = gradient + u @ (outer - (outer @ adjoint(vh)) @ vh)
+    return gradient
+
+
+@vjp("torch.linalg.svd")
+def _of_svd(c: Call) -> dict[str, Any]:
+    """Of ``full_matrices``, the vectors beyond the singular values are arbitrary and have no gradient."""
+    of_u, of_s, of_vh = c.g
+    u, s, vh = c.out
+    k = s.shape[-1]
+    return {
+        "A": _svd_gradient(
+            _first(of_u, -1, k), of_s, _first(of_vh, -2, k), _first(u, -1, k), s, _first(vh, -2, k)
+        )
+    }
+
+
+def _first(x: Tensor | None, dim: int, k: int) -> Any:
+    return x if x is None or x.shape[dim] == k else ltorch.narrow(x, dim, 0, k)
+
+
+@vjp("torch.linalg.svdvals")
+def _of_svdvals(c: Call) -> dict[str, Any]:
+    u, _, vh = ltorch.svd(c.A, False)
+    return {"A": (u * _as_columns(c.g)) @ vh}

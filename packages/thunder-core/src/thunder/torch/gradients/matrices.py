@@ -1,0 +1,228 @@
+"""Gradients of functions of a matrix: determinants, inverses, solutions, powers, exponentials, norms.
+
+Unless a comment says otherwise the formulas are those of Giles, An extended collection of matrix derivative
+results for forward and reverse mode algorithmic differentiation (2008), with adjoints in place of transposes
+for complex matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.core.gradient_rules import Call, conj, formulas, vjp
+from thunder.core.proxies import TensorProxy
+from thunder.torch import rare  # noqa: F401  (the rows)
+from thunder.torch.broadcasting import canonical_dims
+from thunder.torch.gradients.kernels import computed_by
+from thunder.torch.gradients.norms import norm_gradient
+from thunder.torch.gradients.products import adjoint
+from thunder.torch.gradients.reductions import shared, with_ones
+from thunder.torch.namespace import ltorch
+
+Tensor = TensorProxy
+
+
+def _as_matrices(x: Tensor) -> Tensor:
+    """``(*)`` → ``(*, 1, 1)``, to scale matrices."""
+    return ltorch.unsqueeze(ltorch.unsqueeze(x, -1), -1)
+
+
+# -- determinants --------------------------------------------------------------------------------------------
+
+
+@computed_by(lambda A: torch.linalg.inv_ex(A).inverse)
+def unchecked_inverse(A: Tensor) -> Tensor:
+    """The inverse, infinite where there is none: the log of a determinant has a gradient there, too."""
+    return ltorch.inv(A)
+
+
+def _det_backward(g: torch.Tensor, A: torch.Tensor, det: torch.Tensor) -> torch.Tensor:
+    lu, pivots, _ = torch.linalg.lu_factor_ex(A)
+    diagonal = lu.diagonal(0, -2, -1)
+    nudged = torch.where(diagonal == 0, torch.finfo(A.dtype).eps, diagonal)
+    lu = lu + torch.diag_embed(nudged - diagonal)
+    # det is the product of the diagonal up to its sign, which is that of the permutation
+    swaps = (pivots != torch.arange(1, A.shape[-1] + 1, dtype=pivots.dtype, device=A.device)).sum(-1)
+    nudged_det = nudged.prod(-1) * (1 - 2 * (swaps % 2))
+    right = torch.diag_embed((g * nudged_det.conj()).unsqueeze(-1).expand(diagonal.shape))
+    return torch.linalg.lu_solve(lu, pivots, right, adjoint=True)
+
+
+@computed_by(_det_backward)
+def det_backward(g: Tensor, A: Tensor, det: Tensor) -> Tensor:
+    """``g conj(det) A^-H`` (section 2.2.4), the cofactors; of singular matrices too, by pivots that are not 0."""
+    return _as_matrices(g * conj(det)) * adjoint(unchecked_inverse(A))
+
+
+@vjp("torch.linalg.slogdet")
+def _of_slogdet(c: Call) -> dict[str, Any]:
+    """``d log|det| + i d arg det = tr(A^-1 dA)``; the sign ``exp(i arg det)`` of a real matrix is constant."""
+    of_sign, of_log = c.g
+    weight = of_log
+    if of_sign is not None and of_sign.dtype.is_complex:
+        turning = -ltorch.imag(conj(of_sign) * c.out[0])
+        weight = ltorch.complex(ltorch.zeros_like(turning) if of_log is None else of_log, turning)
+    if weight is None:
+        return {"A": ltorch.zeros_like(c.A)}
+    return {"A": _as_matrices(weight) * adjoint(unchecked_inverse(c.A))}
+
+
+formulas("torch.linalg.det", A=lambda c: ltorch.det_backward(c.g, c.A, c.out))
+formulas("torch.logdet", input=lambda c: _as_matrices(c.g) * adjoint(unchecked_inverse(c.input)))
+
+# -- inverses and solutions ----------------------------------------------------------------------------------
+
+formulas("torch.linalg.inv", A=lambda c: -(adjoint(c.out) @ c.g @ adjoint(c.out)))
+
+
+@vjp("torch.linalg.pinv")
+def _of_pinv(c: Call) -> dict[str, Any]:
+    """Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
+    variables separate (1973), equation 4.12, for a constant rank.
+    """
+    a, p, ph, gh = c.A, c.out, adjoint(c.out), adjoint(c.g)
+    outside_range = gh - a @ (p @ gh)
+    outside_rows = gh - (gh @ p) @ a
+    gradient = (outside_range @ p) @ ph + ph @ (p @ outside_rows) - (ph @ c.g) @ ph
+    return {"A": gradient}
+
+
+@vjp("torch.linalg.solve")
+def _of_solve(c: Call) -> dict[str, Any]:
+    """``B: (*, n, k)``, or vectors ``(n,)`` and ``(*, n)``, which torch tells from matrices by the shape."""
+    ndim = len(c.B.shape)
+    vectors = ndim == 1 or (ndim == len(c.A.shape) - 1 and c.B.shape == c.A.shape[:-1])
+    left = c.left or vectors
+    g, x = (ltorch.unsqueeze(t, -1) if vectors else t for t in (c.g, c.out))
+    of_b = ltorch.solve(adjoint(c.A), g, left=left)
+    found = {"B": ltorch.squeeze(of_b, -1) if vectors else of_b}
+    if c.needs("A"):
+        found["A"] = -(of_b @ adjoint(x)) if left else -(adjoint(x) @ of_b)
+    return found
+
+
+@vjp("torch.linalg.solve_triangular")
+def _of_solve_triangular(c: Call) -> dict[str, Any]:
+    """As of ``solve``; only a triangle of ``A`` counts, and not its diagonal if that is taken as ones."""
+    of_b = ltorch.solve_triangular(
+        adjoint(c.A), c.g, upper=not c.upper, left=c.left, unitriangular=c.unitriangular
+    )
+    found = {"B": of_b}
+    if c.needs("A"):
+        whole = -(of_b @ adjoint(c.out)) if c.left else -(adjoint(c.out) @ of_b)
+        offset = int(c.unitriangular)
+        found["A"] = ltorch.triu(whole, offset) if c.upper else ltorch.tril(whole, -offset)
+    return found
+
+
+# -- powers and exponentials ---------------------------------------------------------------------------------
+
+
+def _power_gradient(a: Tensor, g: Tensor, n: int) -> Tensor:
+    """``sum of a^i g a^(n-1-i)``, by squaring: pairs of a power and its derivative in the direction ``g``."""
+
+    def product(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return x[0] @ y[0], x[1] @ y[0] + x[0] @ y[1]
+
+    result, square = None, (a, g)
+    while True:
+        if n & 1:
+            result = square if result is None else product(result, square)
+        n >>= 1
+        if n == 0:
+            assert result is not None, "a positive number has a bit"
+            return result[1]
+        square = product(square, square)
+
+
+@vjp("torch.linalg.matrix_power")
+def _of_matrix_power(c: Call) -> dict[str, Any]:
+    if c.n == 0:
+        return {"A": ltorch.zeros_like(c.A)}
+    if c.n > 0:
+        return {"A": _power_gradient(adjoint(c.A), c.g, c.n)}
+    inverse = adjoint(ltorch.inv(c.A))
+    return {"A": -(inverse @ _power_gradient(inverse, c.g, -c.n) @ inverse)}
+
+
+@vjp("torch.matrix_exp")
+def _of_matrix_exp(c: Call) -> dict[str, Any]:
+    """A block of ``exp([[A, G], [0, A]])`` is the derivative at ``A`` in the direction ``G`` (Mathias, A chain
+    rule for matrix functions, 1996, theorem 2.1); its adjoint is the same at ``Aᴴ``.
+    """
+    n, a = c.input.shape[-1], adjoint(c.input)
+    upper, lower = ltorch.cat((a, c.g), -1), ltorch.cat((ltorch.zeros_like(a), a), -1)
+    whole = ltorch.matrix_exp(ltorch.cat((upper, lower), -2))
+    return {"input": ltorch.narrow(ltorch.narrow(whole, -2, 0, n), -1, n, n)}
+
+
+def _of_vander(c: Call) -> Tensor:
+    """Column ``j`` is ``x^j``, whose derivative is ``j`` times the column before it."""
+    columns = c.out.shape[-1] - 1
+    if columns < 1:
+        return ltorch.zeros_like(c.x)
+    before, factors = ltorch.narrow(c.out, -1, 0, columns), ltorch.arange(1, columns + 1, device=c.g.device)
+    return ltorch.sum(ltorch.narrow(c.g, -1, 1, columns) * conj(before) * factors, -1)
+
+
+formulas("torch.linalg.vander", x=_of_vander)
+
+# -- norms ---------------------------------------------------------------------------------------------------
+
+
+def _frobenius(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
+    rank = len(a.shape)
+    return norm_gradient(g, a, 2, norm, (rank - 2, rank - 1), True)
+
+
+def _nuclear(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
+    """Of the sum of singular values: Watson, Characterization of the subdifferential of some matrix norms
+    (1992).
+    """
+    u, _, vh = ltorch.svd(a, False)
+    return g * (u @ vh)
+
+
+def _spectral(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
+    """Of the largest or smallest singular value, which equal ones share."""
+    u, s, vh = ltorch.svd(a, False)
+    weight = shared(ltorch.squeeze(g, -1), s == ltorch.squeeze(norm, -1), (len(s.shape) - 1,))
+    return (u * ltorch.unsqueeze(weight, -2)) @ vh
+
+
+def _of_sums(along: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Of the largest or smallest sum of absolute values along a dimension (from the end)."""
+
+    def gradient(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
+        across = len(a.shape) - (1 if along == -2 else 2)
+        holders = ltorch.sum(ltorch.abs(a), along, True) == norm
+        return ltorch.sgn(a) * shared(g, holders, (across,))
+
+    return gradient
+
+
+_MATRIX_NORMS = {
+    "fro": _frobenius,
+    "nuc": _nuclear,
+    2: _spectral,
+    -2: _spectral,
+    1: _of_sums(-2),
+    -1: _of_sums(-2),
+    math.inf: _of_sums(-1),
+    -math.inf: _of_sums(-1),
+}
+
+
+@vjp("torch.linalg.matrix_norm")
+def _of_matrix_norm(c: Call) -> dict[str, Any]:
+    """Of the matrices in dimensions ``dim``, which are moved to the end and back."""
+    a = c.A if c.dtype is None else ltorch.to(c.A, c.dtype)
+    dims = canonical_dims(c.dim, len(a.shape))
+    last = (-2, -1)
+    g, norm = (ltorch.movedim(with_ones(t, a.shape, dims, c.keepdim), dims, last) for t in (c.g, c.out))
+    gradient = _MATRIX_NORMS[c.ord](g, ltorch.movedim(a, dims, last), norm)
+    return {"A": ltorch.movedim(gradient, last, dims)}

@@ -1,0 +1,237 @@
+"""Gradients of products of matrices and vectors.
+
+Of ``C = A B`` they are ``G Bᴴ`` and ``Aᴴ G`` (Giles, An extended collection of matrix derivative results for
+forward and reverse mode algorithmic differentiation, 2008, section 2.2.2); the rest is about dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from thunder.core.gradient_rules import Call, conj, formulas, vjp
+from thunder.core.proxies import TensorProxy
+from thunder.torch import linalg, nn_linear, rare  # noqa: F401  (the rows)
+from thunder.torch.broadcasting import cast
+from thunder.torch.namespace import ltorch
+
+Tensor = TensorProxy
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """The matrices of ``x: (*, m, n)`` transposed and conjugated."""
+    turned = ltorch.t(x) if len(x.shape) == 2 else ltorch.transpose(x, -2, -1)
+    return conj(turned)
+
+
+def scaled(x: Tensor, factor: Any) -> Tensor:
+    """``conj(factor) * x``, or ``x`` if the factor is 1."""
+    return x if factor == 1 else x * conj(factor)
+
+
+def flattened(x: Tensor) -> Tensor:
+    """All dimensions but the last made one: ``(*, k)`` → ``(n, k)``."""
+    return x if len(x.shape) == 2 else ltorch.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+# -- matmul --------------------------------------------------------------------------------------------------
+
+
+def left_gradient(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The gradient of ``a`` in ``matmul(a, b)``, broadcast dimensions not yet summed."""
+    if len(b.shape) == 1:
+        return (ltorch.unsqueeze(g, -1) if g.shape else g) * conj(b)
+    if len(a.shape) == 1:  # b: (*, k, n), g: (*, n)
+        return ltorch.squeeze(ltorch.matmul(conj(b), ltorch.unsqueeze(g, -1)), -1)
+    return ltorch.matmul(g, adjoint(b))
+
+
+def right_gradient(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The gradient of ``b`` in ``matmul(a, b)``, broadcast dimensions not yet summed."""
+    if len(a.shape) == 1:
+        if len(b.shape) == 1:
+            return g * conj(a)
+        return ltorch.unsqueeze(conj(a), -1) * ltorch.unsqueeze(g, -2)
+    if len(b.shape) == 1:  # a: (*, m, k), g: (*, m)
+        rows = ltorch.reshape(g, (math.prod(g.shape),))
+        return ltorch.matmul(rows, conj(flattened(a)))
+    if len(b.shape) == 2:  # one product over all the rows, rather than one for each batch and their sum
+        return ltorch.mm(adjoint(flattened(a)), flattened(g))
+    return ltorch.matmul(adjoint(a), g)
+
+
+formulas("prims.matmul", a=lambda c: left_gradient(c.g, c.a, c.b), b=lambda c: right_gradient(c.g, c.a, c.b))
+formulas(
+    "torch.matmul",
+    input=lambda c: left_gradient(c.g, c.input, c.other),
+    other=lambda c: right_gradient(c.g, c.input, c.other),
+)
+formulas(
+    "torch.mm",
+    input=lambda c: ltorch.mm(c.g, adjoint(c.mat2)),
+    mat2=lambda c: ltorch.mm(adjoint(c.input), c.g),
+)
+formulas(
+    "torch.bmm",
+    input=lambda c: ltorch.bmm(c.g, adjoint(c.mat2)),
+    mat2=lambda c: ltorch.bmm(adjoint(c.input), c.g),
+)
+formulas(
+    "torch.mv",
+    input=lambda c: ltorch.outer(c.g, conj(c.vec)),
+    vec=lambda c: ltorch.mv(adjoint(c.input), c.g),
+)
+formulas("torch.dot", input=lambda c: c.g * conj(c.tensor), tensor=lambda c: c.g * conj(c.input))
+formulas("torch.vdot", input=lambda c: conj(c.g) * c.other, other=lambda c: c.g * c.input)
+formulas(
+    "torch.outer",
+    input=lambda c: ltorch.mv(c.g, cast(conj(c.vec2), c.g.dtype)),
+    vec2=lambda c: ltorch.mv(ltorch.t(c.g), cast(conj(c.input), c.g.dtype)),
+)
+formulas(
+    "torch.linalg.vecdot",
+    x=lambda c: conj(ltorch.unsqueeze(c.g, c.dim)) * c.y,
+    y=lambda c: ltorch.unsqueeze(c.g, c.dim) * c.x,
+)
+
+# -- with a weight -------------------------------------------------------------------------------------------
+
+
+def _input_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    """``x: (*, i)``, ``w: (o, i)`` or ``(i,)``."""
+    if len(w.shape) == 1:
+        return ltorch.unsqueeze(g, -1) * conj(w)
+    return ltorch.matmul(g, conj(w))
+
+
+def _weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    if len(w.shape) == 1:
+        return ltorch.matmul(ltorch.reshape(g, (math.prod(g.shape),)), conj(flattened(x)))
+    if len(x.shape) == 1:
+        return ltorch.outer(g, conj(x))
+    return ltorch.mm(ltorch.t(flattened(g)), conj(flattened(x)))
+
+
+def _bias_gradient(g: Tensor, bias: Tensor) -> Tensor:
+    """The sum over the rows; a bias of another shape than ``(o,)`` is summed as one that was broadcast."""
+    return ltorch.sum(flattened(g), 0) if len(g.shape) > 1 and bias.shape == g.shape[-1:] else g
+
+
+formulas(
+    "prims.linear",
+    a=lambda c: _input_gradient(c.g, c.a, c.w),
+    w=lambda c: _weight_gradient(c.g, c.a, c.w),
+    bias=lambda c: _bias_gradient(c.g, c.bias),
+)
+formulas(
+    "torch.nn.functional.linear",
+    input=lambda c: _input_gradient(c.g, c.input, c.weight),
+    weight=lambda c: _weight_gradient(c.g, c.input, c.weight),
+    bias=lambda c: _bias_gradient(c.g, c.bias),
+)
+
+
+@vjp("torch.nn.functional.bilinear")
+def _of_bilinear(c: Call) -> dict[str, Any]:
+    """``input1: (*, i)``, ``input2: (*, j)``, ``weight: (o, i, j)``, ``bias: (o,)``."""
+    g, x, y, found = flattened(c.g), flattened(c.input1), flattened(c.input2), {}
+    if c.needs("input1"):
+        of_x = ltorch.einsum("no,oij,nj->ni", g, conj(c.weight), conj(y))
+        found["input1"] = ltorch.reshape(of_x, c.input1.shape)
+    if c.needs("input2"):
+        of_y = ltorch.einsum("no,oij,ni->nj", g, conj(c.weight), conj(x))
+        found["input2"] = ltorch.reshape(of_y, c.input2.shape)
+    if c.needs("weight"):
+        found["weight"] = ltorch.einsum("no,ni,nj->oij", g, conj(x), conj(y))
+    if c.needs("bias"):
+        found["bias"] = ltorch.sum(g, 0)
+    return found
+
+
+# -- added to a tensor: beta * input + alpha * product -------------------------------------------------------
+
+
+def _of_input(c: Call) -> Tensor:
+    return scaled(c.g, c.beta)
+
+
+formulas(
+    "torch.addmm",
+    input=_of_input,
+    mat1=lambda c: scaled(ltorch.mm(c.g, adjoint(c.mat2)), c.alpha),
+    mat2=lambda c: scaled(ltorch.mm(adjoint(c.mat1), c.g), c.alpha),
+)
+formulas(
+    "torch.addmv",
+    input=_of_input,
+    mat=lambda c: scaled(ltorch.outer(c.g, conj(c.vec)), c.alpha),
+    vec=lambda c: scaled(ltorch.mv(adjoint(c.mat), c.g), c.alpha),
+)
+formulas(
+    "torch.baddbmm",
+    input=_of_input,
+    batch1=lambda c: scaled(ltorch.bmm(c.g, adjoint(c.batch2)), c.alpha),
+    batch2=lambda c: scaled(ltorch.bmm(adjoint(c.batch1), c.g), c.alpha),
+)
+formulas(  # the batch is summed, so each of its products has the same cotangent
+    "torch.addbmm",
+    input=_of_input,
+    batch1=lambda c: scaled(ltorch.matmul(c.g, adjoint(c.batch2)), c.alpha),
+    batch2=lambda c: scaled(ltorch.matmul(adjoint(c.batch1), c.g), c.alpha),
+)
+formulas(
+    "torch.addr",
+    input=_of_input,
+    vec1=lambda c: scaled(ltorch.mv(c.g, cast(conj(c.vec2), c.g.dtype)), c.alpha),
+    vec2=lambda c: scaled(ltorch.mv(ltorch.t(c.g), cast(conj(c.vec1), c.g.dtype)), c.alpha),
+)
+
+
+# -- chains, traces, vector products -------------------------------------------------------------------------
+
+
+@vjp("torch.linalg.multi_dot")
+def _of_multi_dot(c: Call) -> dict[str, Any]:
+    """Of each factor, the product of those before it, the cotangent, and the product of those after it."""
+    first, *inner, last = c.tensors
+    row, column = len(first.shape) == 1, len(last.shape) == 1
+    factors = [
+        ltorch.unsqueeze(first, 0) if row else first,
+        *inner,
+        ltorch.unsqueeze(last, 1) if column else last,
+    ]
+    shape = (factors[0].shape[0], factors[-1].shape[1])
+    before = [c.g if c.g.shape == shape else ltorch.reshape(c.g, shape)]
+    for factor in factors[:-1]:
+        before.append(ltorch.mm(adjoint(factor), before[-1]))
+    gradients, after = [], None
+    for tensor, factor, g in zip(reversed(c.tensors), reversed(factors), reversed(before), strict=True):
+        gradient = g if after is None else ltorch.mm(g, after)
+        gradients.append(gradient if len(tensor.shape) == 2 else ltorch.reshape(gradient, tensor.shape))
+        after = adjoint(factor) if after is None else ltorch.mm(after, adjoint(factor))
+    return {"tensors": gradients[::-1]}
+
+
+def _vector_product(x: Tensor, y: Tensor, dim: int) -> Tensor:
+    return linalg.cross(x, y, dim=dim)
+
+
+def _crossed_dim(c: Call) -> int:
+    """The dimension of ``torch.cross``: if none is given, the first of length 3."""
+    return c.dim if c.dim is not None else c.input.shape.index(3)
+
+
+formulas(
+    "torch.trace",
+    input=lambda c: c.g * ltorch.eye(*c.input.shape, dtype=c.g.dtype, device=c.g.device),
+)
+formulas(
+    "torch.linalg.cross",
+    input=lambda c: _vector_product(conj(c.other), c.g, c.dim),
+    other=lambda c: _vector_product(c.g, conj(c.input), c.dim),
+)
+formulas(
+    "torch.cross",
+    input=lambda c: _vector_product(conj(c.other), c.g, _crossed_dim(c)),
+    other=lambda c: _vector_product(c.g, conj(c.input), _crossed_dim(c)),
+)
