@@ -124,6 +124,8 @@ class Llama(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.width)
+        # With torch's N(0, 1) a tied head starts with logits of tens; 0.02 is GPT-2's (Radford et al., 2019).
+        nn.init.normal_(self.embedding.weight, std=0.02)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.width, config.epsilon)
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)

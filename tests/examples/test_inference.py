@@ -1,0 +1,26 @@
+"""The inference example does what it says: it compares, prints both traces and gives the times of one run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INFERENCE = Path(__file__).resolve().parents[2] / "examples" / "inference.py"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--untied", "--layers", "1")], ids=["tied", "untied"])
+def test_inference_compiles_compares_and_prints(arguments: tuple[str, ...]):
+    command = [sys.executable, str(INFERENCE), "--repeats", "2", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert re.findall(r"^def (\w+)\(", run.stdout, re.MULTILINE) == ["prologue", "computation"]
+    assert "compiled equals eager, bit by bit" in run.stdout
+    assert re.findall(r"^(.+?) +[\d.]+ ms ", run.stdout, re.MULTILINE) == [
+        "eager",
+        "thunder",
+        "thunder, first call",
+    ]
