@@ -171,7 +171,7 @@ def renorm(input: TensorProxy, p: float, dim: int, maxnorm: float) -> TensorProx
         raise OperatorError(f"renorm: input needs at least 2 dimensions, got {len(input.shape)} dimensions")
     (d,) = canonical_dims(dim, len(input.shape))
     others = [i for i in range(len(input.shape)) if i != d]
-    size = vector_norm(input, p, others, True)
+    size = _norm(input, p, others, True)
     factor = prims.div(float(maxnorm), prims.add(size, 1e-7))
     factor = prims.where(prims.gt(size, float(maxnorm)), factor, 1.0)
     spread = prims.broadcast_in_dim(factor, input.shape, tuple(range(len(input.shape))))
