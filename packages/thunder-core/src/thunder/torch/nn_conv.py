@@ -18,14 +18,14 @@ from thunder.torch.registration import torchsymbol
 Sizes = int | Sequence[int]
 
 
-def _each(value: Sizes, n: int) -> tuple[int, ...]:
+def each(value: Sizes, n: int) -> tuple[int, ...]:
     """One number for each of ``n`` dimensions."""
     if isinstance(value, int):
         return (value,) * n
     return tuple(value) * n if len(value) == 1 else tuple(value)
 
 
-def _batched(input: TensorProxy, n: int) -> tuple[TensorProxy, bool]:
+def batched(input: TensorProxy, n: int) -> tuple[TensorProxy, bool]:
     """``(c, *space)`` → ``(1, c, *space)``, and whether it had no batch dimension."""
     return (ltorch.unsqueeze(input, 0), True) if len(input.shape) == n + 1 else (input, False)
 
@@ -40,17 +40,17 @@ def _convolve(
     groups: int,
 ) -> TensorProxy:
     n = len(weight.shape) - 2
-    a, single = _batched(input, n)
-    strides, dilations = _each(stride, n), _each(dilation, n)
+    a, single = batched(input, n)
+    strides, dilations = each(stride, n), each(dilation, n)
     if isinstance(padding, str):
-        a, paddings = _padded_by_name(a, padding, weight.shape[2:], strides, dilations)
+        a, paddings = padded_by_name(a, padding, weight.shape[2:], strides, dilations)
     else:
-        paddings = _each(padding, n)
+        paddings = each(padding, n)
     out = prims.convolution(a, weight, bias, strides, paddings, dilations, False, (0,) * n, groups)
     return ltorch.squeeze(out, 0) if single else out
 
 
-def _padded_by_name(
+def padded_by_name(
     a: TensorProxy, padding: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[TensorProxy, tuple[int, ...]]:
     """The input, and what to pad it by on both sides. Where ``same`` needs an odd amount, the end gets one
@@ -93,9 +93,9 @@ def _transposed_row(n: int) -> Symbol:
         groups: int = 1,
         dilation: Sizes = 1,
     ) -> TensorProxy:
-        a, single = _batched(input, n)
-        sizes = (_each(x, n) for x in (stride, padding, dilation))
-        out = prims.convolution(a, weight, bias, *sizes, True, _each(output_padding, n), groups)
+        a, single = batched(input, n)
+        sizes = (each(x, n) for x in (stride, padding, dilation))
+        out = prims.convolution(a, weight, bias, *sizes, True, each(output_padding, n), groups)
         return ltorch.squeeze(out, 0) if single else out
 
     return torchsymbol(f"torch.nn.functional.conv_transpose{n}d", autocast="lower", tags=(OpTags.MATMUL_OP,))(

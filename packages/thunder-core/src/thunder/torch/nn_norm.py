@@ -255,6 +255,8 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise OperatorError("Expected running_mean and running_var to be defined when training=False")
+        if len(input.shape) == 1 and not input.numel():  # torch takes it, without any channel
+            return ltorch.clone(input)
         return norm_by_statistics(input, running_mean, running_var, weight, bias, eps)
     _refuse_single_value(input)
     if running_mean is not None and running_var is not None:

@@ -21,3 +21,6 @@ from thunder.torch.gradients import contractions  # noqa: F401
 from thunder.torch.gradients import matrices  # noqa: F401
 from thunder.torch.gradients import factorizations  # noqa: F401
 from thunder.torch.gradients import fourier  # noqa: F401
+from thunder.torch.gradients import nn_conv  # noqa: F401
+from thunder.torch.gradients import nn_embedding  # noqa: F401
+from thunder.torch.gradients import random  # noqa: F401
