@@ -14,6 +14,7 @@ from typing import Any
 from thunder import core, extend, plugins
 from thunder import torch as torch
 from thunder.__about__ import __version__
+from thunder.compiler.functional import grad, value_and_grad, vjp
 from thunder.compiler.inspection import (
     cache_hits,
     cache_misses,
@@ -131,6 +132,7 @@ __all__ = [
     "get_always_executors",
     "get_default_executors",
     "get_executor",
+    "grad",
     "jit",
     "last_backward_traces",
     "last_compile_options",
@@ -146,6 +148,8 @@ __all__ = [
     "print_last_interpreter_log",
     "resolve_executors",
     "torch",
+    "value_and_grad",
+    "vjp",
     *(name for name in dtypes.__all__ if isinstance(getattr(dtypes, name), dtypes.dtype)),
     *(name for name in errors.__all__ if isinstance(getattr(errors, name), type)),
 ]

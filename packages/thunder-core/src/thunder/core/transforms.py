@@ -1,7 +1,10 @@
 """Tools for transforms: a documented path to the modules that define them."""
 
+from thunder.compiler.functional import grad, value_and_grad, vjp
 from thunder.compiler.jit import add_transform
+from thunder.core.autograd.find import register_grad
 from thunder.core.dataflow import TOPOSORT_ORDER, Node, bsym_list_to_dag, toposort_bsym_dag
+from thunder.core.prims.gradient import get_grad, put_grad, put_grads
 from thunder.core.rewrite import VISIT_TYPE, eval_trace, insert_inplace, replace_inplace, visitor_transform
 
 __all__ = [
@@ -11,8 +14,15 @@ __all__ = [
     "add_transform",
     "bsym_list_to_dag",
     "eval_trace",
+    "get_grad",
+    "grad",
     "insert_inplace",
+    "put_grad",
+    "put_grads",
+    "register_grad",
     "replace_inplace",
     "toposort_bsym_dag",
+    "value_and_grad",
     "visitor_transform",
+    "vjp",
 ]

@@ -45,15 +45,19 @@ def del_last_used(trace: TraceCtx, *, clear_mutable_collections: bool = False) -
 
 
 def _dying(bsym: BoundSymbol, live: set[str]) -> Iterator[Any]:
-    """The proxies whose life ends with this statement, arguments in order, then the one that ``_`` holds."""
+    """The proxies whose life ends with this statement: collections that it made and nobody reads, arguments in
+    order, then the one that ``_`` holds.
+    """
     unread = [p for p in bsym.flat_proxy_outs if p.name not in live]
+    yield from (p for p in unread if isinstance(p, CollectionProxy))
     live.update([p.name for p in bsym.flat_proxy_outs])
     for p in bsym.flat_proxy_args:
         if p.name not in live:
             live.add(p.name)
             yield p
-    if unread and unread[-1] is _last_unread_leaf(bsym, unread):
-        yield unread[-1]
+    tensors = [p for p in unread if not isinstance(p, CollectionProxy)]
+    if tensors and tensors[-1] is _last_unread_leaf(bsym, tensors):
+        yield tensors[-1]
 
 
 def _last_unread_leaf(bsym: BoundSymbol, unread: list[Any]) -> Any:
