@@ -204,7 +204,7 @@ class _Recomputing:
             swap = {Variable(o): self._renamed(o) for o in call.flat_proxy_outs}
             self.known.update(swap)
             again = {v: new for v, new in swap.items() if new.name != v.name}
-            self.trace.record(_without_source(call.from_bsym_swap_proxies(again, skip_inputs=True)))
+            self.trace.record(_without_source(call.from_bsym_swap_proxies(again)))
         return self.known[Variable(p)]
 
     def _renamed(self, p: Any) -> Any:
