@@ -92,14 +92,14 @@ formulas(
 def _part_of_slice(c: Call) -> TensorProxy:
     key = [slice(None)] * len(c.input.shape)
     key[canonical_dim(c.dim, len(key))] = slice(c.start, c.end, c.step)
-    return ltorch.__getitem__(c.g, tuple(key))  # type: ignore[no-any-return]
+    return ltorch.__getitem__(c.g, tuple(key))
 
 
 # -- padding -------------------------------------------------------------------------------------------------
 
 
 def _unconstant(g: TensorProxy, shape: Sequence[int], pad: Sequence[int]) -> TensorProxy:
-    """Without a border of constants, as ``torch.nn.functional.pad`` is told of it: the last dimension first."""
+    """Without a border of constants; ``pad`` has (before, after) for the last dimension first."""
     given = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
     rest = [(0, 0, 0)] * (len(shape) - len(given))
     return unpadded(g, shape, [*rest, *reversed(given)])
@@ -143,7 +143,7 @@ def pad_backward(grad: TensorProxy, size: Sequence[int], pad: Sequence[int], mod
 def _pad(c: Call) -> TensorProxy:
     if c.mode == "constant":
         return _unconstant(c.g, c.input.shape, c.pad)
-    return ltorch.pad_backward(c.g, c.input.shape, c.pad, c.mode)  # type: ignore[no-any-return]
+    return ltorch.pad_backward(c.g, c.input.shape, c.pad, c.mode)
 
 
 formulas("prims.pad", a=lambda c: unpadded(c.g, c.a.shape, c.padding))

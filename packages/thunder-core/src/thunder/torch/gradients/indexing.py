@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from thunder.core import prims
 from thunder.core.dtypes import int64
 from thunder.core.gradient_rules import Call, formulas, summed_to, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch import rare, scattering  # noqa: F401  (the rows)
-from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.kernels import kernel
 from thunder.torch.gradients.placing import reshaped, unsliced, zeros
 from thunder.torch.indexing import getitem, index_list, is_mask, key_items, select
@@ -25,7 +26,7 @@ Gradients = Mapping[str, Any]
 
 
 def _ungot(g: Tensor, a: Tensor, key: Any) -> Tensor:
-    """Zeros like ``a`` with ``g`` at ``a[key]``; added up where integer tensors name a place several times."""
+    """Zeros like ``a`` with ``g`` at ``a[key]``: its sum where integer tensors name a place several times."""
     found = select(a.shape, key_items(key))
     bounds = zip(found.starts, found.ends, found.steps, strict=True)
     sliced = [-(-(end - start) // step) for start, end, step in bounds]
@@ -96,14 +97,14 @@ def _held(c: Call) -> Tensor | None:
 def _index_put_input(c: Call) -> Tensor:
     mask = _held(c)
     if mask is not None:
-        return ltorch.masked_fill(c.g, mask, 0)  # type: ignore[no-any-return]
+        return ltorch.masked_fill(c.g, mask, 0)
     return c.g if c.accumulate else ltorch.index_put(c.g, c.indices, zeros((), c.g))
 
 
 def _index_put_values(c: Call) -> Tensor:
     mask = _held(c)
     if mask is not None:
-        return ltorch.where(mask, c.g, 0)  # type: ignore[no-any-return]
+        return ltorch.where(mask, c.g, 0)
     return prims.index(c.g, [i if i.dtype is int64 else ltorch.to(i, int64) for i in c.indices])
 
 
@@ -122,7 +123,9 @@ def _gathered(c: Call) -> Tensor:
 
 
 def _scattered(g: Tensor, a: Tensor, dim: int, index: Tensor) -> Tensor:
-    return ltorch.scatter_add(zeros(a.shape, g), dim, index, g)  # type: ignore[no-any-return]
+    if not index.numel():  # which may have any number of dimensions
+        return zeros(a.shape, g)
+    return ltorch.scatter_add(zeros(a.shape, g), dim, index, g)
 
 
 formulas("prims.gather", "prims.take_along_axis", a=lambda c: _scattered(c.g, c.a, c.dim, c.index))
@@ -134,7 +137,7 @@ formulas("torch.scatter_add", input=lambda c: c.g, src=_gathered)
 
 
 def _taken(c: Call) -> Tensor:
-    """Rows added where they were taken from. The index of ``prims.take`` may have any number of dimensions."""
+    """Rows added where they were taken from. The index of ``prims.take`` has any number of dimensions."""
     count = math.prod(c.index.shape)
     rows = reshaped(c.g, (*c.a.shape[: c.dim], count, *c.a.shape[c.dim + 1 :]))
     return prims.index_add(zeros(c.a.shape, c.g), reshaped(c.index, (count,)), rows, c.dim)
@@ -143,7 +146,7 @@ def _taken(c: Call) -> Tensor:
 def _selected(c: Call) -> Tensor:
     if not c.input.shape:
         return reshaped(c.g, ())
-    return ltorch.index_add(zeros(c.input.shape, c.g), c.dim, c.index, c.g)  # type: ignore[no-any-return]
+    return ltorch.index_add(zeros(c.input.shape, c.g), c.dim, c.index, c.g)
 
 
 def _slices(g: Tensor, dim: int, index: Tensor, like: Tensor) -> Tensor:
@@ -171,8 +174,17 @@ formulas(
 formulas(
     "torch.index_fill",
     input=lambda c: ltorch.index_fill(c.g, c.dim, c.index, 0),
-    value=lambda c: ltorch.sum(ltorch.index_select(c.g, c.dim, c.index)),
+    value=lambda c: ltorch.sum(ltorch.where(_named(c.index, c.dim, c.input), c.g, 0)),
 )
+
+
+def _named(index: Tensor, dim: int, a: Tensor) -> Tensor:
+    """Which slices of a dimension an index names, once or several times, in a shape that broadcasts."""
+    shape = [1] * len(a.shape)
+    if shape:
+        shape[dim] = a.shape[dim]
+    none = ltorch.zeros(math.prod(shape), dtype=torch.bool, device=a.device)
+    return reshaped(ltorch.index_fill(none, 0, index, True), shape)
 
 
 def _scaled(g: Tensor, alpha: Any) -> Tensor:
@@ -243,9 +255,9 @@ class _Meeting:
     reduce: str
     include_self: bool
     #: a tensor like the input → like the source, and (a tensor, a source) → their sum, and → the reduction
-    pick: Callable[[Tensor], Tensor]
-    add: Callable[[Tensor, Tensor], Tensor]
-    again: Callable[[Tensor, Tensor], Tensor]
+    pick: Callable[[Any], Any]
+    add: Callable[[Any, Any], Any]
+    again: Callable[[Any, Any], Any]
     #: a tensor like the input with zeros wherever elements meet
     cleared: Callable[[Tensor], Tensor]
 
@@ -274,8 +286,8 @@ class _Meeting:
     _amax = _amin = _extreme
 
     def _prod(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-        """The product of the others: the result over the element itself, and where that is 0, the product with
-        1 in its place. Two zeros that meet make each other's gradient 0.
+        """The product of the others: the result over the element itself, and where that is 0, the product
+        with 1 in its place. Two zeros that meet make each other's gradient 0.
         """
         one_for_zero = ltorch.where(self.input == 0, 1, self.input)
         of_input = g * self.again(one_for_zero, self.source) / one_for_zero

@@ -25,7 +25,7 @@ Tensor = TensorProxy
 
 def _from_behind(scan: Callable[[Tensor], Tensor], a: Tensor, dim: int) -> Tensor:
     """A scan from the last element to the first."""
-    return ltorch.flip(scan(ltorch.flip(a, (dim,))), (dim,))  # type: ignore[no-any-return]
+    return ltorch.flip(scan(ltorch.flip(a, (dim,))), (dim,))
 
 
 def _cumsum(g: Tensor, dim: int) -> Tensor:
@@ -45,13 +45,13 @@ def cumprod_backward(grad: Tensor, input: Tensor, dim: int, output: Tensor) -> T
     itself = ltorch.eye(count, dtype=torch.bool, device=input.device)
     others = ltorch.cumprod(ltorch.where(itself, 1, ltorch.unsqueeze(x, last)), last + 1)
     terms = ltorch.triu(ltorch.unsqueeze(g, last) * conj(others))
-    return ltorch.movedim(ltorch.sum(terms, last + 1), last, dim)  # type: ignore[no-any-return]
+    return ltorch.movedim(ltorch.sum(terms, last + 1), last, dim)
 
 
 def _cumprod(c: Call) -> Tensor:
     if not c.input.shape:
-        return c.g  # type: ignore[no-any-return]
-    return ltorch.cumprod_backward(c.g, cast(c.input, c.out.dtype), c.dim, c.out)  # type: ignore[no-any-return]
+        return c.g
+    return ltorch.cumprod_backward(c.g, cast(c.input, c.out.dtype), c.dim, c.out)
 
 
 formulas("prims.cumsum", a=lambda c: _cumsum(c.g, c.dim))
@@ -63,16 +63,17 @@ formulas("torch.cumprod", input=_cumprod)
 @torchsymbol(id="ltorch.exp_scan")
 def exp_scan(weight: Tensor, up: Tensor, down: Tensor, dim: int, reverse: bool) -> Tensor:
     """``out_k = Σ_i weight_i exp(up_i - down_k)`` over all ``i ≤ k`` (``reverse``: ``i ≥ k``), where the
-    exponentials themselves may be out of range. Positive and negative weights are summed apart, as logarithms.
+    exponentials themselves may be out of range. Positive and negative weights are summed apart, as
+    logarithms.
     """
 
-    def scanned(log_weight: Tensor) -> Tensor:
+    def scanned(log_weight: Any) -> Any:
         terms = log_weight + up
         if reverse:
             total = _from_behind(lambda a: ltorch.logcumsumexp(a, dim), terms, dim)
         else:
             total = ltorch.logcumsumexp(terms, dim)
-        return ltorch.exp(total - down)  # type: ignore[no-any-return]
+        return ltorch.exp(total - down)
 
     if weight.dtype.is_complex:
         return scanned(ltorch.log(weight))
@@ -82,7 +83,7 @@ def exp_scan(weight: Tensor, up: Tensor, down: Tensor, dim: int, reverse: bool) 
 
 
 def _exp_scan_weight(c: Call) -> Tensor:
-    return ltorch.exp_scan(c.g, -conj(c.down), -conj(c.up), c.dim, not c.reverse)  # type: ignore[no-any-return]
+    return ltorch.exp_scan(c.g, -conj(c.down), -conj(c.up), c.dim, not c.reverse)
 
 
 formulas(
@@ -96,9 +97,9 @@ formulas(
 def _logcumsumexp(c: Call) -> Tensor:
     """``Σ_k g_k exp(x_i - out_k)`` over all ``k ≥ i``."""
     if not c.input.shape:
-        return c.g  # type: ignore[no-any-return]
+        return c.g
     up, down = -conj(c.out), -conj(c.input)
-    return ltorch.exp_scan(c.g, up, down, c.dim, True)  # type: ignore[no-any-return]
+    return ltorch.exp_scan(c.g, up, down, c.dim, True)
 
 
 formulas("torch.logcumsumexp", input=_logcumsumexp)
@@ -108,12 +109,12 @@ formulas("torch.logcumsumexp", input=_logcumsumexp)
 
 def _returned(c: Call, a: Tensor, dim: int) -> Tensor:
     """To each element what was made of it, by the positions that the operator returns too."""
-    return ltorch.scatter(zeros(a.shape, c.g[0]), dim, c.out[1], c.g[0])  # type: ignore[no-any-return]
+    return ltorch.scatter(zeros(a.shape, c.g[0]), dim, c.out[1], c.g[0])
 
 
 def _accumulated(c: Call, a: Tensor) -> Tensor:
     """As :func:`_returned`, for elements that are picked several times."""
-    return ltorch.scatter_add(zeros(a.shape, c.g[0]), c.dim, c.out[1], c.g[0])  # type: ignore[no-any-return]
+    return ltorch.scatter_add(zeros(a.shape, c.g[0]), c.dim, c.out[1], c.g[0])
 
 
 def _picked(c: Call) -> Tensor:
@@ -122,7 +123,7 @@ def _picked(c: Call) -> Tensor:
     g, index = c.g[0], c.out[1]
     if not c.keepdim and c.input.shape:
         g, index = ltorch.unsqueeze(g, dim), ltorch.unsqueeze(index, dim)
-    return ltorch.scatter(zeros(c.input.shape, g), dim, index, g)  # type: ignore[no-any-return]
+    return ltorch.scatter(zeros(c.input.shape, g), dim, index, g)
 
 
 def _median(c: Call) -> Tensor:
@@ -132,7 +133,7 @@ def _median(c: Call) -> Tensor:
     both_nan = ltorch.logical_and(ltorch.isnan(c.out), ltorch.isnan(c.input))
     hit = ltorch.logical_or(c.input == c.out, both_nan)
     share = c.g / ltorch.sum(hit, dtype=c.g.dtype)
-    return ltorch.where(hit, share, 0)  # type: ignore[no-any-return]
+    return ltorch.where(hit, share, 0)
 
 
 formulas("prims.cummax", "prims.cummin", a=lambda c: _accumulated(c, c.a))
@@ -163,7 +164,7 @@ class _Quantiles:
         """The gradient of the rows."""
         lower, upper = self.places
         found = ltorch.scatter_add(zeros(self.rows.shape, g), -1, lower, g * (1 - self.weight))
-        return ltorch.scatter_add(found, -1, upper, g * self.weight)  # type: ignore[no-any-return]
+        return ltorch.scatter_add(found, -1, upper, g * self.weight)
 
     def of_q(self, g: Tensor) -> Tensor:
         """The gradient of the quantiles."""
@@ -175,8 +176,8 @@ _ROUNDED = {"lower": "floor", "higher": "ceil", "nearest": "round"}
 
 
 def _quantiles(rows: Tensor, q: Tensor, interpolation: str, skips_nan: bool) -> _Quantiles:
-    """The ranks of quantiles are equally spaced over a row. A row with nan has its last element for each, which
-    is nan; or nan does not count, and stands behind the others.
+    """The ranks of quantiles are equally spaced over a row. A row with nan has its last element for each,
+    which is nan; or nan does not count, and stands behind the others.
     """
     ordered, order = ltorch.sort(rows, -1)
     nan = ltorch.isnan(rows)

@@ -15,7 +15,7 @@ def zeros(shape: Shape, like: TensorProxy) -> TensorProxy:
     """Zeros of the dtype and on the device of ``like``, of which nothing else is used: a gradient that took
     its shape from a forward's value would keep that value alive.
     """
-    return ltorch.zeros(tuple(shape), dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+    return ltorch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
 
 
 def reshaped(g: TensorProxy, shape: Shape) -> TensorProxy:

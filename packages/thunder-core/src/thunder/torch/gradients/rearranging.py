@@ -45,7 +45,7 @@ formulas("torch.repeat_interleave", input=_repeat_interleave)
 
 def _roll(c: Call) -> Tensor:
     back = -c.shifts if isinstance(c.shifts, int) else tuple(-s for s in c.shifts)
-    return ltorch.roll(c.g, back, c.dims)  # type: ignore[no-any-return]
+    return ltorch.roll(c.g, back, c.dims)
 
 
 formulas("prims.flip", a=lambda c: prims.flip(c.g, c.dims))
@@ -60,7 +60,7 @@ formulas("torch.fft.ifftshift", input=lambda c: ltorch.fftshift(c.g, c.dim))
 
 def _diag(c: Call) -> Tensor:
     if len(c.input.shape) == 1:
-        return ltorch.diagonal(c.g, c.diagonal)  # type: ignore[no-any-return]
+        return ltorch.diagonal(c.g, c.diagonal)
     return on_diagonal(c.g, c.input.shape, c.diagonal, 0, 1)
 
 
@@ -81,20 +81,14 @@ def block_diag(*tensors: Tensor) -> Tensor:
             block = prims.slice_prim(g, (row, column), (row + height, column + width))
             put_grad(t, fitted(reshaped(block, t.shape), t))
         row, column = row + height, column + width
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 # -- channels, space and patches -----------------------------------------------------------------------------
 
-formulas(
-    "torch.nn.functional.pixel_shuffle", input=lambda c: ltorch.pixel_unshuffle(c.g, c.upscale_factor)
-)
-formulas(
-    "torch.nn.functional.pixel_unshuffle", input=lambda c: ltorch.pixel_shuffle(c.g, c.downscale_factor)
-)
-formulas(
-    "torch.channel_shuffle", input=lambda c: ltorch.channel_shuffle(c.g, c.input.shape[1] // c.groups)
-)
+formulas("torch.nn.functional.pixel_shuffle", input=lambda c: ltorch.pixel_unshuffle(c.g, c.upscale_factor))
+formulas("torch.nn.functional.pixel_unshuffle", input=lambda c: ltorch.pixel_shuffle(c.g, c.downscale_factor))
+formulas("torch.channel_shuffle", input=lambda c: ltorch.channel_shuffle(c.g, c.input.shape[1] // c.groups))
 
 
 _PATCHES = ("kernel_size", "dilation", "padding", "stride")
@@ -121,12 +115,12 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
             others = tuple(d for d in range(len(tensors)) if d != i)
             column = ltorch.select(grid, -1, i)
             put_grad(t, fitted(prims.sum(column, others) if others else column, t))
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _interleaved(c: Call) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The cotangent with the dimensions of both factors side by side, ``(a0, b0, a1, b1, …)``, and the factors
-    in that form.
+    """The cotangent with the dimensions of both factors side by side, ``(a0, b0, a1, b1, …)``, and the
+    factors in that form.
     """
     rank = max(len(c.input.shape), len(c.other.shape))
     a = (*[1] * (rank - len(c.input.shape)), *c.input.shape)

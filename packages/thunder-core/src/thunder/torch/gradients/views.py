@@ -13,7 +13,8 @@ from thunder.core.gradient_rules import Call, conj, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.core.strides import strides_of
 from thunder.core.tracectx import get_tracectx
-from thunder.torch import rare, shape, unary  # noqa: F401  (the rows)
+from thunder.torch import rare as _rare  # noqa: F401  (the rows)
+from thunder.torch import shape as _shape  # noqa: F401
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.kernels import kernel
 from thunder.torch.gradients.placing import reshaped, zeros
@@ -73,7 +74,7 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 def _permute(c: Call) -> TensorProxy:
     rank = len(c.input.shape)
-    return ltorch.permute(c.g, inverse([canonical_dim(d, rank) for d in c.dims]))  # type: ignore[no-any-return]
+    return ltorch.permute(c.g, inverse([canonical_dim(d, rank) for d in c.dims]))
 
 
 formulas("prims.transpose", a=lambda c: prims.transpose(c.g, inverse(c.permutation)))
@@ -121,7 +122,8 @@ def unfold_backward(
     count, last = grad_in.shape[dim], len(grad_in.shape) - 1
     beside = ltorch.movedim(grad_in, last, dim + 1)
     flat = reshaped(beside, (*grad_in.shape[:dim], count * size, *grad_in.shape[dim + 1 : -1]))
-    return prims.index_add(zeros(input_sizes, grad_in), _positions((count, size), (step, 1), 0, grad_in), flat, dim)
+    places = _positions((count, size), (step, 1), 0, grad_in)
+    return prims.index_add(zeros(input_sizes, grad_in), places, flat, dim)
 
 
 def _positions(size: Sequence[int], stride: Sequence[int], offset: int, like: TensorProxy) -> TensorProxy:
@@ -137,7 +139,7 @@ def _unfold(c: Call) -> TensorProxy:
     if not c.input.shape:
         return reshaped(c.g, ())
     dim = canonical_dim(c.dimension, len(c.input.shape))
-    return ltorch.unfold_backward(c.g, c.input.shape, dim, c.size, c.step)  # type: ignore[no-any-return]
+    return ltorch.unfold_backward(c.g, c.input.shape, dim, c.size, c.step)
 
 
 formulas("torch.Tensor.unfold", input=_unfold)
@@ -162,8 +164,8 @@ def _through_window(
 ) -> TensorProxy:
     """The gradient of ``a`` from that of a window onto its memory, which begins where ``a`` does.
 
-    Elements of memory that the window shows several times get the sum; where those of ``a`` share memory, each
-    gets an equal part.
+    Elements of memory that the window shows several times get the sum; where those of ``a`` share memory,
+    each gets an equal part.
     """
     own_size, own_stride = _window(a)
     length = max(_reach(size, stride, offset), _reach(own_size, own_stride, 0))
