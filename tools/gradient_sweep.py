@@ -1,9 +1,9 @@
 """Compares the gradients of every sample of torch's own operator database with eager's, and prints a table.
 
-    python tools/gradient_sweep.py [name …] [--samples N] [--dtypes float64,float32] [--first-order] [--details]
+    python tools/gradient_sweep.py [name …] [--samples N] [--dtypes float64,float32] [--first-order] [--bad]
 
-A line per operator: samples that pass, samples that eager or thunder refuses, samples that fail, and the first
-failure. Names may end in ``*``. Second derivatives are compared in float64 and complex128.
+A line per operator: samples that pass, samples that eager or thunder refuses, samples that fail, and the
+first failure. Names may end in ``*``. Second derivatives are compared in float64 and complex128.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class Tally:
 
     def _note(self, verdict: str, sample: Sample, dtype: str, error: Exception) -> None:
         self.counts[verdict] += 1
-        if self.first and verdict == "refused":
-            return
-        if not self.first or self.counts["failed"] + self.counts["missing"] == 1:
+        if self.counts[verdict] == 1 and not (self.first and verdict == "refused"):
             reason = f"{dtype} {short(sample.args)} {short(sample.kwargs)}: {type(error).__name__}: "
             self.first = reason + " ".join(str(error).split())[:300]
             if self.details:

@@ -211,7 +211,7 @@ def float_power(input: Any, exponent: Any) -> TensorProxy:
 atan2 = binary("atan2", prims.atan2, float_result, aliases=("arctan2",), inplace=(), right_number=False)
 copysign = binary("copysign", prims.copysign, float_result, inplace=())
 hypot = binary("hypot", prims.hypot, inplace=(), right_number=False)
-nextafter = binary("nextafter", prims.nextafter, inplace=(), right_number=False, vjp=NONDIFFERENTIABLE)
+nextafter = binary("nextafter", prims.nextafter, inplace=(), right_number=False)
 maximum = binary("maximum", prims.maximum, right_number=False)
 minimum = binary("minimum", prims.minimum, right_number=False)
 zeta = binary("torch.special.zeta", prims.zeta, float_result, left_number=True)

@@ -126,8 +126,8 @@ def hardswish(input: TensorProxy) -> TensorProxy:
 
 # -- exponential units -----------------------------------------------------------------------------
 
-_SELU_ALPHA = 1.6732632423543772848170429916717
-_SELU_SCALE = 1.0507009873554804934193349852946
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def _exponential_unit(x: TensorProxy, alpha: float, scale: float, input_scale: float) -> TensorProxy:
@@ -151,7 +151,7 @@ def celu(input: TensorProxy, alpha: float = 1.0) -> TensorProxy:
 @may_be_inplace()
 def selu(input: TensorProxy) -> TensorProxy:
     """Klambauer et al., Self-Normalizing Neural Networks (2017)."""
-    return _exponential_unit(input, _SELU_ALPHA, _SELU_SCALE, 1)
+    return _exponential_unit(input, SELU_ALPHA, SELU_SCALE, 1)
 
 
 # -- smooth units ----------------------------------------------------------------------------------

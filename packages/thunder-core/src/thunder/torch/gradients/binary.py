@@ -136,7 +136,9 @@ for _name in ("pow", "float_power"):
 
 
 def _over_squares(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return g / (a * a + b * b)
+    """``g / (a² + b²)``; 0 where both are 0, as in torch."""
+    squares = a * a + b * b
+    return ltorch.where(squares == 0, 0.0, g / squares)
 
 
 elementwise(
@@ -150,7 +152,7 @@ elementwise(
     lambda g, a, b, y: ltorch.where(a == 0, 0.0, g * (y / a)),
     _zeros_of_b,
 )
-nondifferentiable("prims.nextafter")
+elementwise("nextafter", lambda g, a, b, y: ltorch.where(ltorch.eq(a, b), 0.0, g), _zeros_of_b)
 
 
 # -- choices -------------------------------------------------------------------------------------------------

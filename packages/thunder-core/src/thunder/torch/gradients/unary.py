@@ -40,7 +40,7 @@ def _zeros(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _of_direction(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Of ``z / |z|``: what is tangential of the cotangent, divided by ``|z|``; 0 at 0, and for real numbers."""
+    """Of ``z / |z|``: the cotangent's part across z, divided by ``|z|``; 0 at 0, and of real numbers."""
     if not x.dtype.is_complex:
         return ltorch.zeros_like(x)
     tangential = g - y * ltorch.real(g * conj(y))

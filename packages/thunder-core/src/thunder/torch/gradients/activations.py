@@ -1,0 +1,90 @@
+"""Gradients of the activations of ``torch.nn.functional``. Those that torch has kernels for stay whole in the
+backward, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from thunder.core.gradient_rules import Call, conj, formulas
+from thunder.core.proxies import TensorProxy
+from thunder.torch import nn_activation
+from thunder.torch.namespace import ltorch
+
+Tensor = TensorProxy
+Gradient = Callable[[Call], Tensor]
+
+
+def activation(name: str, of_input: Gradient) -> None:
+    """The gradient of ``torch.nn.functional.<name>``, which has one tensor for an argument."""
+    formulas(f"torch.nn.functional.{name}", input=of_input)
+
+
+# -- rectifiers: those that can keep the result instead of the input -----------------------------------------
+
+for _id in ("torch.relu", "torch.nn.functional.relu"):
+    formulas(_id, input=lambda c: ltorch.threshold_backward(c.g, c.out, 0))
+
+activation("relu6", lambda c: ltorch.hardtanh_backward(c.g, c.input, 0, 6))
+activation("hardtanh", lambda c: ltorch.hardtanh_backward(c.g, c.input, c.min_val, c.max_val))
+activation("threshold", lambda c: ltorch.threshold_backward(c.g, c.input, c.threshold))
+activation("leaky_relu", lambda c: ltorch.leaky_relu_backward(c.g, c.input, c.negative_slope, False))
+activation("hardsigmoid", lambda c: ltorch.hardsigmoid_backward(c.g, c.input))
+activation("hardswish", lambda c: ltorch.hardswish_backward(c.g, c.input))
+activation("hardshrink", lambda c: ltorch.hardshrink_backward(c.g, c.input, c.lambd))
+activation("softshrink", lambda c: ltorch.softshrink_backward(c.g, c.input, c.lambd))
+
+
+def _along_channels(weight: Tensor, input: Tensor) -> Tensor:
+    """The weight of ``prelu``, shaped so that it broadcasts against the input."""
+    if weight.numel() == 1:
+        return ltorch.reshape(weight, ())
+    return ltorch.reshape(weight, (1, -1, *(1,) * (len(input.shape) - 2))) if len(input.shape) > 1 else weight
+
+
+def _of_slopes(c: Call) -> Tensor:
+    """The sum of ``g * x`` over what each slope applies to."""
+    rank = len(c.input.shape)
+    products = ltorch.where(c.input > 0, 0.0, c.g * c.input)
+    if c.weight.numel() == 1:
+        return ltorch.reshape(ltorch.sum(products), c.weight.shape)
+    dims = [d for d in range(rank) if d != 1]
+    return ltorch.sum(products, dims) if rank > 1 else products
+
+
+formulas(
+    "torch.prelu",
+    input=lambda c: ltorch.where(c.input > 0, c.g, _along_channels(c.weight, c.input) * c.g),
+    weight=_of_slopes,
+)
+
+# -- exponential units ---------------------------------------------------------------------------------------
+
+
+def _unit(alpha: Callable[[Call], float], scale: float, input_scale: Callable[[Call], float]) -> Gradient:
+    return lambda c: ltorch.elu_backward(c.g, alpha(c), scale, input_scale(c), False, c.input)
+
+
+activation("elu", _unit(lambda c: c.alpha, 1, lambda c: 1))
+activation("celu", _unit(lambda c: c.alpha, 1, lambda c: 1 / c.alpha))
+activation("selu", _unit(lambda c: nn_activation.SELU_ALPHA, nn_activation.SELU_SCALE, lambda c: 1))
+
+# -- smooth units --------------------------------------------------------------------------------------------
+
+
+def _of_softsign(c: Call) -> Tensor:
+    """Of ``x / r`` with ``r = 1 + |x|``: ``1 / r²``; of a complex x that is along it, and ``1 / r`` across."""
+    r = 1 + ltorch.abs(c.input)
+    if not c.input.dtype.is_complex:
+        return c.g / (r * r)
+    return c.g / r - ltorch.sgn(c.input) * (ltorch.real(conj(c.g) * c.input) / (r * r))
+
+
+activation("gelu", lambda c: ltorch.gelu_backward(c.g, c.input, approximate=c.approximate))
+activation("silu", lambda c: ltorch.silu_backward(c.g, c.input))
+activation("mish", lambda c: ltorch.mish_backward(c.g, c.input))
+activation("softplus", lambda c: ltorch.softplus_backward(c.g, c.input, c.beta, c.threshold))
+activation("logsigmoid", lambda c: c.g * ltorch.sigmoid(-c.input))
+activation("tanhshrink", lambda c: c.g * conj(ltorch.square(ltorch.tanh(c.input))))
+activation("softsign", _of_softsign)
+activation("glu", lambda c: ltorch.glu_backward(c.g, c.input, c.dim))

@@ -1,0 +1,169 @@
+"""Gradients of dropout, its relatives, and random numbers.
+
+Torch draws a mask inside of the operator and keeps it for the backward. So do the rules here: the forward
+becomes an operator that gives the mask too, or a product with noise that the operator itself draws, so that
+equal seeds give eager's numbers. No gradient flows through mask and noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from thunder.core import prims
+from thunder.core.dtypes import bool8
+from thunder.core.gradient_rules import formulas, gradient_rule, nondifferentiable
+from thunder.core.prims.gradient import get_grad, put_grad
+from thunder.core.proxies import TensorProxy
+from thunder.core.tags import OpTags
+from thunder.torch import nn_dropout, random  # noqa: F401  (the rows)
+from thunder.torch.gradients.kernels import kernel
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
+
+Tensor = TensorProxy
+_F = "torch.nn.functional."
+
+#: torch's constant: ``scale * alpha`` of Klambauer et al., Self-Normalizing Neural Networks (2017)
+_ALPHA = 1.7580993408473766
+
+
+# -- dropout of elements -------------------------------------------------------------------------------------
+
+
+@torchsymbol("torch.native_dropout", tags=(OpTags.RANDOM_OP,))
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """``dropout``, and the mask of what was kept; ``0 < p < 1``."""
+    if train is False:
+        return prims.clone(input), prims.full(input.shape, True, device=input.device, dtype=bool8)
+    mask = prims.lt(prims.uniform(input.shape, 0.0, 1.0, device=input.device, dtype=input.dtype), 1 - p)
+    return native_dropout_backward(input, mask, 1 / (1 - p)), mask
+
+
+@kernel("native_dropout_backward")
+def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """What was kept, scaled as in the forward."""
+    return ltorch.mul(grad_output, ltorch.mul(ltorch.to(mask, dtype=grad_output.dtype.torch_dtype), scale))
+
+
+def _dropping_all(input: Tensor) -> Tensor:
+    """``p = 1``: nan and infinity become nan, as in torch."""
+    out = ltorch.mul(input, 0)
+    put_grad(input, ltorch.mul(get_grad(out), 0))
+    return out
+
+
+@gradient_rule(f"{_F}dropout")
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Keeps the mask."""
+    if p == 1.0:
+        return _dropping_all(input)
+    out, mask = ltorch.native_dropout(input, p, True)
+    put_grad(input, native_dropout_backward(get_grad(out), mask, 1 / (1 - p)))
+    return out
+
+
+formulas(
+    "torch.native_dropout",
+    input=lambda c: native_dropout_backward(c.g[0], c.out[1], 1 if c.train is False else 1 / (1 - c.p)),
+)
+
+
+# -- dropout of channels, and dropout that keeps mean and variance -------------------------------------------
+
+
+def _whole(input: Tensor) -> tuple[int, ...]:
+    return tuple(input.shape)
+
+
+def _channels(leading: int) -> Callable[[Tensor], tuple[int, ...]]:
+    """The shape that differs by channel alone; ``leading`` dimensions do if the input has no batch."""
+
+    def shape(input: Tensor) -> tuple[int, ...]:
+        rank = len(input.shape)
+        kept = 1 if rank == leading else 2
+        return (*input.shape[:kept], *(1,) * (rank - kept))
+
+    return shape
+
+
+def _multiplied(name: str, shape: Callable[[Tensor], tuple[int, ...]]) -> None:
+    """``x * noise``, where the noise is what the operator makes of ones."""
+
+    @gradient_rule(f"{_F}{name}")
+    def rule(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+        if p == 1.0:
+            return _dropping_all(input)
+        ones = prims.full(shape(input), 1, device=input.device, dtype=input.dtype)
+        noise = ltorch_symbol(ones, p, True)
+        out = ltorch.mul(input, noise)
+        put_grad(input, ltorch.mul(get_grad(out), noise))
+        return out
+
+    ltorch_symbol = getattr(nn_dropout, name)
+
+
+def _shifted(name: str, shape: Callable[[Tensor], tuple[int, ...]]) -> None:
+    """``x * noise + shift``, where the operator makes the shift of zeros: positive where x is kept."""
+
+    @gradient_rule(f"{_F}{name}")
+    def rule(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+        if p == 1.0:
+            return _dropping_all(input)
+        zeros = prims.full(shape(input), 0, device=input.device, dtype=input.dtype)
+        shift = ltorch_symbol(zeros, p, True)
+        kept = ltorch.to(ltorch.gt(shift, 0), dtype=input.dtype.torch_dtype)
+        noise = ltorch.mul(kept, 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p)))
+        out = ltorch.add(ltorch.mul(input, noise), shift)
+        put_grad(input, ltorch.mul(get_grad(out), noise))
+        return out
+
+    ltorch_symbol = getattr(nn_dropout, name)
+
+
+_multiplied("dropout1d", _channels(2))
+_multiplied("dropout2d", _channels(0))
+_multiplied("dropout3d", _channels(4))
+_shifted("alpha_dropout", _whole)
+_shifted("feature_alpha_dropout", _channels(0))
+
+
+# -- random slopes -------------------------------------------------------------------------------------------
+
+
+def _rrelu_with_noise(input: torch.Tensor, lower: float, upper: float) -> tuple[torch.Tensor, torch.Tensor]:
+    noise = torch.empty_like(input)
+    return torch.ops.aten.rrelu_with_noise_functional.default(input, noise, lower, upper, True)
+
+
+@torchsymbol(id="ltorch.rrelu_with_noise", eager=_rrelu_with_noise, tags=(OpTags.RANDOM_OP,))
+def rrelu_with_noise(input: Tensor, lower: float, upper: float) -> tuple[Tensor, Tensor]:
+    """``rrelu`` in training, and the factor of each element: 1, or a random slope up to 0."""
+    drawn = prims.uniform(input.shape, lower, upper, device=input.device, dtype=input.dtype)
+    noise = ltorch.where(ltorch.le(input, 0), drawn, 1.0)
+    return ltorch.mul(input, noise), noise
+
+
+formulas("ltorch.rrelu_with_noise", input=lambda c: ltorch.mul(c.g[0], c.out[1]))
+
+
+@gradient_rule(f"{_F}rrelu")
+def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
+    """Keeps the slopes; in evaluation there is one, the mean of the bounds."""
+    if training:
+        out, noise = rrelu_with_noise(input, lower, upper)
+        put_grad(input, ltorch.mul(get_grad(out), noise))
+        return out
+    out = nn_dropout.rrelu(input, lower, upper, False)
+    put_grad(input, ltorch.leaky_relu_backward(get_grad(out), input, (lower + upper) / 2, False))
+    return out
+
+
+# -- random numbers ------------------------------------------------------------------------------------------
+
+
+# torch lets the result require grad, which is 0
+formulas("prims.bernoulli", a=lambda c: ltorch.zeros_like(c.a))
+nondifferentiable("prims.multinomial")

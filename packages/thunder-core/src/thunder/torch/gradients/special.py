@@ -1,0 +1,108 @@
+"""Gradients of special functions and of rare elementwise operators.
+
+Derivatives are those of Abramowitz and Stegun, Handbook of Mathematical Functions, where no comment says
+otherwise: chapters 6 (gamma), 7 (error functions), 9 (Bessel functions).
+"""
+
+from __future__ import annotations
+
+import math
+
+from thunder.core.gradient_rules import Call, conj, formulas
+from thunder.core.proxies import TensorProxy
+from thunder.torch import rare  # noqa: F401  (the rows)
+from thunder.torch.gradients.unary import elementwise
+from thunder.torch.namespace import ltorch
+
+Tensor = TensorProxy
+
+_DEGREE = math.pi / 180
+_LN_2 = math.log(2)
+
+for _name, _formula in {
+    "deg2rad": lambda g, x, y: g * _DEGREE,
+    "rad2deg": lambda g, x, y: g / _DEGREE,
+    "conj_physical": lambda g, x, y: conj(g),
+    "resolve_conj": lambda g, x, y: g,
+    "resolve_neg": lambda g, x, y: g,
+    # -- error functions
+    "special.entr": lambda g, x, y: g * (-ltorch.log(x) - 1),
+    "special.erfcx": lambda g, x, y: g * (2 * x * y - 2 / math.sqrt(math.pi)),
+    "special.ndtr": lambda g, x, y: g * (ltorch.exp(x * x * -0.5) / math.sqrt(2 * math.pi)),
+    # the density over the probability, exp(-x²/2) divided out of both
+    "special.log_ndtr": lambda g, x, y: g * math.sqrt(2 / math.pi) / ltorch.erfcx(x * -math.sqrt(0.5)),
+    # -- Bessel functions (9.6.27, 9.6.28)
+    "i0": lambda g, x, y: g * ltorch.i1(x),
+    "special.i0e": lambda g, x, y: g * (ltorch.i1e(x) - ltorch.sgn(x) * y),
+    "special.i1": lambda g, x, y: g * _of_i1(x, y),
+    "special.i1e": lambda g, x, y: g * _of_i1e(x, y),
+}.items():
+    elementwise(_name, _formula)
+
+
+def _without_zeros(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Where x is 0, and x with another number there, by which one may divide."""
+    zero = x == 0
+    return zero, ltorch.where(zero, 1.0, x)
+
+
+def _of_i1(x: Tensor, y: Tensor) -> Tensor:
+    """``I0(x) - I1(x) / x``, which goes to 1/2 at 0."""
+    zero, divisor = _without_zeros(x)
+    return ltorch.where(zero, 0.5, ltorch.i0(x) - y / divisor)
+
+
+def _of_i1e(x: Tensor, y: Tensor) -> Tensor:
+    zero, divisor = _without_zeros(x)
+    return ltorch.where(zero, 0.5, ltorch.i0e(x) - y * (ltorch.sgn(x) + 1 / divisor))
+
+
+def _of_sinc(c: Call) -> Tensor:
+    """``(cos(pi x) - sinc(x)) / x``, which is 0 at 0."""
+    zero, divisor = _without_zeros(c.input)
+    return c.g * conj(ltorch.where(zero, 0.0, (ltorch.cos(math.pi * c.input) - c.out) / divisor))
+
+
+def _of_angle(c: Call) -> Tensor:
+    """``i z / |z|²``: the angle grows across the direction of z; 0 at 0, and of real numbers."""
+    if not c.input.dtype.is_complex:
+        return ltorch.zeros_like(c.input)
+    zero, divisor = _without_zeros(c.input)
+    return ltorch.where(zero, 0.0, c.g * 1j / conj(divisor))
+
+
+formulas("torch.sinc", input=_of_sinc)
+formulas("torch.angle", input=_of_angle)
+formulas("torch.polygamma", input=lambda c: c.g * ltorch.polygamma(c.n + 1, c.input))
+
+
+def _of_mvlgamma(c: Call) -> Tensor:
+    """The multivariate gamma function's logarithm is a constant and ``sum lgamma(x - j / 2)``, ``j < p``."""
+    slope = ltorch.digamma(c.input)
+    for j in range(1, c.p):
+        slope = slope + ltorch.digamma(c.input - j / 2)
+    return c.g * slope
+
+
+formulas("torch.mvlgamma", input=_of_mvlgamma)
+
+
+def _density(c: Call) -> Tensor:
+    """``x**(a - 1) * exp(-x) / Gamma(a)`` (6.5.25). Torch has no derivative by ``a`` either."""
+    a, x = c.input, c.other
+    return c.g * ltorch.exp((a - 1) * ltorch.log(x) - x - ltorch.lgamma(a))
+
+
+formulas("torch.igamma", other=_density)
+formulas("torch.igammac", other=lambda c: -_density(c))
+formulas(
+    "torch.ldexp",
+    input=lambda c: c.g * conj(ltorch.pow(2.0, c.other)),
+    other=lambda c: c.g * conj(c.out) * _LN_2,
+)
+# y = r e^{i t}: dy = e^{i t} dr + i y dt
+formulas(
+    "torch.polar",
+    abs=lambda c: ltorch.real(c.g * conj(ltorch.polar(ltorch.ones_like(c.abs), c.angle))),
+    angle=lambda c: ltorch.real(c.g * conj(c.out * 1j)),
+)
