@@ -63,8 +63,6 @@ SELECTIONS = (
     ("torch.nanmean", "input, dim=None, keepdim=False, *, dtype=None"),
     ("torch.dist", "input, other, p=2"),
     ("torch.cdist", "x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'"),
-    ("torch.cumulative_trapezoid", "y, *x, **spacing"),
-    ("torch.trapezoid", "y, *x, **spacing"),
 )
 
 ARRANGEMENTS = (
@@ -135,7 +133,6 @@ ALIASES = {
     "torch.linalg.slogdet": ("torch.slogdet",),
     "torch.linalg.matrix_power": ("torch.matrix_power",),
     "torch.matrix_exp": ("torch.linalg.matrix_exp",),
-    "torch.trapezoid": ("torch.trapz",),
 }
 
 

@@ -88,7 +88,7 @@ def _norm(a: TensorProxy, ord: float, dim: Dims, keepdim: bool) -> TensorProxy:
     if math.isinf(ord):
         return reduced(prims.amax if ord > 0 else prims.amin, size, dim, keepdim)
     if ord == 0:
-        return reduced(prims.sum, cast(prims.ne(size, 0.0), size.dtype), dim, keepdim)
+        return reduced(prims.sum, prims.where(prims.ne(size, 0.0), 1.0, size), dim, keepdim)
     if ord == 1:
         return reduced(prims.sum, size, dim, keepdim)
     if ord == 2:

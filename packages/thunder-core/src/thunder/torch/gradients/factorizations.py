@@ -1,7 +1,7 @@
 """Gradients of factorizations of a matrix: Cholesky, QR, eigenvalues, singular values.
 
-Where a factorization is not unique (phases of eigenvectors and of singular vectors), the gradient is right for
-functions that do not depend on the choice.
+Where a factorization is not unique (phases of eigenvectors and of singular vectors), the gradient is right
+for functions that do not depend on the choice.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _of_factor(of_product: Tensor, factor: Tensor, upper: bool) -> Tensor:
 
 @vjp("torch.cholesky_solve")
 def _of_cholesky_solve(c: Call) -> dict[str, Any]:
-    """Of ``X = A^-1 B`` where ``A`` is the product of the factor: ``A^-1 G``, and ``-A^-1 G Xᴴ`` for ``A``."""
+    """Of ``X = A^-1 B``, where ``A`` is the product of the factor: ``A^-1 G``; of ``A`` ``-A^-1 G Xᴴ``."""
     of_b = ltorch.cholesky_solve(c.g, c.L, c.upper)
     found = {"B": of_b}
     if c.needs("L"):
@@ -81,8 +81,8 @@ formulas(
 
 
 def _square_qr_gradient(of_q: Tensor, of_r: Tensor, q: Tensor, r: Tensor) -> Tensor:
-    """Of ``A = Q R`` with an invertible ``R``: Walter and Lehmann, Algorithmic differentiation of linear algebra
-    functions with application in optimum experimental design (2010), section 2.3.
+    """Of ``A = Q R`` with an invertible ``R``: Walter and Lehmann, Algorithmic differentiation of linear
+    algebra functions with application in optimum experimental design (2010), section 2.3.
     """
     middle = ltorch.triu(of_r @ adjoint(r) - adjoint(q) @ of_q)
     return ltorch.solve_triangular(adjoint(r), of_q + q @ _symmetric_from(middle), upper=False, left=False)
@@ -121,8 +121,9 @@ def _gaps(values: Tensor) -> Tensor:
 
 @vjp("torch.linalg.eigh")
 def _of_eigh(c: Call) -> dict[str, Any]:
-    """``V (diag(g) + (Vᴴ G) / gaps) Vᴴ`` (Giles 3.1; for complex matrices Boeddeker et al., On the computation
-    of complex-valued gradients with application to statistically optimum beamforming, 2017, 4.17).
+    """``V (diag(g) + (Vᴴ G) / gaps) Vᴴ`` (Giles, An extended collection of matrix derivative results, 2008,
+    section 3.1; for complex matrices Boeddeker et al., On the computation of complex-valued gradients with
+    application to statistically optimum beamforming, 2017).
     """
     of_values, of_vectors = c.g
     values, v = c.out
@@ -152,8 +153,8 @@ def _svd_gradient(
     of_u: Tensor | None, of_s: Tensor | None, of_vh: Tensor | None, u: Tensor, s: Tensor, vh: Tensor
 ) -> Tensor:
     """``A: (*, m, n)``, ``u: (*, m, k)``, ``s: (*, k)``, ``vh: (*, k, n)``: Townsend, Differentiating the
-    singular value decomposition (2016); the phase of complex vectors: Wan and Zhang, Automatic differentiation
-    for complex valued SVD (2019).
+    singular value decomposition (2016); the phase of complex vectors: Wan and Zhang, Automatic
+    differentiation for complex valued SVD (2019).
     """
     if of_u is None and of_vh is None:
         assert of_s is not None, "a rule runs only if a gradient flows"

@@ -21,7 +21,7 @@ _ADJOINT_NORM = {None: "forward", "backward": "forward", "forward": "backward", 
 
 
 def _dims(c: Call) -> tuple[int, ...]:
-    """The transformed dimensions, from the front; without any named, the last ones that ``s`` has sizes for."""
+    """The transformed dimensions, from the front; without any named, the last ones, one for each of ``s``."""
     rank = len(c.input.shape)
     if c.dim is None:
         return tuple(range(rank) if getattr(c, "s", None) is None else range(rank - len(c.s), rank))
@@ -74,6 +74,6 @@ for _suffix in ("", "2", "n"):
     formulas(f"torch.fft.ifft{_suffix}", input=lambda c: _of_complex(c, "fftn"))
     formulas(f"torch.fft.rfft{_suffix}", input=lambda c: _from_half(c.g, c, _ADJOINT_NORM[c.norm]))
     formulas(f"torch.fft.irfft{_suffix}", input=lambda c: _to_half(c.g, c, _ADJOINT_NORM[c.norm]))
-    # the conjugate of ihfft is rfft, and hfft is irfft of the conjugate, each with the factor of the other side
+    # ihfft is the conjugate of rfft, hfft is irfft of the conjugate, each with the factor of the other side
     formulas(f"torch.fft.ihfft{_suffix}", input=lambda c: _from_half(conj(c.g), c, c.norm or "backward"))
     formulas(f"torch.fft.hfft{_suffix}", input=lambda c: conj(_to_half(c.g, c, c.norm or "backward")))

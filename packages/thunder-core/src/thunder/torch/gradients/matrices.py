@@ -20,7 +20,7 @@ from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.gradients.kernels import computed_by
 from thunder.torch.gradients.norms import norm_gradient
 from thunder.torch.gradients.products import adjoint
-from thunder.torch.gradients.reductions import shared, with_ones
+from thunder.torch.gradients.reductions import shared
 from thunder.torch.namespace import ltorch
 
 Tensor = TensorProxy
@@ -54,13 +54,13 @@ def _det_backward(g: torch.Tensor, A: torch.Tensor, det: torch.Tensor) -> torch.
 
 @computed_by(_det_backward)
 def det_backward(g: Tensor, A: Tensor, det: Tensor) -> Tensor:
-    """``g conj(det) A^-H`` (section 2.2.4), the cofactors; of singular matrices too, by pivots that are not 0."""
+    """``g conj(det) A^-H`` (section 2.2.4), the cofactors; of singular matrices by pivots other than 0."""
     return _as_matrices(g * conj(det)) * adjoint(unchecked_inverse(A))
 
 
 @vjp("torch.linalg.slogdet")
 def _of_slogdet(c: Call) -> dict[str, Any]:
-    """``d log|det| + i d arg det = tr(A^-1 dA)``; the sign ``exp(i arg det)`` of a real matrix is constant."""
+    """``d log|det| + i d arg det = tr(A^-1 dA)``; ``exp(i arg det)`` of a real matrix is constant."""
     of_sign, of_log = c.g
     weight = of_log
     if of_sign is not None and of_sign.dtype.is_complex:
@@ -151,8 +151,8 @@ def _of_matrix_power(c: Call) -> dict[str, Any]:
 
 @vjp("torch.matrix_exp")
 def _of_matrix_exp(c: Call) -> dict[str, Any]:
-    """A block of ``exp([[A, G], [0, A]])`` is the derivative at ``A`` in the direction ``G`` (Mathias, A chain
-    rule for matrix functions, 1996, theorem 2.1); its adjoint is the same at ``Aᴴ``.
+    """A block of ``exp([[A, G], [0, A]])`` is the derivative at ``A`` in the direction ``G`` (Mathias, A
+    chain rule for matrix functions, 1996, theorem 2.1); its adjoint is the same at ``Aᴴ``.
     """
     n, a = c.input.shape[-1], adjoint(c.input)
     upper, lower = ltorch.cat((a, c.g), -1), ltorch.cat((ltorch.zeros_like(a), a), -1)
@@ -160,16 +160,15 @@ def _of_matrix_exp(c: Call) -> dict[str, Any]:
     return {"input": ltorch.narrow(ltorch.narrow(whole, -2, 0, n), -1, n, n)}
 
 
-def _of_vander(c: Call) -> Tensor:
+@vjp("torch.linalg.vander")
+def _of_vander(c: Call) -> dict[str, Any]:
     """Column ``j`` is ``x^j``, whose derivative is ``j`` times the column before it."""
     columns = c.out.shape[-1] - 1
     if columns < 1:
-        return ltorch.zeros_like(c.x)
+        return {"x": ltorch.zeros_like(c.x)}
     before, factors = ltorch.narrow(c.out, -1, 0, columns), ltorch.arange(1, columns + 1, device=c.g.device)
-    return ltorch.sum(ltorch.narrow(c.g, -1, 1, columns) * conj(before) * factors, -1)
+    return {"x": ltorch.sum(ltorch.narrow(c.g, -1, 1, columns) * conj(before) * factors, -1)}
 
-
-formulas("torch.linalg.vander", x=_of_vander)
 
 # -- norms ---------------------------------------------------------------------------------------------------
 
@@ -223,6 +222,6 @@ def _of_matrix_norm(c: Call) -> dict[str, Any]:
     a = c.A if c.dtype is None else ltorch.to(c.A, c.dtype)
     dims = canonical_dims(c.dim, len(a.shape))
     last = (-2, -1)
-    g, norm = (ltorch.movedim(with_ones(t, a.shape, dims, c.keepdim), dims, last) for t in (c.g, c.out))
+    g, norm = (ltorch.movedim(t, dims, last) if c.keepdim else _as_matrices(t) for t in (c.g, c.out))
     gradient = _MATRIX_NORMS[c.ord](g, ltorch.movedim(a, dims, last), norm)
     return {"A": ltorch.movedim(gradient, last, dims)}

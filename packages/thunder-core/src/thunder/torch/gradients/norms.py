@@ -8,7 +8,7 @@ from typing import Any
 from thunder.core.gradient_rules import Call, conj, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch import rare, statistics  # noqa: F401  (the rows)
-from thunder.torch.broadcasting import canonical_dims
+from thunder.torch.broadcasting import broadcast_to_shape, canonical_dims, common_shape
 from thunder.torch.gradients.kernels import kernel
 from thunder.torch.gradients.reductions import Dims, reduced_dims, shared, with_ones
 from thunder.torch.namespace import ltorch
@@ -27,7 +27,7 @@ def norm_gradient(g: Tensor, x: Tensor, p: float, norm: Tensor, dims: Dims, keep
     if p == 1:
         return ltorch.sgn(x) * g
     if p == 2:
-        return x * ltorch.masked_fill(g / norm, norm == 0, 0.0)
+        return x * (g * ltorch.masked_fill(ltorch.reciprocal(norm), norm == 0, 0.0))
     if math.isinf(p):
         size = ltorch.abs(x)
         holders = (size == norm) | (ltorch.isnan(size) & ltorch.isnan(norm))
@@ -65,7 +65,7 @@ formulas(
 
 @vjp("torch.renorm")
 def _of_renorm(c: Call) -> dict[str, Any]:
-    """Slices longer than ``maxnorm`` are ``maxnorm x / (norm + 1e-7)``, a product of two functions of ``x``."""
+    """Slices longer than ``maxnorm`` are ``maxnorm x / (norm + 1e-7)``, a product of two functions."""
     x, maxnorm = c.input, float(c.maxnorm)
     (kept,) = canonical_dims(c.dim, len(x.shape))
     dims = tuple(d for d in range(len(x.shape)) if d != kept)
@@ -106,12 +106,13 @@ def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor
 
 @vjp("torch.cdist")
 def _of_cdist(c: Call) -> dict[str, Any]:
-    found = {}
+    found, p = {}, float(c.p)
+    x1, x2 = (broadcast_to_shape(x, (*c.out.shape[:-2], *x.shape[-2:])) for x in (c.x1, c.x2))
     if c.needs("x1"):
-        found["x1"] = ltorch._cdist_backward(c.g, c.x1, c.x2, float(c.p), c.out)
+        found["x1"] = ltorch._cdist_backward(c.g, x1, x2, p, c.out)
     if c.needs("x2"):
         g, distance = ltorch.transpose(c.g, -2, -1), ltorch.transpose(c.out, -2, -1)
-        found["x2"] = ltorch._cdist_backward(g, c.x2, c.x1, float(c.p), distance)
+        found["x2"] = ltorch._cdist_backward(g, x2, x1, p, distance)
     return found
 
 
@@ -121,16 +122,20 @@ def _of_cosine_similarity(c: Call) -> dict[str, Any]:
 
     The lengths by which torch divides are at least ``eps``, but their derivatives are those of the norm.
     """
-    dim, g, out = c.dim, ltorch.unsqueeze(c.g, c.dim), ltorch.unsqueeze(c.out, c.dim)
-    lengths = {name: ltorch.vector_norm(x, 2, dim, True) for name, x in (("x1", c.x1), ("x2", c.x2))}
-    bounded = {name: ltorch.clamp_min(length, c.eps) for name, length in lengths.items()}
+    g, out = ltorch.unsqueeze(c.g, c.dim), ltorch.unsqueeze(c.out, c.dim)
+    shape = common_shape((c.x1.shape, c.x2.shape))
+    x1, x2 = broadcast_to_shape(c.x1, shape), broadcast_to_shape(c.x2, shape)
+    length1, length2 = (ltorch.vector_norm(x, 2, c.dim, True) for x in (x1, x2))
+    bounded1, bounded2 = (ltorch.clamp_min(length, c.eps) for length in (length1, length2))
 
-    def gradient(name: str, x: Tensor, other_name: str, other: Tensor) -> Tensor:
-        length = lengths[name]
+    def gradient(x: Tensor, length: Tensor, bounded: Tensor, unit: Tensor) -> Tensor:
         direction = ltorch.masked_fill(x / length, length == 0, 0.0)
-        return g * (other / bounded[other_name] - out * direction) / bounded[name]
+        return g * (unit - out * direction) / bounded
 
-    return {"x1": gradient("x1", c.x1, "x2", c.x2), "x2": gradient("x2", c.x2, "x1", c.x1)}
+    return {
+        "x1": gradient(x1, length1, bounded1, x2 / bounded2),
+        "x2": gradient(x2, length2, bounded2, x1 / bounded1),
+    }
 
 
 # -- sums of exponentials ------------------------------------------------------------------------------------

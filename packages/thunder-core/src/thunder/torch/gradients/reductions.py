@@ -26,7 +26,7 @@ def reduced_dims(c: Call) -> tuple[int, ...]:
 
 
 def with_ones(reduced: Tensor, shape: Sequence[int], dims: Dims, keepdim: bool) -> Tensor:
-    """A reduction's result with the reduced dimensions of ``shape`` as ones, whether or not they were kept."""
+    """A reduction's result with the reduced dimensions of ``shape`` as ones, were they kept or not."""
     if keepdim or not dims or not reduced.shape:  # a tensor without dimensions broadcasts as it is
         return reduced
     if len(dims) == 1:
@@ -112,7 +112,7 @@ formulas("torch.prod", input=_of_prod)
 
 
 def shared(g: Tensor, holders: Tensor, dims: Dims) -> Tensor:
-    """``g``, in which reduced dimensions are ones, in equal parts to the elements where ``holders`` is true."""
+    """``g``, in which reduced dimensions are ones, in equal parts where ``holders`` is true."""
     return (g / ltorch.sum(holders, dims, True) if dims else g) * holders
 
 
