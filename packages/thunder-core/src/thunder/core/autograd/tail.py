@@ -68,7 +68,11 @@ def _returned_views(trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymb
 
 
 def _keeps_grad(call: BoundSymbol) -> bool:
-    """Whether the call was made where gradients are on: its results require grad if an argument does."""
+    """Whether the call was made where gradients are on: its results require grad if an argument does. A call
+    with a gradient of its own is no view to torch's autograd.
+    """
+    if call.sym.gradient is not None:
+        return False
     needs = any(p.requires_grad for p in call.flat_proxy_args if isinstance(p, TensorProxy))
     return all(p.requires_grad == needs for p in call.flat_proxy_outs if isinstance(p, TensorProxy))
 

@@ -14,7 +14,7 @@ import torch
 
 from thunder.core import prims
 from thunder.core.aliasing import InputAlias
-from thunder.core.errors import ThunderError, UnsupportedProgram
+from thunder.core.errors import Location, ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient, modules, regions
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
@@ -94,6 +94,7 @@ def acquire(
         trace.grad_enabled |= _needs_grad_mode(trace, inputs, grad_mode) and not disable_grad
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)
+        _refuse_hidden(tracer)
     with torch._C.DisableTorchFunction():
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, inputs, roots)
@@ -117,6 +118,20 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[tuple[TensorProxy, Path]], be
         return True
     regions_on = any(b.sym is prims.set_grad_enabled and b.args[0] for b in trace.bound_symbols)
     return regions_on and any(proxy.requires_grad for proxy, _ in inputs)
+
+
+def _refuse_hidden(tracer: Tracer) -> None:
+    """Refuses the use of a value outside the part of the program that made it for itself."""
+    for bsym in tracer.trace.bound_symbols if tracer.hidden else ():
+        for p in bsym.flat_proxy_args:
+            if id(p) in tracer.hidden:
+                part = tracer.hidden[id(p)][1]
+                raise UnsupportedProgram(
+                    f"a tensor that {part} computed in its forward or backward is used outside of it",
+                    found={"tensor": f'"{p.type_string()}"'},
+                    where=[Location.of(bsym.source.file, bsym.source.line)] if bsym.source else None,
+                    hint="Return it from the forward.",
+                )
 
 
 def _note_unapplied(tracer: Tracer, error: Exception) -> None:

@@ -20,7 +20,8 @@ QUESTIONS = {
     "len_torch_function_stack": torch._C._len_torch_function_stack,
     "len_torch_dispatch_stack": torch._C._len_torch_dispatch_stack,
 }
-_AUTOCAST_DEVICES = ("cpu", "cuda")
+#: devices of which autocast is guarded, and put back
+AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 def quick_state() -> tuple[Any, ...]:
@@ -33,7 +34,7 @@ def detailed_state() -> tuple[Any, ...]:
     device.
     """
     autocast = tuple(
-        (d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES
+        (d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES
     )
     return (*autocast, _default_device())
 
@@ -82,7 +83,7 @@ def restored() -> Iterator[None]:
     """
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     depth = torch._C._len_torch_function_stack()
-    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES]
+    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ their code would read.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
 
 Lookaside = Callable[["Tracer", tuple[Any, ...], dict[str, Any]], Any]
 TABLE: dict[int, Lookaside] = {}
-_held: list[Any] = []  # the functions of the table, so that their ids stay theirs
+#: by the id of a function's code: for inner functions, of which a library makes a new one for each user
+CLOSURES: dict[int, Lookaside] = {}
+_held: list[Any] = []  # the functions of the tables, so that their ids stay theirs
 
 
 def lookaside(*fns: Any) -> Callable[[Lookaside], Lookaside]:
@@ -23,6 +26,19 @@ def lookaside(*fns: Any) -> Callable[[Lookaside], Lookaside]:
             if fn is not None:
                 TABLE[id(fn)] = rule
                 _held.append(fn)
+        return rule
+
+    return register
+
+
+def closure_lookaside(code: types.CodeType) -> Callable[[Lookaside], Lookaside]:
+    """Registers a rule for every function with this code; the rule is given the function before its
+    arguments.
+    """
+
+    def register(rule: Lookaside) -> Lookaside:
+        CLOSURES[id(code)] = rule
+        _held.append(code)
         return rule
 
     return register

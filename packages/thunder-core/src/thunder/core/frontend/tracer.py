@@ -23,8 +23,16 @@ from thunder.core.errors import (
     TraceError,
     UnsupportedProgram,
 )
-from thunder.core.frontend import arguments, lookasides, modules, natives, regions, tensors
-from thunder.core.frontend.rules import TABLE
+from thunder.core.frontend import (
+    arguments,
+    autograd_functions,
+    lookasides,
+    modules,
+    natives,
+    regions,
+    tensors,
+)
+from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
@@ -35,6 +43,8 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
 
+#: modules whose rules stand in place of interpretation
+RULES = (lookasides, regions, autograd_functions)
 #: packages of thunder whose Python functions run natively while a program is traced
 _OWN = (
     "thunder.core",
@@ -75,6 +85,9 @@ class Tracer(Policy):
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
         self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
         self.in_inference_mode = False
+        #: values that a part of the program recorded apart made for itself: by id, the value and the part
+        self.hidden: dict[int, tuple[Any, str]] = {}
+        self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
         self.default_dtype = torch.get_default_dtype()
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -303,6 +316,10 @@ class Tracer(Policy):
                 lookaside = TABLE.get(id(fn))
                 if lookaside is not None:
                     return lookaside(self, args, kwargs)
+                if kind is types.FunctionType:
+                    lookaside = CLOSURES.get(id(fn.__code__))
+                    if lookaside is not None:
+                        return lookaside(self, (fn, *args), kwargs)
                 symbol = self.language.functions.get(fn)
                 if symbol is not None:
                     return tensors.call_symbol(
@@ -393,6 +410,7 @@ class Tracer(Policy):
             self.parts,
             self.globals,
             self.global_writes,
+            self.hidden,
         ):
             table.clear()
         self.cells.clear()
@@ -400,6 +418,11 @@ class Tracer(Policy):
         self.tracker.records.clear()
         self.tracker.shadows.clear()
         del self.machine
+
+    def unique_id(self, base: str) -> str:
+        """``base`` for a symbol of the program's own, told apart from that of an earlier call."""
+        count = self.symbol_ids[base] = self.symbol_ids.get(base, 0) + 1
+        return base if count == 1 else f"{base}#{count}"
 
     def locate(self) -> Source | None:
         """The line of the program that is running."""

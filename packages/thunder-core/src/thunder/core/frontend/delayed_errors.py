@@ -1,0 +1,46 @@
+"""Errors of the backward: raised when the backward runs, and not when it is traced."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from thunder.core import prims
+from thunder.core.operator import NONDIFFERENTIABLE
+from thunder.core.prims.declaration import primitive
+from thunder.core.prims.gradient import get_grad, put_grad
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import Symbol
+
+
+def _like(like: TensorProxy, after: TensorProxy, kind: type[Exception], arguments: tuple[Any, ...]) -> Any:
+    return TensorProxy(like=like, requires_grad=False)
+
+
+def _raise(like: Any, after: Any, kind: type[Exception], arguments: tuple[Any, ...]) -> NoReturn:
+    raise kind(*arguments)
+
+
+#: raises ``kind(*arguments)`` where ``after`` is known; what it would give is a tensor like ``like``
+raise_error = primitive("raise_error", _like, eager=_raise, vjp=NONDIFFERENTIABLE)
+
+TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
+
+
+def _once_differentiable(a: TensorProxy) -> Any:
+    return prims.shallow_copy(a)
+
+
+def _gradient_of_once(a: TensorProxy) -> Any:
+    out = prims.shallow_copy(a)
+    put_grad(a, raise_error(a, get_grad(out), RuntimeError, (TWICE,)))
+    return out
+
+
+#: its argument, whose gradient is torch's error of ``once_differentiable``
+once_differentiable = Symbol(
+    name="once_differentiable",
+    id="autograd_function.once_differentiable",
+    meta=_once_differentiable,
+    is_prim=False,
+    gradient=_gradient_of_once,
+)

@@ -1,0 +1,331 @@
+"""Calls whose gradient the program itself defines: ``torch.autograd.Function``, and custom operators.
+
+Note [Own gradients]
+Forward and backward are interpreted at once, one after the other, so that everything that either reads is
+guarded. The call becomes one composite; its decomposition is the forward, and its gradient rule both:
+
+    class Cube(Function):                             def rule(x, c):              # c: captured
+        def forward(ctx, x):                              with torch.no_grad():
+            ctx.save_for_backward(x)                          y = x * x * c
+            return x * x * c        # a closure's         g = get_grad(y)
+        def backward(ctx, g):                             put_grad(x, g * (x + x) * c)
+            x, = ctx.saved_tensors                        return y
+            return g * 2 * x * c
+
+    y = Cube.apply(x)                          →      y = Cube(x, c)
+
+As in eager the forward is no part of what is differentiated: of its values only the results carry gradients.
+What either of the two reads without being given it becomes an argument of the composite. Both are programs
+of their own by then (:func:`~thunder.core.frontend.recordings.procedure`), functional ones; one that writes
+to memory that it was given is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.errors import ThunderError, UnsupportedProgram
+from thunder.core.frontend import ambient
+from thunder.core.frontend.delayed_errors import raise_error
+from thunder.core.frontend.function_context import FunctionContext
+from thunder.core.frontend.recordings import (
+    is_written,
+    procedure,
+    read_and_made,
+    recorded,
+    returning,
+    without_grad_modes,
+)
+from thunder.core.gradient_rules import fitted
+from thunder.core.prims.gradient import get_grad, put_grad
+from thunder.core.proxies import TensorProxy, Variable
+from thunder.core.rewrite import eval_trace
+from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.trace import TraceCtx
+from thunder.torch.namespace import ltorch
+
+if TYPE_CHECKING:
+    from thunder.core.frontend.tracer import Tracer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OwnGradient:
+    """A call that is about to be traced.
+
+    ``inputs`` are the arguments, each of which gets a gradient or None. ``forward`` interprets the forward
+    and gives the results; ``backward`` interprets the backward on one cotangent a result, and gives what
+    the program returns.
+    """
+
+    name: str
+    id: str
+    inputs: Sequence[Any]
+    context: FunctionContext
+    forward: Callable[[], tuple[Any, ...]]
+    backward: Callable[[Sequence[Any]], Any]
+
+
+def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
+    """Traces the call and returns its results. Where no gradient is needed, the forward alone counts."""
+    needed = torch.is_grad_enabled() and any(map(_requires_grad, fn.inputs))
+    with recorded(tracer.trace) as calls, torch.set_grad_enabled(False):
+        results = fn.forward()
+        results = tuple(_result(fn, r, needed, results[:i], calls) for i, r in enumerate(results))
+    calls = without_grad_modes(calls)
+    if any(map(_requires_grad, results)):
+        return _differentiated(tracer, fn, calls, results)
+    for bsym in calls:
+        tracer.trace.record(bsym)
+    return results
+
+
+def _requires_grad(x: Any) -> bool:
+    return isinstance(x, TensorProxy) and x.requires_grad
+
+
+def _result(
+    fn: OwnGradient, result: Any, needed: bool, earlier: Iterable[Any], calls: Sequence[BoundSymbol]
+) -> Any:
+    """A result as the caller sees it: of a tensor that the forward did not make, another view of it, as in
+    eager.
+    """
+    if not isinstance(result, TensorProxy):
+        return result
+    marked = any(result is t for t in fn.context.non_differentiable)
+    differentiable = needed and result.dtype.is_inexact and not marked
+    made = result.name in read_and_made(calls)[1] and not any(result is r for r in earlier)
+    if differentiable and not made:
+        result = prims.shallow_copy(result)
+    elif result.requires_grad and not made:
+        return prims.detach(result)
+    if made or differentiable:
+        result.requires_grad = differentiable
+    return result
+
+
+def _differentiated(
+    tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], results: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Records the call as a composite with a gradient rule of its own."""
+    trace = tracer.trace
+    cotangents = {r.name: TensorProxy(like=r) for r in results if _requires_grad(r)}
+    with _as_in_backward(), recorded(trace) as back:
+        gradients = _gradients(tracer, fn, results, cotangents)
+    read, made = read_and_made(calls, results)
+    read_back, made_back = read_and_made(back, gradients)
+    residuals = tuple(p for name, p in read_back.items() if name in made)
+    own = {c.name for c in cotangents.values()}
+    given = (*(i for i in fn.inputs if isinstance(i, TensorProxy)), *read.values(), *read_back.values())
+    tensors = {p.name: p for p in given if p.name not in made and p.name not in own}
+    with torch.no_grad():
+        forward = procedure(fn.name, tuple(tensors.values()), calls, (results, residuals))
+    rule = _Rule(
+        fn,
+        forward=forward,
+        backward=procedure(
+            f"{fn.name}_backward", (*tensors.values(), *residuals, *cotangents.values()), back, gradients
+        ),
+        differentiable=tuple(map(_requires_grad, results)),
+        targets=tuple(list(tensors).index(i.name) for i in fn.inputs if _requires_grad(i)),
+    )
+    for p in (*made.values(), *made_back.values(), *cotangents.values()):
+        if not any(p is r for r in results):
+            tracer.hidden[id(p)] = (p, fn.name)
+    _record(trace, rule.whole, tuple(tensors.values()), results)
+    return results
+
+
+def _record(trace: TraceCtx, symbol: Symbol, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    """Records the composite, with the values that the program has in hand already as its results."""
+    made = symbol(*tensors)
+    scope = trace.peek_scope()
+    swap = {
+        Variable(new): old for new, old in zip(made, results, strict=True) if isinstance(old, TensorProxy)
+    }
+    scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
+
+
+# -- the backward --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _as_in_backward() -> Iterator[None]:
+    """The ambient state of a backward that can itself be differentiated: gradients on, autocast off."""
+    with ambient.restored():
+        torch._C._set_grad_enabled(True)
+        for device in ambient.AUTOCAST_DEVICES:
+            torch.set_autocast_enabled(device, False)
+        yield
+
+
+def _gradients(
+    tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], cotangents: dict[str, TensorProxy]
+) -> tuple[Any, ...]:
+    """The gradients of the inputs that require grad, in order; None of those that have none."""
+    before = _writes(tracer)
+    given = [_cotangent(fn, r, cotangents) for r in results]
+    wanted = [i for i in fn.inputs if _requires_grad(i)]
+    try:
+        gradients = _checked(fn, fn.backward(given))
+    except tracer.uncatchable:
+        raise
+    except Exception as error:  # the program's: eager raises it too, but only if the backward runs
+        kind, arguments = _as_raised(error)
+        after = next(iter(cotangents.values()))
+        gradients = tuple(raise_error(i, after, kind, arguments) for i in wanted)
+    if _writes(tracer) != before:
+        raise UnsupportedProgram(
+            f"the backward of {fn.name} writes to an object that outlives it",
+            hint="Return the value as a gradient, or keep it in ctx.",
+        )
+    return gradients
+
+
+def _cotangent(fn: OwnGradient, result: Any, cotangents: dict[str, TensorProxy]) -> Any:
+    if not isinstance(result, TensorProxy):
+        return None
+    if result.name in cotangents:
+        return cotangents[result.name]
+    return ltorch.zeros_like(result) if fn.context.materialize_grads else None
+
+
+def _as_raised(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
+    """An exception as its type and plain arguments, so that it holds nothing of this trace."""
+    if isinstance(error, ThunderError):
+        return RuntimeError, (str(error),)
+    return type(error), tuple(a if isinstance(a, str | int | float) else str(a) for a in error.args)
+
+
+def _checked(fn: OwnGradient, given: Any) -> tuple[Any, ...]:
+    """The gradients that are wanted, of what the backward returned. Raises torch's errors for what torch
+    refuses.
+    """
+    gradients = given if isinstance(given, tuple) else (given,)
+    count = len(fn.inputs)
+    if len(gradients) < count or any(g is not None for g in gradients[count:]):
+        raise RuntimeError(
+            f"function {fn.name}Backward returned an incorrect number of gradients "
+            f"(expected {count}, got {len(gradients)})"
+        )
+    for i, (value, gradient) in enumerate(zip(fn.inputs, gradients, strict=False)):
+        _check(fn, i, value, gradient)
+    return tuple(g for i, g in zip(fn.inputs, gradients, strict=False) if _requires_grad(i))
+
+
+def _check(fn: OwnGradient, index: int, value: Any, gradient: Any) -> None:
+    if gradient is None:
+        return
+    if not isinstance(value, TensorProxy):
+        raise RuntimeError(
+            f"function {fn.name}Backward returned a gradient different than None at position {index + 1}, "
+            "but the corresponding forward input was not a Variable"
+        )
+    if not isinstance(gradient, TensorProxy):
+        raise RuntimeError(f"expected Variable or None (got {type(gradient).__name__})")
+    leading = gradient.ndim - value.ndim
+    stretched = leading >= 0 and all(
+        a in (1, b) for a, b in zip(value.shape, gradient.shape[leading:], strict=True)
+    )
+    if value.requires_grad and not stretched:
+        raise RuntimeError(
+            f"Function {fn.name}Backward returned an invalid gradient at index {index} - got "
+            f"{list(gradient.shape)} but expected shape compatible with {list(value.shape)}"
+        )
+
+
+def _writes(tracer: Tracer) -> Any:
+    """What the program has written so far of objects that outlive it, to be compared."""
+    tracker = tracer.tracker
+    records = {
+        (id(r), name): id(value) for r in tracker.written_records() for name, value in r.writes.items()
+    }
+    shadows = {
+        id(s): [*map(id, s.copy), *(map(id, s.copy.values()) if isinstance(s.copy, dict) else ())]
+        for s in tracker.written_shadows()
+    }
+    variables = {key: id(value) for key, (_, value) in tracer.global_writes.items()}
+    cells = {key: id(value) for key, (_, value) in tracer.cell_writes.items()}
+    return records, shadows, variables, cells
+
+
+# -- the rule ------------------------------------------------------------------------------------------------
+
+
+class _Rule:
+    """What is kept of a call: its two procedures, and the composites that are made of them.
+
+    ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
+    the tensors at the indices ``targets``. ``differentiable`` says which results carry gradients.
+
+    Of the two composites, ``whole`` gives the results alone; the rules of both compute ``augmented``, which
+    gives the residuals too. So a forward that is differentiated again (A5) has this rule, and not those of
+    the operators that it is made of.
+    """
+
+    def __init__(
+        self,
+        fn: OwnGradient,
+        *,
+        forward: TraceCtx,
+        backward: TraceCtx,
+        differentiable: tuple[bool, ...],
+        targets: tuple[int, ...],
+    ) -> None:
+        self.forward, self.backward = forward, backward
+        self.differentiable, self.targets = differentiable, targets
+        self.results_alone = returning(forward, forward.output[0])
+        self.whole = Symbol(fn.name, fn.id, self._whole, is_prim=False, gradient=self._whole_rule)
+        self.augmented = Symbol(
+            f"{fn.name}_forward",
+            f"{fn.id}.forward",
+            self._augmented,
+            is_prim=False,
+            gradient=self._augmented_rule,
+        )
+        self._refuse_writes(fn.name)
+
+    def _refuse_writes(self, name: str) -> None:
+        for program, part in ((self.forward, "forward"), (self.backward, "backward")):
+            written = is_written(program)
+            if written is not None:
+                raise UnsupportedProgram(
+                    f"the {part} of {name} writes in place to a tensor that it did not make",
+                    found={"tensor": f'"{written.type_string()}"'},
+                    hint="Use the out-of-place operator, or write to a clone.",
+                )
+
+    def _whole(self, *tensors: Any) -> Any:
+        with torch.no_grad():
+            results = eval_trace(self.results_alone, *tensors)
+        return self._marked(tensors, results)
+
+    def _augmented(self, *tensors: Any) -> Any:
+        with torch.no_grad():
+            results, residuals = eval_trace(self.forward, *tensors)
+        return self._marked(tensors, results), residuals
+
+    def _marked(self, tensors: Sequence[Any], results: Any) -> Any:
+        """The results, those that carry gradients marked if one of the tensors does."""
+        if torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
+            for result, carries in zip(results, self.differentiable, strict=True):
+                if carries:
+                    result.requires_grad = True
+        return results
+
+    def _whole_rule(self, *tensors: Any) -> Any:
+        return self._augmented_rule(*tensors)[0]
+
+    def _augmented_rule(self, *tensors: Any) -> Any:
+        results, residuals = self.augmented(*tensors)
+        cotangents = [get_grad(r) for r, carries in zip(results, self.differentiable, strict=True) if carries]
+        gradients = eval_trace(self.backward, *tensors, *residuals, *cotangents)
+        for target, gradient in zip(self.targets, gradients, strict=True):
+            if gradient is not None and tensors[target].requires_grad:
+                put_grad(tensors[target], fitted(gradient, tensors[target]))
+        return results, residuals
