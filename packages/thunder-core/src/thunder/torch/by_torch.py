@@ -9,6 +9,7 @@ read.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,27 @@ def by_torch(path: str, parameters: str, *also: str, claimed: bool = True, **row
     meta.__signature__ = signature_of(parameters)  # type: ignore[attr-defined]
     meta.__name__ = path.rpartition(".")[2]
     return torchsymbol(*((path, *also) if claimed else ()), id=path, prim=True, **row)(meta)
+
+
+def checked_by_torch(path: str, *also: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
+    """Registers the decorated decomposition as the row of torch's function at ``path``, and lets torch judge the
+    arguments: for operators whose conditions are many, and which nobody calls often.
+    """
+
+    def decorate(fn: Callable[..., Any]) -> Symbol:
+        reference = find_torch(path)
+        if reference is None:
+            raise RegistrationError(f"torch has no {path}")
+        refuse = torch_meta(reference)
+
+        @functools.wraps(fn)
+        def decomposition(*args: Any, **kwargs: Any) -> Any:
+            refuse(*args, **kwargs)
+            return fn(*args, **kwargs)
+
+        return torchsymbol(path, *also, id=path, **row)(decomposition)
+
+    return decorate
 
 
 def by_torch_or_inplace(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 
-from thunder.core import dtypes
+from typing import Any
+
+import torch
+
+from thunder.core import dtypes, prims
 from thunder.core.errors import OperatorError
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.by_torch import by_torch
 from thunder.torch.namespace import ltorch
+from thunder.torch.precision import computed_in
 from thunder.torch.registration import torchsymbol
 
 _F = "torch.nn.functional."
@@ -39,18 +44,40 @@ def scaled_dot_product_attention(
         )
     if len(query.shape) < 2 or query.dtype is not key.dtype or query.dtype is not value.dtype:
         raise OperatorError("Expected query, key, and value to have the same dtype and at least 2 dimensions")
+    arguments = (query, key, value, dropout_p, is_causal)
+    if _takes_flash_kernel(*arguments, attn_mask, scale, enable_gqa):
+        return flash_attention_for_cpu(*arguments, attn_mask=attn_mask, scale=scale)[0]
     if enable_gqa:
-        key, value = (ltorch.repeat_interleave(x, query.shape[-3] // x.shape[-3], -3) for x in (key, value))
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = ltorch.mul(ltorch.matmul(query, ltorch.transpose(key, -2, -1)), scale)
-    scores = _masked(scores, attn_mask, is_causal)
-    weights = ltorch.softmax(scores, -1)
+        key, value = by_query_head(key, query), by_query_head(value, query)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
     if dropout_p > 0.0:
         weights = ltorch.dropout(weights, dropout_p)
     return ltorch.matmul(weights, value)
 
 
-def _masked(scores: TensorProxy, mask: TensorProxy | None, is_causal: bool) -> TensorProxy:
+def by_query_head(x: TensorProxy, query: TensorProxy) -> TensorProxy:
+    """Keys or values repeated, so that each head of the query has one of its own (Ainslie et al., GQA, 2023)."""
+    return x if x.shape[-3] == query.shape[-3] else ltorch.repeat_interleave(x, query.shape[-3] // x.shape[-3], -3)
+
+
+def attention_weights(
+    query: TensorProxy, key: TensorProxy, mask: TensorProxy | None, is_causal: bool, scale: float | None
+) -> TensorProxy:
+    """``softmax(q @ k.T * scale + mask)``; a row of which all is masked has no weight."""
+    scores = masked_scores(query, key, mask, is_causal, scale)
+    weights = ltorch.softmax(scores, -1)
+    if mask is None:
+        return weights
+    nothing = ltorch.all(ltorch.eq(scores, -math.inf), -1, True)
+    return ltorch.where(nothing, 0, weights)
+
+
+def masked_scores(
+    query: TensorProxy, key: TensorProxy, mask: TensorProxy | None, is_causal: bool, scale: float | None
+) -> TensorProxy:
+    """``q @ k.T * scale + mask: (*, h, l, s)``, where a mask that is False means ``-inf``."""
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = ltorch.mul(ltorch.matmul(query, ltorch.transpose(key, -2, -1)), scale)
     if is_causal:
         ones = ltorch.ones(scores.shape[-2:], dtype=dtypes.bool8.torch_dtype, device=scores.device)
         mask = ltorch.tril(ones)
@@ -59,6 +86,89 @@ def _masked(scores: TensorProxy, mask: TensorProxy | None, is_causal: bool) -> T
     if mask.dtype is dtypes.bool8:
         return ltorch.where(mask, scores, -math.inf)
     return ltorch.add(scores, mask)
+
+
+# -- torch's kernel ------------------------------------------------------------------------------------------
+
+#: what torch's ``_fused_sdp_choice`` answers for its kernel on the cpu
+_FLASH = 1
+
+
+def _takes_flash_kernel(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    dropout_p: float,
+    is_causal: bool,
+    mask: TensorProxy | None,
+    scale: float | None,
+    enable_gqa: bool,
+) -> bool:
+    """Whether torch would compute the attention by its one kernel; torch is asked, about tensors that are not
+    written.
+    """
+    if query.device.type != "cpu":
+        return False
+    with torch._C.DisableTorchFunction():
+        tensors = (_unwritten(x) for x in (query, key, value))
+        stand_in = _unwritten(mask) if mask is not None else None
+        choice = torch._fused_sdp_choice(
+            *tensors, stand_in, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    return int(choice) == _FLASH
+
+
+def _unwritten(x: TensorProxy) -> torch.Tensor:
+    new = torch.empty(x.shape, dtype=x.dtype.torch_dtype, device="cpu")
+    return new.requires_grad_(x.requires_grad and new.is_floating_point())
+
+
+def as_kernels_take(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The kernels read the last dimension as if its stride were 1."""
+    return tuple(x if x.stride(-1) == 1 else x.contiguous() for x in tensors)
+
+
+def additive_mask(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
+    """The mask as the kernels take it: to be added."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask.logical_not(), -math.inf)
+
+
+def _flash_attention_for_cpu(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: torch.Tensor | None,
+    scale: float | None,
+) -> Any:
+    tensors = as_kernels_take(query, key, value)
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    mask = additive_mask(attn_mask, query)
+    return kernel(*tensors, dropout_p, is_causal, attn_mask=mask, scale=scale)
+
+
+@torchsymbol(id="ltorch.flash_attention_for_cpu", tags=(OpTags.MATMUL_OP,), eager=_flash_attention_for_cpu)
+def flash_attention_for_cpu(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: TensorProxy | None,
+    scale: float | None,
+) -> tuple[TensorProxy, TensorProxy]:
+    """Attention without dropout, and the logarithms of the sums that softmax divides by, ``(b, h, l)`` (Dao et
+    al., FlashAttention, 2022).
+    """
+    key, value = by_query_head(key, query), by_query_head(value, query)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    scores = masked_scores(computed_in(query), computed_in(key), attn_mask, is_causal, scale)
+    return ltorch.matmul(weights, value), prims.detach(ltorch.logsumexp(scores, -1))
 
 
 #: torch's nn.MultiheadAttention; its output and, if ``need_weights``, the weights (else None)

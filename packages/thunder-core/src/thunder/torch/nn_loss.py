@@ -10,14 +10,14 @@ from torch.nn import _reduction
 
 from thunder.core.errors import OperatorError
 from thunder.core.proxies import TensorProxy
-from thunder.torch.by_torch import by_torch
+from thunder.torch.by_torch import checked_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
 _F = "torch.nn.functional."
 
 
-def _reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     if reduction not in ("mean", "sum", "none"):
@@ -25,20 +25,20 @@ def _reduction_of(size_average: bool | None, reduce: bool | None, reduction: str
     return reduction
 
 
-def _reduced(loss: TensorProxy, reduction: str) -> TensorProxy:
+def reduced(loss: TensorProxy, reduction: str) -> TensorProxy:
     if reduction == "none":
         return loss
     return ltorch.mean(loss) if reduction == "mean" else ltorch.sum(loss)
 
 
-def _averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> TensorProxy:
+def averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> TensorProxy:
     """The reduction of elementwise losses that may be weighted; the mean is then by the weights."""
     if weight is None:
-        return _reduced(loss, reduction)
+        return reduced(loss, reduction)
     weighted = ltorch.mul(loss, weight)
     if reduction == "mean":
         return ltorch.div(ltorch.sum(weighted), ltorch.sum(weight))
-    return _reduced(weighted, reduction)
+    return reduced(weighted, reduction)
 
 
 @torchsymbol(f"{_F}mse_loss", autocast="fp32")
@@ -51,10 +51,13 @@ def mse_loss(
     weight: TensorProxy | None = None,
 ) -> TensorProxy:
     """``(input - target)^2``."""
+    return averaged(squared_error(input, target), weight, reduction_of(size_average, reduce, reduction))
+
+
+def squared_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
+    """``(input - target)^2``."""
     difference = ltorch.sub(input, target)
-    return _averaged(
-        ltorch.mul(difference, difference), weight, _reduction_of(size_average, reduce, reduction)
-    )
+    return ltorch.mul(difference, difference)
 
 
 @torchsymbol(f"{_F}l1_loss", autocast="fp32")
@@ -67,8 +70,52 @@ def l1_loss(
     weight: TensorProxy | None = None,
 ) -> TensorProxy:
     """``|input - target|``."""
-    loss = ltorch.abs(ltorch.sub(input, target))
-    return _averaged(loss, weight, _reduction_of(size_average, reduce, reduction))
+    return averaged(absolute_error(input, target), weight, reduction_of(size_average, reduce, reduction))
+
+
+def absolute_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
+    """``|input - target|``."""
+    return ltorch.abs(ltorch.sub(input, target))
+
+
+@checked_by_torch(f"{_F}smooth_l1_loss", autocast="fp32")
+def smooth_l1_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> TensorProxy:
+    """Girshick, Fast R-CNN (2015): ``|d| - beta / 2``, and below ``beta`` ``d^2 / (2 beta)``."""
+    loss = smooth_error(input, target, beta)
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+def smooth_error(input: TensorProxy, target: TensorProxy, beta: float) -> TensorProxy:
+    """The elements of ``smooth_l1_loss``."""
+    if beta == 0:
+        return absolute_error(input, target)
+    return ltorch.div(huber_error(input, target, beta), beta)
+
+
+@checked_by_torch(f"{_F}huber_loss", autocast="fp32")
+def huber_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: TensorProxy | None = None,
+) -> TensorProxy:
+    """Huber, Robust Estimation of a Location Parameter (1964): ``d^2 / 2``, and above ``delta`` its tangent."""
+    return averaged(huber_error(input, target, delta), weight, reduction_of(None, None, reduction))
+
+
+def huber_error(input: TensorProxy, target: TensorProxy, delta: float) -> TensorProxy:
+    """The elements of ``huber_loss``."""
+    size = absolute_error(input, target)
+    square = ltorch.mul(ltorch.mul(size, size), 0.5)
+    return ltorch.where(ltorch.le(size, delta), square, ltorch.mul(ltorch.sub(size, delta / 2), delta))
 
 
 @torchsymbol(f"{_F}gaussian_nll_loss")
@@ -89,12 +136,14 @@ def gaussian_nll_loss(
         var = ltorch.unsqueeze(var, -1)
     elif not isinstance(var, TensorProxy):
         var = ltorch.mul(ltorch.ones_like(input), var)
-    var = ltorch.clamp(ltorch.detach(var), min=eps)
+    # torch clamps without gradient, so the gradient of a variance that is raised to eps is that at eps.
+    raised = ltorch.add(ltorch.sub(var, ltorch.detach(var)), eps)
+    var = ltorch.where(ltorch.lt(var, eps), raised, var)
     difference = ltorch.sub(input, target)
     loss = ltorch.mul(0.5, ltorch.add(ltorch.log(var), ltorch.div(ltorch.mul(difference, difference), var)))
     if full:
         loss = ltorch.add(loss, 0.5 * math.log(2 * math.pi))
-    return _reduced(loss, _reduction_of(None, None, reduction))
+    return reduced(loss, reduction_of(None, None, reduction))
 
 
 # -- classification --------------------------------------------------------------------------------
@@ -112,7 +161,7 @@ def _nll_loss_meta(
     """``input: (n, c, *)`` of log-probabilities (or ``(c,)``), ``target: (n, *)`` of classes."""
     if not input.shape or target.shape != (*input.shape[:-1][:1], *input.shape[2:]):
         raise OperatorError(f"nll_loss of {input.type_string()} with a target {target.type_string()}")
-    shape = target.shape if _reduction_of(size_average, reduce, reduction) == "none" else ()
+    shape = target.shape if reduction_of(size_average, reduce, reduction) == "none" else ()
     return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
 
 
@@ -136,7 +185,7 @@ def cross_entropy(
     Smoothing mixes the target with the uniform distribution (Szegedy et al., Rethinking the Inception
     Architecture, 2016).
     """
-    reduction = _reduction_of(size_average, reduce, reduction)
+    reduction = reduction_of(size_average, reduce, reduction)
     classes = 0 if len(input.shape) == 1 else 1
     log_probabilities = ltorch.log_softmax(input, classes)
     if target.shape == input.shape:
@@ -172,7 +221,7 @@ def _against_probabilities(
     loss = ltorch.neg(ltorch.sum(products, classes))
     if reduction == "mean":  # by the number of samples, whatever the weights
         return ltorch.div(ltorch.sum(loss), max(logs.numel() // n, 1))
-    return _reduced(loss, reduction)
+    return reduced(loss, reduction)
 
 
 def _against_uniform(
@@ -188,7 +237,7 @@ def _against_uniform(
     weighted = logs if weight is None else ltorch.mul(logs, _by_class(weight, len(logs.shape), classes))
     loss = ltorch.where(kept, ltorch.neg(ltorch.sum(weighted, classes)), 0)
     if reduction != "mean":
-        return _reduced(loss, reduction)
+        return reduced(loss, reduction)
     if weight is None:
         return ltorch.div(ltorch.sum(loss), ltorch.sum(kept))
     samples = ltorch.where(kept, target, 0)
@@ -200,45 +249,91 @@ def _of_classes(weight: TensorProxy, samples: TensorProxy) -> TensorProxy:
     return ltorch.index_select(weight, 0, ltorch.reshape(samples, (-1,)))
 
 
-# -- computed by torch -----------------------------------------------------------------------------
+# -- distributions ---------------------------------------------------------------------------------
 
-_LEGACY = "size_average=None, reduce=None, reduction='mean'"
 
-smooth_l1_loss = by_torch(f"{_F}smooth_l1_loss", f"input, target, {_LEGACY}, beta=1.0", autocast="fp32")
-huber_loss = by_torch(
-    f"{_F}huber_loss", "input, target, reduction='mean', delta=1.0, weight=None", autocast="fp32"
-)
-kl_div = by_torch(f"{_F}kl_div", f"input, target, {_LEGACY}, log_target=False", autocast="fp32")
-binary_cross_entropy = by_torch(f"{_F}binary_cross_entropy", f"input, target, weight=None, {_LEGACY}")
-binary_cross_entropy_with_logits = by_torch(
-    f"{_F}binary_cross_entropy_with_logits",
-    f"input, target, weight=None, {_LEGACY}, pos_weight=None",
-    autocast="fp32",
-)
-margin_ranking_loss = by_torch(
-    f"{_F}margin_ranking_loss", f"input1, input2, target, margin=0, {_LEGACY}", autocast="fp32"
-)
-cosine_embedding_loss = by_torch(
-    f"{_F}cosine_embedding_loss", f"input1, input2, target, margin=0, {_LEGACY}", autocast="fp32"
-)
-triplet_margin_loss = by_torch(
-    f"{_F}triplet_margin_loss",
-    f"anchor, positive, negative, margin=1.0, p=2, eps=1e-06, swap=False, {_LEGACY}",
-    autocast="fp32",
-)
-hinge_embedding_loss = by_torch(
-    f"{_F}hinge_embedding_loss", f"input, target, margin=1.0, {_LEGACY}", autocast="fp32"
-)
-soft_margin_loss = by_torch(f"{_F}soft_margin_loss", f"input, target, {_LEGACY}", autocast="fp32")
-multi_margin_loss = by_torch(
-    f"{_F}multi_margin_loss", f"input, target, p=1, margin=1.0, weight=None, {_LEGACY}", autocast="fp32"
-)
-multilabel_margin_loss = by_torch(f"{_F}multilabel_margin_loss", f"input, target, {_LEGACY}", autocast="fp32")
-multilabel_soft_margin_loss = by_torch(
-    f"{_F}multilabel_soft_margin_loss", f"input, target, weight=None, {_LEGACY}"
-)
-poisson_nll_loss = by_torch(
-    f"{_F}poisson_nll_loss",
-    "input, target, log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean'",
-    autocast="fp32",
-)
+@checked_by_torch(f"{_F}kl_div", autocast="fp32")
+def kl_div(
+    input: TensorProxy,
+    target: TensorProxy,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> TensorProxy:
+    """Kullback and Leibler (1951): ``p * (log p - input)``, with ``target`` ``p`` or ``log p``; 0 where ``p``
+    is. The reduction may be ``"batchmean"``, too.
+    """
+    if log_target:
+        loss = ltorch.mul(ltorch.exp(target), ltorch.sub(target, input))
+    else:
+        loss = ltorch.sub(ltorch.xlogy(target, target), ltorch.mul(target, input))
+    if reduction == "batchmean" and size_average is None and reduce is None:
+        total = ltorch.sum(loss)
+        return ltorch.div(total, input.shape[0]) if input.shape else total
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+@checked_by_torch(f"{_F}binary_cross_entropy")
+def binary_cross_entropy(
+    input: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> TensorProxy:
+    """``-y log x - (1 - y) log(1 - x)``, with logarithms of at least -100."""
+    yes, no = (ltorch.clamp(ltorch.log(p), min=-100) for p in (input, ltorch.sub(1, input)))
+    loss = ltorch.sub(ltorch.mul(ltorch.sub(target, 1), no), ltorch.mul(target, yes))
+    loss = loss if weight is None else ltorch.mul(loss, weight)
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+@checked_by_torch(f"{_F}binary_cross_entropy_with_logits", autocast="fp32")
+def binary_cross_entropy_with_logits(
+    input: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: TensorProxy | None = None,
+) -> TensorProxy:
+    """Binary cross entropy of ``sigmoid(input)``: ``(1 - y) x - (1 + (pos_weight - 1) y) log sigmoid(x)``."""
+    likelihood = ltorch.logsigmoid(input)
+    if pos_weight is not None:
+        likelihood = ltorch.mul(likelihood, positive_factor(target, pos_weight))
+    loss = ltorch.sub(ltorch.mul(ltorch.sub(1, target), input), likelihood)
+    loss = loss if weight is None else ltorch.mul(loss, weight)
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+def positive_factor(target: TensorProxy, pos_weight: TensorProxy) -> TensorProxy:
+    """``1 + (pos_weight - 1) * y``: ``pos_weight`` of positive examples, 1 of the others."""
+    return ltorch.add(ltorch.mul(ltorch.sub(pos_weight, 1), target), 1)
+
+
+@checked_by_torch(f"{_F}poisson_nll_loss", autocast="fp32")
+def poisson_nll_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-08,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> TensorProxy:
+    """``rate - y log(rate)``, where ``input`` is the rate or its logarithm; ``full`` adds Stirling's ``log y!``
+    where ``y > 1``.
+    """
+    if log_input:
+        loss = ltorch.sub(ltorch.exp(input), ltorch.mul(target, input))
+    else:
+        loss = ltorch.sub(input, ltorch.mul(target, ltorch.log(ltorch.add(input, eps))))
+    if full:
+        half_log = ltorch.mul(ltorch.log(ltorch.mul(target, 2 * math.pi)), 0.5)
+        stirling = ltorch.add(ltorch.sub(ltorch.mul(target, ltorch.log(target)), target), half_log)
+        loss = ltorch.add(loss, ltorch.where(ltorch.le(target, 1), 0, stirling))
+    return reduced(loss, reduction_of(size_average, reduce, reduction))

@@ -24,3 +24,5 @@ from thunder.torch.gradients import fourier  # noqa: F401
 from thunder.torch.gradients import nn_conv  # noqa: F401
 from thunder.torch.gradients import nn_embedding  # noqa: F401
 from thunder.torch.gradients import random  # noqa: F401
+from thunder.torch.gradients import nn_attention  # noqa: F401
+from thunder.torch.gradients import nn_loss  # noqa: F401

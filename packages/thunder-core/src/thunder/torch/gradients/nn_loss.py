@@ -1,0 +1,199 @@
+"""Gradients of losses.
+
+A loss is a function of each element, weighted, and reduced. Elementwise, with ``d = input - target``:
+
+    mse_loss        2 d                       l1_loss         sgn(d)
+    smooth_l1_loss  d / beta, sign(d)         huber_loss      d, delta sign(d)
+    soft_margin     -y sigmoid(-y x)          binary_cross_entropy  (x - y) / (x (1 - x))
+
+The losses that have no rule here are composed of operators in torch, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder.core.gradient_rules import Call, formulas, vjp
+from thunder.core.proxies import TensorProxy
+from thunder.torch import nn_loss, nn_margin_loss
+from thunder.torch.namespace import ltorch
+from thunder.torch.nn_loss import positive_factor, reduction_of
+from thunder.torch.registration import torchsymbol
+
+_F = "torch.nn.functional."
+
+
+def _reduction(c: Call) -> str:
+    return reduction_of(c.size_average, c.reduce, c.reduction)
+
+
+def _spread(g: TensorProxy, like: TensorProxy, reduction: str) -> TensorProxy:
+    """The gradient of each element of a loss from that of its reduction; it broadcasts to ``like``."""
+    return ltorch.div(g, like.numel()) if reduction == "mean" and like.numel() else g
+
+
+# -- of a difference -----------------------------------------------------------------------------------------
+
+
+def _difference_loss(
+    error: Callable[[Call], TensorProxy], slope: Callable[[Call, TensorProxy], TensorProxy]
+) -> Callable[[Call], dict[str, Any]]:
+    """The rule of a loss that weighs ``error``, a function of ``d`` with the derivative ``slope(d)``.
+
+    A weighted mean is ``sum(w * e) / sum(w)``, so its weights' gradient is ``g * (e - out) / sum(w)``.
+    """
+
+    def gradients(c: Call) -> dict[str, Any]:
+        weight = getattr(c, "weight", None) if hasattr(c, "weight") else None
+        reduction = _reduction(c) if hasattr(c, "reduce") else c.reduction
+        d = ltorch.sub(c.input, c.target)
+        found: dict[str, Any] = {}
+        if weight is None:
+            each = _spread(c.g, d, reduction)
+        else:
+            each = ltorch.div(c.g, ltorch.sum(weight)) if reduction == "mean" else c.g
+            if c.needs("weight"):
+                e = ltorch.sub(error(c), c.out) if reduction == "mean" else error(c)
+                found["weight"] = ltorch.mul(each, e)
+            each = ltorch.mul(each, weight)
+        found["input"] = ltorch.mul(each, slope(c, d))
+        if c.needs("target"):
+            found["target"] = ltorch.neg(found["input"])
+        return found
+
+    return gradients
+
+
+vjp(f"{_F}mse_loss")(
+    _difference_loss(lambda c: nn_loss.squared_error(c.input, c.target), lambda c, d: ltorch.mul(d, 2))
+)
+vjp(f"{_F}l1_loss")(
+    _difference_loss(lambda c: nn_loss.absolute_error(c.input, c.target), lambda c, d: ltorch.sgn(d))
+)
+vjp(f"{_F}huber_loss")(
+    _difference_loss(
+        lambda c: nn_loss.huber_error(c.input, c.target, c.delta),
+        lambda c, d: ltorch.clamp(d, -c.delta, c.delta),
+    )
+)
+vjp(f"{_F}smooth_l1_loss")(
+    _difference_loss(
+        lambda c: nn_loss.smooth_error(c.input, c.target, c.beta),
+        lambda c, d: (
+            ltorch.clamp(ltorch.div(d, c.beta), -1, 1) if c.beta else ltorch.sign(d)
+        ),
+    )
+)
+
+
+# -- of probabilities ----------------------------------------------------------------------------------------
+
+
+def _weighted(c: Call) -> TensorProxy:
+    """The gradient of each element before its weight."""
+    each = _spread(c.g, c.input, _reduction(c))
+    return each if c.weight is None else ltorch.mul(each, c.weight)
+
+
+def _log(x: TensorProxy) -> TensorProxy:
+    return ltorch.clamp(ltorch.log(x), min=-100)
+
+
+def _of_probability(c: Call) -> TensorProxy:
+    variance = ltorch.clamp(ltorch.mul(c.input, ltorch.sub(1, c.input)), min=1e-12)  # as torch bounds it
+    return ltorch.mul(_weighted(c), ltorch.div(ltorch.sub(c.input, c.target), variance))
+
+
+formulas(
+    f"{_F}binary_cross_entropy",
+    input=_of_probability,
+    target=lambda c: ltorch.mul(_weighted(c), ltorch.sub(_log(ltorch.sub(1, c.input)), _log(c.input))),
+    weight=lambda c: ltorch.mul(
+        _spread(c.g, c.input, _reduction(c)),
+        ltorch.binary_cross_entropy(c.input, c.target, reduction="none"),
+    ),
+)
+
+
+def _of_logit(c: Call) -> TensorProxy:
+    """Derivative of ``(1 - y) x - f log sigmoid(x)``, ``f`` the factor of positive examples: ``1 - y - f (1 -
+    sigmoid(x))``.
+    """
+    if c.pos_weight is None:
+        return ltorch.mul(_weighted(c), ltorch.sub(ltorch.sigmoid(c.input), c.target))
+    share = ltorch.mul(positive_factor(c.target, c.pos_weight), ltorch.sigmoid(ltorch.neg(c.input)))
+    return ltorch.mul(_weighted(c), ltorch.sub(ltorch.sub(1, c.target), share))
+
+
+def _of_target_of_logit(c: Call) -> TensorProxy:
+    slope = ltorch.neg(c.input)
+    if c.pos_weight is not None:
+        likelihood = ltorch.logsigmoid(c.input)
+        slope = ltorch.sub(slope, ltorch.mul(ltorch.sub(c.pos_weight, 1), likelihood))
+    return ltorch.mul(_weighted(c), slope)
+
+
+formulas(
+    f"{_F}binary_cross_entropy_with_logits",
+    input=_of_logit,
+    target=_of_target_of_logit,
+    weight=lambda c: ltorch.mul(
+        _spread(c.g, c.input, _reduction(c)),
+        ltorch.binary_cross_entropy_with_logits(
+            c.input, c.target, reduction="none", pos_weight=c.pos_weight
+        ),
+    ),
+    pos_weight=lambda c: ltorch.mul(
+        _weighted(c), ltorch.neg(ltorch.mul(c.target, ltorch.logsigmoid(c.input)))
+    ),
+)
+
+
+def _of_soft_margin(c: Call) -> TensorProxy:
+    """``log(1 + exp(-y x))`` has the slope ``-y sigmoid(-y x)``."""
+    sign = ltorch.neg(c.target)
+    slope = ltorch.mul(sign, ltorch.sigmoid(ltorch.mul(sign, c.input)))
+    return ltorch.mul(_spread(c.g, ltorch.mul(c.input, c.target), _reduction(c)), slope)
+
+
+formulas(nn_margin_loss.soft_margin_loss.id, input=_of_soft_margin)
+
+
+# -- of classes ----------------------------------------------------------------------------------------------
+
+
+@torchsymbol(id="ltorch.nll_loss_backward")
+def nll_loss_backward(
+    grad_output: TensorProxy,
+    shape: tuple[int, ...],
+    target: TensorProxy,
+    weight: TensorProxy | None,
+    ignore_index: int,
+    reduction: str,
+) -> TensorProxy:
+    """``-w[y] * g`` at the class ``y`` of each sample, 0 elsewhere: ``(n, c, *)`` or ``(c,)``. A mean divides by
+    the weights of the samples that count.
+    """
+    classes = 0 if len(shape) == 1 else 1
+    kept = ltorch.ne(target, ignore_index)
+    samples = ltorch.where(kept, target, 0)
+    g = ltorch.neg(grad_output)
+    dtype = g.dtype.torch_dtype
+    weights = ltorch.to(kept, dtype=dtype)
+    if weight is not None:
+        of_samples = ltorch.index_select(weight, 0, ltorch.reshape(samples, (samples.numel(),)))
+        weights = ltorch.mul(weights, ltorch.reshape(of_samples, target.shape))
+    if reduction == "mean":
+        g = ltorch.div(g, ltorch.sum(weights))
+    g = ltorch.where(kept, ltorch.mul(g, weights), 0)
+    zeros = ltorch.zeros(shape, dtype=dtype, device=g.device)
+    return ltorch.scatter(zeros, classes, *(ltorch.unsqueeze(x, classes) for x in (samples, g)))
+
+
+formulas(
+    f"{_F}nll_loss",
+    input=lambda c: nll_loss_backward(
+        c.g, tuple(c.input.shape), c.target, c.weight, c.ignore_index, _reduction(c)
+    ),
+)
