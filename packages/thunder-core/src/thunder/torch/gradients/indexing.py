@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,46 @@ from thunder.core.dtypes import int64
 from thunder.core.gradient_rules import Call, formulas, summed_to, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch import rare, scattering  # noqa: F401  (the rows)
-from thunder.torch.gradients.kernels import kernel
+from thunder.torch.gradients.kernels import computed_by, kernel
 from thunder.torch.gradients.placing import reshaped, unsliced, zeros
 from thunder.torch.indexing import getitem, index_list, is_mask, key_items, select
 from thunder.torch.namespace import ltorch
 
 Tensor = TensorProxy
 Gradients = Mapping[str, Any]
+
+# -- writes into zeros ---------------------------------------------------------------------------------------
+
+# Rows, so that torch writes into the zeros themselves; of a functional operator they would be copied first.
+
+
+def _index_into_zeros(grad: Any, sizes: Any, indices: Any) -> Any:
+    return torch.ops.aten.index_put_(grad.new_zeros(sizes), list(indices), grad, True)
+
+
+@computed_by(_index_into_zeros)
+def index_backward(grad: Tensor, sizes: Any, indices: Sequence[Tensor | None]) -> Tensor:
+    """Zeros with ``grad`` added at ``[indices]``."""
+    return prims.index_put(zeros(sizes, grad), indices, grad, True)
+
+
+def _gather_into_zeros(grad: Any, sizes: Any, dim: int, index: Any) -> Any:
+    return grad.new_zeros(sizes).scatter_add_(dim, index, grad)
+
+
+@computed_by(_gather_into_zeros)
+def gather_backward(grad: Tensor, sizes: Any, dim: int, index: Tensor) -> Tensor:
+    """Zeros with the elements of ``grad`` added where ``gather`` found them."""
+    if not index.numel():  # which may have any number of dimensions
+        return zeros(sizes, grad)
+    return ltorch.scatter_add(zeros(sizes, grad), dim, index, grad)
+
+
+@kernel("index_select_backward")
+def index_select_backward(grad: Tensor, self_sizes: Any, dim: int, index: Tensor) -> Tensor:
+    """Zeros with the slices of ``grad`` added where ``index_select`` found them."""
+    return ltorch.index_add(zeros(self_sizes, grad), dim, index, grad)
+
 
 # -- x[key] --------------------------------------------------------------------------------------------------
 
@@ -33,7 +66,7 @@ def _ungot(g: Tensor, a: Tensor, key: Any) -> Tensor:
     if found.tensors:
         kept = iter(size for dim, size in enumerate(sliced) if dim not in found.dropped)
         viewed = [1 if new else next(kept) for new in found.new]
-        g = prims.index_put(zeros(viewed, g), index_list(found.tensors), g, True)
+        g = ltorch.index_backward(g, tuple(viewed), index_list(found.tensors))
     return unsliced(reshaped(g, sliced), a.shape, found.starts, found.steps)
 
 
@@ -77,11 +110,7 @@ vjp("prims.copy_with_setitem")(_written("a"))
 # -- by tensors of positions ---------------------------------------------------------------------------------
 
 
-@vjp("prims.index")
-def _index(c: Call) -> Gradients:
-    return {"a": prims.index_put(zeros(c.a.shape, c.g), c.indices, c.g, True)}
-
-
+formulas("prims.index", a=lambda c: ltorch.index_backward(c.g, c.a.shape, c.indices))
 formulas(
     "prims.index_put",
     a=lambda c: c.g if c.accumulate else prims.index_put(c.g, c.indices, zeros((), c.g), False),
@@ -122,14 +151,12 @@ def _gathered(c: Call) -> Tensor:
     return _grown(ltorch.gather(c.g, c.dim, c.index), c.src.shape)
 
 
-def _scattered(g: Tensor, a: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not index.numel():  # which may have any number of dimensions
-        return zeros(a.shape, g)
-    return ltorch.scatter_add(zeros(a.shape, g), dim, index, g)
-
-
-formulas("prims.gather", "prims.take_along_axis", a=lambda c: _scattered(c.g, c.a, c.dim, c.index))
-formulas("torch.gather", input=lambda c: _scattered(c.g, c.input, c.dim, c.index))
+formulas(
+    "prims.gather",
+    "prims.take_along_axis",
+    a=lambda c: ltorch.gather_backward(c.g, c.a.shape, c.dim, c.index),
+)
+formulas("torch.gather", input=lambda c: ltorch.gather_backward(c.g, c.input.shape, c.dim, c.index))
 formulas("prims.scatter", a=lambda c: ltorch.scatter(c.g, c.dim, c.index, 0), src=_gathered)
 formulas("torch.scatter", input=lambda c: ltorch.scatter(c.g, c.dim, c.index, 0), src=_gathered)
 formulas("prims.scatter_add", a=lambda c: c.g, src=_gathered)
@@ -140,13 +167,13 @@ def _taken(c: Call) -> Tensor:
     """Rows added where they were taken from. The index of ``prims.take`` has any number of dimensions."""
     count = math.prod(c.index.shape)
     rows = reshaped(c.g, (*c.a.shape[: c.dim], count, *c.a.shape[c.dim + 1 :]))
-    return prims.index_add(zeros(c.a.shape, c.g), reshaped(c.index, (count,)), rows, c.dim)
+    return ltorch.index_select_backward(rows, c.a.shape, c.dim, reshaped(c.index, (count,)))
 
 
 def _selected(c: Call) -> Tensor:
     if not c.input.shape:
         return reshaped(c.g, ())
-    return ltorch.index_add(zeros(c.input.shape, c.g), c.dim, c.index, c.g)
+    return ltorch.index_select_backward(c.g, c.input.shape, c.dim, c.index)
 
 
 def _slices(g: Tensor, dim: int, index: Tensor, like: Tensor) -> Tensor:

@@ -107,23 +107,29 @@ formulas("torch.logcumsumexp", input=_logcumsumexp)
 # -- elements picked -----------------------------------------------------------------------------------------
 
 
+@kernel("value_selecting_reduction_backward")
+def value_selecting_reduction_backward(
+    grad: Tensor, dim: int, indices: Tensor, sizes: Any, keepdim: bool
+) -> Tensor:
+    """Zeros with the elements of ``grad`` at places of which none is named twice."""
+    if not keepdim and sizes:
+        grad, indices = ltorch.unsqueeze(grad, dim), ltorch.unsqueeze(indices, dim)
+    return ltorch.scatter(zeros(sizes, grad), dim, indices, grad)
+
+
 def _returned(c: Call, a: Tensor, dim: int) -> Tensor:
     """To each element what was made of it, by the positions that the operator returns too."""
-    return ltorch.scatter(zeros(a.shape, c.g[0]), dim, c.out[1], c.g[0])
+    return ltorch.value_selecting_reduction_backward(c.g[0], dim, c.out[1], a.shape, True)
 
 
 def _accumulated(c: Call, a: Tensor) -> Tensor:
     """As :func:`_returned`, for elements that are picked several times."""
-    return ltorch.scatter_add(zeros(a.shape, c.g[0]), c.dim, c.out[1], c.g[0])
+    return ltorch.gather_backward(c.g[0], a.shape, c.dim, c.out[1])
 
 
 def _picked(c: Call) -> Tensor:
     """The gradient of a reduction that picks one element of a dimension."""
-    dim = canonical_dim(c.dim, len(c.input.shape))
-    g, index = c.g[0], c.out[1]
-    if not c.keepdim and c.input.shape:
-        g, index = ltorch.unsqueeze(g, dim), ltorch.unsqueeze(index, dim)
-    return ltorch.scatter(zeros(c.input.shape, g), dim, index, g)
+    return ltorch.value_selecting_reduction_backward(c.g[0], c.dim, c.out[1], c.input.shape, c.keepdim)
 
 
 def _median(c: Call) -> Tensor:

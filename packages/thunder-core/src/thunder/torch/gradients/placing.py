@@ -26,11 +26,15 @@ def reshaped(g: TensorProxy, shape: Shape) -> TensorProxy:
 
 def unsliced(g: TensorProxy, shape: Shape, starts: Shape, strides: Shape | None) -> TensorProxy:
     """Zeros of ``shape`` with ``g`` at the places that a slice begins at ``starts`` and steps over."""
+    if tuple(g.shape) == tuple(shape):
+        return g
     rows = []
     for size, start, count, step in zip(shape, starts, g.shape, strides or [1] * len(shape), strict=True):
         reach = (count - 1) * step + 1 if count else 0
         rows.append((start, size - start - reach, step - 1))
-    return prims.pad(g, 0, rows) if any(any(row) for row in rows) else g
+    if any(gap for _, _, gap in rows):
+        return prims.pad(g, 0, rows)
+    return ltorch.constant_pad_nd(g, [n for low, high, _ in reversed(rows) for n in (low, high)])
 
 
 def placed(g: TensorProxy, dim: int, start: int, length: int) -> TensorProxy:

@@ -12,7 +12,6 @@ from thunder.core.proxies import TensorProxy
 from thunder.torch import padding, rare, rearranging  # noqa: F401  (the rows)
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.placing import reshaped
-from thunder.torch.gradients.views import on_diagonal
 from thunder.torch.namespace import ltorch
 from thunder.torch.nn_pool import fold, unfold
 
@@ -61,7 +60,7 @@ formulas("torch.fft.ifftshift", input=lambda c: ltorch.fftshift(c.g, c.dim))
 def _diag(c: Call) -> Tensor:
     if len(c.input.shape) == 1:
         return ltorch.diagonal(c.g, c.diagonal)
-    return on_diagonal(c.g, c.input.shape, c.diagonal, 0, 1)
+    return ltorch.diagonal_backward(c.g, c.input.shape, c.diagonal, 0, 1)
 
 
 formulas("torch.diag", input=_diag)

@@ -9,7 +9,7 @@ import torch
 
 from thunder.core import prims
 from thunder.core.dtypes import int64
-from thunder.core.gradient_rules import Call, conj, formulas, vjp
+from thunder.core.gradient_rules import Call, Formula, conj, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.core.strides import strides_of
 from thunder.core.tracectx import get_tracectx
@@ -102,16 +102,22 @@ formulas("torch.view_as_complex", input=lambda c: prims.view_as_real(ltorch.reso
 # -- diagonals and windows -----------------------------------------------------------------------------------
 
 
-def on_diagonal(g: TensorProxy, shape: Sequence[int], offset: int, dim1: int, dim2: int) -> TensorProxy:
-    """Zeros of ``shape`` with ``g`` on a diagonal."""
-    rank = len(shape)
-    return prims.diagonal_scatter(
-        zeros(shape, g), g, offset, canonical_dim(dim1, rank), canonical_dim(dim2, rank)
+@kernel("diagonal_backward")
+def diagonal_backward(
+    grad_output: TensorProxy, input_sizes: Sequence[int], offset: int, dim1: int, dim2: int
+) -> TensorProxy:
+    """Zeros with ``grad_output`` on a diagonal."""
+    return ltorch.diagonal_scatter(zeros(input_sizes, grad_output), grad_output, offset, dim1, dim2)
+
+
+def _diagonal(argument: str) -> Formula:
+    return lambda c: ltorch.diagonal_backward(
+        c.g, tuple(getattr(c, argument).shape), c.offset, c.dim1, c.dim2
     )
 
 
-formulas("prims.diagonal", a=lambda c: on_diagonal(c.g, c.a.shape, c.offset, c.dim1, c.dim2))
-formulas("torch.diagonal", input=lambda c: on_diagonal(c.g, c.input.shape, c.offset, c.dim1, c.dim2))
+formulas("prims.diagonal", a=_diagonal("a"))
+formulas("torch.diagonal", input=_diagonal("input"))
 
 
 @kernel("unfold_backward")
