@@ -12,6 +12,7 @@ from thunder.core.promotion import float_result
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.torch.broadcasting import canonical_dims, cast
+from thunder.torch.namespace import ltorch
 from thunder.torch.precision import computed_in, rounded_to
 from thunder.torch.reduction import REDUCTION, Arguments, Dims, keeping, reduced
 from thunder.torch.registration import spelt_as, torchsymbol
@@ -110,14 +111,14 @@ def vector_norm(
     return _norm(x if dtype is None else cast(x, dtype), ord, dim, keepdim)
 
 
-@torchsymbol("torch.norm", methods=("norm",), tags=REDUCTION, autocast="fp32")
+@torchsymbol(id="torch.norm", tags=REDUCTION, autocast="fp32")
 def norm(
     input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
     """The ``p``-norm of the flat tensor or of the vectors along dimensions."""
-    if p == "nuc" or (isinstance(p, str) and p != "fro"):
+    if isinstance(p, str) and p != "fro":
         raise UnsupportedOperator(
-            f"torch.norm with p={p!r}", hint='Values that work for p: a number, "fro", float("inf").'
+            f"torch.norm with p={p!r}", hint='Values that work for p: a number, "fro", "nuc", float("inf").'
         )
     a = input if dtype is None else cast(input, dtype)
     if not a.dtype.is_inexact:
@@ -125,23 +126,31 @@ def norm(
     return _norm(a, 2 if p in ("fro", None) else p, dim, keepdim)
 
 
+@spelt_as("torch.norm", methods=("norm",))
+def norm_of_any(
+    input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> TensorProxy:
+    """``torch.norm``; the nuclear norm is one of matrices."""
+    if p == "nuc":
+        return ltorch.matrix_norm(input, p, _MATRIX_DIMS if dim is None else dim, keepdim, dtype=dtype)
+    return norm(input, p, dim, keepdim, dtype=dtype)
+
+
+#: the dimensions of matrices, unless others are given
+_MATRIX_DIMS = (-2, -1)
+
+
 @spelt_as("torch.linalg.norm")
 def linalg_norm(
     A: TensorProxy, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
-    """The 2-norm of the flat tensor; with ``ord`` and one dimension, or of a vector, a vector norm. Matrix
-    norms are refused.
+    """The 2-norm of the flat tensor or along dimensions; with ``ord`` the norm of vectors, where there is one
+    dimension, or of matrices, where there are two.
     """
-    one = (
-        isinstance(dim, int)
-        or (dim is None and len(A.shape) == 1)
-        or (isinstance(dim, Sequence) and len(dim) == 1)
-    )
-    if ord is not None and not one:
-        raise UnsupportedOperator(
-            f"torch.linalg.norm with ord={ord!r} of matrices", hint="Vector norms work: give one dimension."
-        )
-    return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+    count = 1 if isinstance(dim, int) else len(A.shape) if dim is None else len(dim)
+    if ord is None or count == 1:
+        return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+    return ltorch.matrix_norm(A, ord, _MATRIX_DIMS if dim is None else dim, keepdim, dtype=dtype)
 
 
 @torchsymbol(

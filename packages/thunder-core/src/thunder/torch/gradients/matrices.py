@@ -24,6 +24,8 @@ from thunder.torch.gradients.reductions import shared
 from thunder.torch.namespace import ltorch
 
 Tensor = TensorProxy
+#: the gradient of matrices ``(*, m, n)``, from the cotangent and the norm ``(*, 1, 1)``
+_NormGradient = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def _as_matrices(x: Tensor) -> Tensor:
@@ -186,33 +188,44 @@ def _nuclear(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
     return g * (u @ vh)
 
 
-def _spectral(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
-    """Of the largest or smallest singular value, which equal ones share."""
-    u, s, vh = ltorch.svd(a, False)
-    weight = shared(ltorch.squeeze(g, -1), s == ltorch.squeeze(norm, -1), (len(s.shape) - 1,))
-    return (u * ltorch.unsqueeze(weight, -2)) @ vh
+def _extreme(values: Tensor, g: Tensor, dim: int, extremum: str) -> Tensor:
+    """``g`` to the largest or smallest values along a dimension.
+
+    The values are computed again here, and none of them need equal the norm to the last bit.
+    """
+    holders = values == getattr(ltorch, extremum)(values, dim, True)
+    return shared(g, holders, (dim % len(values.shape),))
 
 
-def _of_sums(along: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Of the largest or smallest sum of absolute values along a dimension (from the end)."""
+def _of_singular_values(extremum: str) -> _NormGradient:
+    """Of the largest or smallest singular value."""
 
     def gradient(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
-        across = len(a.shape) - (1 if along == -2 else 2)
-        holders = ltorch.sum(ltorch.abs(a), along, True) == norm
-        return ltorch.sgn(a) * shared(g, holders, (across,))
+        u, s, vh = ltorch.svd(a, False)
+        return (u * ltorch.unsqueeze(_extreme(s, ltorch.squeeze(g, -1), -1, extremum), -2)) @ vh
 
     return gradient
 
 
-_MATRIX_NORMS = {
+def _of_sums(along: int, extremum: str) -> _NormGradient:
+    """Of the largest or smallest sum of absolute values along rows (-1) or columns (-2)."""
+
+    def gradient(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
+        sums = ltorch.sum(ltorch.abs(a), along, True)
+        return ltorch.sgn(a) * _extreme(sums, g, -3 - along, extremum)
+
+    return gradient
+
+
+_MATRIX_NORMS: dict[Any, _NormGradient] = {
     "fro": _frobenius,
     "nuc": _nuclear,
-    2: _spectral,
-    -2: _spectral,
-    1: _of_sums(-2),
-    -1: _of_sums(-2),
-    math.inf: _of_sums(-1),
-    -math.inf: _of_sums(-1),
+    2: _of_singular_values("amax"),
+    -2: _of_singular_values("amin"),
+    1: _of_sums(-2, "amax"),
+    -1: _of_sums(-2, "amin"),
+    math.inf: _of_sums(-1, "amax"),
+    -math.inf: _of_sums(-1, "amin"),
 }
 
 
