@@ -13,6 +13,8 @@ import torch.nn.functional as F
 import thunder.torch  # noqa: F401  (fills the language)
 from operators.gradients import check_gradients, eager_derivatives, sample_of, thunders_derivatives
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about shapes without a batch
+
 NAN, INF = math.nan, math.inf
 WILD = [NAN, 0.0, 1.0, 2.0, -1.0, INF, -INF]
 PARTNER = [0.0, 0.0, NAN, 2.0, 1.0, 0.0, -INF]

@@ -16,11 +16,29 @@ from operators.coverage import PARTLY_REFUSED
 from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
 from operators.samples import name_of
 from thunder.core.errors import MissingGradient, UnsupportedProgram
+from thunder.core.operator import all_rows
+from thunder.core.structure import STRUCTURAL
+from thunder.core.tags import OpTags
 
 #: samples of an operator that run here: of each dtype, spread over all of them
 SPREAD = {torch.float64: 3, torch.complex128: 1}
 
 ENTRIES = {name_of(op): op for op in op_db if is_judged(op)}
+
+#: primitives through which a gradient is refused by name, and why
+WITHOUT_RULE = {
+    "torch.special.bessel_j0": "torch has no derivative of it",
+    "torch.special.bessel_j1": "torch has no derivative of it",
+    "prims.copy_": "the autograd pass itself follows what is written",
+    "prims.get_grad": "only in rules",
+    "prims.put_grad": "only in rules",
+    "prims.set_grad_enabled": "takes no tensor",
+    "prims.python_lines": "gives no tensor",
+    "prims.python_print": "gives no tensor",
+    "prims.sink": "gives no tensor",
+    "prims.unpack_trivial": "takes no tensor",
+    "prims.unpack_sequence": "takes no tensor",
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 
@@ -45,3 +63,14 @@ def test_gradients_are_eagers_to_second_order(name: str) -> None:
             ran += 1
     if not ran:
         pytest.skip("eager differentiates none of these samples on the cpu")
+
+
+def test_every_primitive_has_a_rule_or_no_gradient() -> None:
+    """A primitive without rule must stand in the table, and nothing stands there in vain."""
+    primitives = [row for row in all_rows() if row.meta is not None and row.module in ("prims", "ltorch")]
+    undecided = {
+        row.id
+        for row in primitives
+        if row.vjp is None and OpTags.NONDIFFERENTIABLE not in row.tags and row.id not in STRUCTURAL
+    }
+    assert undecided == set(WITHOUT_RULE)

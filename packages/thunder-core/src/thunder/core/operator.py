@@ -100,8 +100,11 @@ def register(row: Operator, *, replace: bool = False, make_symbol: Callable[...,
 
 
 def replace_row(row: Operator, **changes: Any) -> None:
-    """Changes what a row says beside its definition; its symbol stays the same."""
-    _registry[row.id] = Registered(replace(row, **changes), _registry[row.id].symbol)
+    """Changes what a row says beside its definition. Its symbol stays the same object, which others hold."""
+    symbol = _registry[row.id].symbol
+    if changes.get("vjp") is NONDIFFERENTIABLE:
+        object.__setattr__(symbol, "tags", symbol.tags | {OpTags.NONDIFFERENTIABLE})
+    _registry[row.id] = Registered(replace(row, **changes), symbol)
 
 
 def row_of(symbol_or_id: Symbol | str) -> Operator | None:

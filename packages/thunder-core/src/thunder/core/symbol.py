@@ -108,6 +108,8 @@ class Symbol:
                 trace.pop_scope()
             if not subsymbols and _is_identity(output, args):
                 return output
+            if not self._differentiable:
+                _require_no_grad(output, args)
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
         if trace.locate is not None and len(trace.scopes) == 1:
             bsym.source = trace.locate()
@@ -161,6 +163,16 @@ def _require_grad(output: Any) -> None:
     for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
         if isinstance(o, TensorProxy) and o.dtype.is_inexact:
             o.requires_grad = True
+
+
+def _require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
+    """Unmarks outputs that are no arguments: what an operator without gradient computes by others that have
+    one.
+    """
+    inputs = {id(a) for a in tree_iter(args)}
+    for o in tree_iter(output):
+        if isinstance(o, TensorProxy) and id(o) not in inputs:
+            o.requires_grad = False
 
 
 def proxies_in(tree: Any) -> tuple[Any, ...]:

@@ -119,7 +119,6 @@ def _bernoulli_spelling(input: Any, p: Any = None) -> tuple[tuple[Any, ...], dic
     methods=("bernoulli",),
     spelling=_bernoulli_spelling,
     tags=RANDOM,
-    vjp=NONDIFFERENTIABLE,
 )
 def bernoulli(input: TensorProxy, p: float | None = None) -> TensorProxy:
     """1 with the probability that the input (or ``p``) says, else 0."""
@@ -147,7 +146,7 @@ def _normal_spelling(
     return (mean, std, tuple(size)), {"dtype": kwargs.get("dtype"), "device": kwargs.get("device")}
 
 
-@torchsymbol("torch.normal", spelling=_normal_spelling, tags=RANDOM, vjp=NONDIFFERENTIABLE)
+@torchsymbol("torch.normal", spelling=_normal_spelling, tags=RANDOM)
 def normal(
     mean: Any, std: Any, size: Sequence[int] | None = None, *, dtype: Any = None, device: Any = None
 ) -> TensorProxy:

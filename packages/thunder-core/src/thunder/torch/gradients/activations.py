@@ -73,7 +73,7 @@ activation("selu", _unit(lambda c: nn_activation.SELU_ALPHA, nn_activation.SELU_
 
 
 def _of_softsign(c: Call) -> Tensor:
-    """Of ``x / r`` with ``r = 1 + |x|``: ``1 / r²``; of a complex x that is along it, and ``1 / r`` across."""
+    """Of ``x / r`` with ``r = 1 + |x|``: ``1 / r²``; of complex x that is along it, ``1 / r`` across."""
     r = 1 + ltorch.abs(c.input)
     if not c.input.dtype.is_complex:
         return c.g / (r * r)

@@ -13,7 +13,7 @@ from typing import Any
 
 from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable
 from thunder.core.operator import row_of
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.torch import binary  # noqa: F401  (the rows)
 from thunder.torch.casts import to
 from thunder.torch.namespace import ltorch
@@ -104,11 +104,15 @@ elementwise(
 def _of_base(g: Tensor, a: Tensor, b: Any, y: Tensor) -> Tensor:
     """``b * a**(b - 1)``, in the result's precision; 0 for the exponent 0, whatever the base."""
     base = to(a, None, y.dtype.torch_dtype)
+    if isinstance(b, NumberProxy):
+        b = ltorch.scalar_tensor(b, dtype=y.dtype.torch_dtype, device=y.device)
     if isinstance(b, TensorProxy):
         return ltorch.where(b == 0, 0.0, g * conj(b * base ** (b - 1)))
     if b == 0:
         return ltorch.zeros_like(g)
-    return g * conj(b * base ** (b - 1)) if b != 1 else g
+    if b == 1:
+        return g
+    return g * conj(b * (base if b == 2 else base ** (b - 1)))
 
 
 def _of_exponent(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:

@@ -29,6 +29,9 @@ def _of_value(c: Call) -> TensorProxy:
     return _moved_back(ltorch.sum(c.g), c.value)
 
 
+nondifferentiable(
+    *(f"prims.{name}" for name in ("full", "empty", "iota", "linspace", "tensor_from_sequence"))
+)
 formulas("torch.fill", input=lambda c: ltorch.zeros_like(c.input), value=_of_value)
 formulas(
     "torch.complex",

@@ -164,6 +164,12 @@ def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: b
 # -- random numbers ------------------------------------------------------------------------------------------
 
 
-# torch lets the result require grad, which is 0
+# Torch lets these results require grad, which is 0.
+formulas("torch.bernoulli", input=lambda c: ltorch.zeros_like(c.input))
 formulas("prims.bernoulli", a=lambda c: ltorch.zeros_like(c.a))
-nondifferentiable("prims.multinomial")
+formulas("torch.normal", mean=lambda c: ltorch.zeros_like(c.mean), std=lambda c: ltorch.zeros_like(c.std))
+
+nondifferentiable(
+    "prims.multinomial",
+    *(f"prims.{name}" for name in ("uniform", "randn", "normal", "randint", "randperm", "exponential")),
+)

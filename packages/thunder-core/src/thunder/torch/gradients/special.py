@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from thunder.core.gradient_rules import Call, conj, formulas
+from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable
 from thunder.core.proxies import TensorProxy
 from thunder.torch import rare  # noqa: F401  (the rows)
 from thunder.torch.gradients.unary import elementwise
@@ -106,3 +106,5 @@ formulas(
     abs=lambda c: ltorch.real(c.g * conj(ltorch.polar(ltorch.ones_like(c.abs), c.angle))),
     angle=lambda c: ltorch.real(c.g * conj(c.out * 1j)),
 )
+
+nondifferentiable("torch.unravel_index")

@@ -70,7 +70,7 @@ for _name, _formula in {
     "nan_to_num": lambda g, x, y: g * ltorch.isfinite(x),
     # -- powers
     "reciprocal": lambda g, x, y: -g * conj(y * y),
-    "rsqrt": lambda g, x, y: -0.5 * g * conj(y * y * y),
+    "rsqrt": lambda g, x, y: -0.5 * g * conj(y**3),
     "sqrt": lambda g, x, y: g / (2 * conj(y)),
     "square": lambda g, x, y: g * (2 * conj(x)),
     # -- exponentials and logarithms
