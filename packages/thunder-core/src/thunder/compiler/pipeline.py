@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from thunder.compiler.context import Context, Line
 from thunder.compiler.stages import LOWERING, STAGES, Stage, StageFn
 from thunder.core.autograd.connect import Lowering, connected
@@ -96,24 +98,24 @@ class Pipeline:
         context.record(trace, "acquire")
         for stage in self._stages:
             start = time.perf_counter_ns()
-            for step in stage.steps(context):
+            for name, step in stage.steps(context):
                 for line in context.lines:
                     context.line = line
-                    _advance(line, stage, step, context)
+                    _advance(line, name, step, context)
                 context.line = context.forward
             context.stage_times[stage.name] = time.perf_counter_ns() - start
         return _finished(context)
 
 
-def _advance(line: Line, stage: Stage, step: StageFn, context: Context) -> None:
+def _advance(line: Line, name: str, step: StageFn, context: Context) -> None:
     trace = line.traces[-1]
     result = step(trace, context)
     if not isinstance(result, TraceCtx):
         raise PluginError(
-            f"the stage {stage.name!r} returned {type(result).__name__}", hint="It returns a trace."
+            f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
         )
     if result is not trace:
-        context.record(result, stage.name)
+        context.record(result, name)
 
 
 def _finished(context: Context) -> Compiled:
@@ -135,6 +137,8 @@ def _finished(context: Context) -> Compiled:
     )
     interface = Interface.of(forward.traces[-1])
     fn: Callable[..., Any] = connected(gradient.program, forward.fn, backward.fn, lowering, interface)
+    if not torch.is_grad_enabled():  # a region of torch.enable_grad has computed what requires grad
+        fn = torch.enable_grad()(fn)
     tail_traces: list[TraceCtx] = []
     if gradient.tail is not None:
         tail = _line_of(gradient.tail, context)
@@ -155,7 +159,7 @@ def _line_of(trace: TraceCtx, context: Context) -> Line:
     later.record(trace, "partition")
     for stage in STAGES:
         if stage.name in LOWERING and stage.run is not None:
-            _advance(later.forward, stage, stage.run, later)
+            _advance(later.forward, stage.name, stage.run, later)
     return later.forward
 
 

@@ -19,7 +19,7 @@ from thunder.compiler.context import Context, Gradient, Line
 from thunder.core.autograd.connect import Differentiated
 from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
 from thunder.core.autograd.partition import partition
-from thunder.core.autograd.tail import split_tail
+from thunder.core.autograd.tail import split_tail, written_inputs
 from thunder.core.passes.always import always
 from thunder.core.passes.claim import claim
 from thunder.core.passes.cse import cse
@@ -50,13 +50,13 @@ class Stage:
         """Whether there is something for the stage to do: a joint trace is there only with gradients."""
         return self.name != "transforms_joint" or context.gradient is not None
 
-    def steps(self, context: Context) -> Iterator[StageFn]:
-        """What is run, for the forward and then for the backward, before the next step."""
+    def steps(self, context: Context) -> Iterator[tuple[str, StageFn]]:
+        """What is run, for the forward and then for the backward, before the next step; with its name."""
         if self.run is not None:
-            yield self.run
+            yield self.name, self.run
         for transform in context.transforms if self.applies(context) else ():
             if self.hook is not None and defines_hook(transform, self.hook):
-                yield partial(_transformed, transform, self.hook)
+                yield type(transform).__name__, partial(_transformed, transform, self.hook)
 
 
 def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -118,7 +118,8 @@ def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
     if not outputs:
         return trace
     tape = differentiate(core, context.executors)
-    context.gradient = Gradient(tape, outputs, frozenset(core.names), tail)
+    written = written_inputs(tail, context.traces[0].input_aliases)
+    context.gradient = Gradient(tape, outputs, frozenset(core.names), written, tail)
     return joint_trace(tape, outputs)
 
 
@@ -129,7 +130,7 @@ def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
         return trace
     cotangents = trace.args[-len(gradient.outputs) :]
     policy = context.options.get("rematerialization", "min-cut")
-    forward, backward = partition(trace, cotangents, gradient.on_tape, policy)
+    forward, backward = partition(trace, cotangents, gradient.on_tape, policy, gradient.written)
     gradient.program = Differentiated(gradient.tape, gradient.outputs, forward, backward)
     context.backward = Line()
     context.line = context.backward

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,8 @@ class AugmentedForward:
     """The forward of a partitioned program, and what its backwards have to know of it.
 
     ``values`` are all values that need no cotangent, ``kept`` those that the backward gets, under their names
-    in the forward; ``renamed`` are the names in the backward of those that are results of the program too.
+    in the forward; ``renamed`` are the names in the backward of those that are
+    results of the program too, or will be overwritten.
     """
 
     trace: TraceCtx
@@ -44,12 +45,17 @@ class AugmentedForward:
 
 
 def partition(
-    joint: TraceCtx, cotangents: Sequence[TensorProxy], on_tape: Iterable[str], policy: str | int
+    joint: TraceCtx,
+    cotangents: Sequence[TensorProxy],
+    on_tape: Iterable[str],
+    policy: str | int,
+    written: Set[str] = frozenset(),
 ) -> tuple[AugmentedForward, TraceCtx]:
     """Splits ``joint``, whose last arguments are ``cotangents``, into the forward and the backward.
 
     ``on_tape`` are the names of the program's own values, ``policy`` says what is kept (see
-    :func:`~thunder.core.autograd.residuals.choose_residuals`).
+    :func:`~thunder.core.autograd.residuals.choose_residuals`), ``written`` are the names of inputs to whose
+    memory the program writes behind the forward.
     """
     start = time.perf_counter_ns()
     inputs = joint.args[: len(joint.args) - len(cotangents)]
@@ -61,7 +67,7 @@ def partition(
     trace.args, trace.name = list(inputs), "computation"
     trace.tags.add(TraceTag.AUGMENTED_FORWARD)
     trace.grad_enabled = False  # torch's autograd runs it where gradients are off
-    copies = _shallow_copies(trace, kept, result)
+    copies = _copies(trace, kept, result, written)
     trace.bound_symbols = [*_computing(early, [*proxies_in(result), *kept]), *copies]
     forward = AugmentedForward(trace, values, tuple(kept), {Variable(c.args[0]): c.output for c in copies})
     with tracectx(trace):
@@ -108,15 +114,21 @@ def _computing(bsyms: Sequence[BoundSymbol], results: Iterable[Any]) -> list[Bou
     return kept
 
 
-def _shallow_copies(trace: TraceCtx, kept: Sequence[Any], result: Any) -> list[BoundSymbol]:
-    """For each kept value that is a result too, a call that gives it a name of its own (A14)."""
+def _copies(
+    trace: TraceCtx, kept: Sequence[Any], result: Any, written: Set[str]
+) -> list[BoundSymbol]:
+    """Calls that give kept values a name of their own: those that are results too (A14), and, with memory of
+    its own, what the program will overwrite.
+    """
     inputs = {p.name for p in trace.args if is_proxy(p)}
     results = {p.name for p in proxies_in(result)} - inputs
     with tracectx(trace):
         return [
-            prims.shallow_copy.bind(value, output=TensorProxy(like=value))
+            (prims.clone if value.name in written else prims.shallow_copy).bind(
+                value, output=TensorProxy(like=value)
+            )
             for value in kept
-            if value.name in results and isinstance(value, TensorProxy)
+            if isinstance(value, TensorProxy) and (value.name in results or value.name in written)
         ]
 
 

@@ -11,19 +11,20 @@ of the tensor. They are the last statements of a functional program, or can be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from thunder.core import prims
+from thunder.core.aliasing import InputAlias
 from thunder.core.autograd.residuals import is_view
 from thunder.core.proxies import TensorProxy, is_proxy
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
-__all__ = ["split_tail"]
+__all__ = ["split_tail", "written_inputs"]
 
 
 def split_tail(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
@@ -99,3 +100,12 @@ def _split(
     tail.bound_symbols = [*last, end]
     tail.set_provenance(TraceProvenance("Partition"))
     return core, tail
+
+
+def written_inputs(tail: TraceCtx | None, groups: Iterable[Sequence[InputAlias]]) -> frozenset[str]:
+    """The names of the inputs to whose memory the tail writes; ``groups`` are inputs that overlap."""
+    if tail is None:
+        return frozenset()
+    targets = {b.args[1].name for b in tail.bound_symbols if b.sym is prims.copy_}
+    overlapping = (names for g in groups if (names := {a.proxy.name for a in g}) & targets)
+    return frozenset(targets.union(*overlapping))
