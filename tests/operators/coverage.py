@@ -76,7 +76,6 @@ WITHOUT_ROW = frozenset(
         "nn.functional.triplet_margin_with_distance_loss",
         "nonzero",
         "nonzero_static",
-        "norm.nuc",
         "ormqr",
         "pca_lowrank",
         "permute_copy",
@@ -138,7 +137,5 @@ PARTLY_REFUSED = frozenset(
         "tensor_split",
         "__getitem__",
         "nn.functional.embedding_bag",
-        "linalg.norm",
-        "linalg.norm.subgradients_at_zero",
     ]
 )
