@@ -159,6 +159,16 @@ def test_dels_follow_the_last_use_and_names_are_the_users(tmp_path):
     ]
 
 
+def test_a_value_in_a_variable_named_underscore_is_not_one_that_nobody_reads():
+    def program(x):
+        values, _ = x.topk(2, 0)
+        ordered, unread = x.sort(0)
+        return values + ordered[:2] * _
+
+    x = torch.tensor([[3.0, 1.0], [2.0, 5.0], [7.0, 4.0]])
+    torch.testing.assert_close(compiled(program, x)(x), program(x))
+
+
 def test_inputs_of_a_module_are_named_by_path_and_ordered():
     model = numbered(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)))
     function = compiled(model, ramp(1, 2))

@@ -67,6 +67,7 @@ class Source:
 #: Names that the text of a trace uses otherwise, so that no proxy may take them.
 RESERVED_NAMES = frozenset(
     {
+        "_",  # results that nobody reads
         "torch",
         "thunder",
         "prims",
