@@ -314,7 +314,8 @@ def local_response_norm(
         return input
     squares = ltorch.mul(input, input)
     padded = ltorch.pad(squares, (0, 0) * (len(input.shape) - 2) + (size // 2, (size - 1) // 2))
-    mean = ltorch.mean(prims.unfold(padded, 1, size, 1), -1)
+    total = ltorch.sum(prims.unfold(padded, 1, size, 1), -1)
+    mean = ltorch.div(total, size, rounding_mode="floor" if input.dtype.is_integer else None)
     return ltorch.div(input, ltorch.pow(ltorch.add(ltorch.mul(mean, alpha), k), beta))
 
 

@@ -1,12 +1,20 @@
 """Pooling, resampling and sliding windows.
 
-None has a decomposition worth fusing, so torch computes both their metadata and their values.
+Most have no decomposition worth fusing, so torch computes both their metadata and their values.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
-from thunder.torch.by_torch import by_torch
+from thunder.torch.by_torch import by_torch, checked_by_torch
+from thunder.torch.namespace import ltorch
+from thunder.torch.nn_conv import each
+from thunder.torch.registration import torchsymbol
 
 _F = "torch.nn.functional."
 _WINDOW = "input, kernel_size, stride=None, padding=0"
@@ -22,9 +30,22 @@ avg_pool2d, avg_pool3d = (
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
     by_torch(f"{_F}adaptive_avg_pool{n}d", "input, output_size") for n in _DIMS
 )
-lp_pool1d, lp_pool2d, lp_pool3d = (
-    by_torch(f"{_F}lp_pool{n}d", "input, norm_type, kernel_size, stride=None, ceil_mode=False") for n in _DIMS
-)
+
+
+def _power_average(n: int) -> Symbol:
+    def lp_pool(
+        input: TensorProxy, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> TensorProxy:
+        """``sum(x^p)^(1 / p)`` of each window (Gulcehre et al., Learned-Norm Pooling, 2014)."""
+        average = getattr(ltorch, f"avg_pool{n}d")
+        means = average(ltorch.pow(input, norm_type), kernel_size, stride, 0, ceil_mode)
+        positive = ltorch.mul(ltorch.sign(means), ltorch.relu(ltorch.abs(means)))
+        return ltorch.pow(ltorch.mul(positive, math.prod(each(kernel_size, n))), 1.0 / norm_type)
+
+    return checked_by_torch(f"{_F}lp_pool{n}d")(lp_pool)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = (_power_average(n) for n in _DIMS)
 
 # torch.nn.functional.max_pool2d and its like dispatch on return_indices to a function of torch or to
 # max_pool2d_with_indices, so a program may call any of the three.
@@ -65,11 +86,32 @@ interpolate = by_torch(
     "input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, "
     "antialias=False",
 )
-upsample = by_torch(
-    f"{_F}upsample", "input, size=None, scale_factor=None, mode='nearest', align_corners=None"
-)
-upsample_nearest = by_torch(f"{_F}upsample_nearest", "input, size=None, scale_factor=None")
-upsample_bilinear = by_torch(f"{_F}upsample_bilinear", "input, size=None, scale_factor=None")
+
+
+@torchsymbol(f"{_F}upsample")
+def upsample(
+    input: TensorProxy,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> TensorProxy:
+    """The older name of ``interpolate``."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+@torchsymbol(f"{_F}upsample_nearest")
+def upsample_nearest(input: TensorProxy, size: Any = None, scale_factor: Any = None) -> TensorProxy:
+    """``interpolate`` by the nearest element."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+@torchsymbol(f"{_F}upsample_bilinear")
+def upsample_bilinear(input: TensorProxy, size: Any = None, scale_factor: Any = None) -> TensorProxy:
+    """``interpolate`` by bilinear interpolation, with the corners aligned."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
+
+
 grid_sample = by_torch(
     f"{_F}grid_sample",
     "input, grid, mode='bilinear', padding_mode='zeros', align_corners=None",
@@ -81,4 +123,11 @@ affine_grid = by_torch(f"{_F}affine_grid", "theta, size, align_corners=None")
 
 fold = by_torch(f"{_F}fold", "input, output_size, kernel_size, dilation=1, padding=0, stride=1")
 unfold = by_torch(f"{_F}unfold", "input, kernel_size, dilation=1, padding=0, stride=1")
-channel_shuffle = by_torch("torch.channel_shuffle", "input, groups", f"{_F}channel_shuffle")
+
+
+@checked_by_torch("torch.channel_shuffle", f"{_F}channel_shuffle")
+def channel_shuffle(input: TensorProxy, groups: int) -> TensorProxy:
+    """Zhang et al., ShuffleNet (2018): channels ``(groups, c / groups)`` transposed."""
+    n, c, *space = input.shape
+    grouped = ltorch.reshape(input, (n, groups, c // groups, *space))
+    return ltorch.reshape(ltorch.transpose(grouped, 1, 2), input.shape)

@@ -26,3 +26,5 @@ from thunder.torch.gradients import nn_embedding  # noqa: F401
 from thunder.torch.gradients import random  # noqa: F401
 from thunder.torch.gradients import nn_attention  # noqa: F401
 from thunder.torch.gradients import nn_loss  # noqa: F401
+from thunder.torch.gradients import nn_pool  # noqa: F401
+from thunder.torch.gradients import nn_resampling  # noqa: F401
