@@ -36,6 +36,7 @@ RANDOM = frozenset(
         "nn.functional.alpha_dropout",
     }
     | {"nn.functional.feature_alpha_dropout", "nn.functional.scaled_dot_product_attention"}
+    | {"nn.functional.multi_head_attention_forward"}
 )
 
 #: whose values nobody promises

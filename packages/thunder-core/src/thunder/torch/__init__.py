@@ -26,6 +26,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     nn_linear,
     nn_loss,
     nn_margin_loss,
+    nn_multihead,
     nn_norm,
     nn_pool,
     nn_softmax,

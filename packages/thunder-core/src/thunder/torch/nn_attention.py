@@ -12,7 +12,6 @@ from thunder.core import dtypes, prims
 from thunder.core.errors import OperatorError
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
-from thunder.torch.by_torch import by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.precision import computed_in
 from thunder.torch.registration import torchsymbol
@@ -169,15 +168,3 @@ def flash_attention_for_cpu(
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     scores = masked_scores(computed_in(query), computed_in(key), attn_mask, is_causal, scale)
     return ltorch.matmul(weights, value), prims.detach(ltorch.logsumexp(scores, -1))
-
-
-#: torch's nn.MultiheadAttention; its output and, if ``need_weights``, the weights (else None)
-multi_head_attention_forward = by_torch(
-    f"{_F}multi_head_attention_forward",
-    "query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, "
-    "add_zero_attn, dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, "
-    "need_weights=True, attn_mask=None, use_separate_proj_weight=False, q_proj_weight=None, "
-    "k_proj_weight=None, v_proj_weight=None, static_k=None, static_v=None, average_attn_weights=True, "
-    "is_causal=False",
-    tags=(OpTags.RANDOM_OP,),
-)
