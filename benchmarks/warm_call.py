@@ -9,21 +9,14 @@ that. Each size is measured in a process of its own; all ways of a size are time
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Callable
-
 import torch
 
-from measure import command_line, in_fresh_process, interleaved, machine_facts, one_thread, print_table
-
-Call = Callable[[], object]
+from warm import Call, compare
 
 
-def stack(layers: int) -> torch.nn.Module:
-    """`layers` linear layers, 4 wide, with random weights of seed 0."""
-    torch.manual_seed(0)
-    return torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers))).eval()
+def eager_calls(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Call]:
+    """The model itself."""
+    return {"eager": lambda: model(x)}
 
 
 def thunder_calls(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Call]:
@@ -56,51 +49,8 @@ def compile_calls(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Call]:
     return {"torch.compile": lambda: compiled(x)}
 
 
-WAYS = {"thunder": thunder_calls, "compile": compile_calls}
-
-
-@torch.no_grad()
-def times(layers: int, ways: list[str], repeats: int) -> dict[str, float]:
-    """Median CPU microseconds of one call, by way."""
-    one_thread()
-    model, x = stack(layers), torch.randn(4, 4)
-    calls: dict[str, Call] = {"eager": lambda: model(x)}
-    for way in ways:
-        calls |= WAYS[way](model, x)
-    return interleaved(calls, repeats, budget_us=5_000)
-
-
-def report(layers: list[int], ways: list[str], repeats: int) -> None:
-    """Prints the times and, where the bare function was measured, what each way costs beyond it."""
-    options = ("--ways", *ways, "--repeats", str(repeats))
-    results = {n: in_fresh_process(__file__, "--child", "--layers", str(n), *options) for n in layers}
-    print(machine_facts())
-    names = list(results[layers[0]])
-    head = [f"{n} layers, µs" for n in layers]
-    print_table(("way", *head), [(name, *(f"{results[n][name]:.1f}" for n in layers)) for name in names])
-    if "bare" in names:
-        rows = [
-            (f"{name}, minus bare", *(f"{results[n][name] - results[n]['bare']:.1f}" for n in layers))
-            for name in names
-            if name.startswith("thunder")
-        ]
-        print()
-        print_table(("overhead", *head), rows)
-
-
-def main() -> None:
-    """Reads the command line; `--child` measures one size in this process and prints it as JSON."""
-    parser = command_line(__doc__)
-    parser.add_argument("--layers", type=int, nargs="+", default=[1, 10, 100])
-    parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--repeats", type=int, default=100, help="batches of each (default: %(default)s)")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(times(arguments.layers[0], arguments.ways, arguments.repeats)))
-    else:
-        report(arguments.layers, arguments.ways, arguments.repeats)
-
+WAYS = {"eager": eager_calls, "thunder": thunder_calls, "compile": compile_calls}
 
 if __name__ == "__main__":
-    main()
+    with torch.no_grad():
+        compare(__doc__, __file__, WAYS, base="bare")

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from measure import interleaved, print_table
+from training_memory import peak_bytes, saved_bytes
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -37,6 +39,46 @@ def test_warm_call_gives_times_and_overhead():
     ways = ["eager", "thunder", "thunder, frozen", 'thunder, "same input"', "bare"]
     overhead = [f"{way}, minus bare" for way in ways if way.startswith("thunder")]
     assert cells == ["way", *ways, "overhead", *overhead]
+
+
+def test_cold_training_measures_thunder():
+    cells = first_cells("cold_training.py", "--layers", "1", "--repeats", "1", "--ways", "thunder")
+    assert cells == ["compiler", "thunder"]
+
+
+def test_warm_training_gives_times_and_overhead():
+    cells = first_cells("warm_training.py", "--layers", "1", "2", "--repeats", "2", "--ways", "thunder")
+    ways = ["eager", "thunder", "thunder, frozen"]
+    assert cells == ["way", *ways, "overhead", *(f"{way}, minus eager" for way in ways[1:])]
+
+
+def test_training_memory_measures_eager_and_thunder():
+    sizes = ("--layers", "1", "--width", "32", "--heads", "2", "--rows", "2", "--length", "16")
+    cells = first_cells("training_memory.py", *sizes, "--ways", "eager", "thunder")
+    assert cells == ["way", "eager", "thunder"]
+
+
+def test_saved_bytes_count_each_storage_once_and_no_existing_one():
+    weight, x = torch.ones(10, 10, requires_grad=True), torch.ones(10, 10)
+
+    def forward() -> torch.Tensor:
+        hidden = (x @ weight).sin()  # saves x, and what sin was taken of: 400 bytes
+        return (hidden[:5] * hidden[5:]).sum()  # saves two views of one storage: 400 bytes
+
+    assert saved_bytes(forward, (weight, x)) == 800
+    assert saved_bytes(forward, (weight,)) == 1_200
+
+
+def test_peak_bytes_are_the_highest_sum_of_what_is_allocated():
+    def step() -> None:
+        a = torch.zeros(1_000)
+        b = a + 1
+        del a
+        c = torch.zeros(1_500)
+        del b, c
+        torch.zeros(500)
+
+    assert peak_bytes(step) == 4 * (1_000 + 1_500)
 
 
 def test_times_are_medians_in_microseconds_per_call():
