@@ -9,7 +9,7 @@ with what eager's ``create_graph=True`` gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -36,13 +36,16 @@ EXECUTORS = (torchex.ex, pythonex.ex)
 TOLERANCES = {torch.float64: (1e-7, 1e-8), torch.complex128: (1e-7, 1e-8), torch.float32: (2e-3, 2e-3)}
 
 #: entries whose gradients are not compared, and why
-LEFT_OUT: dict[str, str] = dict.fromkeys(UNINITIALISED, "nobody promises its values")
+LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(UNINITIALISED, "nobody promises its values"),
+    "as_strided.partial_views": "reads memory outside of its argument, which copies of it do not have",
+}
 
 #: entries whose second derivatives are not compared, and why
 FIRST_ORDER_ONLY: dict[str, str] = {}
 
 #: entries whose results eager lets require grad, which is always 0, and thunder does not
-NOT_CLAIMED = frozenset({"fill"})
+NOT_CLAIMED = frozenset({"fill", "zero_"})
 
 #: what eager raises for samples that it does not differentiate
 REFUSED_BY_EAGER = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
@@ -75,10 +78,28 @@ class Derivatives:
 
 def sample_of(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Sample:
     """A sample that is not of the database."""
-    op = SimpleNamespace(
-        op=fn, name=fn.__name__, variant_test_name="", gradcheck_wrapper=lambda f, *a, **k: f(*a, **k)
-    )
-    return Sample(op, lambda out: out, args, kwargs)
+    return Sample(_entry(fn, fn.__name__), lambda out: out, args, kwargs)
+
+
+def _entry(fn: Callable[..., Any], name: str) -> Any:
+    """What is read of an entry of the database."""
+
+    def as_it_is(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return f(*args, **kwargs)
+
+    return SimpleNamespace(op=fn, name=name, variant_test_name="", gradcheck_wrapper=as_it_is)
+
+
+def in_place(sample: Sample) -> Sample:
+    """The sample for the in-place twin of its operator, applied to a copy of the argument."""
+
+    def fn(input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        out = sample.op.inplace_variant(input.clone(), *args, **kwargs)
+        if tuple(out.shape) != tuple(input.shape):
+            raise RuntimeError("the twin resized its argument")
+        return out
+
+    return replace(sample, op=_entry(fn, sample.op.name))
 
 
 def is_judged(op: Any) -> bool:
@@ -225,7 +246,7 @@ def thunders_derivatives(sample: Sample, second: bool) -> Derivatives:
     """What thunder's autograd gives."""
     trace, tensors = recorded(sample)
     wanted = [i for i, x in enumerate(tensors) if x.requires_grad]
-    if not trace.output:
+    if not differentiable_outputs(_with_own_results(trace)):
         return Derivatives([], [None] * len(wanted))
     joint = joint_of(trace)
     draw = Cotangents(1)

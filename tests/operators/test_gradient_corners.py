@@ -11,7 +11,13 @@ import torch
 import torch.nn.functional as F
 
 import thunder.torch  # noqa: F401  (fills the language)
-from operators.gradients import check_gradients, eager_derivatives, sample_of, thunders_derivatives
+from operators.gradients import (
+    check_gradients,
+    eager_derivatives,
+    recorded,
+    sample_of,
+    thunders_derivatives,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about shapes without a batch
 
@@ -134,3 +140,16 @@ def test_a_random_operator_draws_what_eager_draws(name: str, dtype: torch.dtype)
             found = thunders_derivatives(sample, second=False)
             assert torch.equal(found.results[0], expected.results[0])
             torch.testing.assert_close(found.first[0], expected.first[0])
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_gumbel_softmax_draws_and_differentiates_as_eager(hard: bool) -> None:
+    """With ``hard`` the result is one-hot, and the gradient that of the soft one."""
+    x = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    assert check_gradients(sample_of(F.gumbel_softmax, x, tau=0.5, hard=hard), second=True)
+
+
+@pytest.mark.parametrize("fn", [torch.floor, torch.isnan, torch.argmax, torch.detach, torch.bernoulli])
+def test_what_requires_grad_is_what_eager_says(fn: Callable[..., Any]) -> None:
+    x = torch.tensor([0.5, 0.25], requires_grad=True)
+    assert bool(recorded(sample_of(fn, x))[0].output) == fn(x).requires_grad

@@ -13,17 +13,33 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder.torch  # noqa: F401  (fills the language)
 from operators.coverage import PARTLY_REFUSED
-from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
+from operators.gradients import (
+    Sample,
+    check_gradients,
+    gradient_samples,
+    has_second_order,
+    in_place,
+    is_judged,
+)
 from operators.samples import name_of
 from thunder.core.errors import MissingGradient, UnsupportedProgram
+from thunder.core.langctx import TORCH
 from thunder.core.operator import all_rows
 from thunder.core.structure import STRUCTURAL
 from thunder.core.tags import OpTags
+from thunder.torch.refusals import METADATA_WRITES
 
 #: samples of an operator that run here: of each dtype, spread over all of them
 SPREAD = {torch.float64: 3, torch.complex128: 1}
 
 ENTRIES = {name_of(op): op for op in op_db if is_judged(op)}
+IN_PLACE = [
+    name
+    for name, op in ENTRIES.items()
+    if op.supports_inplace_autograd
+    and op.inplace_variant is not None
+    and TORCH.resolve(op.inplace_variant) is not None
+]
 
 #: primitives through which a gradient is refused by name, and why
 WITHOUT_RULE = {
@@ -63,6 +79,23 @@ def test_gradients_are_eagers_to_second_order(name: str) -> None:
             ran += 1
     if not ran:
         pytest.skip("eager differentiates none of these samples on the cpu")
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_gradients_of_an_in_place_twin_are_eagers(name: str) -> None:
+    entry = ENTRIES[name]
+    ran = 0
+    for sample in spread(name):
+        if isinstance(sample.args[0], torch.Tensor):
+            try:
+                ran += check_gradients(in_place(sample), second=has_second_order(entry))
+            except MissingGradient:
+                raise
+            except UnsupportedProgram:
+                assert name in PARTLY_REFUSED or f"{entry.name}_" in METADATA_WRITES
+                ran += 1
+    if not ran:
+        pytest.skip("eager refuses all these samples in place")
 
 
 def test_every_primitive_has_a_rule_or_no_gradient() -> None:
