@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from thunder.core import prims
-from thunder.core.dtypes import int64
-from thunder.core.gradient_rules import Call, Formula, conj, formulas, vjp
+from thunder.core.gradient_rules import Call, Formula, conj, formulas
 from thunder.core.proxies import TensorProxy
-from thunder.core.strides import strides_of
-from thunder.core.tracectx import get_tracectx
 from thunder.torch import rare as _rare  # noqa: F401  (the rows)
 from thunder.torch import shape as _shape  # noqa: F401
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.kernels import kernel
 from thunder.torch.gradients.placing import reshaped, zeros
 from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
 
 # -- other shapes --------------------------------------------------------------------------------------------
 
@@ -128,17 +126,9 @@ def unfold_backward(
     count, last = grad_in.shape[dim], len(grad_in.shape) - 1
     beside = ltorch.movedim(grad_in, last, dim + 1)
     flat = reshaped(beside, (*grad_in.shape[:dim], count * size, *grad_in.shape[dim + 1 : -1]))
-    places = _positions((count, size), (step, 1), 0, grad_in)
-    return prims.index_add(zeros(input_sizes, grad_in), places, flat, dim)
-
-
-def _positions(size: Sequence[int], stride: Sequence[int], offset: int, like: TensorProxy) -> TensorProxy:
-    """Where the elements of a window lie in memory, as a vector of integers."""
-    where = ltorch.full(tuple(size), offset, dtype=torch.int64, device=like.device)
-    for d, (length, step) in enumerate(zip(size, stride, strict=True)):
-        along = prims.iota(length, start=0, step=step, device=like.device, dtype=int64)
-        where = prims.add(where, prims.broadcast_in_dim(along, tuple(size), (d,)))
-    return reshaped(where, (math.prod(size),))
+    first = ltorch.arange(0, count * step, step, device=grad_in.device)
+    places = ltorch.unsqueeze(first, 1) + ltorch.arange(size, device=grad_in.device)
+    return prims.index_add(zeros(input_sizes, grad_in), reshaped(places, (count * size,)), flat, dim)
 
 
 def _unfold(c: Call) -> TensorProxy:
@@ -155,53 +145,99 @@ formulas("ltorch.unfold_backward", grad_in=lambda c: prims.unfold(c.g, c.dim, c.
 
 # -- windows onto memory -------------------------------------------------------------------------------------
 
-
-def _window(a: TensorProxy) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The sizes and strides with which a tensor lies in its memory."""
-    return tuple(a.shape), tuple(strides_of(a, get_tracectx()))
+# Where a tensor lies in its memory is known when the program runs, so these two rows take the tensor itself.
 
 
-def _reach(size: Sequence[int], stride: Sequence[int], offset: int) -> int:
-    return offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if all(size) else 0
-
-
-def _through_window(
-    g: TensorProxy, a: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int
-) -> TensorProxy:
-    """The gradient of ``a`` from that of a window onto its memory, which begins where ``a`` does.
-
-    Elements of memory that the window shows several times get the sum; where those of ``a`` share memory,
-    each gets an equal part.
+def _places(
+    input: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Where the elements of a window and those of ``input`` lie in the part of memory that holds both, as
+    vectors of integers, and the length of that part.
     """
-    own_size, own_stride = _window(a)
-    length = max(_reach(size, stride, offset), _reach(own_size, own_stride, 0))
-    shown, own = _positions(size, stride, offset, g), _positions(own_size, own_stride, 0, g)
-    memory = prims.index_add(zeros((length,), g), shown, reshaped(g, (math.prod(size),)), 0)
-    if math.prod(own_size) != _reach(own_size, own_stride, 0):
-        ones = ltorch.ones((math.prod(own_size),), dtype=g.dtype, device=g.device)
-        memory = ltorch.div(memory, prims.index_add(zeros((length,), g), own, ones, 0).clamp(min=1))
-    return reshaped(prims.take(memory, own, 0), own_size)
+    start = int(input.storage_offset())
+    windows = (
+        (tuple(size), tuple(stride), start if offset is None else offset),
+        (tuple(input.shape), input.stride(), start),
+    )
+    first = min(at for _, _, at in windows)
+    ends = [
+        at - first + 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        for sizes, strides, at in windows
+        if 0 not in sizes
+    ]
+    length = max(ends, default=0)
+    numbers = torch.arange(length, device=input.device)
+    shown, whole = (
+        numbers.as_strided(sizes, strides, at - first).reshape(-1) for sizes, strides, at in windows
+    )
+    return shown, whole, length
 
 
-formulas("prims.as_strided", a=lambda c: _through_window(c.g, c.a, c.size, c.stride, c.offset))
+def _shared(memory: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Memory that several elements of a tensor share, in equal parts."""
+    return memory / torch.bincount(whole, minlength=len(memory)).clamp(min=1)
+
+
+def _as_strided_backward(
+    grad: torch.Tensor, input: torch.Tensor, size: Any, stride: Any, offset: int | None
+) -> torch.Tensor:
+    shown, whole, length = _places(input, size, stride, offset)
+    memory = grad.new_zeros(length).index_add_(0, shown, grad.reshape(-1))
+    return _shared(memory, whole)[whole].reshape(input.shape)
+
+
+@torchsymbol(id="ltorch.as_strided_backward", eager=_as_strided_backward, prim=True)
+def as_strided_backward(
+    grad: TensorProxy, input: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> TensorProxy:
+    """The gradient of ``input`` from that of a window onto its memory. Elements of memory that the window
+    shows several times get the sum.
+    """
+    return TensorProxy(shape=input.shape, device=grad.device, dtype=grad.dtype)
+
+
+def _as_strided_like(
+    values: torch.Tensor, input: torch.Tensor, size: Any, stride: Any, offset: int | None
+) -> torch.Tensor:
+    shown, whole, length = _places(input, size, stride, offset)
+    memory = values.new_zeros(length).index_add_(0, whole, values.reshape(-1))
+    return _shared(memory, whole)[shown].reshape(size)
+
+
+@torchsymbol(id="ltorch.as_strided_like", eager=_as_strided_like, prim=True)
+def as_strided_like(
+    values: TensorProxy, input: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> TensorProxy:
+    """The window onto memory in which ``values`` lie as ``input`` does."""
+    return TensorProxy(shape=size, device=values.device, dtype=values.dtype)
+
+
+formulas("prims.as_strided", a=lambda c: ltorch.as_strided_backward(c.g, c.a, c.size, c.stride, c.offset))
 formulas(
     "torch.as_strided",
-    input=lambda c: _through_window(c.g, c.input, c.size, c.stride, c.storage_offset or 0),
+    input=lambda c: ltorch.as_strided_backward(c.g, c.input, c.size, c.stride, c.storage_offset),
+)
+formulas(
+    "ltorch.as_strided_backward",
+    grad=lambda c: ltorch.as_strided_like(c.g, c.input, c.size, c.stride, c.offset),
+)
+formulas(
+    "ltorch.as_strided_like",
+    values=lambda c: ltorch.as_strided_backward(c.g, c.input, c.size, c.stride, c.offset),
 )
 
 
-@vjp("prims.as_strided_scatter")
-def _as_strided_scatter(c: Call) -> dict[str, TensorProxy]:
-    """The cotangent laid out as ``a`` is, so that the same window shows the same elements of it."""
-    order = sorted(range(len(c.a.shape)), key=lambda d: (_window(c.a)[1][d], -d))
-    g = prims.stride_order(c.g, tuple(order.index(d) for d in range(len(order))))
-    hole = zeros(c.size, c.g)
-    return {
-        "a": prims.as_strided_scatter(g, hole, c.size, c.stride, c.offset),
-        "value": prims.as_strided(g, c.size, c.stride, c.offset),
-    }
+def _outside_window(c: Call) -> TensorProxy:
+    ones = ltorch.ones(tuple(c.size), dtype=c.g.dtype, device=c.g.device)
+    shown = ltorch.as_strided_backward(ones, c.a, c.size, c.stride, c.offset)
+    return ltorch.where(shown == 0, c.g, 0)
 
 
+formulas(
+    "prims.as_strided_scatter",
+    a=_outside_window,
+    value=lambda c: ltorch.as_strided_like(c.g, c.a, c.size, c.stride, c.offset),
+)
 formulas(
     "prims.diagonal_scatter",
     a=lambda c: prims.diagonal_scatter(c.g, zeros(c.value.shape, c.g), c.offset, c.dim1, c.dim2),
