@@ -14,6 +14,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     creation,
     einsum,
     gradients,
+    grid_sampling,
     indexing,
     integration,
     joining,

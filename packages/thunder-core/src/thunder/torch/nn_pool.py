@@ -112,11 +112,6 @@ def upsample_bilinear(input: TensorProxy, size: Any = None, scale_factor: Any = 
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-grid_sample = by_torch(
-    f"{_F}grid_sample",
-    "input, grid, mode='bilinear', padding_mode='zeros', align_corners=None",
-    autocast="promote",
-)
 affine_grid = by_torch(f"{_F}affine_grid", "theta, size, align_corners=None")
 
 # -- sliding windows -------------------------------------------------------------------------------

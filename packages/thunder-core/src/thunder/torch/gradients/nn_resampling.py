@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from thunder.core.gradient_rules import Call, formulas
+from thunder.core.gradient_rules import Call, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch import nn_pool  # noqa: F401  (the rows)
 from thunder.torch.gradients.kernels import kernel
+from thunder.torch.grid_sampling import corners, taken, weighted
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
@@ -108,3 +110,75 @@ formulas(
     "ltorch.affine_grid_generator_backward",
     grad=lambda c: ltorch.affine_grid(c.g, list(c.size), c.align_corners),
 )
+
+
+# -- sampling at points --------------------------------------------------------------------------------------
+
+_MODES = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def _grid_sample_backward(
+    grad_output: torch.Tensor,
+    input: torch.Tensor,
+    grid: torch.Tensor,
+    mode: str,
+    padding_mode: str,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> Any:
+    kernel = getattr(torch.ops.aten, f"grid_sampler_{input.dim() - 2}d_backward").default
+    how = (_MODES.index(mode), _PADDINGS.index(padding_mode), align_corners)
+    dx, dgrid = kernel(grad_output, input, grid, *how, output_mask)
+    return dx if output_mask[0] else None, dgrid if output_mask[1] else None
+
+
+@torchsymbol(id="ltorch.grid_sample_backward", eager=_grid_sample_backward)
+def grid_sample_backward(
+    grad_output: TensorProxy,
+    input: TensorProxy,
+    grid: TensorProxy,
+    mode: str,
+    padding_mode: str,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> tuple[TensorProxy | None, TensorProxy | None]:
+    """Gradients of the input, a sum over the corners of ``weight * g``, and of the grid, one of ``slope * g *
+    element``.
+    """
+    n, c, *space = input.shape
+    d = len(space)
+    g = ltorch.reshape(grad_output, (n, c, math.prod(grad_output.shape[2:])))
+    dx = ltorch.zeros_like(ltorch.reshape(input, (n, c, math.prod(space))))
+    slopes: list[TensorProxy | None] = [None] * d
+    for corner in corners(input.shape, grid, mode, padding_mode, align_corners):
+        if output_mask[0]:
+            part = ltorch.where(ltorch.unsqueeze(corner.inside, 1), weighted(g, corner.weight()), 0)
+            index = ltorch.expand(ltorch.unsqueeze(corner.index, 1), part.shape)
+            dx = ltorch.scatter_add(dx, 2, index, part)
+        if output_mask[1]:
+            along = ltorch.sum(ltorch.mul(g, taken(input, corner)), 1)
+            for dim in range(d):
+                slopes[dim] = _accumulated(slopes[dim], along, corner.slope(dim))
+    dgrid = None
+    if output_mask[1]:
+        found = [ltorch.zeros_like(ltorch.select(g, 1, 0)) if s is None else s for s in slopes]
+        dgrid = ltorch.reshape(ltorch.stack(found, -1), grid.shape)
+    return ltorch.reshape(dx, input.shape) if output_mask[0] else None, dgrid
+
+
+def _accumulated(
+    total: TensorProxy | None, along: TensorProxy, slope: TensorProxy | None
+) -> TensorProxy | None:
+    if slope is None:
+        return total
+    part = ltorch.mul(along, slope)
+    return part if total is None else ltorch.add(total, part)
+
+
+@vjp(f"{_F}grid_sample")
+def _of_grid_sample(c: Call) -> dict[str, TensorProxy | None]:
+    mask = [c.needs("input"), c.needs("grid")]
+    how = (c.mode, c.padding_mode, bool(c.align_corners))
+    dx, dgrid = grid_sample_backward(c.g, c.input, c.grid, *how, mask)
+    return {"input": dx, "grid": dgrid}
