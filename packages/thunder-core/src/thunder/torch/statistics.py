@@ -128,12 +128,12 @@ def norm(
 
 @spelt_as("torch.norm", methods=("norm",))
 def norm_of_any(
-    input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, **kwargs: Any
 ) -> TensorProxy:
     """``torch.norm``; the nuclear norm is one of matrices."""
     if p == "nuc":
-        return ltorch.matrix_norm(input, p, _MATRIX_DIMS if dim is None else dim, keepdim, dtype=dtype)
-    return norm(input, p, dim, keepdim, dtype=dtype)
+        return ltorch.matrix_norm(input, p, _MATRIX_DIMS if dim is None else dim, keepdim, **kwargs)
+    return norm(input, p, dim, keepdim, **kwargs)
 
 
 #: the dimensions of matrices, unless others are given

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from thunder.core.gradient_rules import Call, conj, formulas, vjp
-from thunder.core.proxies import TensorProxy
 from thunder.torch import rare  # noqa: F401  (the rows)
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.gradients.kernels import computed_by
@@ -23,7 +22,8 @@ from thunder.torch.gradients.products import adjoint
 from thunder.torch.gradients.reductions import shared
 from thunder.torch.namespace import ltorch
 
-Tensor = TensorProxy
+#: a proxy; what its operators return is typed as torch's
+Tensor = Any
 #: the gradient of matrices ``(*, m, n)``, from the cotangent and the norm ``(*, 1, 1)``
 _NormGradient = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable, vjp
-from thunder.core.proxies import TensorProxy
 from thunder.torch import rare, reduction, statistics  # noqa: F401  (the rows)
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.namespace import ltorch
 
-Tensor = TensorProxy
+#: a proxy; what its operators return is typed as torch's
+Tensor = Any
 Dims = Sequence[int]
 
 
@@ -158,13 +158,11 @@ formulas("torch.max", "torch.min", input=_of_max)
 
 
 def variance_gradient(g: Tensor, x: Tensor, dims: Dims, correction: float, keepdim: bool = False) -> Tensor:
-    """``2 / (n - correction) (x - mean(x))``; without degrees of freedom nan at the mean, inf elsewhere."""
+    """``2 / (n - correction) (x - mean(x))``, which is infinite without degrees of freedom."""
     g = with_ones(g, x.shape, dims, keepdim)
     centred = x - (ltorch.mean(x, dims, True) if dims else x)
     freedom = math.prod(x.shape[d] for d in dims) - correction
-    if freedom > 0:
-        return (g * (2.0 / freedom)) * centred
-    return g * ltorch.masked_fill(ltorch.full_like(centred, math.inf), centred == 0, math.nan)
+    return (g * (2.0 / freedom if freedom else math.inf)) * centred
 
 
 def deviation_gradient(
