@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from thunder.core.errors import Location, ThunderError, TraceError
 from thunder.core.proxies import Proxy, TensorProxy
 from thunder.core.structure import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
@@ -151,7 +153,8 @@ def _meta_fault(bsym: BoundSymbol) -> str | None:
     if bsym.sym.meta is None:
         faults = (_meta_fault(sub) for sub in bsym.subsymbols)
         return next((fault for fault in faults if fault is not None), None)
-    with detached_trace():
+    # Without gradients, for whether the target of a write is a leaf shows only in the trace around the call.
+    with detached_trace(), torch.no_grad():
         try:
             expected = bsym.sym.meta(*bsym.args, **bsym.kwargs)
         except META_ERRORS as error:

@@ -1,0 +1,160 @@
+"""How these tests judge: a program is run by eager and compiled, on equal inputs of their own, and all that
+can be observed of the two must agree.
+
+Compared are values, `requires_grad`, who is a leaf, gradients, second derivatives (of a random combination of the
+first gradients, with respect to the inputs and to the cotangents), the inputs after the call, and memory:
+each result and input is written to in turn, and everything must still be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import thunder
+from thunder.core.pytree import tree_flatten
+
+Program = Callable[..., Any]
+Make = Callable[[], Sequence[Any]]
+
+#: what is compared are float64 numbers, computed in another order
+TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def leaf(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, grad: bool = True) -> torch.Tensor:
+    """A leaf tensor of random numbers, far from zero, where many gradients jump."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.25
+    return drawn.to(dtype).requires_grad_(grad)
+
+
+def copies(*inputs: Any) -> Make:
+    """Makes equal inputs, each tensor a leaf with memory of its own."""
+
+    def copy(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        return x.detach().clone(memory_format=torch.preserve_format).requires_grad_(x.requires_grad)
+
+    return lambda: [copy(x) for x in inputs]
+
+
+@dataclass
+class Run:
+    """What was seen of a program: tensors that are results, gradients, and inputs afterwards."""
+
+    results: list[Any] = field(default_factory=list)
+    facts: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    first: list[Any] = field(default_factory=list)
+    second: list[Any] = field(default_factory=list)
+    #: of backward; an error of the forward is raised
+    error: Exception | None = None
+
+
+def _drawn(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor)]
+
+
+def ran(fn: Program, make: Make, order: int = 2) -> Run:
+    """Runs a program and takes derivatives up to an order."""
+    run = Run()
+    made = list(make())
+    wanted = [x for x in _tensors(made) if x.requires_grad]
+    torch.manual_seed(7)
+    run.results, run.inputs = _tensors(fn(*made)), _tensors(made)
+    run.facts = [(r.dtype, tuple(r.shape), r.requires_grad, r.is_leaf) for r in run.results]
+    run.facts += [(x.requires_grad, x.is_leaf) for x in run.inputs]
+    generator = torch.Generator().manual_seed(1)
+    try:
+        run.first, cotangents = _gradients(run.results, wanted, generator, create_graph=order > 1)
+        if order > 1:
+            run.second, _ = _gradients(run.first, [*wanted, *cotangents], generator, create_graph=False)
+    except RuntimeError as error:
+        run.error = error
+    return run
+
+
+def _gradients(
+    results: Sequence[Any], wanted: Sequence[Any], generator: torch.Generator, *, create_graph: bool
+) -> tuple[list[Any], list[torch.Tensor]]:
+    tracked = [r for r in results if r is not None and r.requires_grad]
+    cotangents = [_drawn(r, generator).requires_grad_(create_graph) for r in tracked]
+    if not tracked or not wanted:
+        return [], cotangents
+    found = torch.autograd.grad(
+        tracked, wanted, cotangents, create_graph=create_graph, retain_graph=True, allow_unused=True
+    )
+    return list(found), cotangents
+
+
+def assert_as_eager(fn: Program, *inputs: Any, order: int = 2, **options: Any) -> Any:
+    """:func:`assert_same` on copies of these inputs; returns the compiled function."""
+    return assert_same(fn, copies(*inputs), order=order, **options)
+
+
+def assert_same(fn: Program, make: Make, *, order: int = 2, **options: Any) -> Any:
+    """Fails unless the compiled program, called twice, does what eager does; returns it."""
+    compiled = thunder.jit(fn, **options)
+    for call in ("first", "second"):
+        theirs, ours = ran(fn, make, order), ran(compiled, make, order)
+        compare(theirs, ours, f"the {call} call")
+    assert thunder.cache_hits(compiled) == 1, "the unchanged second call was compiled"
+    return compiled
+
+
+def compare(theirs: Run, ours: Run, what: str) -> None:
+    """Fails where two runs differ."""
+    assert ours.facts == theirs.facts, f"{what}: dtype, shape, requires_grad, is_leaf"
+    if theirs.error is not None:
+        raise theirs.error
+    if ours.error is not None:
+        raise ours.error
+    _assert_equal(theirs.results, ours.results, f"results of {what}")
+    _assert_equal(theirs.inputs, ours.inputs, f"inputs after {what}")
+    _assert_equal(_zeros(theirs.first, ours.first), _zeros(ours.first, theirs.first), f"gradients of {what}")
+    _assert_equal(
+        _zeros(theirs.second, ours.second), _zeros(ours.second, theirs.second), f"second derivatives of {what}"
+    )
+    _assert_same_memory(theirs, ours, what)
+
+
+def _zeros(found: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    """Gradients, with zeros for None: no path and a path of zeros are the same derivative."""
+    pairs = zip(found, other, strict=True) if len(found) == len(other) else ((f, None) for f in found)
+    return [torch.zeros_like(o) if f is None and o is not None else f for f, o in pairs]
+
+
+def _assert_same_memory(theirs: Run, ours: Run, what: str) -> None:
+    """Writes to each tensor in turn: whoever shares its memory shows it."""
+    want, have = [*theirs.results, *theirs.inputs], [*ours.results, *ours.inputs]
+    for i, (w, h) in enumerate(zip(want, have, strict=True)):
+        same = next(j for j, other in enumerate(want) if other is w)
+        assert have[same] is h, f"{what}: results {same} and {i} are one object in eager, and two here"
+        if w.numel() and w.is_floating_point():
+            with torch.no_grad():
+                for t in (w, h):
+                    t.detach()[(0,) * t.dim()].fill_(17.0 + i)
+            _assert_equal(want, have, f"what {what} gave, after a write to number {i}")
+
+
+def _assert_equal(want: Sequence[Any], have: Sequence[Any], what: str) -> None:
+    assert len(want) == len(have), f"{what}: {len(have)}, eager has {len(want)}"
+    for i, (w, h) in enumerate(zip(want, have, strict=True)):
+        if w is None and h is None:
+            continue
+        torch.testing.assert_close(
+            h.detach(), w.detach(), equal_nan=True, msg=lambda m, i=i: f"{what}, number {i}: {m}", **_tolerance(w)
+        )
+
+
+def _tolerance(x: torch.Tensor) -> dict[str, float]:
+    exact = x.dtype in (torch.float64, torch.complex128)
+    return TOLERANCE if exact else {"rtol": 2e-2, "atol": 2e-2} if x.element_size() == 2 else {"rtol": 1e-4, "atol": 1e-5}
