@@ -162,15 +162,23 @@ def _of_matrix_exp(c: Call) -> dict[str, Any]:
     return {"input": ltorch.narrow(ltorch.narrow(whole, -2, 0, n), -1, n, n)}
 
 
-@vjp("torch.linalg.vander")
-def _of_vander(c: Call) -> dict[str, Any]:
+def _vander_gradient(g: Tensor, powers: Tensor, x: Tensor) -> Tensor:
     """Column ``j`` is ``x^j``, whose derivative is ``j`` times the column before it."""
-    columns = c.out.shape[-1] - 1
+    columns = powers.shape[-1] - 1
     if columns < 1:
-        return {"x": ltorch.zeros_like(c.x)}
-    before, factors = ltorch.narrow(c.out, -1, 0, columns), ltorch.arange(1, columns + 1, device=c.g.device)
-    return {"x": ltorch.sum(ltorch.narrow(c.g, -1, 1, columns) * conj(before) * factors, -1)}
+        return ltorch.zeros_like(x)
+    before, factors = ltorch.narrow(powers, -1, 0, columns), ltorch.arange(1, columns + 1, device=g.device)
+    return ltorch.sum(ltorch.narrow(g, -1, 1, columns) * conj(before) * factors, -1)
 
+
+def _of_vander(c: Call) -> Tensor:
+    if c.increasing:
+        return _vander_gradient(c.g, c.out, c.x)
+    return _vander_gradient(ltorch.flip(c.g, (-1,)), ltorch.flip(c.out, (-1,)), c.x)
+
+
+formulas("torch.linalg.vander", x=lambda c: _vander_gradient(c.g, c.out, c.x))
+formulas("torch.vander", x=_of_vander)
 
 # -- norms ---------------------------------------------------------------------------------------------------
 
