@@ -138,21 +138,28 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
             result = on_meta(fn, args, kwargs)
         except _REFUSALS as error:
             raise _refusal(torch_error(fn, args, kwargs) or error, args, kwargs) from error
-        device = kwargs.get("device")
-        device = devices.to_device(device) if device is not None else device_of((args, kwargs))
-        leaves, spec = tree_flatten(result)
-        return tree_unflatten(
-            [
-                TensorProxy(shape=tuple(o.shape), dtype=o.dtype, device=device)
-                if isinstance(o, torch.Tensor)
-                else o
-                for o in leaves
-            ],
-            spec,
-        )
+        return as_proxies(result, args, kwargs)
 
     meta.__name__ = getattr(fn, "__name__", "meta")
     return meta
+
+
+def as_proxies(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a call on meta tensors, as proxies on the device where the call with these arguments puts
+    it.
+    """
+    device = kwargs.get("device")
+    device = devices.to_device(device) if device is not None else device_of((args, kwargs))
+    leaves, spec = tree_flatten(result)
+    return tree_unflatten(
+        [
+            TensorProxy(shape=tuple(o.shape), dtype=o.dtype, device=device)
+            if isinstance(o, torch.Tensor)
+            else o
+            for o in leaves
+        ],
+        spec,
+    )
 
 
 def asking_meta(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,6 +48,7 @@ def _apply(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         OwnGradient(
             name=cls.__name__,
             id=tracer.unique_id(f"autograd_function.{cls.__module__}.{cls.__qualname__}"),
+            key=cls,
             inputs=inputs,
             context=context,
             forward=run_forward,

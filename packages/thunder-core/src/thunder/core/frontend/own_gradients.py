@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from thunder.core import prims
-from thunder.core.errors import ThunderError, UnsupportedProgram
+from thunder.core.errors import MissingGradient, ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient
 from thunder.core.frontend.delayed_errors import raise_error
 from thunder.core.frontend.function_context import FunctionContext
@@ -58,13 +58,15 @@ if TYPE_CHECKING:
 class OwnGradient:
     """A call that is about to be traced.
 
-    ``inputs`` are the arguments, each of which gets a gradient or None. ``forward`` interprets the forward
+    ``key`` is the same for all calls of one function. ``inputs`` are the arguments, each of which gets a
+    gradient or None. ``forward`` interprets the forward
     and gives the results; ``backward`` interprets the backward on one cotangent a result, and gives what
     the program returns.
     """
 
     name: str
     id: str
+    key: Any
     inputs: Sequence[Any]
     context: FunctionContext
     forward: Callable[[], tuple[Any, ...]]
@@ -74,6 +76,8 @@ class OwnGradient:
 def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
     """Traces the call and returns its results. Where no gradient is needed, the forward alone counts."""
     needed = torch.is_grad_enabled() and any(map(_requires_grad, fn.inputs))
+    if needed and tracer.backwards.count(fn.key) >= _DEEPEST:
+        return _without_rule(tracer, fn)
     with recorded(tracer.trace) as calls, torch.set_grad_enabled(False):
         results = fn.forward()
         results = tuple(_result(fn, r, needed, results[:i], calls) for i, r in enumerate(results))
@@ -83,6 +87,45 @@ def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
     for bsym in calls:
         tracer.trace.record(bsym)
     return results
+
+
+#: how deep a function may call itself in its own backward with a rule at each level: a backward like that of
+#: ``exp`` has no end
+_DEEPEST = 2
+
+
+def _without_rule(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
+    """Records a call whose gradient would be a derivative of an order that nobody traced."""
+
+    def unknown(*tensors: Any) -> NoReturn:
+        raise MissingGradient(
+            f"{fn.name} calls itself in its backward, and a derivative of order {_DEEPEST + 1} is needed",
+            hint="Write the backward with operators that thunder knows.",
+        )
+
+    with recorded(tracer.trace) as calls, torch.set_grad_enabled(False):
+        results = fn.forward()
+        results = tuple(_result(fn, r, True, results[:i], calls) for i, r in enumerate(results))
+    calls = without_grad_modes(calls)
+    read, made = read_and_made(calls, results)
+    tensors = {p.name: p for p in (*filter(_is_tensor, fn.inputs), *read.values())}
+    with torch.no_grad():
+        forward = procedure(fn.name, tuple(tensors.values()), calls, results)
+    differentiable = tuple(map(_requires_grad, results))
+
+    def meta(*given: Any) -> Any:
+        with torch.no_grad():
+            out = eval_trace(forward, *given)
+        return marked(given, out, differentiable)
+
+    _hide(tracer, fn, results, made.values())
+    symbol = Symbol(fn.name, fn.id, meta, is_prim=False, gradient=unknown)
+    _record(tracer.trace, symbol, tuple(tensors.values()), results)
+    return results
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, TensorProxy)
 
 
 def _requires_grad(x: Any) -> bool:
@@ -116,7 +159,9 @@ def _differentiated(
     trace = tracer.trace
     cotangents = {r.name: TensorProxy(like=r) for r in results if _requires_grad(r)}
     with _as_in_backward(), recorded(trace) as back:
+        tracer.backwards.append(fn.key)
         gradients = _gradients(tracer, fn, results, cotangents)
+        tracer.backwards.pop()
     read, made = read_and_made(calls, results)
     read_back, made_back = read_and_made(back, gradients)
     residuals = tuple(p for name, p in read_back.items() if name in made)
@@ -134,11 +179,16 @@ def _differentiated(
         differentiable=tuple(map(_requires_grad, results)),
         targets=tuple(list(tensors).index(i.name) for i in fn.inputs if _requires_grad(i)),
     )
-    for p in (*made.values(), *made_back.values(), *cotangents.values()):
-        if not any(p is r for r in results):
-            tracer.hidden[id(p)] = (p, fn.name)
+    _hide(tracer, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
     _record(trace, rule.whole, tuple(tensors.values()), results)
     return results
+
+
+def _hide(tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]) -> None:
+    """Notes the values that nobody outside may use."""
+    for p in made:
+        if not any(p is r for r in results):
+            tracer.hidden[id(p)] = (p, fn.name)
 
 
 def _record(trace: TraceCtx, symbol: Symbol, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
@@ -254,6 +304,15 @@ def _writes(tracer: Tracer) -> Any:
     return records, shadows, variables, cells
 
 
+def marked(tensors: Sequence[Any], results: Any, differentiable: Sequence[bool]) -> Any:
+    """The results, those that carry gradients marked if one of the tensors does."""
+    if torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
+        for result, carries in zip(results, differentiable, strict=True):
+            if carries:
+                result.requires_grad = True
+    return results
+
+
 # -- the rule ------------------------------------------------------------------------------------------------
 
 
@@ -303,20 +362,12 @@ class _Rule:
     def _whole(self, *tensors: Any) -> Any:
         with torch.no_grad():
             results = eval_trace(self.results_alone, *tensors)
-        return self._marked(tensors, results)
+        return marked(tensors, results, self.differentiable)
 
     def _augmented(self, *tensors: Any) -> Any:
         with torch.no_grad():
             results, residuals = eval_trace(self.forward, *tensors)
-        return self._marked(tensors, results), residuals
-
-    def _marked(self, tensors: Sequence[Any], results: Any) -> Any:
-        """The results, those that carry gradients marked if one of the tensors does."""
-        if torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
-            for result, carries in zip(results, self.differentiable, strict=True):
-                if carries:
-                    result.requires_grad = True
-        return results
+        return marked(tensors, results, self.differentiable), residuals
 
     def _whole_rule(self, *tensors: Any) -> Any:
         return self._augmented_rule(*tensors)[0]

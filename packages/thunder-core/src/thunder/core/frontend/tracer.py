@@ -26,6 +26,8 @@ from thunder.core.errors import (
 from thunder.core.frontend import (
     arguments,
     autograd_functions,
+    checkpoints,
+    custom_operators,
     lookasides,
     modules,
     natives,
@@ -44,7 +46,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
 
 #: modules whose rules stand in place of interpretation
-RULES = (lookasides, regions, autograd_functions)
+RULES = (lookasides, regions, autograd_functions, checkpoints, custom_operators)
 #: packages of thunder whose Python functions run natively while a program is traced
 _OWN = (
     "thunder.core",
@@ -87,6 +89,7 @@ class Tracer(Policy):
         self.in_inference_mode = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
         self.hidden: dict[int, tuple[Any, str]] = {}
+        self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
         self.default_dtype = torch.get_default_dtype()
 
@@ -328,6 +331,8 @@ class Tracer(Policy):
                 if COMPILED in getattr(fn, "__dict__", ()):
                     return self.call(modules.inlined(self, fn), args, kwargs)
                 if natives.is_unknown_torch(fn):
+                    if custom_operators.is_custom(fn):
+                        return custom_operators.call_custom(self, fn, args, kwargs)
                     return tensors.call_unknown(self, fn, args, kwargs)
             elif kind is natives.CACHED and self.tracker.record_of(fn) is not None:
                 return natives.call_cached(self, fn, args, kwargs)

@@ -76,7 +76,7 @@ def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str])
 
 def _same_metadata(a: Any, b: Any) -> bool:
     if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
-        return a.requires_grad == b.requires_grad and a.dtype is b.dtype and a.shape == b.shape
+        return (a.requires_grad, a.dtype, a.shape, a.tags) == (b.requires_grad, b.dtype, b.shape, b.tags)
     return type(a) is type(b)
 
 

@@ -29,9 +29,9 @@ from thunder.core.errors import Location, OperatorError, ThunderError, Unsupport
 from thunder.core.layouts import Layouts
 from thunder.core.passes.memories import Memories, Memory, Tensor, followed, insists_on_layout
 from thunder.core.passes.shared_inputs import groups_written
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import ProxyTag, TensorProxy
 from thunder.core.structure import RETURN
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
@@ -58,22 +58,28 @@ def functionalise(trace: TraceCtx) -> TraceCtx:
     return new
 
 
+#: tags that say in what region of the program a call is
+_OF_REGIONS = frozenset({BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
+
+
 def _writes(bsym: BoundSymbol) -> bool:
     """Whether the call, or one that it decomposes into, writes in place."""
     return OpTags.IN_PLACE in bsym.tags or any(map(_writes, bsym.subsymbols))
 
 
-def _flattened(bsyms: Iterable[BoundSymbol], source: Any = None) -> Iterator[BoundSymbol]:
+def _flattened(
+    bsyms: Iterable[BoundSymbol], source: Any = None, tags: frozenset[Any] = frozenset()
+) -> Iterator[BoundSymbol]:
     """The program in which every write stands alone: calls that contain one are replaced by what they
-    decompose into.
+    decompose into, with their line and the ``tags`` of the region that they are in.
     """
     for bsym in bsyms:
-        if bsym.source is None and source is not None:
-            bsym = bsym.from_bsym(source=source)
+        if (bsym.source is None and source is not None) or tags:
+            bsym = bsym.from_bsym(source=bsym.source or source, tags=bsym.tags | tags)
         if bsym.sym.id == COPY or not _writes(bsym):
             yield bsym
         elif bsym.subsymbols:
-            yield from _flattened(bsym.subsymbols, bsym.source)
+            yield from _flattened(bsym.subsymbols, bsym.source, bsym.tags & _OF_REGIONS)
         else:
             raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").at(
                 _where(bsym)
@@ -200,7 +206,10 @@ class _Functionaliser:
         )
         if grad and not detached and root is not target and root.requires_grad:
             self._refuse_view_of_leaf(root, tensor)
-        self.memories.write(tensor, self.memories.read(source))
+        value = self.memories.read(source)
+        if ProxyTag.RECOMPUTE_IN_BACKWARD not in target.tags:  # the region's result is kept, whatever made it
+            value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
+        self.memories.write(tensor, value)
         if root.name in self.inputs:
             self.written_inputs[root.name] = grad
         if (detached and root.requires_grad) or (not grad and target.requires_grad):
@@ -284,18 +293,21 @@ class _Functionaliser:
         together: dict[Memory, list[TensorProxy]] = {}
         for tensor in own.values():
             together.setdefault(tensor.memory, []).append(tensor.proxy)
-        roots = self._roots_of_values()
+        roots, stretched = self._roots_of_values(), self._stretched_values()
         #: value → the memory that owns it, None for an input's
         owners: dict[str, Memory | None] = dict.fromkeys(self.inputs)
         values: dict[str, TensorProxy] = {}
         # Tensors that nobody writes come first: they stay what they are, and others are copied.
         for memory in sorted(together, key=lambda memory: self._is_written(together[memory][0])):
-            if memory.version and self._shows_memory(together[memory]):
+            joined = memory.version and self._shows_memory(together[memory])
+            if joined:
                 self._join(self.memories.root(self.memories.of(together[memory][0])), roots, owners)
             for proxy in together[memory]:
                 value = self.memories.read(proxy)
                 owner = owners.setdefault(roots.get(value.name, value.name), memory)
                 apart = owner is memory or not self._is_written(proxy)
+                # What a broadcast value was copied to has an element for each of its own.
+                apart = apart and (joined or not memory.version or value.name not in stretched)
                 values[proxy.name] = value if apart else prims.clone(value)
         return values
 
@@ -332,6 +344,15 @@ class _Functionaliser:
                 if view.output.name not in self.copies:
                     roots[view.output.name] = roots.get(view.source.name, view.source.name)
         return roots
+
+    def _stretched_values(self) -> set[str]:
+        """The values of the new trace in which several elements may be one place in memory."""
+        found: set[str] = set()
+        for bsym in self.new.bound_symbols:
+            for view in views_of(bsym):
+                if view.source.name in found or view.output.numel() > view.source.numel():
+                    found.add(view.output.name)
+        return found
 
     def _last_values(self) -> dict[str, TensorProxy]:
         """input → the value to write back to it. One that lies in an input's memory is copied first: another
