@@ -8,7 +8,7 @@ with what eager's ``create_graph=True`` gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import SimpleNamespace
@@ -26,6 +26,7 @@ from thunder.core.passes.claim import claim
 from thunder.core.passes.functionalise import functionalise
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten, tree_map
+from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, from_trace, tracectx
 from thunder.core.verify import check_trace
 from thunder.executors import pythonex, torchex
@@ -206,6 +207,21 @@ def recorded(sample: Sample) -> tuple[TraceCtx, list[torch.Tensor]]:
     return functionalise(trace), tensors
 
 
+def taken_apart(trace: TraceCtx) -> TraceCtx:
+    """The program in primitives alone: composites, which have rules of their own, are replaced by their parts."""
+    new = from_trace(trace)
+    new.bound_symbols = list(_parts(trace.bound_symbols))
+    return new
+
+
+def _parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    for bsym in bsyms:
+        if bsym.sym.is_prim or not bsym.subsymbols:
+            yield bsym
+        else:
+            yield from _parts(bsym.subsymbols)
+
+
 def _proxy(x: torch.Tensor) -> TensorProxy:
     proxy = TensorProxy(like=x)
     proxy.__dict__["strides"] = x.stride()
@@ -242,9 +258,10 @@ def run(trace: TraceCtx, values: Sequence[torch.Tensor]) -> Any:
     return fn(*(x.detach() for x in values))
 
 
-def thunders_derivatives(sample: Sample, second: bool) -> Derivatives:
-    """What thunder's autograd gives."""
+def thunders_derivatives(sample: Sample, second: bool, apart: bool = False) -> Derivatives:
+    """What thunder's autograd gives, for the program as it is or for its primitives."""
     trace, tensors = recorded(sample)
+    trace = taken_apart(trace) if apart else trace
     wanted = [i for i, x in enumerate(tensors) if x.requires_grad]
     if not differentiable_outputs(_with_own_results(trace)):
         return Derivatives([], [None] * len(wanted))
@@ -273,13 +290,16 @@ def _example(proxy: TensorProxy) -> torch.Tensor:
 # -- the verdict ---------------------------------------------------------------------------------------------
 
 
-def check_gradients(sample: Sample, second: bool = False) -> bool:
-    """Asserts that gradients are eager's, to second order if asked. False if eager refuses the sample."""
+def check_gradients(sample: Sample, second: bool = False, apart: bool = False) -> bool:
+    """Asserts that gradients are eager's, to second order if asked. False if eager refuses the sample.
+
+    ``apart`` asks it of the primitives that the program consists of.
+    """
     try:
         expected = eager_derivatives(sample, second)
     except REFUSED_BY_EAGER:
         return False
-    found = thunders_derivatives(sample, second)
+    found = thunders_derivatives(sample, second, apart)
     if name_of(sample.op) in NOT_CLAIMED and not found.results:
         return all(g is None or not g.any() for g in (*expected.first, *expected.second))
     assert len(found.results) == len(expected.results), (
