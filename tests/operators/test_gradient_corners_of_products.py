@@ -125,6 +125,19 @@ def test_multi_dot_with_vectors_at_its_ends(shapes: Any) -> None:
         _check(lambda *tensors: torch.linalg.multi_dot(tensors), *_tensors(shapes, dtype))
 
 
+@pytest.mark.parametrize("increasing", [False, True])
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_a_vandermonde_matrix_of_which_eager_has_no_gradient(columns: int, increasing: bool) -> None:
+    """Eager multiplies in place what it keeps for the backward, and refuses it there."""
+    x = torch.tensor([0.5, 0.0, -2.0], dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(3, columns, dtype=torch.float64)
+    powers = torch.stack([x**n for n in range(columns)], -1)
+    found = thunder.jit(lambda x: torch.vander(x, columns, increasing))(x)
+    (ours,) = torch.autograd.grad(found, x, weights)
+    (theirs,) = torch.autograd.grad(powers if increasing else powers.flip(-1), x, weights)
+    torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("n", [-3, -1, 0, 1, 2, 5, 6])
 def test_matrix_power(n: int) -> None:
     for dtype in DTYPES:
