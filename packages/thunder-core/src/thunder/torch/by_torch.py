@@ -45,8 +45,8 @@ def by_torch(path: str, parameters: str, *also: str, claimed: bool = True, **row
 
 
 def checked_by_torch(path: str, *also: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
-    """Registers the decorated decomposition as the row of torch's function at ``path``, and lets torch judge the
-    arguments: for operators whose conditions are many, and which nobody calls often.
+    """Registers the decorated decomposition as the row of torch's function at ``path``, and lets torch judge
+    the arguments: for operators whose conditions are many, and which nobody calls often.
     """
 
     def decorate(fn: Callable[..., Any]) -> Symbol:

@@ -1,7 +1,7 @@
 """Sampling at the points of a grid (Jaderberg et al., Spatial Transformer Networks, 2015).
 
-Each point takes, along each dimension, some *taps*: elements, with weights that depend on where the point lies
-between them. A sample is the sum over all combinations of the taps of the dimensions.
+Each point takes, along each dimension, some *taps*: elements, with weights that depend on where the point
+lies between them. A sample is the sum over all combinations of the taps of the dimensions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _INDEX = torch.int64
 
 @dataclass(frozen=True)
 class Tap:
-    """An element along one dimension, for each point: ``index: (n, p)``, whether there is such an element, its
-    weight, and the derivative of the weight by the grid's coordinate (None is 0).
+    """An element along one dimension, for each point: ``index: (n, p)``, whether there is such an element,
+    its weight (None is 1), and the derivative of the weight by the grid's coordinate (None is 0).
     """
 
     index: TensorProxy
@@ -173,7 +173,8 @@ def _reflected(position: TensorProxy, low: float, span: float) -> tuple[TensorPr
 
 # -- cubic convolution -----------------------------------------------------------------------------
 
-#: the parameter ``a`` of the kernel (Keys, Cubic Convolution Interpolation for Digital Image Processing, 1981)
+#: the parameter ``a`` of the kernel (Keys, Cubic Convolution Interpolation for Digital Image Processing,
+#: 1981)
 _A = -0.75
 #: the kernel's polynomials, highest power first, at distances from 0 to 1 and from 1 to 2
 _NEAR = (_A + 2, -(_A + 3), 0.0, 1.0)

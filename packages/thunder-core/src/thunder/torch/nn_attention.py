@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-
 from typing import Any
 
 import torch
@@ -55,8 +54,9 @@ def scaled_dot_product_attention(
 
 
 def by_query_head(x: TensorProxy, query: TensorProxy) -> TensorProxy:
-    """Keys or values repeated, so that each head of the query has one of its own (Ainslie et al., GQA, 2023)."""
-    return x if x.shape[-3] == query.shape[-3] else ltorch.repeat_interleave(x, query.shape[-3] // x.shape[-3], -3)
+    """Keys or values, repeated so that each head of the query has its own (Ainslie et al., GQA, 2023)."""
+    heads, of_query = x.shape[-3], query.shape[-3]
+    return x if heads == of_query else ltorch.repeat_interleave(x, of_query // heads, -3)
 
 
 def attention_weights(
@@ -109,10 +109,10 @@ def _takes_flash_kernel(
     if query.device.type != "cpu":
         return False
     with torch._C.DisableTorchFunction():
-        tensors = (_unwritten(x) for x in (query, key, value))
+        q, k, v = (_unwritten(x) for x in (query, key, value))
         stand_in = _unwritten(mask) if mask is not None else None
         choice = torch._fused_sdp_choice(
-            *tensors, stand_in, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            q, k, v, stand_in, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     return int(choice) == _FLASH
 
@@ -161,8 +161,8 @@ def flash_attention_for_cpu(
     attn_mask: TensorProxy | None,
     scale: float | None,
 ) -> tuple[TensorProxy, TensorProxy]:
-    """Attention without dropout, and the logarithms of the sums that softmax divides by, ``(b, h, l)`` (Dao et
-    al., FlashAttention, 2022).
+    """Attention without dropout, and the logarithms of the sums that softmax divides by, ``(b, h, l)`` (Dao
+    et al., FlashAttention, 2022).
     """
     key, value = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)

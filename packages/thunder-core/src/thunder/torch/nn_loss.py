@@ -88,15 +88,8 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> TensorProxy:
     """Girshick, Fast R-CNN (2015): ``|d| - beta / 2``, and below ``beta`` ``d^2 / (2 beta)``."""
-    loss = smooth_error(input, target, beta)
+    loss = ltorch.div(huber_error(input, target, beta), beta) if beta else absolute_error(input, target)
     return reduced(loss, reduction_of(size_average, reduce, reduction))
-
-
-def smooth_error(input: TensorProxy, target: TensorProxy, beta: float) -> TensorProxy:
-    """The elements of ``smooth_l1_loss``."""
-    if beta == 0:
-        return absolute_error(input, target)
-    return ltorch.div(huber_error(input, target, beta), beta)
 
 
 @checked_by_torch(f"{_F}huber_loss", autocast="fp32")
@@ -107,7 +100,7 @@ def huber_loss(
     delta: float = 1.0,
     weight: TensorProxy | None = None,
 ) -> TensorProxy:
-    """Huber, Robust Estimation of a Location Parameter (1964): ``d^2 / 2``, and above ``delta`` its tangent."""
+    """Huber, Robust Estimation of a Location Parameter (1964): ``d^2 / 2``, above ``delta`` its tangent."""
     return averaged(huber_error(input, target, delta), weight, reduction_of(None, None, reduction))
 
 
@@ -325,8 +318,8 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """``rate - y log(rate)``, where ``input`` is the rate or its logarithm; ``full`` adds Stirling's ``log y!``
-    where ``y > 1``.
+    """``rate - y log(rate)``, where ``input`` is the rate or its logarithm; ``full`` adds Stirling's
+    ``log y!`` where ``y > 1``.
     """
     if log_input:
         loss = ltorch.sub(ltorch.exp(input), ltorch.mul(target, input))

@@ -1,5 +1,5 @@
-"""Losses by margins. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce`` are
-torch's older words for it.
+"""Losses by margins. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce``
+are torch's older words for it.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def cosine_embedding_loss(
     """``1 - cos(x1, x2)`` where ``y`` is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1."""
     along = len(target.shape)
     product, square1, square2 = (
-        ltorch.sum(ltorch.mul(a, b), along)
-        for a, b in ((input1, input2), (input1, input1), (input2, input2))
+        ltorch.sum(ltorch.mul(a, b), along) for a, b in ((input1, input2), (input1, input1), (input2, input2))
     )
     # torch adds this to the squares, so that vectors of zeros have a cosine.
     square1, square2 = (ltorch.add(s, _COSINE_EPS) for s in (square1, square2))
@@ -167,8 +166,8 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """``sum(max(0, 1 - x[y] + x[i])) / c`` over the classes ``y`` of the target, which end at the first -1, and
-    the others ``i``. ``input`` and ``target: (n, c)`` or ``(c,)``.
+    """``sum(max(0, 1 - x[y] + x[i])) / c`` over the classes ``y`` of the target, which end at the first -1,
+    and the others ``i``. ``input`` and ``target: (n, c)`` or ``(c,)``.
     """
     rows = (1, input.numel()) if len(input.shape) < 2 else input.shape
     a, labels = ltorch.reshape(input, rows), ltorch.reshape(target, rows)

@@ -54,7 +54,7 @@ def multi_head_attention_forward(
         query, key, value = (ltorch.unsqueeze(x, 1) for x in (query, key, value))
         key_padding_mask = None if key_padding_mask is None else ltorch.unsqueeze(key_padding_mask, 0)
     padding = _additive(key_padding_mask, query)
-    length, batch, _ = query.shape
+    batch = query.shape[1]
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     q, k, v = _projected((query, key, value), in_proj_weight, separate, in_proj_bias)
     mask, causal = _masks(attn_mask, padding, query, is_causal, need_weights)
@@ -170,7 +170,7 @@ def _attended(
     batch: int,
 ) -> tuple[TensorProxy, None]:
     """``(l, b, e)`` by scaled_dot_product_attention."""
-    heads, length, width = q.shape
+    heads, length = q.shape[:2]
     if mask is not None:
         mask = ltorch.reshape(mask, (1 if mask.shape[0] == 1 else batch, -1, mask.shape[-2], k.shape[1]))
     q, k, v = (ltorch.reshape(x, (batch, heads // batch, *x.shape[1:])) for x in (q, k, v))

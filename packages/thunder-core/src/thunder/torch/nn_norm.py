@@ -33,8 +33,8 @@ def last_dims(input: TensorProxy, normalized_shape: Sequence[int]) -> tuple[int,
 def standardised(
     a: TensorProxy, dims: Sequence[int], eps: float
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
-    """``(a - mean) * rstd`` over ``dims``, ``mean`` and ``rstd = 1 / sqrt(var + eps)``, with the variance of the
-    population.
+    """``(a - mean) * rstd`` over ``dims``, ``mean`` and ``rstd = 1 / sqrt(var + eps)``, with the variance of
+    the population.
     """
     var, mean = ltorch.var_mean(a, dims, correction=0, keepdim=True)
     rstd = ltorch.rsqrt(ltorch.add(var, eps))
@@ -147,8 +147,8 @@ def group_norm(
 def _native_group_norm(
     input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, num_groups: int, eps: float
 ) -> Any:
-    sizes = (*input.shape[:2], math.prod(input.shape[2:]))
-    return torch.native_group_norm(input.contiguous(), weight, bias, *sizes, num_groups, eps)
+    (n, c), size = input.shape[:2], math.prod(input.shape[2:])
+    return torch.native_group_norm(input.contiguous(), weight, bias, n, c, size, num_groups, eps)
 
 
 @torchsymbol(id="ltorch.native_group_norm", eager=_native_group_norm)
@@ -158,7 +158,8 @@ def native_group_norm(
     """Group normalisation with its ``mean`` and ``rstd: (n, num_groups)``."""
     normal, mean, rstd = standardised_groups(input, num_groups, eps)
     out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
-    return out, *(_kept(ltorch.squeeze(s, -1), input, weight) for s in (mean, rstd))
+    mean, rstd = (_kept(ltorch.squeeze(s, -1), input, weight) for s in (mean, rstd))
+    return out, mean, rstd
 
 
 def standardised_groups(
@@ -211,7 +212,7 @@ def norm_by_statistics(
     bias: TensorProxy | None,
     eps: float,
 ) -> TensorProxy:
-    """Batch normalisation of ``input: (n, c, *)`` by ``mean`` and ``var: (c,)``, which are no function of it."""
+    """Batch normalisation of ``input: (n, c, *)`` by given ``mean`` and ``var: (c,)``."""
     a = computed_in(input)
     centred = ltorch.sub(a, per_channel(mean, input))
     normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(per_channel(var, input), eps)))
@@ -232,7 +233,8 @@ def native_batch_norm(
     over = (0, *range(2, len(input.shape)))
     normal, mean, rstd = standardised(computed_in(input), over, eps)
     out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
-    return out, *(_kept(ltorch.reshape(s, (-1,)), input, weight) for s in (mean, rstd))
+    mean, rstd = (_kept(ltorch.reshape(s, (-1,)), input, weight) for s in (mean, rstd))
+    return out, mean, rstd
 
 
 @torchsymbol(f"{_F}batch_norm")

@@ -40,8 +40,8 @@ get_grad = primitive("get_grad", _get_grad_meta, tags=(OpTags.DONT_DCE,))
 put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
 
 
-def put_grads(values: Iterable[TensorProxy], grads: Iterable[TensorProxy | None]) -> None:
-    """``put_grad`` of each value with its gradient; None puts nothing.
+def put_grads(values: Iterable[TensorProxy | None], grads: Iterable[TensorProxy | None]) -> None:
+    """``put_grad`` of each value with its gradient; a gradient that is None puts nothing.
 
     Raises InvalidArgument where the two differ in number, or a gradient does not fit.
     """

@@ -216,5 +216,6 @@ def _batch_norm_update_eager(
     return out, running_mean, running_var, mean, rstd
 
 
-#: batch normalisation in training, with the running statistics after it, and the batch's mean and 1 / sqrt(var)
+#: batch normalisation in training, with the running statistics after it, and the batch's mean and
+#: 1 / sqrt(var + eps)
 batch_norm_update = primitive("batch_norm_update", _batch_norm_update_meta, eager=_batch_norm_update_eager)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from thunder.core.errors import UnsupportedOperator
-from thunder.core.gradient_rules import Call, formulas, vjp
+from thunder.core.gradient_rules import Call, formulas, nondifferentiable, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch.gradients.kernels import kernel
 from thunder.torch.namespace import ltorch
@@ -18,7 +18,11 @@ _F = "torch.nn.functional."
 
 @kernel("embedding_dense_backward")
 def embedding_dense_backward(
-    grad_output: TensorProxy, indices: TensorProxy, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+    grad_output: TensorProxy,
+    indices: TensorProxy,
+    num_weights: int,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
 ) -> TensorProxy:
     """``grad_output: (*, d)``, ``indices: (*)`` → ``(num_weights, d)``. No gradient reaches the row
     ``padding_idx``; ``scale_grad_by_freq`` divides that of each row by the number of places.
@@ -53,6 +57,7 @@ def _of_weight(c: Call, indices: TensorProxy) -> TensorProxy:
     return embedding_dense_backward(c.g, indices, rows, padding, c.scale_grad_by_freq)
 
 
+nondifferentiable("prims.embedding_renorm")  # torch writes to the weight without gradient
 formulas("prims.embedding", weight=lambda c: _of_weight(c, c.a))
 formulas(f"{_F}embedding", weight=lambda c: _of_weight(c, c.input))
 
@@ -77,7 +82,8 @@ def _embedding_bag_backward(
     """By torch's kernels, which need what the forward finds out of the bags: it is found again."""
     indices, of_mode, each = input.reshape(-1).contiguous(), _MODES[mode], per_sample_weights
     if offsets is None:
-        offsets = torch.arange(0, input.numel(), max(input.shape[1], 1), device=input.device, dtype=input.dtype)
+        offsets = torch.arange(0, input.numel(), max(input.shape[1], 1), device=input.device)
+        offsets = offsets.to(input.dtype)
     weight, offsets = weight.contiguous(), offsets.contiguous()
     if each is not None:
         each = each.reshape(-1).contiguous()

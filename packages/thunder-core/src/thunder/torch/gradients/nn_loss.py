@@ -11,14 +11,23 @@ The losses that have no rule here are composed of operators in torch, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from thunder.core.gradient_rules import Call, formulas, vjp
 from thunder.core.proxies import TensorProxy
-from thunder.torch import nn_loss, nn_margin_loss
+from thunder.torch import nn_margin_loss
 from thunder.torch.namespace import ltorch
-from thunder.torch.nn_loss import positive_factor, reduction_of
+from thunder.torch.nn_loss import (
+    absolute_error,
+    huber_error,
+    positive_factor,
+    reduction_of,
+    squared_error,
+)
 from thunder.torch.registration import torchsymbol
 
 _F = "torch.nn.functional."
@@ -36,55 +45,58 @@ def _spread(g: TensorProxy, like: TensorProxy, reduction: str) -> TensorProxy:
 # -- of a difference -----------------------------------------------------------------------------------------
 
 
-def _difference_loss(
-    error: Callable[[Call], TensorProxy], slope: Callable[[Call, TensorProxy], TensorProxy]
-) -> Callable[[Call], dict[str, Any]]:
-    """The rule of a loss that weighs ``error``, a function of ``d`` with the derivative ``slope(d)``.
+def _of_difference(
+    c: Call,
+    error: Callable[..., TensorProxy],
+    slope: Callable[[TensorProxy], TensorProxy],
+    reduction: str,
+    weight: TensorProxy | None,
+) -> dict[str, Any]:
+    """The gradients of a loss that weighs ``error(input, target)``, a function of ``d`` with the derivative
+    ``slope(d)``.
 
     A weighted mean is ``sum(w * e) / sum(w)``, so its weights' gradient is ``g * (e - out) / sum(w)``.
     """
-
-    def gradients(c: Call) -> dict[str, Any]:
-        weight = getattr(c, "weight", None) if hasattr(c, "weight") else None
-        reduction = _reduction(c) if hasattr(c, "reduce") else c.reduction
-        d = ltorch.sub(c.input, c.target)
-        found: dict[str, Any] = {}
-        if weight is None:
-            each = _spread(c.g, d, reduction)
-        else:
-            each = ltorch.div(c.g, ltorch.sum(weight)) if reduction == "mean" else c.g
-            if c.needs("weight"):
-                e = ltorch.sub(error(c), c.out) if reduction == "mean" else error(c)
-                found["weight"] = ltorch.mul(each, e)
-            each = ltorch.mul(each, weight)
-        found["input"] = ltorch.mul(each, slope(c, d))
-        if c.needs("target"):
-            found["target"] = ltorch.neg(found["input"])
-        return found
-
-    return gradients
+    d = ltorch.sub(c.input, c.target)
+    found: dict[str, Any] = {}
+    if weight is None:
+        each = _spread(c.g, d, reduction)
+    else:
+        each = ltorch.div(c.g, ltorch.sum(weight)) if reduction == "mean" else c.g
+        if c.needs("weight"):
+            e = error(c.input, c.target)
+            found["weight"] = ltorch.mul(each, ltorch.sub(e, c.out) if reduction == "mean" else e)
+        each = ltorch.mul(each, weight)
+    found["input"] = ltorch.mul(each, slope(d))
+    if c.needs("target"):
+        found["target"] = ltorch.neg(found["input"])
+    return found
 
 
-vjp(f"{_F}mse_loss")(
-    _difference_loss(lambda c: nn_loss.squared_error(c.input, c.target), lambda c, d: ltorch.mul(d, 2))
-)
-vjp(f"{_F}l1_loss")(
-    _difference_loss(lambda c: nn_loss.absolute_error(c.input, c.target), lambda c, d: ltorch.sgn(d))
-)
-vjp(f"{_F}huber_loss")(
-    _difference_loss(
-        lambda c: nn_loss.huber_error(c.input, c.target, c.delta),
-        lambda c, d: ltorch.clamp(d, -c.delta, c.delta),
-    )
-)
-vjp(f"{_F}smooth_l1_loss")(
-    _difference_loss(
-        lambda c: nn_loss.smooth_error(c.input, c.target, c.beta),
-        lambda c, d: (
-            ltorch.clamp(ltorch.div(d, c.beta), -1, 1) if c.beta else ltorch.sign(d)
-        ),
-    )
-)
+@vjp(f"{_F}mse_loss")
+def _of_mse_loss(c: Call) -> dict[str, Any]:
+    return _of_difference(c, squared_error, lambda d: ltorch.mul(d, 2), _reduction(c), c.weight)
+
+
+@vjp(f"{_F}l1_loss")
+def _of_l1_loss(c: Call) -> dict[str, Any]:
+    return _of_difference(c, absolute_error, ltorch.sgn, _reduction(c), c.weight)
+
+
+@vjp(f"{_F}huber_loss")
+def _of_huber_loss(c: Call) -> dict[str, Any]:
+    def error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
+        return huber_error(input, target, c.delta)
+
+    return _of_difference(c, error, lambda d: ltorch.clamp(d, -c.delta, c.delta), c.reduction, c.weight)
+
+
+@vjp(f"{_F}smooth_l1_loss")
+def _of_smooth_l1_loss(c: Call) -> dict[str, Any]:
+    def slope(d: TensorProxy) -> TensorProxy:
+        return ltorch.clamp(ltorch.div(d, c.beta), -1, 1) if c.beta else ltorch.sign(d)
+
+    return _of_difference(c, absolute_error, slope, _reduction(c), None)
 
 
 # -- of probabilities ----------------------------------------------------------------------------------------
@@ -140,9 +152,7 @@ formulas(
     target=_of_target_of_logit,
     weight=lambda c: ltorch.mul(
         _spread(c.g, c.input, _reduction(c)),
-        ltorch.binary_cross_entropy_with_logits(
-            c.input, c.target, reduction="none", pos_weight=c.pos_weight
-        ),
+        ltorch.binary_cross_entropy_with_logits(c.input, c.target, reduction="none", pos_weight=c.pos_weight),
     ),
     pos_weight=lambda c: ltorch.mul(
         _weighted(c), ltorch.neg(ltorch.mul(c.target, ltorch.logsigmoid(c.input)))
@@ -163,19 +173,49 @@ formulas(nn_margin_loss.soft_margin_loss.id, input=_of_soft_margin)
 # -- of classes ----------------------------------------------------------------------------------------------
 
 
-@torchsymbol(id="ltorch.nll_loss_backward")
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def _nll_loss_backward(
+    grad_output: torch.Tensor,
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    ignore_index: int,
+    reduction: str,
+) -> torch.Tensor:
+    """By torch's kernels, for ``(n, c)`` and ``(n, c, h, w)``; they take the sum of weights that count."""
+    total = input.new_zeros(())
+    if reduction == "mean":
+        kept = target != ignore_index
+        counted = kept if weight is None else weight[target.where(kept, 0)] * kept
+        total = counted.sum().to(input.dtype)
+    how = (weight, _REDUCTIONS.index(reduction), ignore_index, total)
+    if input.dim() <= 2:
+        backward = torch.ops.aten.nll_loss_backward.default
+        return backward(grad_output, input, target, *how)
+    n, c, *space = input.shape
+    as_image = (n, 1, math.prod(space))
+    g = grad_output.reshape(as_image) if reduction == "none" else grad_output
+    logs = input.reshape(n, c, *as_image[1:])
+    backward = torch.ops.aten.nll_loss2d_backward.default
+    found = backward(g.contiguous(), logs.contiguous(), target.reshape(as_image).contiguous(), *how)
+    return found.reshape(input.shape)
+
+
+@torchsymbol(id="ltorch.nll_loss_backward", eager=_nll_loss_backward)
 def nll_loss_backward(
     grad_output: TensorProxy,
-    shape: tuple[int, ...],
+    input: TensorProxy,
     target: TensorProxy,
     weight: TensorProxy | None,
     ignore_index: int,
     reduction: str,
 ) -> TensorProxy:
-    """``-w[y] * g`` at the class ``y`` of each sample, 0 elsewhere: ``(n, c, *)`` or ``(c,)``. A mean divides by
-    the weights of the samples that count.
+    """``-w[y] * g`` at the class ``y`` of each sample, 0 elsewhere, with the shape of ``input``,
+    ``(n, c, *)`` or ``(c,)``. A mean divides by the weights of the samples that count.
     """
-    classes = 0 if len(shape) == 1 else 1
+    classes = 0 if len(input.shape) == 1 else 1
     kept = ltorch.ne(target, ignore_index)
     samples = ltorch.where(kept, target, 0)
     g = ltorch.neg(grad_output)
@@ -187,13 +227,11 @@ def nll_loss_backward(
     if reduction == "mean":
         g = ltorch.div(g, ltorch.sum(weights))
     g = ltorch.where(kept, ltorch.mul(g, weights), 0)
-    zeros = ltorch.zeros(shape, dtype=dtype, device=g.device)
+    zeros = ltorch.zeros(input.shape, dtype=dtype, device=g.device)
     return ltorch.scatter(zeros, classes, *(ltorch.unsqueeze(x, classes) for x in (samples, g)))
 
 
 formulas(
     f"{_F}nll_loss",
-    input=lambda c: nll_loss_backward(
-        c.g, tuple(c.input.shape), c.target, c.weight, c.ignore_index, _reduction(c)
-    ),
+    input=lambda c: nll_loss_backward(c.g, c.input, c.target, c.weight, c.ignore_index, _reduction(c)),
 )

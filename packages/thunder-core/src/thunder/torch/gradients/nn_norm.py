@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from thunder.core.gradient_rules import Call, conj, formulas, gradient_rule, vjp
+from thunder.core.gradient_rules import Call, conj, formulas, gradient_rule, vjp, wants_grad
 from thunder.core.prims.gradient import get_grad, put_grads
 from thunder.core.proxies import TensorProxy
 from thunder.torch.namespace import ltorch
@@ -77,8 +77,8 @@ def _summed(x: TensorProxy, over: Sequence[int]) -> TensorProxy:
 
 
 def _layer_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
-    *rest, eps, output_mask = rest
-    return torch.ops.aten.native_layer_norm_backward.default(grad_out, input, *rest, output_mask)
+    *arguments, _, output_mask = rest
+    return torch.ops.aten.native_layer_norm_backward.default(grad_out, input, *arguments, output_mask)
 
 
 @torchsymbol(id="ltorch.layer_norm_backward", eager=_layer_norm_backward)
@@ -107,9 +107,7 @@ def layer_norm_backward(
 def _of_native_layer_norm(c: Call) -> dict[str, TensorProxy | None]:
     _, mean, rstd = c.out
     shape = list(c.normalized_shape)
-    return _named(
-        layer_norm_backward(c.g[0], c.input, shape, mean, rstd, c.weight, c.bias, c.eps, _mask(c))
-    )
+    return _named(layer_norm_backward(c.g[0], c.input, shape, mean, rstd, c.weight, c.bias, c.eps, _mask(c)))
 
 
 @gradient_rule(f"{_F}layer_norm")
@@ -121,19 +119,11 @@ def _layer_norm(
     eps: float = 1e-05,
 ) -> TensorProxy:
     out, mean, rstd = ltorch.native_layer_norm(input, normalized_shape, weight, bias, eps)
-    arguments = {"input": input, "weight": weight, "bias": bias}
-    call = Call(arguments, out, get_grad(out))
-    shape = list(normalized_shape)
-    put_wanted(arguments, layer_norm_backward(call.g, input, shape, mean, rstd, weight, bias, eps, _mask(call)))
+    mask = [wants_grad(x) for x in (input, weight, bias)]
+    g, shape = get_grad(out), list(normalized_shape)
+    gradients = layer_norm_backward(g, input, shape, mean, rstd, weight, bias, eps, mask)
+    put_grads((input, weight, bias), gradients)
     return out
-
-
-def put_wanted(arguments: dict[str, Any], gradients: Gradients) -> None:
-    """Puts the gradients that are there."""
-    put_grads(
-        (value for value, gradient in zip(arguments.values(), gradients, strict=True) if gradient is not None),
-        (gradient for gradient in gradients if gradient is not None),
-    )
 
 
 # -- root mean square ----------------------------------------------------------------------------------------
@@ -199,8 +189,8 @@ def group_norm_backward(
     if output_mask[0]:
         h = g if weight is None else ltorch.mul(g, per_channel(weight, input))
         grouped = (input.shape[0], num_groups, math.prod(input.shape[1:]) // num_groups)
-        by_group = (ltorch.reshape(x, grouped) for x in (h, normal))
-        dx = ltorch.reshape(_through_standardisation(*by_group, rstd, (2,)), input.shape)
+        h, by_group = ltorch.reshape(h, grouped), ltorch.reshape(normal, grouped)
+        dx = ltorch.reshape(_through_standardisation(h, by_group, rstd, (2,)), input.shape)
         dx = rounded_to(dx, input.dtype)
     return dx, *_of_parameters(g, normal, _but_channels(input), weight, bias, output_mask)
 
@@ -228,12 +218,10 @@ def _group_norm(
     eps: float = 1e-05,
 ) -> TensorProxy:
     out, mean, rstd = ltorch.native_group_norm(input, weight, bias, num_groups, eps)
-    arguments = {"input": input, "weight": weight, "bias": bias}
-    call = Call(arguments, out, get_grad(out))
-    mask = _mask(call)
-    put_wanted(
-        arguments, group_norm_backward(call.g, input, mean, rstd, weight, bias, num_groups, eps, mask)
-    )
+    mask = [wants_grad(x) for x in (input, weight, bias)]
+    g = get_grad(out)
+    gradients = group_norm_backward(g, input, mean, rstd, weight, bias, num_groups, eps, mask)
+    put_grads((input, weight, bias), gradients)
     return out
 
 
@@ -299,7 +287,7 @@ def _standardised_by(c: Call) -> TensorProxy:
     return ltorch.norm_by_statistics(c.input, c.mean, c.var, None, None, c.eps)
 
 
-def _factor(c: Call) -> TensorProxy:
+def _factor(c: Call) -> TensorProxy | None:
     """What ``norm_by_statistics`` multiplies each channel by."""
     rstd = ltorch.rsqrt(ltorch.add(c.var, c.eps))
     return per_channel(rstd if c.weight is None else ltorch.mul(rstd, c.weight), c.input)

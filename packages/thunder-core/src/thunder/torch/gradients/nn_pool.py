@@ -62,7 +62,7 @@ def _windows(c: Call, n: int) -> list[list[int]]:
 def _of_average(backward: Any, n: int) -> Callable[[Call], TensorProxy]:
     def gradient(c: Call) -> TensorProxy:
         flags = (c.ceil_mode, c.count_include_pad, c.divisor_override)
-        return backward(c.g, c.input, *_windows(c, n), *flags)  # type: ignore[no-any-return]
+        return backward(c.g, c.input, *_windows(c, n), *flags)
 
     return gradient
 
@@ -104,9 +104,7 @@ formulas(f"{_F}adaptive_avg_pool2d", input=lambda c: adaptive_avg_pool2d_backwar
 formulas(f"{_F}adaptive_avg_pool3d", input=lambda c: adaptive_avg_pool3d_backward(c.g, c.input))
 formulas(
     f"{_F}adaptive_avg_pool1d",
-    input=lambda c: ltorch.squeeze(
-        adaptive_avg_pool2d_backward(_as_planes(c.g), _as_planes(c.input)), -2
-    ),
+    input=lambda c: ltorch.squeeze(adaptive_avg_pool2d_backward(_as_planes(c.g), _as_planes(c.input)), -2),
 )
 
 
@@ -117,8 +115,8 @@ formulas(
 def max_pool_backward(
     grad_output: TensorProxy, indices: TensorProxy, shape: Sequence[int], n: int
 ) -> TensorProxy:
-    """``grad_output: (*, *out)`` added to the elements of ``(*, *space)`` (``shape``) that ``indices``, into the
-    flat ``n`` dimensions of ``space``, name.
+    """``grad_output: (*, *out)``, added to the elements of ``shape = (*, *space)`` that ``indices`` name,
+    which count the ``n`` dimensions of ``space`` as one.
     """
     zeros = ltorch.zeros(
         (*shape[:-n], math.prod(shape[-n:])), dtype=grad_output.dtype.torch_dtype, device=grad_output.device
@@ -155,8 +153,8 @@ def _with_indices(name: str, n: int) -> Callable[..., Any]:
 #: number of arguments after the input, up to and with ``return_indices``
 _LAST_OF_WINDOW = {"max_pool": 6, "adaptive_max_pool": 2, "fractional_max_pool": 4}
 
-for _name, _dims in (("max_pool", (1, 2, 3)), ("adaptive_max_pool", (1, 2, 3)), ("fractional_max_pool", (2, 3))):
-    for _n in _dims:
+for _name in _LAST_OF_WINDOW:
+    for _n in (2, 3) if _name == "fractional_max_pool" else (1, 2, 3):
         vjp(f"{_F}{_name}{_n}d_with_indices")(_of_maximum(_n))
         gradient_rule(f"{_F}{_name}{_n}d")(_with_indices(_name, _n))
 

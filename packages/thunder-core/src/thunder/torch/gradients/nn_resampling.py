@@ -54,7 +54,7 @@ def _interpolate_backward(
     if scale_factor is not None and not recompute_scale_factor:
         scales = [scale_factor] * n if isinstance(scale_factor, (int, float)) else list(scale_factor)
     aligned = (bool(align_corners),) if aligns else ()
-    return backward(grad_output, space, list(shape), *aligned, *scales)  # type: ignore[no-any-return]
+    return backward(grad_output, space, list(shape), *aligned, *scales)
 
 
 def _area_backward(grad_output: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -64,7 +64,7 @@ def _area_backward(grad_output: torch.Tensor, shape: Sequence[int]) -> torch.Ten
     like = g.new_empty((*shape[:-1], 1, shape[-1]) if single else shape)
     n = g.dim() - 2
     found = getattr(torch.ops.aten, f"_adaptive_avg_pool{n}d_backward").default(g, like)
-    return found.squeeze(-2) if single else found  # type: ignore[no-any-return]
+    return found.squeeze(-2) if single else found
 
 
 @torchsymbol(id="ltorch.interpolate_backward", prim=True, eager=_interpolate_backward)
