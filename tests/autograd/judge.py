@@ -67,7 +67,7 @@ def ran(fn: Program, make: Make, order: int = 2) -> Run:
     """Runs a program and takes derivatives up to an order."""
     run = Run()
     made = list(make())
-    wanted = [x for x in _tensors(made) if x.requires_grad]
+    wanted = _leaves(made)
     torch.manual_seed(7)
     run.results, run.inputs = _tensors(fn(*made)), _tensors(made)
     run.facts = [(r.dtype, tuple(r.shape), r.requires_grad, r.is_leaf) for r in run.results]
@@ -80,6 +80,23 @@ def ran(fn: Program, make: Make, order: int = 2) -> Run:
     except RuntimeError as error:
         run.error = error
     return run
+
+
+def _leaves(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The leaves that require grad, of the graph behind the inputs as they were given."""
+    found: dict[int, torch.Tensor] = {}
+    nodes = []
+    for x in _tensors(inputs):
+        if x.grad_fn is not None:
+            nodes.append(x.grad_fn)
+        elif x.requires_grad:
+            found[id(x)] = x
+    while nodes:
+        node = nodes.pop()
+        if hasattr(node, "variable"):
+            found[id(node.variable)] = node.variable
+        nodes += [n for n, _ in node.next_functions if n is not None]
+    return list(found.values())
 
 
 def _gradients(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any
+
+import torch
 
 from thunder.core.dataflow import producers
 from thunder.core.errors import InvalidArgument, TraceError
@@ -91,7 +93,8 @@ def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any])
 def eval_trace(trace: TraceCtx, *args: Any, **kwargs: Any) -> Any:
     """Records the calls of a trace into the current trace, on these arguments; returns what it would return.
 
-    `args` stand for the proxies in `trace.args`, in order. Raises InvalidArgument for a wrong number of
+    `args` stand for the proxies in `trace.args`, in order. A call through which no gradient flowed (it was made
+    under `torch.no_grad()`) is recorded so that none does. Raises InvalidArgument for a wrong number of
     arguments, and TraceError where no trace is current.
     """
     if get_tracectx() is None:
@@ -116,8 +119,18 @@ def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[s
         if bsym.sym.meta is None:  # an executor's form of what stands below it
             _evaluate(bsym.subsymbols, values)
         else:
-            _bind(values, bsym.output, bsym.sym(*args, **kwargs))
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
+                _bind(values, bsym.output, bsym.sym(*args, **kwargs))
     return None
+
+
+def _cuts_gradients(bsym: BoundSymbol) -> bool:
+    """Whether arguments of a call require grad, and none of its results does."""
+    return _requires_grad(bsym.flat_proxy_args) and not _requires_grad(bsym.flat_proxy_outs)
+
+
+def _requires_grad(proxies: Iterable[Any]) -> bool:
+    return any(isinstance(p, TensorProxy) and p.requires_grad for p in proxies)
 
 
 def _substituted(tree: Any, values: Mapping[str, Any]) -> Any:
