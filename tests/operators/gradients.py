@@ -208,7 +208,7 @@ def recorded(sample: Sample) -> tuple[TraceCtx, list[torch.Tensor]]:
 
 
 def taken_apart(trace: TraceCtx) -> TraceCtx:
-    """The program in primitives alone: composites, which have rules of their own, are replaced by their parts."""
+    """The program in primitives alone: in place of composites, which have rules of their own, their parts."""
     new = from_trace(trace)
     new.bound_symbols = list(_parts(trace.bound_symbols))
     return new

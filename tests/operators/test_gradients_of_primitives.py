@@ -6,13 +6,19 @@ theirs; other languages, and what is taken apart for an executor, do.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from operators.gradients import check_gradients, gradient_samples, has_second_order
+from operators.gradients import check_gradients, gradient_samples, has_second_order, sample_of
 from operators.samples import RANDOM
 from operators.test_gradients import ENTRIES
+from thunder.core import prims
 from thunder.core.errors import MissingGradient, UnsupportedProgram
+from thunder.core.operator import row_of
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import Symbol
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 
@@ -40,3 +46,56 @@ def test_gradients_of_an_operators_primitives_are_eagers(name: str, dtype: torch
             continue
     if not ran:
         pytest.skip("nothing to compare")
+
+
+def real(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+
+COLUMNS = torch.tensor([[0, 2], [1, 1], [3, 0]])
+
+#: those that no operator of torch's database consists of
+OTHERS: dict[str, tuple[Symbol, tuple[Any, ...]]] = {
+    "take_along_axis": (prims.take_along_axis, (real(3, 4), COLUMNS, 1)),
+    "take": (prims.take, (real(3, 4, 2), COLUMNS, 1)),
+    "gather": (prims.gather, (real(3, 4), COLUMNS, 1)),
+    "scatter": (prims.scatter, (real(3, 4), torch.tensor([[0, 2], [1, 0], [3, 0]]), real(3, 2), 1)),
+    "scatter_add": (prims.scatter_add, (real(3, 4), COLUMNS, real(3, 2), 1)),
+    "index_add": (prims.index_add, (real(3, 4), torch.tensor([1, 1]), real(3, 2), 1)),
+    "index_copy": (prims.index_copy, (real(3, 4), torch.tensor([1, 3]), real(3, 2), 1)),
+    "index_put": (prims.index_put, (real(3, 4), [None, torch.tensor([1, 3])], real(2), False)),
+    "index_put added": (prims.index_put, (real(3, 4), [torch.tensor([1, 1])], real(2, 4), True)),
+    "copy_with_setitem": (prims.copy_with_setitem, (real(3, 4), (slice(1), slice(0, 4, 2)), real(2))),
+    "as_strided": (prims.as_strided, (real(3, 4), (2, 3), (3, 1), 2)),
+    "as_strided that overlaps": (prims.as_strided, (real(3, 4), (2, 3), (1, 1), 2)),
+    "as_strided_scatter": (prims.as_strided_scatter, (real(3, 4), real(2, 3), (2, 3), (3, 1), 2)),
+    "diagonal_scatter": (prims.diagonal_scatter, (real(3, 4), real(3), 1, 0, 1)),
+    "pad between": (prims.pad, (real(3, 4), 2.0, ((1, 0, 2), (-1, 2, 1)))),
+    "pad with cuts": (prims.pad, (real(3, 4), 2.0, ((-1, -1, 0), (0, -3, 1)))),
+    "slice": (prims.slice_prim, (real(5, 4), (1, 0), (5, 3), (3, 1))),
+    "broadcast_in_dim": (prims.broadcast_in_dim, (real(3, 1), (2, 3, 5, 4), (1, 2))),
+    "stride_order": (prims.stride_order, (real(2, 3, 4), (0, 2, 1))),
+}
+
+
+def _written_through_window(a: torch.Tensor, value: torch.Tensor, *window: Any) -> torch.Tensor:
+    out = a.clone()
+    out.as_strided(*window).copy_(value)
+    return out
+
+
+#: in place of torch's function, whose gradient of the tensor is wrong: zero outside the window
+MEANING = {"as_strided_scatter": _written_through_window}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_gradients_of_a_primitive_are_those_of_what_it_stands_for(name: str) -> None:
+    symbol, args = OTHERS[name]
+    row = row_of(symbol)
+    assert row is not None, "a primitive has a row"
+    meaning = MEANING.get(name, row.eager)
+
+    def either(a: Any, *rest: Any) -> Any:
+        return symbol(a, *rest) if isinstance(a, TensorProxy) else meaning(a, *rest)
+
+    assert check_gradients(sample_of(either, *args), second=True)
