@@ -13,12 +13,14 @@ from pathlib import Path
 from architecture.source import Import, Module, all_imports
 
 # Functions that may import when they run, as (module, function). Each stands for a rule of its own: a package
-# attribute that loads on first touch, or a name that only the running program or an installed plugin gives.
+# attribute that loads on first touch, a name that only the running program or an installed plugin gives, or a
+# library that is slow to import and seldom needed.
 MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
     {
         ("thunder", "__getattr__"),  # modules of the package load on first touch
         ("thunder.core.lazy", "submodule"),  # so do those of the packages below it
         ("thunder.core.interpreter.policy", "import_module"),  # runs the program's own import statements
+        ("thunder.core.autograd.residuals", "_networkx"),  # graph algorithms, for programs with gradients
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }
 )

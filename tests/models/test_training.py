@@ -1,7 +1,7 @@
 """Training: gradients of every model against eager's, and twenty steps of AdamW.
 
-In float64, so that what differs is a fault and not rounding, but for models that compute in float32 by their own
-word. Dropout draws eager's numbers.
+In float64, so that what differs is a fault and not rounding, but for models that compute in float32 by their
+own word. Dropout draws eager's numbers.
 """
 
 from collections.abc import Callable

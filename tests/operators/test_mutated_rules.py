@@ -1,4 +1,4 @@
-"""Whether the judge of gradients would notice a wrong rule: one is put into each of these operators in turn."""
+"""Whether the judge of gradients would notice a wrong rule: each of these operators gets one in turn."""
 
 from __future__ import annotations
 
@@ -91,7 +91,11 @@ MUTATIONS: list[tuple[str, str, str, Fault]] = [
 @contextmanager
 def mutated(row: Operator, argument: str, fault: Fault) -> Iterator[None]:
     """Within the context the gradient of an argument is wrong."""
-    rule = Rule(_faulty_rule(row, argument, fault)) if isinstance(row.vjp, Rule) else _faulty(row, argument, fault)
+    rule = (
+        Rule(_faulty_rule(row, argument, fault))
+        if isinstance(row.vjp, Rule)
+        else _faulty(row, argument, fault)
+    )
     replace_row(row, vjp=rule)
     try:
         yield
@@ -146,7 +150,9 @@ def is_noticed(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("name", "row", "argument", "fault"), MUTATIONS, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("name", "row", "argument", "fault"), MUTATIONS, ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_a_wrong_rule_is_noticed(name: str, row: str, argument: str, fault: Fault) -> None:
     found = row_of(row)
     assert found is not None

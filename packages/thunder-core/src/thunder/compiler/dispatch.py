@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
-import torch
-
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import configured_pipeline
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason

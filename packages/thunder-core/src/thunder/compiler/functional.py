@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,6 +15,8 @@ from thunder.core.pytree import tree_flatten, tree_iter, tree_unflatten
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
 #: marks what this module returns: it is called as it is, not compiled again
 _GRADIENT = "__thunder_gradient__"
 
@@ -22,10 +24,10 @@ _GRADIENT = "__thunder_gradient__"
 def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
     """A function that returns the gradients of ``fn``'s result with respect to its tensors.
 
-    They are a tuple: one for each floating-point or complex tensor in the arguments, in the order in which the
-    arguments name them, whether or not it requires grad; zeros where the result does not depend on it. A result
-    of several elements is summed, and so are several results. ``fn`` is a function or what ``thunder.jit``
-    returned. The function that is returned can be differentiated again, by ``grad`` or by torch.
+    They are a tuple: one for each floating-point or complex tensor in the arguments, in the order in which
+    the arguments name them, whether or not it requires grad; zeros where the result does not depend on it. A
+    result of several elements is summed, and so are several results. ``fn`` is a function or what
+    ``thunder.jit`` returned. The function that is returned can be differentiated again, by ``grad`` or by torch.
 
     Raises InvalidArgument if the result has no floating-point tensor, or a complex one.
     """
@@ -80,7 +82,7 @@ def vjp(fn: Callable[..., Any]) -> Callable[[Any, Any], tuple[Any, tuple[torch.T
     return _marked(run)
 
 
-def _marked(fn: Any) -> Any:
+def _marked(fn: _F) -> _F:
     setattr(fn, _GRADIENT, True)
     return fn
 

@@ -111,9 +111,7 @@ def _advance(line: Line, name: str, step: StageFn, context: Context) -> None:
     trace = line.traces[-1]
     result = step(trace, context)
     if not isinstance(result, TraceCtx):
-        raise PluginError(
-            f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
-        )
+        raise PluginError(f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace.")
     if result is not trace:
         context.record(result, name)
 

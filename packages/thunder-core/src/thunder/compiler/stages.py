@@ -170,8 +170,8 @@ def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
 def _decorated(trace: TraceCtx) -> bool:
     """Whether the function needs its decorators, which set grad mode and autocast.
 
-    The guards hold the ambient state to what it is now, so they change something only where autocast is on, or
-    where gradients are to be left out although an input requires them. A forward and a backward run where
+    The guards hold the ambient state to what it is now, so they change something only where autocast is on,
+    or where gradients are to be left out although an input requires them. A forward and a backward run where
     torch's autograd has set the mode; a backward may run under any autocast.
     """
     if TraceTag.BACKWARD in trace.tags or torch._C._is_any_autocast_enabled():

@@ -125,7 +125,7 @@ def vjp(*ids: str) -> Callable[[Vjp], Vjp]:
 
 
 def gradient_rule(*ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives operators a rule in the form in which it runs: with their signature, and get_grad and put_grad."""
+    """Gives operators a rule in the form in which it runs, with their signature, get_grad and put_grad."""
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
         for operator_id in ids:

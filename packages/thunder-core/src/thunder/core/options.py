@@ -201,8 +201,8 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "rematerialization",
                 Literal["min-cut", "none"] | int,
                 "min-cut",
-                "What the forward keeps for the backward: the fewest bytes without repeating costly operators "
-                "(min-cut), all that the backward reads (none), or at most so many bytes.",
+                "What the forward keeps for the backward: the fewest bytes without repeating costly "
+                "operators (min-cut), all that the backward reads (none), or at most so many bytes.",
             ),
         )
     }

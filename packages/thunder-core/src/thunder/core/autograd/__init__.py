@@ -1,1 +1,1 @@
-"""Gradients as a transform of traces: rules, joint trace, partition, and the function that torch differentiates."""
+"""Gradients as a transform of traces: joint trace, partition, and the function that torch differentiates."""

@@ -29,7 +29,7 @@ __all__ = ["Differentiated", "Lowering", "connected"]
 
 @dataclass(frozen=True)
 class Lowering:
-    """How traces that are made when they are first needed become functions: the executors and what is kept."""
+    """How traces that are made when they are first needed become functions."""
 
     executors: Sequence[Executor]
     policy: str | int
@@ -147,9 +147,7 @@ def _flat(backward: TraceCtx) -> tuple[TraceCtx, list[int]]:
     source.bound_symbols = [*body[:-1], body[-1].from_bsym(args=(tuple(gradients[i] for i in positions),))]
     flat = TraceCtx()
     with recording(flat) as recorded:
-        flat.args = [
-            a.replace(name=flat.make_name(a.name)) if is_proxy(a) else a for a in source.args
-        ]
+        flat.args = [a.replace(name=flat.make_name(a.name)) if is_proxy(a) else a for a in source.args]
         for argument in flat.args[len(tensors) + len(others) :]:
             argument.requires_grad = argument.dtype.is_inexact
         prims.python_return(eval_trace(source, *flat.args))

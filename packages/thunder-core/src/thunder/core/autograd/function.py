@@ -7,8 +7,8 @@ Note [Hidden results]
 
 A second derivative flows through ``g_w`` into ``h``, and so into ``x``. torch can follow that only if ``h``
 comes out of the function, like ``out``. So what is saved and requires grad is a result of the function too.
-The program does not see it; its cotangent is None except in a second derivative, for which there is a backward
-of its own: the same steps, begun with the cotangents that are there.
+The program does not see it; its cotangent is None except in a second derivative, for which there is a
+backward of its own: the same steps, begun with the cotangents that are there.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Connected:
         return results[0]
 
     def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
-        """The gradients of the inputs. They enter torch's graph if gradients are tracked (``create_graph``)."""
+        """The gradients of the inputs. With ``create_graph`` they enter torch's graph in turn."""
         present = tuple(c is not None for c in cotangents)
         given = [c for c in cotangents if c is not None]
         if torch.is_grad_enabled():

@@ -268,7 +268,7 @@ class _Writer:
 
 
 def _as_part(part: BoundSymbol, of: BoundSymbol) -> BoundSymbol:
-    """A call that stands where another stood: with its line, its header, and what the program asked for it."""
+    """A call that stands where another stood: with its line, its header, and its tags."""
     if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in of.tags:
         results = {p.name for p in of.flat_proxy_outs}
         for p in part.flat_proxy_outs:
@@ -293,7 +293,7 @@ def _is_reached(out: Any, reached: set[str]) -> bool:
 def _split(
     recorded: Sequence[BoundSymbol], results: set[str], replaced: Mapping[Variable, Any]
 ) -> tuple[list[BoundSymbol], list[BoundSymbol]]:
-    """What a rule recorded, as what computes its result (or has an effect) and what is left for the backward."""
+    """What a rule recorded: what computes its result (or has an effect), and what the backward needs."""
     late: set[str] = set()
     early = []
     for bsym in recorded:
@@ -326,7 +326,7 @@ def _named(bsym: BoundSymbol) -> Iterator[None]:
 
 
 def joint_trace(tape: Tape, outputs: Sequence[TensorProxy]) -> TraceCtx:
-    """The trace ``(inputs, a cotangent for each output) → (what the program returns, gradients of inputs)``."""
+    """The trace ``(inputs, cotangents of outputs) → (what the program returns, gradients of inputs)``."""
     start = time.perf_counter_ns()
     joint = from_trace(tape.trace)
     joint.name = "joint"

@@ -1,10 +1,10 @@
 """A joint trace as two: the forward, which keeps values, and the backward, which gets them.
 
-    def joint(x, w, t2): …     def computation(x, w): …
-                                 return {'output': t0, 'flat_args': [x, w], 'flat_output': (t0,)}, ((x, w), ())
-                         →     def backward_fn(saved_for_backward, cotangents):
-                                 …
-                                 return (t6, t4)
+def joint(x, w, t2): …     def computation(x, w): …
+                             return {'output': t0, 'flat_args': [x, w], 'flat_output': (t0,)}, ((x, w), ())
+                     →     def backward_fn(saved_for_backward, cotangents):
+                             …
+                             return (t6, t4)
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ def _computing(bsyms: Sequence[BoundSymbol], results: Iterable[Any]) -> list[Bou
     return kept
 
 
-def _copies(
-    trace: TraceCtx, kept: Sequence[Any], result: Any, written: Set[str]
-) -> list[BoundSymbol]:
+def _copies(trace: TraceCtx, kept: Sequence[Any], result: Any, written: Set[str]) -> list[BoundSymbol]:
     """Calls that give kept values a name of their own: those that are results too (A14), and, with memory of
     its own, what the program will overwrite.
     """
@@ -153,10 +151,10 @@ def backward_trace(
     cotangents: Sequence[TensorProxy],
     gradients: tuple[Any, ...],
 ) -> TraceCtx:
-    """The trace ``backward_fn(saved_for_backward, cotangents)`` that computes ``gradients`` from what is kept.
+    """The trace ``backward_fn(saved_for_backward, cotangents)`` of ``gradients``, from what is kept.
 
-    ``values`` that are not kept are computed again, as late as they can be; under the name ``bw_<name>`` where
-    the forward computes them too.
+    ``values`` that are not kept are computed again, as late as they can be; under the name ``bw_<name>``
+    where the forward computes them too.
     """
     start = time.perf_counter_ns()
     trace = from_trace(forward.trace)

@@ -10,8 +10,8 @@ theorem is Ford and Fulkerson's).
 
 What may not be kept at all, in the words of the reasons:
 
-- *not on the tape*: a value that requires grad, and that no gradient flows back into (Note [What a rule may save] in
-  ``thunder.core.gradient_rules``);
+- *not on the tape*: a value that requires grad, and that no gradient flows back into (Note [What a rule may
+  save] in ``thunder.core.gradient_rules``);
 - *a view*: its base is kept instead, which is the same memory;
 - *checkpointed*: the program asked for it to be computed again (``torch.utils.checkpoint``).
 
@@ -20,11 +20,10 @@ Such a value is computed again whatever its operator costs.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
-
-import networkx
 
 from thunder.core import prims
 from thunder.core.effects import has_effect
@@ -36,17 +35,15 @@ from thunder.core.tags import OpTags
 __all__ = ["Forward", "choose_residuals", "is_cheap"]
 
 #: primitives that cost little more than reading and writing their elements once
-CHEAP = frozenset(
-    getattr(prims, name).id
-    for name in (
-        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor bitcast "
-        "broadcast_in_dim ceil clone conj convert_element_type copysign cos cosh diagonal digamma div eq erf "
-        "erfc erfcinv erfinv exp exp2 expm1 flip floor fmod full ge gt hypot imag iota isfinite isinf isnan le "
-        "lerp lgamma log log10 log1p log2 logical_not lt maximum minimum mul ndtri ne neg pow py_abs real "
-        "reciprocal remainder reshape round rsqrt sgn shallow_copy sigmoid sign signbit sin sinh slice_prim "
-        "sqrt squeeze sub tan tanh transpose trunc view view_as_complex view_as_real where detach"
-    ).split()
-)
+_CHEAP = """
+abs acos acosh add asin asinh atan atan2 atanh bitcast bitwise_and bitwise_not bitwise_or bitwise_xor
+broadcast_in_dim ceil clone conj convert_element_type copysign cos cosh detach diagonal digamma div eq
+erf erfc erfcinv erfinv exp exp2 expm1 flip floor fmod full ge gt hypot imag iota isfinite isinf isnan
+le lerp lgamma log log10 log1p log2 logical_not lt maximum minimum mul ndtri ne neg pow py_abs real
+reciprocal remainder reshape round rsqrt sgn shallow_copy sigmoid sign signbit sin sinh slice_prim sqrt
+squeeze sub tan tanh transpose trunc view view_as_complex view_as_real where
+"""
+CHEAP = frozenset(getattr(prims, name).id for name in _CHEAP.split())
 
 
 @dataclass
@@ -86,9 +83,7 @@ class Forward:
     def priced_arguments(self, name: str) -> Iterable[str]:
         """What a value is computed from, without leaf tensors: they are there anyway."""
         return (
-            p.name
-            for p in self.producer[name].flat_proxy_args
-            if nbytes(p) or p.name not in self.input_names
+            p.name for p in self.producer[name].flat_proxy_args if nbytes(p) or p.name not in self.input_names
         )
 
     def is_keepable(self, value: Any) -> bool:
@@ -147,9 +142,7 @@ def choose_residuals(forward: Forward, read: Iterable[Any], policy: str | int) -
     read = list(read)
     if policy == "none":
         return _cut(forward, read, frozenset())
-    cheap = frozenset(
-        p.name for b in forward.bsyms for p in b.flat_proxy_outs if forward.can_recompute(p)
-    )
+    cheap = frozenset(p.name for b in forward.bsyms for p in b.flat_proxy_outs if forward.can_recompute(p))
     if policy == "min-cut":
         return _cut(forward, read, cheap)
     assert isinstance(policy, int), "the option is declared with these values"
@@ -202,10 +195,16 @@ def _cut(forward: Forward, read: list[Any], recomputable: frozenset[str]) -> lis
     return [v for name, v in forward.values.items() if name in kept]
 
 
+def _networkx() -> Any:
+    """The library of graph algorithms, which costs a tenth of a second to import, when it is first needed."""
+    return importlib.import_module("networkx")
+
+
 def _parts(forward: Forward, needed: Set[str], again: Set[str]) -> Iterable[Set[str]]:
     """The needed values in groups that share no edge. Values that are not computed again end a group, and so
     do inputs that cost nothing.
     """
+    networkx = _networkx()
     graph = networkx.Graph()
     graph.add_nodes_from(needed)
     graph.add_edges_from(
@@ -217,6 +216,7 @@ def _parts(forward: Forward, needed: Set[str], again: Set[str]) -> Iterable[Set[
 def _cut_part(forward: Forward, part: Set[str], again: Set[str], read: Set[str]) -> Set[str]:
     if part.isdisjoint(again):  # a single value, which the forward has
         return part
+    networkx = _networkx()
     flow = networkx.DiGraph()
     for name in part:
         value = forward.values[name]

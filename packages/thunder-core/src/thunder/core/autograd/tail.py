@@ -5,8 +5,8 @@
         return x, x.view(-1)
 
 Writes to inputs, and views of inputs or of other results that the program returns, mean to torch what they
-mean in eager only where torch sees them itself: then a view has its base, and a write its place in the history
-of the tensor. They are the last statements of a functional program, or can be.
+mean in eager only where torch sees them itself: then a view has its base, and a write its place in the
+history of the tensor. They are the last statements of a functional program, or can be.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def split_tail(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
     """The program without its tail, and the tail, or None if there is none.
 
     The tail takes what the rest returns and then the inputs that it reads, and returns what the program
-    returned. Statements that set the grad mode are left out; where the program leaves another mode behind, the
-    tail sets it.
+    returned. Statements that set the grad mode are left out; where the program leaves another mode behind,
+    the tail sets it.
     """
     *body, end = trace.bound_symbols
     modes = [b for b in body if b.sym is prims.set_grad_enabled]

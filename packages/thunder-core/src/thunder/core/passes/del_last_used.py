@@ -45,8 +45,8 @@ def del_last_used(trace: TraceCtx, *, clear_mutable_collections: bool = False) -
 
 
 def _dying(bsym: BoundSymbol, live: set[str]) -> Iterator[Any]:
-    """The proxies whose life ends with this statement: collections that it made and nobody reads, arguments in
-    order, then the one that ``_`` holds.
+    """The proxies whose life ends with this statement: collections that it made and nobody reads, arguments
+    in order, then the one that ``_`` holds.
     """
     unread = [p for p in bsym.flat_proxy_outs if p.name not in live]
     yield from (p for p in unread if isinstance(p, CollectionProxy))
