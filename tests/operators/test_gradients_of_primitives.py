@@ -93,7 +93,7 @@ def test_gradients_of_a_primitive_are_those_of_what_it_stands_for(name: str) -> 
     symbol, args = OTHERS[name]
     row = row_of(symbol)
     assert row is not None, "a primitive has a row"
-    meaning = MEANING.get(name, row.eager)
+    meaning: Any = MEANING.get(name, row.eager)
 
     def either(a: Any, *rest: Any) -> Any:
         return symbol(a, *rest) if isinstance(a, TensorProxy) else meaning(a, *rest)

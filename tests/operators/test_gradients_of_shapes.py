@@ -169,6 +169,12 @@ def windows(x):
     return squares(x.unfold(0, 3, 2), x.reshape(2, 5).unfold(1, 2, 1))
 
 
+@case(real(2, 12, 6))
+def patches(x):
+    image = F.fold(x, (4, 3), (2, 2), dilation=(1, 1))
+    return squares(image, F.unfold(image, (3, 2), padding=1, stride=2), F.pixel_shuffle(image, 1))
+
+
 @case(real(3, 4))
 def windows_onto_memory(x):
     return squares(
