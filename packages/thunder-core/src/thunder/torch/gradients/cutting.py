@@ -37,15 +37,15 @@ def _filled(c: Call) -> list[TensorProxy]:
     return [zeros(o.shape, some) if g is None else g for o, g in zip(c.out, c.g, strict=True)]
 
 
-def _rejoined(pieces: Call, a: TensorProxy, dim: int) -> TensorProxy | None:
+def _rejoined(c: Call, a: TensorProxy, dim: int) -> TensorProxy | None:
     """The cotangents of pieces behind one another; one alone stands among zeros."""
     dim = canonical_dim(dim, len(a.shape))
-    known = [i for i, g in enumerate(pieces.g) if g is not None]
+    known = [i for i, g in enumerate(c.g) if g is not None]
     if len(known) == 1:
         (at,) = known
-        start = sum(o.shape[dim] for o in pieces.out[:at])
-        return placed(pieces.g[at], dim, start, a.shape[dim])
-    return ltorch.cat(_filled(pieces), dim) if known else None
+        start = sum(o.shape[dim] for o in c.out[:at])
+        return placed(c.g[at], dim, start, a.shape[dim])
+    return ltorch.cat(_filled(c), dim) if known else None
 
 
 def _unbind(c: Call) -> TensorProxy | None:
