@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import Function
+from torch.autograd.function import FunctionMeta
 from torch.autograd.function import once_differentiable as torch_once_differentiable
 
 from thunder.core.errors import UnsupportedProgram
@@ -103,6 +104,12 @@ def _bound(
     return bound.args[len(context) :]
 
 
+@lookaside(FunctionMeta.__init__)
+def _init_class(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The class statement of a Function inside the program: numbers the class, which nobody reads."""
+    FunctionMeta.__init__(*args, **kwargs)
+
+
 _ONCE = next(c for c in torch_once_differentiable.__code__.co_consts if inspect.iscode(c))
 
 
@@ -118,6 +125,9 @@ def _once_differentiable(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str
         gradients = tracer.call(fn, tuple(given), kwargs)
     if not differentiable:
         return gradients
-    if isinstance(gradients, tuple):
-        return tuple(once_differentiable(g) if isinstance(g, TensorProxy) else g for g in gradients)
-    return once_differentiable(gradients) if isinstance(gradients, TensorProxy) else gradients
+    cotangents = [g for g in given if isinstance(g, TensorProxy)]
+
+    def once(g: Any) -> Any:
+        return once_differentiable(g, *cotangents) if isinstance(g, TensorProxy) else g
+
+    return tuple(map(once, gradients)) if isinstance(gradients, tuple) else once(gradients)

@@ -100,7 +100,8 @@ def _by_schema(
         else:
             positional.append(value)
     if left or len(positional) > sum(not a.kwarg_only for a in op._schema.arguments):
-        raise TypeError(f"{op._schema.name}() got arguments that its schema lacks: {op._schema}")
+        lacking = ", ".join(left) or "positional ones"
+        raise TypeError(f"{op._schema.name}() got arguments that its schema lacks ({lacking}): {op._schema}")
     return tuple(positional), keywords
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import torch
+
 from thunder.core import prims
 from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.prims.declaration import primitive
@@ -26,17 +28,22 @@ raise_error = primitive("raise_error", _like, eager=_raise, vjp=NONDIFFERENTIABL
 TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
 
 
-def _once_differentiable(a: TensorProxy) -> Any:
-    return prims.shallow_copy(a)
-
-
-def _gradient_of_once(a: TensorProxy) -> Any:
+def _once_differentiable(a: TensorProxy, *cotangents: TensorProxy) -> Any:
     out = prims.shallow_copy(a)
-    put_grad(a, raise_error(a, get_grad(out), RuntimeError, (TWICE,)))
+    if torch.is_grad_enabled() and any(c.requires_grad for c in cotangents):
+        out.requires_grad = True
     return out
 
 
-#: its argument, whose gradient is torch's error of ``once_differentiable``
+def _gradient_of_once(a: TensorProxy, *cotangents: TensorProxy) -> Any:
+    out = once_differentiable(a, *cotangents)
+    for c in cotangents:
+        if c.requires_grad:
+            put_grad(c, raise_error(c, get_grad(out), RuntimeError, (TWICE,)))
+    return out
+
+
+#: its first argument, computed from the others; their gradients are torch's error of ``once_differentiable``
 once_differentiable = Symbol(
     name="once_differentiable",
     id="autograd_function.once_differentiable",

@@ -78,10 +78,7 @@ def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
     needed = torch.is_grad_enabled() and any(map(_requires_grad, fn.inputs))
     if needed and tracer.backwards.count(fn.key) >= _DEEPEST:
         return _without_rule(tracer, fn)
-    with recorded(tracer.trace) as calls, torch.set_grad_enabled(False):
-        results = fn.forward()
-        results = tuple(_result(fn, r, needed, results[:i], calls) for i, r in enumerate(results))
-    calls = without_grad_modes(calls)
+    calls, results = _forward(tracer, fn, needed)
     if any(map(_requires_grad, results)):
         return _differentiated(tracer, fn, calls, results)
     for bsym in calls:
@@ -103,10 +100,7 @@ def _without_rule(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
             hint="Write the backward with operators that thunder knows.",
         )
 
-    with recorded(tracer.trace) as calls, torch.set_grad_enabled(False):
-        results = fn.forward()
-        results = tuple(_result(fn, r, True, results[:i], calls) for i, r in enumerate(results))
-    calls = without_grad_modes(calls)
+    calls, results = _forward(tracer, fn, needed=True)
     read, made = read_and_made(calls, results)
     tensors = {p.name: p for p in (*filter(_is_tensor, fn.inputs), *read.values())}
     with torch.no_grad():
@@ -132,17 +126,29 @@ def _requires_grad(x: Any) -> bool:
     return isinstance(x, TensorProxy) and x.requires_grad
 
 
-def _result(
-    fn: OwnGradient, result: Any, needed: bool, earlier: Iterable[Any], calls: Sequence[BoundSymbol]
-) -> Any:
-    """A result as the caller sees it: of a tensor that the forward did not make, another view of it, as in
+def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], tuple[Any, ...]]:
+    """The calls of the forward, and its results as the caller sees them."""
+    with torch.set_grad_enabled(False):
+        with recorded(tracer.trace) as calls:
+            results = fn.forward()
+        made = set(read_and_made(calls)[1])
+        with recorded(tracer.trace) as copies:
+            seen = []
+            for result in results:
+                seen.append(_result(fn, result, needed, made))
+                made.discard(getattr(result, "name", ""))  # where it comes again, it is another view
+    return without_grad_modes([*calls, *copies]), tuple(seen)
+
+
+def _result(fn: OwnGradient, result: Any, needed: bool, own: set[str]) -> Any:
+    """A result as the caller sees it: of a tensor that is not the forward's ``own``, another view of it, as in
     eager.
     """
     if not isinstance(result, TensorProxy):
         return result
-    marked = any(result is t for t in fn.context.non_differentiable)
-    differentiable = needed and result.dtype.is_inexact and not marked
-    made = result.name in read_and_made(calls)[1] and not any(result is r for r in earlier)
+    excepted = any(result is t for t in fn.context.non_differentiable)
+    differentiable = needed and result.dtype.is_inexact and not excepted
+    made = result.name in own
     if differentiable and not made:
         result = prims.shallow_copy(result)
     elif result.requires_grad and not made:
@@ -157,12 +163,13 @@ def _differentiated(
 ) -> tuple[Any, ...]:
     """Records the call as a composite with a gradient rule of its own."""
     trace = tracer.trace
-    cotangents = {r.name: TensorProxy(like=r) for r in results if _requires_grad(r)}
+    cotangents = {r.name: _cotangent_of(r) for r in results if _requires_grad(r)}
     with _as_in_backward(), recorded(trace) as back:
         tracer.backwards.append(fn.key)
         gradients = _gradients(tracer, fn, results, cotangents)
         tracer.backwards.pop()
     read, made = read_and_made(calls, results)
+    back = without_grad_modes(back)
     read_back, made_back = read_and_made(back, gradients)
     residuals = tuple(p for name, p in read_back.items() if name in made)
     own = {c.name for c in cotangents.values()}
@@ -235,6 +242,12 @@ def _gradients(
             hint="Return the value as a gradient, or keep it in ctx.",
         )
     return gradients
+
+
+def _cotangent_of(result: TensorProxy) -> TensorProxy:
+    cotangent = TensorProxy(like=result)
+    cotangent.__dict__["is_leaf"] = False
+    return cotangent
 
 
 def _cotangent(fn: OwnGradient, result: Any, cotangents: dict[str, TensorProxy]) -> Any:

@@ -9,25 +9,23 @@ from typing import Any
 from thunder.core import prims
 from thunder.core.passes.dce import dce
 from thunder.core.passes.functionalise import functionalise
-from thunder.core.proxies import TensorProxy, Variable
 from thunder.core.rewrite import eval_trace
-from thunder.core.symbol import BoundSymbol, has_tags, proxies_in
-from thunder.core.tags import OpTags
+from thunder.core.symbol import BoundSymbol, proxies_in
 from thunder.core.trace import TraceCtx, tracectx, with_bound_symbols
 
 
 @contextmanager
 def recorded(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
-    """Within the context, the program's calls go into the list that it gives, as if they were the whole
-    program: with the lines of the user's code, and under autocast.
+    """Within the context the program's calls are recorded as always; then they are taken out of the trace, and
+    put into the list that the context gives.
     """
-    outer = trace.scopes
-    calls: list[BoundSymbol] = []
-    trace.scopes = [calls]
+    scope, calls = trace.peek_scope(), list[BoundSymbol]()
+    start = len(scope)
     try:
         yield calls
     finally:
-        trace.scopes = outer
+        calls += scope[start:]
+        del scope[start:]
 
 
 def without_grad_modes(calls: Iterable[BoundSymbol]) -> list[BoundSymbol]:
@@ -50,7 +48,7 @@ def procedure(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], re
     """The functional program ``inputs → results`` of the calls, with values of its own.
 
     Names of values are final only when the whole program has been traced; those of a procedure are its own
-    from the beginning. Through what is computed in a region without gradients, none flow: it is detached.
+    from the beginning.
     """
     raw = TraceCtx(name=name, args=inputs)
     raw.bound_symbols = [*calls, prims.python_return.bind(results, output=None)]
@@ -58,26 +56,7 @@ def procedure(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], re
     with tracectx(new):
         new.args = [p.replace(name=new.make_name(prefix="t")) for p in inputs]
         prims.python_return(eval_trace(raw, *new.args))
-        new.bound_symbols = list(_detached(new.bound_symbols))
     return dce(functionalise(new))
-
-
-def _detached(calls: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The calls, with a ``detach`` behind each in a region of ``no_grad`` in place of the region."""
-    off = False
-    swap: dict[Variable, Any] = {}
-    for bsym in calls:
-        if bsym.sym is prims.set_grad_enabled:
-            off = not bsym.args[0]
-            continue
-        bsym = bsym.from_bsym_swap_proxies(swap, skip_output=True)
-        yield bsym
-        if off and not has_tags(bsym, {OpTags.IN_PLACE}):
-            for p in bsym.flat_proxy_outs:
-                if isinstance(p, TensorProxy) and p.dtype.is_inexact:
-                    detached = TensorProxy(like=p, requires_grad=False)
-                    swap[Variable(p)] = detached
-                    yield prims.detach.bind(p, output=detached)
 
 
 def is_written(program: TraceCtx) -> Any:

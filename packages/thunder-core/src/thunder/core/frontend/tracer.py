@@ -102,6 +102,8 @@ class Tracer(Policy):
             found = modules.load_member(self, obj, name)
             if found is not MISSING:
                 return found
+        elif type(obj) in _LAZY:
+            getattr(obj, name, None)  # torch makes it when it is first asked for; then it is there like any other
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
@@ -452,6 +454,8 @@ _METHODS = (
     types.ClassMethodDescriptorType,
     types.BuiltinFunctionType,
 )
+#: torch's namespaces of operators
+_LAZY = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
 _SYMBOL_LIKE = frozenset(
     {
         types.FunctionType,

@@ -1,0 +1,535 @@
+"""``torch.autograd.Function``: forward, backward, what each reads, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+import thunder
+from autograd.judge import assert_as_eager, leaf
+
+FACTOR = 3.0
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x**2 * FACTOR
+
+
+class Straight(Function):
+    """Its backward is not the derivative of its forward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class SavesAnIntermediate(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x.sigmoid()
+        ctx.save_for_backward(x, m)
+        return x * m
+
+    @staticmethod
+    def backward(ctx, g):
+        x, m = ctx.saved_tensors
+        return g * (m + x * m * (1 - m))
+
+
+class Several(Function):
+    """Two results, an argument that is no tensor, an attribute of ctx, in-place writes to values of its own."""
+
+    @staticmethod
+    def forward(ctx, x, y, k):
+        ctx.save_for_backward(x, y)
+        ctx.k = k
+        z = x * y
+        z.add_(1).mul_(k)
+        return z, x.exp()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y = ctx.saved_tensors
+        gx = torch.zeros_like(x)
+        gx += g * y * ctx.k
+        gx += h * x.exp()
+        return gx, g * x * ctx.k if ctx.needs_input_grad[1] else None, None
+
+
+class WithSetup(Function):
+    @staticmethod
+    def forward(x, y, k=2.0):
+        m = x.exp()
+        return m * y, m * k
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, y, ctx.k = inputs
+        ctx.save_for_backward(x, y, *output)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y, a, b = ctx.saved_tensors
+        return g * a + h * b, g * b / ctx.k, None
+
+
+class Sorted(Function):
+    @staticmethod
+    def forward(ctx, x):
+        values, order = x.sort()
+        ctx.mark_non_differentiable(order)
+        ctx.save_for_backward(order)
+        return values, order
+
+    @staticmethod
+    def backward(ctx, g, none):
+        assert none.dtype is torch.int64  # zeros
+        (order,) = ctx.saved_tensors
+        return torch.zeros_like(g).index_add(0, order, g)
+
+
+class LeavesOut(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        order = x.argsort()
+        return x * 2, order, "text"
+
+    @staticmethod
+    def backward(ctx, g, none, text):
+        return g * 2 if none is None and text is None else None
+
+
+class ReturnsItsArgument(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+class ReturnsAView(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.view(2, 3) * 3
+
+
+class CallsAnother(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return Cube.apply(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return Cube.apply(x) * Straight.apply(g)
+
+
+class CallsItself(Function):
+    """As ``exp``: a chain of derivatives without end."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * CallsItself.apply(x)
+
+
+class WithoutGradients(Function):
+    """A part of its backward is a constant to a second derivative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            scale = x * 2
+            scale.add_(0)
+        return g * scale
+
+
+class NoGradientOfTheFirst(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, g * 2
+
+
+class OfAnotherShape(Function):
+    """Its gradients are summed to the shapes of the arguments, and converted."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.expand(2, 3), g.float()
+
+
+class ByVjp(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def vjp(ctx, g):
+        return g * 5
+
+
+PROGRAMS = {
+    "a function": lambda x, y: Cube.apply(x.sin()) * y,
+    "twice": lambda x, y: Cube.apply(x) + Cube.apply(y),
+    "of itself": lambda x, y: Cube.apply(Cube.apply(x)) * y,
+    "a straight-through estimator": lambda x, y: Straight.apply(x * 3) * y * x,
+    "an intermediate saved": lambda x, y: SavesAnIntermediate.apply(x) * y,
+    "several results": lambda x, y: Several.apply(x, y, 2.0),
+    "one of several results": lambda x, y: Several.apply(x, y, 2.0)[1],
+    "an argument without gradient": lambda x, y: Several.apply(x, y.detach(), 2.0),
+    "setup_context": lambda x, y: WithSetup.apply(x, y),
+    "keywords": lambda x, y: WithSetup.apply(x, k=4.0, y=y),
+    "a result without gradient": lambda x, y: Sorted.apply(x),
+    "grads that are not materialised": lambda x, y: LeavesOut.apply(x)[:2],
+    "its argument": lambda x, y: ReturnsItsArgument.apply(x) * x,
+    "its argument alone": lambda x, y: ReturnsItsArgument.apply(x),
+    "another in it": lambda x, y: CallsAnother.apply(x) * y,
+    "itself in its backward": lambda x, y: CallsItself.apply(x * y),
+    "a region without gradients": lambda x, y: WithoutGradients.apply(x.sin()) * y,
+    "no gradient": lambda x, y: NoGradientOfTheFirst.apply(x, y),
+    "gradients of other shapes": lambda x, y: OfAnotherShape.apply(x, y[0]),
+    "vjp": lambda x, y: ByVjp.apply(x) * y,
+    "a local class": lambda x, y: local(x) * y,
+}
+
+
+def local(x):
+    class Negated(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return -x
+
+        @staticmethod
+        def backward(ctx, g):
+            return -g * 2
+
+    return Negated.apply(x)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_derivatives_are_eagers(name):
+    assert_as_eager(PROGRAMS[name], leaf(3), leaf(3, seed=1))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_without_gradients_only_the_forward_counts(name):
+    with torch.no_grad():
+        assert_as_eager(PROGRAMS[name], leaf(3), leaf(3, seed=1), order=0)
+
+
+def test_a_view_of_an_argument_is_one():
+    assert_as_eager(lambda x: ReturnsAView.apply(x), leaf(2, 3), order=1)
+
+
+def test_tensors_that_are_no_arguments_are_inputs():
+    scale, shift = leaf(3, seed=2, grad=False), leaf(3, seed=3, grad=False)
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * scale
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * shift
+
+    compiled = assert_as_eager(lambda x: Scaled.apply(x), leaf(3))
+    shift.mul_(10)
+    x = leaf(3)
+    (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+    assert torch.equal(gradient, shift)
+    assert thunder.cache_hits(compiled) == 2
+
+
+def test_a_module_is_read_in_a_function():
+    model = torch.nn.Linear(3, 3).double()
+
+    class Through(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x @ model.weight.t()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g @ model.weight * 2
+
+    assert_as_eager(lambda x: Through.apply(x), leaf(2, 3), order=1)
+
+
+def test_it_is_one_call_of_the_trace_that_decomposes_into_its_forward():
+    compiled = thunder.jit(lambda x: SavesAnIntermediate.apply(x))
+    compiled(leaf(3))
+    call, _ = thunder.last_traces(compiled)[0].bound_symbols
+    assert (call.sym.name, call.sym.is_prim) == ("SavesAnIntermediate", False)
+    assert call.sym.id == f"autograd_function.{__name__}.SavesAnIntermediate"
+    assert [sub.sym.name for sub in call.subsymbols] == ["sigmoid", "mul"]
+    assert [p.requires_grad for p in call.flat_proxy_outs] == [True]
+
+
+def test_two_calls_are_never_taken_for_one():
+    def program(x):
+        return Several.apply(x, x, 2.0)[0] - Several.apply(x, x, 3.0)[0]
+
+    assert_as_eager(program, leaf(3))
+
+
+def test_where_nothing_requires_grad_the_forward_is_inline():
+    compiled = thunder.jit(lambda x: SavesAnIntermediate.apply(x))
+    compiled(leaf(3, grad=False))
+    names = [b.sym.name for b in thunder.last_traces(compiled)[0].bound_symbols]
+    assert names == ["sigmoid", "mul", "python_return"]
+
+
+def test_a_global_that_the_backward_reads_is_guarded(monkeypatch):
+    compiled = thunder.jit(lambda x: Cube.apply(x))
+    x = leaf(3)
+    for factor in (3.0, 5.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+        assert torch.allclose(gradient, factor * x**2)
+    assert thunder.cache_misses(compiled) == 2
+    assert thunder.last_recompile_reasons(compiled)[0].source == "FACTOR"
+
+
+def test_another_backward_is_noticed(monkeypatch):
+    compiled = thunder.jit(lambda x: Straight.apply(x))
+    x = leaf(3)
+    compiled(x)
+    monkeypatch.setattr(Straight, "backward", staticmethod(lambda ctx, g: g * 7))
+    (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+    assert torch.equal(gradient, torch.full_like(x, 7.0))
+
+
+def test_under_autocast_the_forward_casts_and_the_backward_does_not():
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            return g.to(a.dtype) @ b.mT, a.mT @ g.to(b.dtype)
+
+    def program(a, b):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return Product.apply(a, b).float()
+
+    a, b = leaf(2, 2, dtype=torch.float32), leaf(2, 2, seed=1, dtype=torch.float32)
+    compiled = thunder.jit(program)
+    for have, want in zip(
+        torch.autograd.grad(compiled(a, b).sum(), (a, b)),
+        torch.autograd.grad(program(a, b).sum(), (a, b)),
+        strict=True,
+    ):
+        assert torch.equal(have, want)
+
+
+def test_custom_fwd_and_custom_bwd():
+    class Product(Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cpu")
+        def backward(ctx, g):
+            a, b = ctx.saved_tensors
+            return g @ b.mT, a.mT @ g
+
+    def program(a, b):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return Product.apply(a, b)
+
+    a, b = leaf(2, 2, dtype=torch.float32), leaf(2, 2, seed=1, dtype=torch.float32)
+    compiled = thunder.jit(program)
+    assert compiled(a, b).dtype is torch.float32
+    (gradient,) = torch.autograd.grad(compiled(a, b).sum(), a)
+    assert torch.equal(gradient, torch.autograd.grad(program(a, b).sum(), a)[0])
+
+
+# -- once_differentiable -------------------------------------------------------------------------------------
+
+
+class Once(Cube):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x**2 * 3
+
+
+def test_a_function_that_is_once_differentiable_has_one_derivative():
+    compiled = assert_as_eager(lambda x: Once.apply(x), leaf(3), order=1)
+    x = leaf(3)
+    (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="trying to differentiate twice a function that was marked with"):
+        gradient.sum().backward()
+
+
+# -- what the backward does wrong is raised when it runs -----------------------------------------------------
+
+
+def backward_of(body):
+    class Given(Function):
+        @staticmethod
+        def forward(ctx, x, k):
+            return x * 2
+
+        backward = staticmethod(body)
+
+    return lambda x: Given.apply(x, 1.0)
+
+
+class NoBackward(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+
+def raises(ctx, g):
+    raise KeyError("from the backward")
+
+
+WRONG = {
+    "no backward": NoBackward.apply,
+    "raises": backward_of(raises),
+    "too few": backward_of(lambda ctx, g: g),
+    "too many": backward_of(lambda ctx, g: (g, None, g)),
+    "of a number": backward_of(lambda ctx, g: (g, g)),
+    "no tensor": backward_of(lambda ctx, g: (1.0, None)),
+    "a shape": backward_of(lambda ctx, g: (g[:2], None)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_backward_raises_what_eager_raises_when_it_runs(name):
+    seen = []
+    for fn in (WRONG[name], thunder.jit(lambda x: WRONG[name](x))):
+        x = leaf(3)
+        result = fn(x).sum()
+        with pytest.raises((RuntimeError, KeyError)) as caught:
+            result.backward()
+        seen.append((caught.type, caught.value.args))
+    assert seen[0] == seen[1]
+
+
+# -- refused -------------------------------------------------------------------------------------------------
+
+
+def written_backward(ctx, g):
+    LOG.append(1)
+    return g, None
+
+
+LOG: list[int] = []
+
+
+class Dirty(NoBackward):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+
+class WritesItsArgument(Cube):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        return x * 2
+
+
+class NotStatic(Cube):
+    def forward(ctx, x):
+        return x * 2
+
+
+class Escapes(Cube):
+    @staticmethod
+    def forward(ctx, x, kept):
+        kept.append(x * 2)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+def uses_what_escaped(x):
+    kept = []
+    return Escapes.apply(x, kept) + kept[0]
+
+
+REFUSED = {
+    "mark_dirty": (lambda x: Dirty.apply(x * 1), "mark_dirty"),
+    "writes to an argument": (lambda x: WritesItsArgument.apply(x * 1), "the forward of WritesItsArgument"),
+    "writes to a cotangent": (backward_of(lambda ctx, g: (g.mul_(2), None)), "the backward of Given writes in"),
+    "writes to a list": (backward_of(written_backward), "the backward of Given writes to an object"),
+    "no static method": (lambda x: NotStatic.apply(x), "@staticmethod"),
+    "a tensor that escapes": (uses_what_escaped, "Return it from the forward"),
+    "its node": (backward_of(lambda ctx, g: (g, ctx.next_functions)), "ctx.next_functions"),
+    "backward inside": (lambda x: Cube.apply(x).sum().backward(), "differentiation"),
+    "grad inside": (lambda x: torch.autograd.grad(Cube.apply(x).sum(), x), "differentiation"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_traced_is_refused_by_name(name):
+    program, words = REFUSED[name]
+    with pytest.raises(thunder.UnsupportedProgram) as caught:
+        thunder.jit(lambda x: program(x))(leaf(3))
+    assert words in str(caught.value)
+    assert "test_autograd_functions.py" in str(caught.value)
+    assert LOG == []
+
+
+def test_a_third_derivative_of_a_function_that_calls_itself_is_refused():
+    x = leaf(3)
+    gradient = thunder.jit(lambda x: CallsItself.apply(x))(x).sum()
+    with pytest.raises(thunder.MissingGradient, match="CallsItself calls itself in its backward"):
+        for _ in range(3):
+            (gradient,) = torch.autograd.grad(gradient.sum(), x, create_graph=True)
