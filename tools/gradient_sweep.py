@@ -1,6 +1,6 @@
 """Compares the gradients of every sample of torch's own operator database with eager's, and prints a table.
 
-    python tools/gradient_sweep.py [name …] [--samples N] [--dtypes float64,float32] [--first-order] [--bad]
+    python tools/gradient_sweep.py [name …] [--samples N] [--dtypes float64,float32] [--primitives] [--bad]
 
 A line per operator: samples that pass, samples that eager or thunder refuses, samples that fail, and the
 first failure. Names may end in ``*``. Second derivatives are compared in float64 and complex128.
@@ -13,7 +13,6 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -39,13 +38,15 @@ class Tally:
     """Counts of the samples of an operator, and the first thing that went wrong."""
 
     details: bool
+    primitives: bool
     counts: Counter[str] = field(default_factory=Counter)
     first: str = ""
 
     def judge(self, sample: Sample, dtype: str, second: bool) -> None:
         """Counts one sample."""
         try:
-            self.counts["passed" if check_gradients(sample, second) else "refused by eager"] += 1
+            compared = check_gradients(sample, second, apart=self.primitives)
+            self.counts["passed" if compared else "refused by eager"] += 1
         except MissingGradient as error:
             self._note("missing", sample, dtype, error)
         except UnsupportedProgram as error:
@@ -79,12 +80,12 @@ def short(tree: Any) -> str:
     ]
 
 
-def sweep(op: Any, dtypes: Iterable[str], limit: int | None, first_order: bool, details: bool) -> Tally:
+def sweep(op: Any, options: argparse.Namespace) -> Tally:
     """Judges the samples of one entry."""
-    tally = Tally(details)
-    for dtype in dtypes:
-        second = has_second_order(op) and dtype in SECOND_ORDER and not first_order
-        for sample in gradient_samples(op, getattr(torch, dtype), limit):
+    tally = Tally(options.details, options.primitives)
+    for dtype in options.dtypes.split(","):
+        second = has_second_order(op) and dtype in SECOND_ORDER and not options.first_order
+        for sample in gradient_samples(op, getattr(torch, dtype), options.samples):
             tally.judge(sample, dtype, second)
     return tally
 
@@ -98,6 +99,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, help="at most so many samples per operator and dtype")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--first-order", action="store_true", help="no second derivatives")
+    parser.add_argument("--primitives", action="store_true", help="of operators taken apart")
     parser.add_argument("--details", action="store_true", help="show the traceback of each first failure")
     parser.add_argument("--bad", action="store_true", help="show only what fails or has no rule")
     options = parser.parse_args()
@@ -107,7 +109,7 @@ def main() -> int:
         asked = any(fnmatch(n, p) for n in (op.name, name_of(op)) for p in options.names)
         if not is_judged(op) or (options.names and not asked):
             continue
-        tally = sweep(op, options.dtypes.split(","), options.samples, options.first_order, options.details)
+        tally = sweep(op, options)
         total[tally.state] += 1
         if tally.state in ("failed", "missing") or not options.bad:
             print(f"{tally.state:9}{name_of(op):45}{dict(tally.counts)} {tally.first}", flush=True)

@@ -105,6 +105,36 @@ def test_a_function_of_two_tensors(name: str) -> None:
     assert check_gradients(sample_of(fn, a, b))
 
 
+POSITIVE, UNIT = [0.5, 1.5, 3.0], [[0.1, -0.2, 0.3], [1.0, 0.0, -1.0]]
+
+#: calls of which torch's database has no sample that is differentiated
+OTHERS: dict[str, tuple[Callable[..., Any], *tuple[Any, ...]]] = {
+    "torch.relu": (torch.relu, WILD),
+    "positive": (lambda x: +x * 2, UNIT),
+    "softmax": (lambda x: F.softmax(x, -1), UNIT),
+    "log_softmax": (lambda x: F.log_softmax(x, 0), UNIT),
+    "zeta": (lambda s, q: torch.special.zeta(s.detach() + 2, q), POSITIVE, POSITIVE),
+    "igamma": (lambda a, x: torch.igamma(a.detach(), x), POSITIVE, POSITIVE),
+    "igammac": (lambda a, x: torch.igammac(a.detach(), x), POSITIVE, POSITIVE),
+    "type_as": (lambda x, y: x.type_as(y.float()) * 2, POSITIVE, POSITIVE),
+    "to and back": (lambda x: (x.to(torch.float32) * x).to(torch.complex128), POSITIVE),
+    "complex to real": (lambda x: (x * (1 + 2j)).to(torch.float64), POSITIVE),
+    "fill by a tensor": (lambda x, y: torch.fill(x, y[0]) * x, POSITIVE, POSITIVE),
+    "power of a tensor's number": (lambda x, y: x ** y.detach()[1].item(), POSITIVE, POSITIVE),
+    "add with alpha": (lambda x, y: torch.add(x, y, alpha=-2), POSITIVE, POSITIVE),
+    "rsub with alpha": (lambda x, y: torch.rsub(x, y, alpha=-2), POSITIVE, POSITIVE),
+    "a number on the left": (lambda x: 2 / x - (3 - x) * 2**x, POSITIVE),
+    "native_dropout": (lambda x: torch.native_dropout(x, 0.5, True)[0], POSITIVE),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_call_that_torchs_database_lacks(name: str) -> None:
+    fn, *values = OTHERS[name]
+    tensors = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+    assert check_gradients(sample_of(fn, *tensors), second=True)
+
+
 @pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.complex128)])
 def test_each_operand_gets_a_gradient_of_its_own_dtype_and_shape(dtypes: tuple[Any, Any]) -> None:
     a = torch.randn(3, 1, dtype=dtypes[0], requires_grad=True)
