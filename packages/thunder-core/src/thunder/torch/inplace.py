@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from thunder.core import prims
+from thunder.core.aliasing import Families, views_of
 from thunder.core.errors import OperatorError
+from thunder.core.layouts import Layouts
 from thunder.core.proxies import TensorProxy
 from thunder.core.tracectx import get_tracectx
 
@@ -40,9 +44,33 @@ def assign(value: TensorProxy, target: TensorProxy) -> TensorProxy:
             hint="Write under torch.no_grad(), or use the out-of-place form.",
         )
     prims.copy_(value, target, grad_enabled=grad_enabled)
-    if grad_enabled and value.requires_grad:
-        target.requires_grad = True
+    if grad_enabled and value.requires_grad and not target.requires_grad:
+        for proxy in _of_one_base(target):
+            proxy.requires_grad = True
     return target
+
+
+def _of_one_base(target: TensorProxy) -> Iterable[TensorProxy]:
+    """The recorded tensors that torch's autograd takes for one with ``target``: its base, and all views of that,
+    but not through ``detach``, nor those made where gradients are off.
+    """
+    trace = get_tracectx()
+    if trace is None:
+        return [target]
+    families, proxies, mode = Families(), {target.name: target}, trace.grad_enabled
+    recorded = [bsym for scope in trace.scopes for bsym in scope]
+    layouts = Layouts((a for a in trace.args if isinstance(a, TensorProxy)), recorded)
+    for bsym in recorded:
+        if bsym.sym is prims.set_grad_enabled:
+            mode = bsym.args[0]
+        for view in views_of(bsym) if mode else ():
+            if any(call.sym is prims.detach for call in view.path):
+                continue
+            if view.certain or layouts.share_memory(view.output, view.source):
+                families.join(view.output.name, view.source.name)
+                proxies.update({p.name: p for p in (view.output, view.source)})
+    base = families.find(target.name)
+    return [p for name, p in proxies.items() if families.find(name) == base]
 
 
 def is_leaf(proxy: TensorProxy) -> bool:

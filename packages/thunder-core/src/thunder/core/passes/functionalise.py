@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from thunder.core import prims
-from thunder.core.aliasing import Families, View, replaced, swapped, views_of
+from thunder.core.aliasing import Families, InputAlias, View, replaced, swapped, views_of
 from thunder.core.errors import Location, OperatorError, ThunderError, UnsupportedProgram
 from thunder.core.layouts import Layouts
 from thunder.core.passes.memories import Memories, Memory, Tensor, followed, insists_on_layout
@@ -33,7 +33,7 @@ from thunder.core.proxies import ProxyTag, TensorProxy
 from thunder.core.structure import RETURN
 from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 
 COPY = "prims.copy_"
 
@@ -88,6 +88,19 @@ def _flattened(
 
 def _where(bsym: BoundSymbol) -> list[Location]:
     return [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else []
+
+
+def _claiming_grad(value: TensorProxy, proxy: TensorProxy) -> TensorProxy:
+    """A value that requires grad if the tensor that holds it does: after ``x.zero_()`` torch's still requires
+    grad, which is zero.
+    """
+    if value.requires_grad or not proxy.requires_grad:
+        return value
+    claiming = TensorProxy(like=value, requires_grad=True)
+    trace = get_tracectx()
+    assert trace is not None, "the pass records into a trace"
+    trace.record(prims.shallow_copy.bind(value, output=claiming))
+    return claiming
 
 
 def _tensors(proxies: Iterable[Any]) -> list[TensorProxy]:
@@ -207,6 +220,11 @@ class _Functionaliser:
         if grad and not detached and root is not target and root.requires_grad:
             self._refuse_view_of_leaf(root, tensor)
         value = self.memories.read(source)
+        if tensor.memory.shared is not None:
+            shared_grad = any(m.proxy.requires_grad for m in tensor.memory.shared.members)
+            if grad and (shared_grad or value.requires_grad):
+                self._refuse_shared(tensor.memory.shared.members)
+            tensor.memory.cut = tensor.memory.cut or shared_grad
         if ProxyTag.RECOMPUTE_IN_BACKWARD not in target.tags:  # the region's result is kept, whatever made it
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.memories.write(tensor, value)
@@ -256,6 +274,14 @@ class _Functionaliser:
                 "one.",
                 hint=hint,
             )
+
+    def _refuse_shared(self, members: Iterable[InputAlias]) -> None:
+        """Which element of which input has which gradient is for torch's graph of their common base to say."""
+        raise UnsupportedProgram(
+            "an input that overlaps another in memory is written where gradients are tracked",
+            found={m.proxy.name: f'"{m.proxy.type_string()}"' for m in members},
+            hint="Write under torch.no_grad(), or give the program clones.",
+        )
 
     def _refuse_cut(self, proxy: TensorProxy) -> None:
         if self.memories.of(proxy).memory.cut:
@@ -308,7 +334,7 @@ class _Functionaliser:
                 apart = owner is memory or not self._is_written(proxy)
                 # What a broadcast value was copied to has an element for each of its own.
                 apart = apart and (joined or not memory.version or value.name not in stretched)
-                values[proxy.name] = value if apart else prims.clone(value)
+                values[proxy.name] = _claiming_grad(value if apart else prims.clone(value), proxy)
         return values
 
     def _shows_memory(self, tensors: list[TensorProxy]) -> bool:

@@ -166,8 +166,15 @@ def followed(path: Sequence[BoundSymbol], value: TensorProxy) -> TensorProxy:
 
 
 def repeated(call: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol:
-    """The call on other arguments, with results under fresh names."""
-    fresh = {p.name: TensorProxy(like=p) for p in _results(call)}
+    """The call, which makes views, on other arguments, with results under fresh names.
+
+    The tensor may require grad only since it was written; then all between it and the views does too.
+    """
+    requires_grad = any(p.requires_grad for p in call.flat_proxy_outs if isinstance(p, TensorProxy))
+    fresh = {
+        p.name: TensorProxy(like=p, requires_grad=p.requires_grad or (requires_grad and p.dtype.is_inexact))
+        for p in _results(call)
+    }
 
     def renamed(bsym: BoundSymbol) -> BoundSymbol:
         return bsym.from_bsym(
