@@ -177,6 +177,29 @@ def test_one_part_of_a_factorization_may_be_unused() -> None:
             _check(lambda x: torch.linalg.svd(x, full_matrices=True)[0][..., :3].abs(), x)
 
 
+PARTS: dict[str, Callable[..., Any]] = {
+    "R": lambda x: torch.linalg.qr(x).R,
+    "Q": lambda x: torch.linalg.qr(x).Q,
+    "eigenvalues": lambda x: torch.linalg.eigh(x.mT @ x).eigenvalues,
+    "eigenvectors": lambda x: torch.linalg.eigh(x.mT @ x).eigenvectors.abs(),
+    "singular values": lambda x: torch.linalg.svd(x).S,
+    "left singular vectors": lambda x: torch.linalg.svd(x, full_matrices=False).U.abs(),
+    "the maximum": lambda x: torch.max(x * x, 0).values,
+    "the deviation": lambda x: torch.std_mean(x, 0)[0],
+    "the logarithm": lambda x: torch.linalg.slogdet(x.mT @ x).logabsdet,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_second_derivatives_of_a_compiled_program_that_uses_one_of_several_results(name: str) -> None:
+    """The other results are intermediate values, in which a second derivative must not get lost."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    fn = thunder.jit(PARTS[name])
+    assert torch.autograd.gradcheck(fn, [x])
+    assert torch.autograd.gradgradcheck(fn, [x])
+
+
 def test_qr_without_q_is_refused_as_by_eager() -> None:
     (a,) = _tensors([(4, 3)], torch.float64)
     with pytest.raises(RuntimeError):

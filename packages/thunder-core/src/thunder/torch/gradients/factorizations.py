@@ -1,11 +1,16 @@
 """Gradients of factorizations of a matrix: Cholesky, QR, eigenvalues, singular values.
 
+Each needs all its factors for the gradient of any. Those that the program does not use may not be kept for
+the backward, since no gradient flows back into them; then the matrix is factored again there (Note [What a
+rule may save] in ``thunder.core.gradient_rules``).
+
 Where a factorization is not unique (phases of eigenvectors and of singular vectors), the gradient is right
 for functions that do not depend on the choice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from thunder.core.errors import OperatorError
@@ -37,6 +42,15 @@ def _as_rows(values: Tensor) -> Tensor:
 def _symmetric_from(triangle: Tensor) -> Tensor:
     """The Hermitian matrix whose triangle this is, with the real part of its diagonal."""
     return (triangle + adjoint(triangle)) * (1 - _identity(triangle) / 2)
+
+
+def _factors(c: Call, again: Callable[[], Any]) -> Any:
+    """The results of a call, or those of ``again`` if the program does not use them all.
+
+    Factors of two calls may then meet in a second derivative, so that their derivatives must have one and the
+    same choice of phases.
+    """
+    return again() if any(g is None for g in c.g) else c.out
 
 
 # -- Cholesky ------------------------------------------------------------------------------------------------
@@ -99,7 +113,7 @@ def _of_qr(c: Call) -> dict[str, Any]:
             f"linalg.qr: a {m} x {n} matrix has no gradient with mode={c.mode!r}",
             hint='Use mode="reduced".',
         )
-    q, r = c.out
+    q, r = _factors(c, lambda: ltorch.qr(c.A, c.mode))
     of_q = ltorch.zeros_like(q) if c.g[0] is None else c.g[0]
     of_r = ltorch.zeros_like(r) if c.g[1] is None else c.g[1]
     if m >= n:
@@ -126,7 +140,7 @@ def _of_eigh(c: Call) -> dict[str, Any]:
     application to statistically optimum beamforming, 2017).
     """
     of_values, of_vectors = c.g
-    values, v = c.out
+    values, v = _factors(c, lambda: ltorch.eigh(c.A, c.UPLO))
     if of_vectors is None:
         return {"A": (v * _as_columns(of_values)) @ adjoint(v)}
     turned = adjoint(v) @ of_vectors
@@ -164,7 +178,7 @@ def _svd_gradient(
     if of_u is not None:
         turned = _skew(adjoint(u) @ of_u)
         parts.append(turned / gaps * _as_columns(s))
-        if of_vh is not None and u.dtype.is_complex:
+        if u.dtype.is_complex:  # phases turn with ``u`` alone, in every call: see _factors
             parts.append(ltorch.diag_embed(ltorch.diagonal(turned, 0, -2, -1) / (2 * s)))
     if of_vh is not None:
         parts.append(_as_rows(s) * (_skew(vh @ adjoint(of_vh)) / gaps))
@@ -187,7 +201,7 @@ def _svd_gradient(
 def _of_svd(c: Call) -> dict[str, Any]:
     """Of ``full_matrices``, the vectors beyond the singular values are arbitrary and have no gradient."""
     of_u, of_s, of_vh = c.g
-    u, s, vh = c.out
+    u, s, vh = _factors(c, lambda: ltorch.svd(c.A, c.full_matrices))
     k = s.shape[-1]
     return {
         "A": _svd_gradient(
