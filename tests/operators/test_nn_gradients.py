@@ -149,7 +149,8 @@ def test_attention_by_the_kernel_is_differentiated_twice(key_heads: int, causal:
 
 
 def kept_bytes(fn: Callable[..., Any], *args: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The result, and the bytes of storages that autograd keeps for the backward beside those of arguments."""
+    """The result, and the bytes of storages that autograd keeps for the backward, without those of arguments.
+    """
     given = {x.untyped_storage().data_ptr() for x in args}
     kept: dict[int, int] = {}
 
@@ -215,7 +216,7 @@ IDS = [fn.__name__ for fn, _, _ in PROGRAMS]
 
 
 def executed(jitted: Any) -> list[str]:
-    """Names of the operators that the last forward ran; a result that is kept, too, is copied without data."""
+    """Names of the operators that the last forward ran; of a result that is kept a view is returned."""
     structural = ("python_return", "python_del", "unpack_trivial", "comment", "torch_shallow_copy_prim_impl")
     return [b.sym.name for b in thunder.last_traces(jitted)[-1].bound_symbols if b.sym.name not in structural]
 
