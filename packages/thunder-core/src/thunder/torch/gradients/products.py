@@ -114,7 +114,10 @@ def _weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
 
 def _bias_gradient(g: Tensor, bias: Tensor) -> Tensor:
     """The sum over the rows; a bias of another shape than ``(o,)`` is summed as one that was broadcast."""
-    return ltorch.sum(flattened(g), 0) if len(g.shape) > 1 and bias.shape == g.shape[-1:] else g
+    leading = len(g.shape) - 1
+    if leading < 1 or bias.shape != g.shape[-1:]:
+        return g
+    return ltorch.sum(g, 0 if leading == 1 else tuple(range(leading)))
 
 
 formulas(
