@@ -192,8 +192,8 @@ def _chosen(name: str, better: Callable[[Tensor, Tensor], Tensor]) -> None:
     )
 
 
-_chosen("fmax", lambda a, b: a >= b)
-_chosen("fmin", lambda a, b: a <= b)
+_chosen("fmax", ltorch.ge)
+_chosen("fmin", ltorch.le)
 
 
 # -- logarithms ----------------------------------------------------------------------------------------------

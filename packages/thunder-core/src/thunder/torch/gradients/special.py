@@ -42,7 +42,7 @@ for _name, _formula in {
 
 def _without_zeros(x: Tensor) -> tuple[Tensor, Tensor]:
     """Where x is 0, and x with another number there, by which one may divide."""
-    zero = x == 0
+    zero = ltorch.eq(x, 0)
     return zero, ltorch.where(zero, 1.0, x)
 
 
