@@ -129,7 +129,7 @@ def test_the_error_messages_of_debug_have_nothing_to_say():
 
 
 def tags_of(compiled):
-    """Name of each value as acquired → whether it, and whether the call that computes it, is computed again."""
+    """Name of each value as acquired → whether it is computed again, and whether its call is tagged so."""
     return {
         p.name: (ProxyTag.RECOMPUTE_IN_BACKWARD in p.tags, BoundSymbolTag.RECOMPUTE_IN_BACKWARD in b.tags)
         for b in thunder.last_traces(compiled)[0].bound_symbols

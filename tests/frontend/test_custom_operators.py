@@ -1,4 +1,6 @@
-"""Operators of ``torch.library``: traced by their fake implementation, differentiated by ``register_autograd``."""
+"""Operators of ``torch.library``: their metadata is that of the fake implementation, their gradient that of
+``register_autograd``.
+"""
 
 from __future__ import annotations
 

@@ -53,6 +53,10 @@ def distributed():
     return wrapped
 
 
+class FSDPModel(nn.Module):
+    """Named as the classes that torch's fully_shard makes."""
+
+
 #: What is called, the error class, and words that its message must contain.
 CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
     "M1-number": (lambda: thunder.jit(3), "InvalidArgument", ("3", "function", "module")),
@@ -106,7 +110,16 @@ CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
         ("DebugOptions(**",),
     ),
     "M13-type": (lambda: thunder.DebugOptions(check_traces=3), "InvalidArgument", ("check_traces", "bool")),
-    "M14": (lambda: thunder.jit(distributed()), "UnsupportedProgram", ("thunder.distributed.ddp",)),
+    "M14": (
+        lambda: thunder.jit(distributed()),
+        "UnsupportedProgram",
+        ("thunder.distributed.ddp", "thunder-distributed", "DistributedDataParallel(thunder.jit(model))"),
+    ),
+    "M14-sharded": (
+        lambda: thunder.jit(FSDPModel()),
+        "UnsupportedProgram",
+        ("thunder.distributed.fsdp", "thunder-distributed", "thunder.jit(model)"),
+    ),
     "M15": (lambda: thunder.jit(torch.compile(Model())), "InvalidArgument", ("original",)),
     "M15-function": (lambda: thunder.jit(torch.compile(plain)), "InvalidArgument", ("original",)),
     "M16": (lambda: thunder.jit(thunder.jit(Model())), "InvalidArgument", ("add_transform",)),

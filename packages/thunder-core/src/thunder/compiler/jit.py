@@ -30,6 +30,7 @@ from thunder.core.transform import Transform
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
+from thunder.plugins.not_installed import DOCUMENTED
 
 
 def _no_function() -> None:
@@ -191,17 +192,27 @@ def _check_callable(fn: Any) -> None:
         raise InvalidArgument(
             "thunder.jit was given the result of torch.compile", hint="Pass the original module."
         )
-    if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
-        raise UnsupportedProgram(
-            f"thunder.jit was given a {name}", hint="Use thunder.distributed.ddp instead."
-        )
-    if name in ("FullyShardedDataParallel",) or name.startswith("FSDP"):
-        raise UnsupportedProgram(
-            f"thunder.jit was given a {name}", hint="Use thunder.distributed.fsdp instead."
-        )
+    _refuse_distributed(fn, name)
     if not callable(fn):
         raise InvalidArgument(
             f"thunder.jit expected a function, module or callable, and got {fn!r}", found={"type": name}
+        )
+
+
+def _refuse_distributed(fn: Any, name: str) -> None:
+    """Refuses what torch's own data parallelism has wrapped: it works by hooks, from outside of a program."""
+    package = DOCUMENTED["thunder.distributed"]
+    if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
+        raise UnsupportedProgram(
+            f"thunder.jit was given a {name}",
+            hint="Compile the module inside of it, DistributedDataParallel(thunder.jit(model)); or use "
+            f"thunder.distributed.ddp, of the package {package}.",
+        )
+    if name == "FullyShardedDataParallel" or name.startswith("FSDP"):
+        raise UnsupportedProgram(
+            f"thunder.jit was given a {name}",
+            hint="Compile the module before it is sharded, thunder.jit(model); thunder.distributed.fsdp, of "
+            f"the package {package}, shards compiled modules.",
         )
 
 

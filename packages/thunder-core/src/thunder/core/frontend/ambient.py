@@ -33,9 +33,7 @@ def detailed_state() -> tuple[Any, ...]:
     """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default
     device.
     """
-    autocast = tuple(
-        (d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES
-    )
+    autocast = tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES)
     return (*autocast, _default_device())
 
 

@@ -92,7 +92,7 @@ def _bound(
     passed = set(bound.arguments)
     if separate:
         bound.apply_defaults()
-    for name, value in bound.kwargs.items():
+    for name in bound.kwargs:
         raise TypeError(f"{forward.__name__}() got an unexpected keyword argument {name!r}")
     for name, value in bound.arguments.items():
         by_default = name not in passed and value not in ((), {})
@@ -119,7 +119,8 @@ def _once_differentiable(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str
     differentiated.
     """
     wrapper, *given = args
-    fn = tracer.load_cell(tracer.function_parts(wrapper).closure[_ONCE.co_freevars.index("fn")])
+    tracer.function_parts(wrapper)  # what it is made of is known from now on
+    fn = tracer.load_cell(wrapper.__closure__[_ONCE.co_freevars.index("fn")])
     differentiable = torch.is_grad_enabled()
     with torch.set_grad_enabled(False):
         gradients = tracer.call(fn, tuple(given), kwargs)

@@ -5,8 +5,9 @@
 
 The region is traced where it is called. Its calls, and the values that do not leave it, are tagged; the
 partition into forward and backward keeps none of those values. It does keep the region's results: were they
-computed again from each other, the backward would hold the inside of every region at once. Random numbers are not drawn twice: what
-depends on them directly is kept, so that there is no state of a generator to be put back.
+computed again from each other, the backward would hold the inside of every region at once. Random numbers
+are not drawn twice: what depends on them directly is kept, so that there is no state of a generator to be
+put back.
 """
 
 from __future__ import annotations

@@ -252,15 +252,16 @@ class _Call:
         return tuple(leaves)
 
     def _backward(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        self.context.needs_input_grad = tuple(
+        needs: list[Any] = [
             [*map(_requires_grad, a)] if _is_list(a) else _requires_grad(a) for a in self.args
-        )
+        ]
+        self.context.needs_input_grad = tuple(needs)
         given = tree_unflatten(cotangents, self.spec)
         gradients = self.tracer.call(self.backward, (self.context, *given), {})
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         flat: list[Any] = []
         for i, gradient in enumerate(gradients):
-            argument = self.args[i] if i < len(self.args) else None
+            argument: Any = self.args[i] if i < len(self.args) else None
             if not _is_list(argument):
                 flat.append(gradient)
             elif gradient is None or len(gradient) == len(argument):

@@ -11,7 +11,7 @@ from thunder.core.proxies import TensorProxy
 
 
 class FunctionContext:
-    """What ``forward`` tells ``backward``: saved tensors, marks on results, and any attribute of the program's.
+    """What ``forward`` tells ``backward``: saved tensors, marks on results, attributes of the program's own.
 
     ``needs_input_grad`` has one bool for each argument.
     """

@@ -290,22 +290,24 @@ def refuse(fns: list[Any], what: str, hint: str) -> None:
         raise UnsupportedProgram(f"{what} inside a compiled function", hint=hint)
 
 
+_TRANSFORMS = "grad grad_and_value vmap functionalize hessian jacfwd jacrev jvp linearize vjp functional_call"
+_DERIVATIVES = "vjp jvp jacobian hessian vhp hvp"
+
 refuse(
     [
         torch.autograd.grad,
         torch.autograd.backward,
         torch.Tensor.backward,
-        torch.func.grad,
-        torch.func.vjp,
-        torch.func.jvp,
-        torch.func.functional_call,
-        torch.func.jacrev,
-        torch.func.jacfwd,
-        torch.func.hessian,
-        torch.vmap,
+        *(getattr(torch.func, name) for name in _TRANSFORMS.split()),
+        *(getattr(torch.autograd.functional, name) for name in _DERIVATIVES.split()),
     ],
     "differentiation or torch.func",
     "Call it outside, on the compiled function.",
+)
+refuse(
+    [torch.nn.parallel.DistributedDataParallel.forward],
+    "a DistributedDataParallel module",
+    "Call the module inside of it, or wrap the compiled module: DistributedDataParallel(thunder.jit(model)).",
 )
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
 refuse([torch.set_default_device], "a change of torch's defaults", "Set them before the call.")

@@ -25,27 +25,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from thunder.core import prims
-from thunder.core.errors import MissingGradient, ThunderError, UnsupportedProgram
+from thunder.core.errors import ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient
 from thunder.core.frontend.delayed_errors import raise_error
 from thunder.core.frontend.function_context import FunctionContext
-from thunder.core.frontend.recordings import (
-    is_written,
-    procedure,
-    read_and_made,
-    recorded,
-    returning,
-    without_grad_modes,
-)
-from thunder.core.gradient_rules import fitted
-from thunder.core.prims.gradient import get_grad, put_grad
+from thunder.core.frontend.own_rules import OwnRule, requires_grad
+from thunder.core.frontend.recordings import procedure, read_and_made, recorded, without_grad_modes
 from thunder.core.proxies import TensorProxy, Variable
-from thunder.core.rewrite import eval_trace
 from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import TraceCtx
 from thunder.torch.namespace import ltorch
@@ -59,9 +50,8 @@ class OwnGradient:
     """A call that is about to be traced.
 
     ``key`` is the same for all calls of one function. ``inputs`` are the arguments, each of which gets a
-    gradient or None. ``forward`` interprets the forward
-    and gives the results; ``backward`` interprets the backward on one cotangent a result, and gives what
-    the program returns.
+    gradient or None. ``forward`` interprets the forward and gives the results; ``backward`` interprets the
+    backward on one cotangent a result, and gives what the program returns.
     """
 
     name: str
@@ -75,55 +65,13 @@ class OwnGradient:
 
 def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
     """Traces the call and returns its results. Where no gradient is needed, the forward alone counts."""
-    needed = torch.is_grad_enabled() and any(map(_requires_grad, fn.inputs))
-    if needed and tracer.backwards.count(fn.key) >= _DEEPEST:
-        return _without_rule(tracer, fn)
+    needed = torch.is_grad_enabled() and any(map(requires_grad, fn.inputs))
     calls, results = _forward(tracer, fn, needed)
-    if any(map(_requires_grad, results)):
+    if any(map(requires_grad, results)):
         return _differentiated(tracer, fn, calls, results)
     for bsym in calls:
         tracer.trace.record(bsym)
     return results
-
-
-#: how deep a function may call itself in its own backward with a rule at each level: a backward like that of
-#: ``exp`` has no end
-_DEEPEST = 2
-
-
-def _without_rule(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
-    """Records a call whose gradient would be a derivative of an order that nobody traced."""
-
-    def unknown(*tensors: Any) -> NoReturn:
-        raise MissingGradient(
-            f"{fn.name} calls itself in its backward, and a derivative of order {_DEEPEST + 1} is needed",
-            hint="Write the backward with operators that thunder knows.",
-        )
-
-    calls, results = _forward(tracer, fn, needed=True)
-    read, made = read_and_made(calls, results)
-    tensors = {p.name: p for p in (*filter(_is_tensor, fn.inputs), *read.values())}
-    with torch.no_grad():
-        forward = procedure(fn.name, tuple(tensors.values()), calls, results)
-    differentiable = tuple(map(_requires_grad, results))
-
-    def meta(*given: Any) -> Any:
-        with torch.no_grad():
-            out = eval_trace(forward, *given)
-        return marked(given, out, differentiable)
-
-    _hide(tracer, fn, results, made.values())
-    symbol = Symbol(fn.name, fn.id, meta, is_prim=False, gradient=unknown)
-    _record(tracer.trace, symbol, tuple(tensors.values()), results)
-    return results
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, TensorProxy)
-
-
-def _requires_grad(x: Any) -> bool:
-    return isinstance(x, TensorProxy) and x.requires_grad
 
 
 def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], tuple[Any, ...]]:
@@ -141,8 +89,8 @@ def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundS
 
 
 def _result(fn: OwnGradient, result: Any, needed: bool, own: set[str]) -> Any:
-    """A result as the caller sees it: of a tensor that is not the forward's ``own``, another view of it, as in
-    eager.
+    """A result as the caller sees it: of a tensor that is not the forward's ``own``, another view of it, as
+    in eager.
     """
     if not isinstance(result, TensorProxy):
         return result
@@ -158,36 +106,41 @@ def _result(fn: OwnGradient, result: Any, needed: bool, own: set[str]) -> Any:
     return result
 
 
+#: how deep a function may call itself in its own backward and have a rule: a backward like that of ``exp``
+#: has no end
+_DEEPEST = 2
+
+
 def _differentiated(
     tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], results: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """Records the call as a composite with a gradient rule of its own."""
-    trace = tracer.trace
-    cotangents = {r.name: _cotangent_of(r) for r in results if _requires_grad(r)}
-    with _as_in_backward(), recorded(trace) as back:
-        tracer.backwards.append(fn.key)
-        gradients = _gradients(tracer, fn, results, cotangents)
-        tracer.backwards.pop()
+    cotangents = {r.name: _cotangent_of(r) for r in results if requires_grad(r)}
+    back: list[BoundSymbol] = []
+    gradients: tuple[Any, ...] | None = None
+    if tracer.backwards.count(fn.key) < _DEEPEST:
+        with _as_in_backward(tracer, fn), recorded(tracer.trace) as back:
+            gradients = _gradients(tracer, fn, results, cotangents)
+        back = without_grad_modes(back)
     read, made = read_and_made(calls, results)
-    back = without_grad_modes(back)
     read_back, made_back = read_and_made(back, gradients)
     residuals = tuple(p for name, p in read_back.items() if name in made)
-    own = {c.name for c in cotangents.values()}
+    own = made.keys() | {c.name for c in cotangents.values()}
     given = (*(i for i in fn.inputs if isinstance(i, TensorProxy)), *read.values(), *read_back.values())
-    tensors = {p.name: p for p in given if p.name not in made and p.name not in own}
+    tensors = {p.name: p for p in given if p.name not in own}
     with torch.no_grad():
         forward = procedure(fn.name, tuple(tensors.values()), calls, (results, residuals))
-    rule = _Rule(
-        fn,
+    backward = procedure(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
+    rule = OwnRule(
+        fn.name,
+        fn.id,
         forward=forward,
-        backward=procedure(
-            f"{fn.name}_backward", (*tensors.values(), *residuals, *cotangents.values()), back, gradients
-        ),
-        differentiable=tuple(map(_requires_grad, results)),
-        targets=tuple(list(tensors).index(i.name) for i in fn.inputs if _requires_grad(i)),
+        backward=None if gradients is None else backward,
+        differentiable=tuple(map(requires_grad, results)),
+        targets=tuple(list(tensors).index(i.name) for i in fn.inputs if requires_grad(i)),
     )
     _hide(tracer, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
-    _record(trace, rule.whole, tuple(tensors.values()), results)
+    _record(tracer.trace, rule.whole, tuple(tensors.values()), results)
     return results
 
 
@@ -212,13 +165,17 @@ def _record(trace: TraceCtx, symbol: Symbol, tensors: tuple[Any, ...], results: 
 
 
 @contextmanager
-def _as_in_backward() -> Iterator[None]:
+def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
     """The ambient state of a backward that can itself be differentiated: gradients on, autocast off."""
     with ambient.restored():
         torch._C._set_grad_enabled(True)
         for device in ambient.AUTOCAST_DEVICES:
             torch.set_autocast_enabled(device, False)
-        yield
+        tracer.backwards.append(fn.key)
+        try:
+            yield
+        finally:
+            tracer.backwards.pop()
 
 
 def _gradients(
@@ -227,7 +184,7 @@ def _gradients(
     """The gradients of the inputs that require grad, in order; None of those that have none."""
     before = _writes(tracer)
     given = [_cotangent(fn, r, cotangents) for r in results]
-    wanted = [i for i in fn.inputs if _requires_grad(i)]
+    wanted = [i for i in fn.inputs if requires_grad(i)]
     try:
         gradients = _checked(fn, fn.backward(given))
     except tracer.uncatchable:
@@ -278,7 +235,7 @@ def _checked(fn: OwnGradient, given: Any) -> tuple[Any, ...]:
         )
     for i, (value, gradient) in enumerate(zip(fn.inputs, gradients, strict=False)):
         _check(fn, i, value, gradient)
-    return tuple(g for i, g in zip(fn.inputs, gradients, strict=False) if _requires_grad(i))
+    return tuple(g for i, g in zip(fn.inputs, gradients, strict=False) if requires_grad(i))
 
 
 def _check(fn: OwnGradient, index: int, value: Any, gradient: Any) -> None:
@@ -315,81 +272,3 @@ def _writes(tracer: Tracer) -> Any:
     variables = {key: id(value) for key, (_, value) in tracer.global_writes.items()}
     cells = {key: id(value) for key, (_, value) in tracer.cell_writes.items()}
     return records, shadows, variables, cells
-
-
-def marked(tensors: Sequence[Any], results: Any, differentiable: Sequence[bool]) -> Any:
-    """The results, those that carry gradients marked if one of the tensors does."""
-    if torch.is_grad_enabled() and any(map(_requires_grad, tensors)):
-        for result, carries in zip(results, differentiable, strict=True):
-            if carries:
-                result.requires_grad = True
-    return results
-
-
-# -- the rule ------------------------------------------------------------------------------------------------
-
-
-class _Rule:
-    """What is kept of a call: its two procedures, and the composites that are made of them.
-
-    ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
-    the tensors at the indices ``targets``. ``differentiable`` says which results carry gradients.
-
-    Of the two composites, ``whole`` gives the results alone; the rules of both compute ``augmented``, which
-    gives the residuals too. So a forward that is differentiated again (A5) has this rule, and not those of
-    the operators that it is made of.
-    """
-
-    def __init__(
-        self,
-        fn: OwnGradient,
-        *,
-        forward: TraceCtx,
-        backward: TraceCtx,
-        differentiable: tuple[bool, ...],
-        targets: tuple[int, ...],
-    ) -> None:
-        self.forward, self.backward = forward, backward
-        self.differentiable, self.targets = differentiable, targets
-        self.results_alone = returning(forward, forward.output[0])
-        self.whole = Symbol(fn.name, fn.id, self._whole, is_prim=False, gradient=self._whole_rule)
-        self.augmented = Symbol(
-            f"{fn.name}_forward",
-            f"{fn.id}.forward",
-            self._augmented,
-            is_prim=False,
-            gradient=self._augmented_rule,
-        )
-        self._refuse_writes(fn.name)
-
-    def _refuse_writes(self, name: str) -> None:
-        for program, part in ((self.forward, "forward"), (self.backward, "backward")):
-            written = is_written(program)
-            if written is not None:
-                raise UnsupportedProgram(
-                    f"the {part} of {name} writes in place to a tensor that it did not make",
-                    found={"tensor": f'"{written.type_string()}"'},
-                    hint="Use the out-of-place operator, or write to a clone.",
-                )
-
-    def _whole(self, *tensors: Any) -> Any:
-        with torch.no_grad():
-            results = eval_trace(self.results_alone, *tensors)
-        return marked(tensors, results, self.differentiable)
-
-    def _augmented(self, *tensors: Any) -> Any:
-        with torch.no_grad():
-            results, residuals = eval_trace(self.forward, *tensors)
-        return marked(tensors, results, self.differentiable), residuals
-
-    def _whole_rule(self, *tensors: Any) -> Any:
-        return self._augmented_rule(*tensors)[0]
-
-    def _augmented_rule(self, *tensors: Any) -> Any:
-        results, residuals = self.augmented(*tensors)
-        cotangents = [get_grad(r) for r, carries in zip(results, self.differentiable, strict=True) if carries]
-        gradients = eval_trace(self.backward, *tensors, *residuals, *cotangents)
-        for target, gradient in zip(self.targets, gradients, strict=True):
-            if gradient is not None and tensors[target].requires_grad:
-                put_grad(tensors[target], fitted(gradient, tensors[target]))
-        return results, residuals

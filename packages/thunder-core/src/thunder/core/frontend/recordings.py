@@ -16,8 +16,8 @@ from thunder.core.trace import TraceCtx, tracectx, with_bound_symbols
 
 @contextmanager
 def recorded(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
-    """Within the context the program's calls are recorded as always; then they are taken out of the trace, and
-    put into the list that the context gives.
+    """Within the context the program's calls are recorded as always; then they are taken out of the trace,
+    and put into the list that the context gives.
     """
     scope, calls = trace.peek_scope(), list[BoundSymbol]()
     start = len(scope)

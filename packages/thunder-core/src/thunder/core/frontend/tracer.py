@@ -103,7 +103,7 @@ class Tracer(Policy):
             if found is not MISSING:
                 return found
         elif type(obj) in _LAZY:
-            getattr(obj, name, None)  # torch makes it when it is first asked for; then it is there like any other
+            getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
