@@ -149,8 +149,7 @@ def test_attention_by_the_kernel_is_differentiated_twice(key_heads: int, causal:
 
 
 def kept_bytes(fn: Callable[..., Any], *args: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The result, and the bytes of storages that autograd keeps for the backward, without those of arguments.
-    """
+    """The result, and the bytes of storages that autograd keeps for the backward, without those of arguments."""
     given = {x.untyped_storage().data_ptr() for x in args}
     kept: dict[int, int] = {}
 
@@ -286,3 +285,13 @@ def test_a_sparse_gradient_is_refused_by_name() -> None:
     look_up = thunder.jit(lambda i, w: F.embedding(i, w, sparse=True))
     with pytest.raises(thunder.core.errors.UnsupportedOperator, match="sparse"):
         look_up(torch.tensor([1]), real(3, 2))
+
+
+def test_rows_are_scaled_before_they_are_looked_up() -> None:
+    module, other = (torch.nn.Embedding(5, 3, max_norm=0.5) for _ in range(2))
+    other.load_state_dict(module.state_dict())
+    index, g = torch.tensor([1, 1, 4]), torch.randn(3, 3)
+    thunder.jit(module)(index).backward(g)
+    other(index).backward(g)
+    torch.testing.assert_close(module.weight.grad, other.weight.grad)
+    torch.testing.assert_close(module.weight, other.weight, rtol=0, atol=0)

@@ -33,8 +33,10 @@ def embedding(
     ``max_norm`` scales those rows of ``weight`` down first, in place and without gradient, as torch does.
     """
     if max_norm is not None:
+        scaled = prims.embedding_renorm(weight, input, max_norm, norm_type)
         with torch.no_grad():
-            assign(prims.embedding_renorm(weight, input, max_norm, norm_type), weight)
+            assign(scaled, weight)
+        weight = scaled
     return prims.embedding(
         input,
         weight,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from thunder.core.errors import UnsupportedOperator
-from thunder.core.gradient_rules import Call, formulas, nondifferentiable, vjp
+from thunder.core.gradient_rules import Call, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch.gradients.kernels import kernel
 from thunder.torch.namespace import ltorch
@@ -57,7 +57,8 @@ def _of_weight(c: Call, indices: TensorProxy) -> TensorProxy:
     return embedding_dense_backward(c.g, indices, rows, padding, c.scale_grad_by_freq)
 
 
-nondifferentiable("prims.embedding_renorm")  # torch writes to the weight without gradient
+# torch scales the weight in place and without gradient, so what flows to the scaled one is the weight's
+formulas("prims.embedding_renorm", weight=lambda c: c.g)
 formulas("prims.embedding", weight=lambda c: _of_weight(c, c.a))
 formulas(f"{_F}embedding", weight=lambda c: _of_weight(c, c.input))
 

@@ -20,6 +20,7 @@ import torch
 from thunder.core.gradient_rules import Call, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch import nn_margin_loss
+from thunder.torch.gradients.kernels import computed_by
 from thunder.torch.namespace import ltorch
 from thunder.torch.nn_loss import (
     absolute_error,
@@ -28,7 +29,6 @@ from thunder.torch.nn_loss import (
     reduction_of,
     squared_error,
 )
-from thunder.torch.registration import torchsymbol
 
 _F = "torch.nn.functional."
 
@@ -203,7 +203,7 @@ def _nll_loss_backward(
     return found.reshape(input.shape)
 
 
-@torchsymbol(id="ltorch.nll_loss_backward", eager=_nll_loss_backward)
+@computed_by(_nll_loss_backward)
 def nll_loss_backward(
     grad_output: TensorProxy,
     input: TensorProxy,

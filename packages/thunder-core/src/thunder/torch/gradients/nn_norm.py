@@ -24,10 +24,10 @@ import torch
 from thunder.core.gradient_rules import Call, conj, formulas, gradient_rule, vjp, wants_grad
 from thunder.core.prims.gradient import get_grad, put_grads
 from thunder.core.proxies import TensorProxy
+from thunder.torch.gradients.kernels import computed_by
 from thunder.torch.namespace import ltorch
 from thunder.torch.nn_norm import last_dims, per_channel, rms_factor, standardised, standardised_groups
 from thunder.torch.precision import computed_in, rounded_to
-from thunder.torch.registration import torchsymbol
 
 _F = "torch.nn.functional."
 
@@ -81,7 +81,7 @@ def _layer_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     return torch.ops.aten.native_layer_norm_backward.default(grad_out, input, *arguments, output_mask)
 
 
-@torchsymbol(id="ltorch.layer_norm_backward", eager=_layer_norm_backward)
+@computed_by(_layer_norm_backward)
 def layer_norm_backward(
     grad_out: TensorProxy,
     input: TensorProxy,
@@ -129,7 +129,7 @@ def _layer_norm(
 # -- root mean square ----------------------------------------------------------------------------------------
 
 
-@torchsymbol(id="ltorch.rms_norm_backward")
+@computed_by(None)
 def rms_norm_backward(
     grad_out: TensorProxy,
     input: TensorProxy,
@@ -170,7 +170,7 @@ def _group_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     return kernel(grad_out.contiguous(), input.contiguous(), mean, rstd, weight, *sizes, groups, mask)
 
 
-@torchsymbol(id="ltorch.group_norm_backward", eager=_group_norm_backward)
+@computed_by(_group_norm_backward)
 def group_norm_backward(
     grad_out: TensorProxy,
     input: TensorProxy,
@@ -249,7 +249,7 @@ def _batch_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     return kernel(grad_out, input, weight, None, None, mean, rstd, True, eps, mask)
 
 
-@torchsymbol(id="ltorch.batch_norm_backward", eager=_batch_norm_backward)
+@computed_by(_batch_norm_backward)
 def batch_norm_backward(
     grad_out: TensorProxy,
     input: TensorProxy,

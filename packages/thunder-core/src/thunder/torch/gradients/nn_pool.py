@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from thunder.core.gradient_rules import Call, formulas, gradient_rule, vjp
 from thunder.core.prims.gradient import get_grad, put_grad
 from thunder.core.proxies import TensorProxy
 from thunder.torch import nn_pool  # noqa: F401  (the rows)
-from thunder.torch.gradients.indexing import gather_backward
-from thunder.torch.gradients.kernels import kernel
+from thunder.torch.gradients.kernels import computed_by, kernel
 from thunder.torch.namespace import ltorch
 from thunder.torch.nn_conv import each
 
@@ -111,12 +112,23 @@ formulas(
 # -- maxima --------------------------------------------------------------------------------------------------
 
 
-def _from_maxima(g: TensorProxy, indices: TensorProxy, shape: Sequence[int], n: int) -> TensorProxy:
-    """The gradient of ``(*, *space)`` (``shape``) from that of its maxima, ``g: (*, *out)``. ``indices`` count
-    the ``n`` dimensions of ``space`` as one.
+def _into_zeros(
+    grad_output: torch.Tensor, indices: torch.Tensor, shape: Sequence[int], n: int
+) -> torch.Tensor:
+    flat = grad_output.new_zeros(shape).flatten(-n)
+    return flat.scatter_add_(-1, indices.flatten(-n), grad_output.flatten(-n)).view(shape)
+
+
+@computed_by(_into_zeros)
+def max_pool_backward(
+    grad_output: TensorProxy, indices: TensorProxy, shape: Sequence[int], n: int
+) -> TensorProxy:
+    """The gradient of ``shape = (*, *space)`` from that of its maxima, ``(*, *out)``. ``indices`` count the
+    ``n`` dimensions of ``space`` as one.
     """
     sizes = (*shape[:-n], math.prod(shape[-n:]))
-    return ltorch.reshape(gather_backward(_flat(g, n), sizes, -1, _flat(indices, n)), tuple(shape))
+    found = ltorch.gather_backward(_flat(grad_output, n), sizes, -1, _flat(indices, n))
+    return ltorch.reshape(found, tuple(shape))
 
 
 def _flat(x: TensorProxy, n: int) -> TensorProxy:
@@ -126,7 +138,7 @@ def _flat(x: TensorProxy, n: int) -> TensorProxy:
 
 def _of_maximum(n: int) -> Callable[[Call], dict[str, TensorProxy]]:
     def gradients(c: Call) -> dict[str, TensorProxy]:
-        return {"input": _from_maxima(c.g[0], c.out[1], tuple(c.input.shape), n)}
+        return {"input": max_pool_backward(c.g[0], c.out[1], tuple(c.input.shape), n)}
 
     return gradients
 
@@ -138,7 +150,7 @@ def _with_indices(name: str, n: int) -> Callable[..., Any]:
         *window, return_indices = args[: _LAST_OF_WINDOW[name]]
         rest = args[_LAST_OF_WINDOW[name] :]
         out, indices = getattr(ltorch, f"{name}{n}d_with_indices")(input, *window, True, *rest)
-        put_grad(input, _from_maxima(get_grad(out), indices, tuple(input.shape), n))
+        put_grad(input, max_pool_backward(get_grad(out), indices, tuple(input.shape), n))
         return (out, indices) if return_indices else out
 
     return rule

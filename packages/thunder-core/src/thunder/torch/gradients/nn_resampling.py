@@ -11,7 +11,7 @@ import torch
 from thunder.core.gradient_rules import Call, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch import nn_pool  # noqa: F401  (the rows)
-from thunder.torch.gradients.kernels import kernel
+from thunder.torch.gradients.kernels import computed_by, kernel
 from thunder.torch.grid_sampling import corners, taken, weighted
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -133,7 +133,7 @@ def _grid_sample_backward(
     return dx if output_mask[0] else None, dgrid if output_mask[1] else None
 
 
-@torchsymbol(id="ltorch.grid_sample_backward", eager=_grid_sample_backward)
+@computed_by(_grid_sample_backward)
 def grid_sample_backward(
     grad_output: TensorProxy,
     input: TensorProxy,
