@@ -14,6 +14,7 @@ import thunder.torch  # noqa: F401  (fills the language)
 from operators.gradients import (
     check_gradients,
     eager_derivatives,
+    joint_of,
     recorded,
     sample_of,
     thunders_derivatives,
@@ -183,3 +184,12 @@ def test_gumbel_softmax_draws_and_differentiates_as_eager(hard: bool) -> None:
 def test_what_requires_grad_is_what_eager_says(fn: Callable[..., Any]) -> None:
     x = torch.tensor([0.5, 0.25], requires_grad=True)
     assert bool(recorded(sample_of(fn, x))[0].output) == fn(x).requires_grad
+
+
+def test_a_gradient_goes_to_the_device_of_its_value() -> None:
+    """A tensor without dimensions may lie on the cpu while the others do not."""
+    x, scale = torch.empty(3, device="meta", requires_grad=True), torch.tensor(2.0, requires_grad=True)
+    trace = recorded(sample_of(torch.mul, x, scale))[0]
+    gradients = joint_of(trace).output[1]
+    assert [g.device.type for g in gradients] == ["meta", "cpu"]
+    assert [g.shape for g in gradients] == [(3,), ()]

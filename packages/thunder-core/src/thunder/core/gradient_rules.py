@@ -20,8 +20,8 @@ Where the gradients share work, one function gives them all:
         scale = c.g / (c.input * c.input + c.other * c.other)
         return {"input": scale * c.other, "other": scale * -c.input}
 
-What a formula returns need not fit: broadcast dimensions are summed, dtypes converted, and of a complex
-gradient of a real argument the real part is taken (:func:`fitted`).
+What a formula returns need not fit: broadcast dimensions are summed, dtypes and devices converted, and of a
+complex gradient of a real argument the real part is taken (:func:`fitted`).
 
 Note [What a rule may save]
 
@@ -194,12 +194,13 @@ def _put(value: Any, gradient: Any) -> None:
 
 
 def fitted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
-    """``g`` as a gradient of ``like``: broadcast dimensions summed, the dtype converted, and the real part
-    taken where ``like`` is real.
+    """``g`` as a gradient of ``like``: broadcast dimensions summed, the dtype converted (and the real part
+    taken where ``like`` is real), on its device.
     """
     if g.dtype.is_complex and not like.dtype.is_complex:
         g = prims.real(g)
-    return _converted(summed_to(g, tuple(like.shape)), like)
+    g = _converted(summed_to(g, tuple(like.shape)), like)
+    return g if g.device is like.device else prims.device_put(g, like.device)
 
 
 def _converted(g: TensorProxy, like: TensorProxy) -> TensorProxy:

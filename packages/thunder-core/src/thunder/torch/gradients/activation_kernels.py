@@ -57,6 +57,14 @@ def leaky_relu_backward(
     return ltorch.where(input > 0, grad_output, grad_output * negative_slope)
 
 
+@kernel("_prelu_kernel_backward")
+def _prelu_kernel_backward(grad_output: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the input, and of the weight before it is summed over what it was broadcast to."""
+    positive = input > 0
+    of_input = ltorch.where(positive, grad_output, weight * grad_output)
+    return of_input, ltorch.where(positive, 0.0, input * grad_output)
+
+
 @kernel("hardtanh_backward")
 def hardtanh_backward(grad_output: Tensor, input: Tensor, min_val: float, max_val: float) -> Tensor:
     """1 strictly between the bounds, else 0."""

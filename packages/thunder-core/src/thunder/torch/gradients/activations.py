@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from thunder.core.gradient_rules import Call, conj, formulas
+from thunder.core.gradient_rules import Call, conj, formulas, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.torch import nn_activation
 from thunder.torch.namespace import ltorch
@@ -42,21 +42,20 @@ def _along_channels(weight: Tensor, input: Tensor) -> Tensor:
     return ltorch.reshape(weight, (1, -1, *(1,) * (len(input.shape) - 2))) if len(input.shape) > 1 else weight
 
 
-def _of_slopes(c: Call) -> Tensor:
-    """The sum of ``g * x`` over what each slope applies to."""
-    rank = len(c.input.shape)
-    products = ltorch.where(c.input > 0, 0.0, c.g * c.input)
-    if c.weight.numel() == 1:
-        return ltorch.reshape(ltorch.sum(products), c.weight.shape)
-    dims = [d for d in range(rank) if d != 1]
-    return ltorch.sum(products, dims) if rank > 1 else products
+def _of_slope(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The sum over the elements to which each slope applies."""
+    if weight.numel() == 1:
+        return ltorch.reshape(ltorch.sum(gradient), weight.shape)
+    dims = [d for d in range(len(gradient.shape)) if d != 1]
+    return ltorch.sum(gradient, dims) if len(gradient.shape) > 1 else gradient
 
 
-formulas(
-    "torch.prelu",
-    input=lambda c: ltorch.where(c.input > 0, c.g, _along_channels(c.weight, c.input) * c.g),
-    weight=_of_slopes,
-)
+@vjp("torch.prelu")
+def prelu(c: Call) -> dict[str, Tensor | None]:
+    """Both gradients come out of one kernel."""
+    of_input, of_weight = ltorch._prelu_kernel_backward(c.g, c.input, _along_channels(c.weight, c.input))
+    return {"input": of_input, "weight": _of_slope(of_weight, c.weight) if c.needs("weight") else None}
+
 
 # -- exponential units ---------------------------------------------------------------------------------------
 
