@@ -22,13 +22,15 @@ def curve(name: str, losses: list[float]) -> Curve:
     return Curve(name, losses, [0.001] * len(losses))
 
 
-@pytest.mark.parametrize("arguments", [(), ("--untied",)], ids=["tied", "untied"])
+@pytest.mark.parametrize("arguments", [(), ("--untied", "--traces")], ids=["tied", "untied with traces"])
 def test_demo_trains_compares_draws_and_generates(tmp_path: Path, arguments: tuple[str, ...]):
     picture = tmp_path / "new" / "curves.png"
     command = [sys.executable, str(DEMO), *TINY, "--steps", "60", "--out", str(picture), *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "losses of the first 50 steps: thunder equals eager" in run.stdout
+    programs = ["computation", "backward_fn"] if "--traces" in arguments else []
+    assert re.findall(r"^def (\w+)\(", run.stdout, re.M) == programs
     assert picture.read_bytes().startswith(b"\x89PNG")
     rows = re.findall(r"^(eager|thunder) +([\d.]+) +([\d.]+) +[\d.]+ ms +[\d.]+ ms +\d+$", run.stdout, re.M)
     assert [name for name, _, _ in rows] == ["eager", "thunder"]
