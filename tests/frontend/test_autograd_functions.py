@@ -297,6 +297,62 @@ def test_a_module_is_read_in_a_function():
     assert_as_eager(lambda x: Through.apply(x), leaf(2, 3), order=1)
 
 
+class Counted(torch.nn.Module):
+    """Its Function keeps statistics in buffers of the module."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, x):
+        return Statistics.apply(x, self) * self.total
+
+
+class Statistics(Function):
+    @staticmethod
+    def forward(ctx, x, module):
+        module.calls += 1
+        flat = module.total.view(-1)
+        module.total.add_(x.sum())
+        ctx.save_for_backward(module.total, flat)
+        return x * module.total
+
+    @staticmethod
+    def backward(ctx, g):
+        total, flat = ctx.saved_tensors
+        return g * total * flat, None
+
+
+def test_the_forward_writes_to_buffers_and_attributes_of_a_module():
+    seen = []
+    for wrap in (lambda m: m, thunder.jit):
+        model = Counted()
+        compiled, x = wrap(model), leaf(3)
+        for _ in range(3):
+            result = compiled(x)
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+        seen.append((result, gradient, model.total, torch.tensor(model.calls)))
+    for want, have in zip(*seen, strict=True):
+        assert torch.allclose(have, want)
+
+
+def test_random_numbers_of_a_forward_are_drawn_once():
+    class Dropped(Function):
+        @staticmethod
+        def forward(ctx, x, p):
+            mask = torch.rand_like(x) > p
+            ctx.save_for_backward(mask)
+            return x * mask
+
+        @staticmethod
+        def backward(ctx, g):
+            (mask,) = ctx.saved_tensors
+            return g * mask, None
+
+    assert_as_eager(lambda x: Dropped.apply(x, 0.5) * 2, leaf(16))
+
+
 def test_it_is_one_call_of_the_trace_that_decomposes_into_its_forward():
     compiled = thunder.jit(lambda x: SavesAnIntermediate.apply(x))
     compiled(leaf(3))

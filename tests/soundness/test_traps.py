@@ -36,7 +36,7 @@ class Double(torch.autograd.Function):
         return g * 2
 
 
-@cases("trap", may_refuse=UNSUPPORTED, values=arg(0, ramp(3, start=7.0)))
+@cases("trap", values=arg(0, ramp(3, start=7.0)))
 def autograd_function_applied_to_a_proxy():
     return world(lambda x: Double.apply(x) + 1, ramp(3))
 
@@ -305,7 +305,7 @@ def grad_mode_regions():
     return world(program, ramp(3))
 
 
-@cases("trap", may_refuse=UNSUPPORTED, values=arg(0, ramp(3, start=7.0)))
+@cases("trap", values=arg(0, ramp(3, start=7.0)))
 def checkpointed_region():
     return world(
         lambda x: torch.utils.checkpoint.checkpoint(lambda y: y * 2, x, use_reentrant=False), ramp(3)

@@ -1,6 +1,5 @@
-"""Operators that the user's code registered with torch (``torch.library.custom_op``, ``triton_op``,
-``torch.library.define``): each becomes a primitive ``<namespace>_<name>``, with the gradient of
-``register_autograd``.
+"""Operators that the user's code registered with torch (``torch.library``): each becomes a primitive
+``<namespace>_<name>``, with the gradient of ``register_autograd``.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ guarded. The call becomes one composite; its decomposition is the forward, and i
 
 As in eager the forward is no part of what is differentiated: of its values only the results carry gradients.
 What either of the two reads without being given it becomes an argument of the composite. Both are programs
-of their own by then (:func:`~thunder.core.frontend.recordings.procedure`), functional ones; one that writes
-to memory that it was given is refused.
+of their own by then (:func:`~thunder.core.frontend.recordings.procedure`), functional ones. What the forward
+writes to a buffer is a further result, written behind the composite; any other write to memory that the two
+were given is refused.
 """
 
 from __future__ import annotations
@@ -35,9 +36,16 @@ from thunder.core.frontend import ambient
 from thunder.core.frontend.delayed_errors import raise_error
 from thunder.core.frontend.function_context import FunctionContext
 from thunder.core.frontend.own_rules import OwnRule, requires_grad
-from thunder.core.frontend.recordings import procedure, read_and_made, recorded, without_grad_modes
+from thunder.core.frontend.recordings import (
+    procedure,
+    read_and_made,
+    recorded,
+    returning,
+    without_grad_modes,
+    writes,
+)
 from thunder.core.proxies import TensorProxy, Variable
-from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
 from thunder.torch.namespace import ltorch
 
@@ -131,17 +139,39 @@ def _differentiated(
     with torch.no_grad():
         forward = procedure(fn.name, tuple(tensors.values()), calls, (results, residuals))
     backward = procedure(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
+    forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
     rule = OwnRule(
         fn.name,
         fn.id,
         forward=forward,
         backward=None if gradients is None else backward,
         differentiable=tuple(map(requires_grad, results)),
+        written=written,
         targets=tuple(list(tensors).index(i.name) for i in fn.inputs if requires_grad(i)),
     )
     _hide(tracer, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
-    _record(tracer.trace, rule.whole, tuple(tensors.values()), results)
+    _record(tracer.trace, rule, tuple(tensors.values()), results)
     return results
+
+
+def _without_writes(
+    fn: OwnGradient, forward: TraceCtx, backward: TraceCtx, tensors: tuple[Any, ...]
+) -> tuple[TraceCtx, tuple[int, ...]]:
+    """The forward with what it writes to buffers as further results, and the indices of those buffers.
+
+    Raises UnsupportedProgram for any other write to a tensor that is not the function's own.
+    """
+    written, rest = writes(forward)
+    refused = [("forward", tensors[i]) for i in written if tensors[i].requires_grad]
+    refused += [("backward", backward.args[i]) for i in writes(backward)[0]]
+    for part, tensor in refused:
+        raise UnsupportedProgram(
+            f"the {part} of {fn.name} writes in place to a tensor that it did not make",
+            found={"tensor": f'"{tensor.type_string()}"'},
+            hint="Use the out-of-place operator, or write to a clone.",
+        )
+    results, residuals = rest.output
+    return returning(rest, ((*results, *written.values()), residuals)), tuple(written)
 
 
 def _hide(tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]) -> None:
@@ -151,14 +181,17 @@ def _hide(tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], made: Itera
             tracer.hidden[id(p)] = (p, fn.name)
 
 
-def _record(trace: TraceCtx, symbol: Symbol, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-    """Records the composite, with the values that the program has in hand already as its results."""
-    made = symbol(*tensors)
+def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    """Records the composite, with the values that the program has in hand already as its results, and behind
+    it the writes to buffers.
+    """
+    made = rule.whole(*tensors)
     scope = trace.peek_scope()
-    swap = {
-        Variable(new): old for new, old in zip(made, results, strict=True) if isinstance(old, TensorProxy)
-    }
+    pairs = zip(made, results, strict=False)  # what is written comes behind the results
+    swap = {Variable(new): old for new, old in pairs if isinstance(old, TensorProxy)}
     scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
+    for index, value in zip(rule.written, made[len(results) :], strict=True):
+        prims.copy_(value, tensors[index], grad_enabled=False)
 
 
 # -- the backward --------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from thunder.core.errors import MissingGradient, UnsupportedProgram
-from thunder.core.frontend.recordings import is_written, returning
+from thunder.core.errors import MissingGradient
+from thunder.core.frontend.recordings import returning
 from thunder.core.gradient_rules import fitted
 from thunder.core.prims.gradient import get_grad, put_grad
 from thunder.core.proxies import TensorProxy
@@ -27,7 +27,8 @@ class OwnRule:
 
     ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
     the tensors at the indices ``targets``; None where nobody traced it. ``differentiable`` says which results
-    carry gradients.
+    carry gradients. Behind the results of the forward come what it writes to the tensors at the indices
+    ``written``, which is what the backward sees of those.
 
     Of the two composites, ``whole`` gives the results alone; the rules of both compute ``augmented``, which
     gives the residuals too. So a forward that is differentiated again (A5) has this rule, and not those of
@@ -43,9 +44,10 @@ class OwnRule:
         backward: TraceCtx | None,
         differentiable: tuple[bool, ...],
         targets: tuple[int, ...],
+        written: tuple[int, ...],
     ) -> None:
         self.name, self.forward, self.backward = name, forward, backward
-        self.differentiable, self.targets = differentiable, targets
+        self.differentiable, self.targets, self.written = differentiable, targets, written
         self.results_alone = returning(forward, forward.output[0])
         self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=self._whole_rule)
         self.augmented = Symbol(
@@ -55,14 +57,6 @@ class OwnRule:
             is_prim=False,
             gradient=self._augmented_rule,
         )
-        for program, part in ((forward, "forward"), (backward, "backward")):
-            written = is_written(program) if program is not None else None
-            if written is not None:
-                raise UnsupportedProgram(
-                    f"the {part} of {name} writes in place to a tensor that it did not make",
-                    found={"tensor": f'"{written.type_string()}"'},
-                    hint="Use the out-of-place operator, or write to a clone.",
-                )
 
     def _whole(self, *tensors: Any) -> Any:
         with torch.no_grad():
@@ -77,10 +71,12 @@ class OwnRule:
     def _marked(self, tensors: Sequence[Any], results: Any) -> Any:
         """The results, those that carry gradients marked if one of the tensors does."""
         if torch.is_grad_enabled() and any(map(requires_grad, tensors)):
-            for result, carries in zip(results, self.differentiable, strict=True):
-                if carries:
-                    result.requires_grad = True
+            for result in self._tracked(results):
+                result.requires_grad = True
         return results
+
+    def _tracked(self, results: Sequence[Any]) -> list[Any]:
+        return [r for r, carries in zip(results, self.differentiable, strict=False) if carries]
 
     def _whole_rule(self, *tensors: Any) -> Any:
         return self._augmented_rule(*tensors)[0]
@@ -93,8 +89,11 @@ class OwnRule:
                 hint="Write the backward with operators that thunder knows.",
             )
         results, residuals = self.augmented(*tensors)
-        cotangents = [get_grad(r) for r, carries in zip(results, self.differentiable, strict=True) if carries]
-        gradients = eval_trace(self.backward, *tensors, *residuals, *cotangents)
+        cotangents = map(get_grad, self._tracked(results))
+        seen = list(tensors)
+        for index, value in zip(self.written, results[len(self.differentiable) :], strict=True):
+            seen[index] = value
+        gradients = eval_trace(self.backward, *seen, *residuals, *cotangents)
         for target, gradient in zip(self.targets, gradients, strict=True):
             if gradient is not None and tensors[target].requires_grad:
                 put_grad(tensors[target], fitted(gradient, tensors[target]))

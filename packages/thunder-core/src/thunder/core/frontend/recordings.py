@@ -9,6 +9,7 @@ from typing import Any
 from thunder.core import prims
 from thunder.core.passes.dce import dce
 from thunder.core.passes.functionalise import functionalise
+from thunder.core.proxies import Variable
 from thunder.core.rewrite import eval_trace
 from thunder.core.symbol import BoundSymbol, proxies_in
 from thunder.core.trace import TraceCtx, tracectx, with_bound_symbols
@@ -59,9 +60,21 @@ def procedure(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], re
     return dce(functionalise(new))
 
 
-def is_written(program: TraceCtx) -> Any:
-    """The first input that a functional program writes to, or None."""
-    return next((b.args[1] for b in program.bound_symbols if b.sym is prims.copy_), None)
+def writes(program: TraceCtx) -> tuple[dict[int, Any], TraceCtx]:
+    """The values that a functional program writes to its inputs, by the input's index; and the program
+    without the writes, in which what is behind them reads the values.
+    """
+    index = {p.name: i for i, p in enumerate(program.args)}
+    written: dict[int, Any] = {}
+    swap: dict[Variable, Any] = {}
+    rest = []
+    for bsym in program.bound_symbols:
+        if bsym.sym is prims.copy_:
+            value, target = bsym.args
+            written[index[target.name]] = swap[Variable(target)] = value
+        else:
+            rest.append(bsym.from_bsym_swap_proxies(swap, skip_output=True))
+    return written, with_bound_symbols(program, rest, program.name)
 
 
 def returning(program: TraceCtx, results: Any) -> TraceCtx:
