@@ -128,6 +128,13 @@ def test_distances_of_many_points_by_a_product_of_matrices() -> None:
     assert check_gradients(sample_of(torch.cdist, a, b))
 
 
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0])
+def test_second_derivatives_of_distances_that_eager_does_not_have(p: float) -> None:
+    torch.manual_seed(0)
+    a, b = (_differentiable(torch.randn(n, 3)) for n in (2, 4))
+    assert torch.autograd.gradgradcheck(thunder.jit(lambda x, y: torch.cdist(x, y, p)), (a, b))
+
+
 def test_cosine_similarity_of_zeros_and_of_broadcast_vectors() -> None:
     a, b = _differentiable(ZEROS), _differentiable([[1.0, -2.0, 0.5]])
     assert check_gradients(sample_of(F.cosine_similarity, a, b))
