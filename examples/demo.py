@@ -1,4 +1,4 @@
-"""Trains a small Llama on Python's own documentation, compiled by thunder and in eager, and compares the two.
+"""Trains a small Llama on Python's own documentation, in eager and compiled by thunder, and compares the two.
 
     hatch run demo [--steps N] [--batch N] [--layers N] [--out PICTURE] …
 
@@ -150,10 +150,8 @@ def print_table(runs: list[tuple[Curve, Forward]], held_out: Tensor, chosen: arg
     head = ("last loss", "held out", "first step", "median step", "tokens/s")
     print(" " * 7, *(f"{cell:>11}" for cell in head))
     for curve, forward in runs:
-        unseen, speed = (
-            held_out_loss(forward, held_out, chosen),
-            tokens_of_step(chosen) / curve.median_seconds,
-        )
+        unseen = held_out_loss(forward, held_out, chosen)
+        speed = tokens_of_step(chosen) / curve.median_seconds
         first, step = (f"{seconds * 1e3:8.1f} ms" for seconds in (curve.seconds[0], curve.median_seconds))
         print(f"{curve.name:7} {curve.losses[-1]:11.3f} {unseen:11.3f} {first} {step} {speed:11.0f}")
 
