@@ -254,6 +254,7 @@ def batch_norm(
     ones.
     """
     weight, bias = _as_vector(weight), _as_vector(bias)
+    _refuse_eps(eps, training)
     if not training:
         if running_mean is None or running_var is None:
             raise OperatorError("Expected running_mean and running_var to be defined when training=False")
@@ -266,6 +267,12 @@ def batch_norm(
             prims.batch_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
         )
     return native_batch_norm(input, weight, bias, eps)[0]
+
+
+def _refuse_eps(eps: float, training: bool) -> None:
+    if eps < 0.0 or (training and eps == 0.0):
+        kind = "positive during training" if training else "non-negative"
+        raise ValueError(f"batch_norm eps must be {kind}, but got {eps}")
 
 
 def _refuse_single_value(input: TensorProxy) -> None:

@@ -124,7 +124,10 @@ class _Backward:
 
     def _gradient(self, value: TensorProxy) -> TensorProxy:
         known = self.grads.get(value.name)
-        return known if known is not None else ltorch.zeros_like(value)
+        if known is not None:
+            return known
+        # made of the shape alone, so that nothing is kept for it
+        return prims.full(value.shape, 0.0, device=value.device, dtype=value.dtype)  # type: ignore[no-any-return]
 
     def _put(self, value: TensorProxy, grad: TensorProxy) -> None:
         known = self.grads.get(value.name)
