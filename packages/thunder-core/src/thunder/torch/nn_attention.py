@@ -103,22 +103,22 @@ def _takes_flash_kernel(
     scale: float | None,
     enable_gqa: bool,
 ) -> bool:
-    """Whether torch would compute the attention by its one kernel; torch is asked, about tensors that are not
-    written.
-    """
+    """Whether torch would compute the attention by its one kernel; torch is asked, about stand-ins."""
     if query.device.type != "cpu":
         return False
     with torch._C.DisableTorchFunction():
-        q, k, v = (_unwritten(x) for x in (query, key, value))
-        stand_in = _unwritten(mask) if mask is not None else None
+        q, k, v = (_stand_in(x) for x in (query, key, value))
+        added = _stand_in(mask) if mask is not None else None
         choice = torch._fused_sdp_choice(
-            q, k, v, stand_in, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            q, k, v, added, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     return int(choice) == _FLASH
 
 
-def _unwritten(x: TensorProxy) -> torch.Tensor:
-    new = torch.empty(x.shape, dtype=x.dtype.torch_dtype, device="cpu")
+def _stand_in(x: TensorProxy) -> torch.Tensor:
+    """A tensor on the cpu with the memory of one row, which is all its rows."""
+    strides = (0,) * (len(x.shape) - 1) + (1,)
+    new = torch.empty_strided(x.shape, strides, dtype=x.dtype.torch_dtype, device="cpu")
     return new.requires_grad_(x.requires_grad and new.is_floating_point())
 
 
