@@ -55,7 +55,8 @@ class Run:
     error: Exception | None = None
 
 
-def _drawn(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _drawn(like: torch.Tensor, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
     return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype)
 
 
@@ -67,16 +68,16 @@ def ran(fn: Program, make: Make, order: int = 2) -> Run:
     """Runs a program and takes derivatives up to an order."""
     run = Run()
     made = list(make())
-    wanted = _leaves(made)
+    wanted, versions = _leaves(made), [x._version for x in _tensors(made)]
     torch.manual_seed(7)
     run.results, run.inputs = _tensors(fn(*made)), _tensors(made)
+    written = [x for x, version in zip(run.inputs, versions, strict=True) if x._version != version]
     run.facts = [(r.dtype, tuple(r.shape), r.requires_grad, r.is_leaf) for r in run.results]
     run.facts += [(x.requires_grad, x.is_leaf) for x in run.inputs]
-    generator = torch.Generator().manual_seed(1)
     try:
-        run.first, cotangents = _gradients(run.results, wanted, generator, create_graph=order > 1)
+        run.first, cotangents = _gradients([*run.results, *written], wanted, create_graph=order > 1)
         if order > 1:
-            run.second, _ = _gradients(run.first, [*wanted, *cotangents], generator, create_graph=False)
+            run.second, _ = _gradients(run.first, [*wanted, *cotangents], create_graph=False)
     except RuntimeError as error:
         run.error = error
     return run
@@ -100,12 +101,13 @@ def _leaves(inputs: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def _gradients(
-    results: Sequence[Any], wanted: Sequence[Any], generator: torch.Generator, *, create_graph: bool
+    results: Sequence[Any], wanted: Sequence[Any], *, create_graph: bool
 ) -> tuple[list[Any], list[torch.Tensor]]:
-    tracked = [r for r in results if r is not None and r.requires_grad]
-    cotangents = [_drawn(r, generator).requires_grad_(create_graph) for r in tracked]
+    numbered = [(i, r) for i, r in enumerate(results) if r is not None and r.requires_grad]
+    tracked = [r for _, r in numbered]
+    cotangents = [_drawn(r, seed=i).requires_grad_(create_graph) for i, r in numbered]
     if not tracked or not wanted:
-        return [], cotangents
+        return [None] * len(wanted), cotangents
     found = torch.autograd.grad(
         tracked, wanted, cotangents, create_graph=create_graph, retain_graph=True, allow_unused=True
     )
@@ -145,7 +147,7 @@ def compare(theirs: Run, ours: Run, what: str) -> None:
 
 def _zeros(found: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     """Gradients, with zeros for None: no path and a path of zeros are the same derivative."""
-    pairs = zip(found, other, strict=True) if len(found) == len(other) else ((f, None) for f in found)
+    pairs = zip(found, other, strict=True)
     return [torch.zeros_like(o) if f is None and o is not None else f for f, o in pairs]
 
 

@@ -7,7 +7,7 @@ argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten_with_dataclass, tree_iter, tree_unflatten
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
+
+#: the attribute of tensors that require grad only since the program wrote them
+SINCE_WRITE = "requires_grad_since_write"
 
 _VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
@@ -132,6 +135,32 @@ def swapped(bsym: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol
         kwargs=replaced(bsym.kwargs, values),
         output=replaced(bsym.output, returned),
         subsymbols=tuple(swapped(sub, values) for sub in bsym.subsymbols),
+    )
+
+
+def as_made(proxies: Iterable[Any]) -> dict[str, TensorProxy]:
+    """Those of the proxies that require grad only since they were written, as they were before."""
+    return {
+        p.name: p.replace(requires_grad=False)
+        for p in proxies
+        if isinstance(p, TensorProxy) and p.__dict__.get(SINCE_WRITE)
+    }
+
+
+def making(bsym: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol:
+    """``bsym`` with other proxies for what it computes, under the same names."""
+    given = {p.name for p in bsym.flat_proxy_args}
+    own = {p.name: values[p.name] for p in bsym.flat_proxy_outs if p.name in values and p.name not in given}
+    return with_proxies(bsym, own) if own else bsym
+
+
+def with_proxies(bsym: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol:
+    """``bsym`` with other proxies wherever these names stand in it, down to its decomposition."""
+    return bsym.from_bsym(
+        args=replaced(bsym.args, values),
+        kwargs=replaced(bsym.kwargs, values),
+        output=replaced(bsym.output, values),
+        subsymbols=tuple(with_proxies(sub, values) for sub in bsym.subsymbols),
     )
 
 

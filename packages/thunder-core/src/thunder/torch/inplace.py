@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from thunder.core import prims
-from thunder.core.aliasing import Families, views_of
+from thunder.core.aliasing import SINCE_WRITE, Families, views_of
 from thunder.core.errors import OperatorError
 from thunder.core.layouts import Layouts
 from thunder.core.proxies import TensorProxy
@@ -46,7 +46,8 @@ def assign(value: TensorProxy, target: TensorProxy) -> TensorProxy:
     prims.copy_(value, target, grad_enabled=grad_enabled)
     if grad_enabled and value.requires_grad and not target.requires_grad:
         for proxy in _of_one_base(target):
-            proxy.requires_grad = True
+            if not proxy.requires_grad:
+                proxy.requires_grad = proxy.__dict__[SINCE_WRITE] = True
     return target
 
 
@@ -79,7 +80,7 @@ def is_leaf(proxy: TensorProxy) -> bool:
         return True
     known = proxy.__dict__.get("is_leaf")
     if known is not None:
-        return bool(known)
+        return bool(known) and not proxy.__dict__.get(SINCE_WRITE)
     trace = get_tracectx()
     if trace is None:
         return True

@@ -24,7 +24,16 @@ from typing import Any
 import torch
 
 from thunder.core import prims
-from thunder.core.aliasing import Families, InputAlias, View, replaced, swapped, views_of
+from thunder.core.aliasing import (
+    Families,
+    InputAlias,
+    View,
+    as_made,
+    making,
+    replaced,
+    swapped,
+    views_of,
+)
 from thunder.core.errors import Location, OperatorError, ThunderError, UnsupportedProgram
 from thunder.core.layouts import Layouts
 from thunder.core.passes.memories import Memories, Memory, Tensor, followed, insists_on_layout
@@ -118,10 +127,14 @@ class _Functionaliser:
         self.call_of = [n for n, parts in enumerate(calls) for _ in parts]
         #: the tensors that the call of each number has written
         self.written_by: dict[int, list[TensorProxy]] = {}
+        computed = (p for bsym in self.program for p in bsym.flat_proxy_outs)
+        #: tensors that require grad only since they were written, as they were before
+        self.first = as_made((*trace.args, *computed))
+        new.args = replaced(trace.args, self.first)
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
         self.layouts = Layouts(self.inputs.values(), self.program)
-        self.memories = Memories(new)
-        #: input → whether the last write to it was under grad mode
+        self.memories = Memories(new, self.first)
+        #: input → whether a write to it entered torch's graph: under grad mode, and not behind a detach
         self.written_inputs: dict[str, bool] = {}
         #: results of which eager's layouts say that they are no views
         self.copies: set[str] = set()
@@ -202,7 +215,7 @@ class _Functionaliser:
                 )  # raises where eager does: its tensor does not lie as `view` needs
                 results[view.output.name] = followed(view.path, current.get(view.source.name, view.source))
         else:
-            self.new.record(swapped(bsym, current))
+            self.new.record(making(swapped(bsym, current), self.first))
         for view in views:
             if self._is_view(view, unchanged=not current):
                 self.memories.add_view(view, bsym, results.get(view.output.name, view.output))
@@ -217,9 +230,10 @@ class _Functionaliser:
         detached = any(
             t.view is not None and any(c.sym.id == "prims.detach" for c in t.view.path) for t in chain
         )
-        if grad and not detached and root is not target and root.requires_grad:
-            self._refuse_view_of_leaf(root, tensor)
         value = self.memories.read(source)
+        has_gradient = self.memories.read(root).requires_grad
+        if grad and not detached and root is not target and (has_gradient or value.requires_grad):
+            self._refuse_view_of_leaf(root, tensor)
         if tensor.memory.shared is not None:
             shared_grad = any(m.proxy.requires_grad for m in tensor.memory.shared.members)
             if grad and (shared_grad or value.requires_grad):
@@ -229,8 +243,9 @@ class _Functionaliser:
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.memories.write(tensor, value)
         if root.name in self.inputs:
-            self.written_inputs[root.name] = grad
-        if (detached and root.requires_grad) or (not grad and target.requires_grad):
+            tracked = grad and not detached
+            self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
+        if has_gradient and (detached or not grad):
             tensor.memory.cut = True
         if isinstance(bsym.output, TensorProxy):
             self.memories.same(bsym.output.name, tensor)
@@ -259,7 +274,8 @@ class _Functionaliser:
     def _refuse_view_of_leaf(self, root: TensorProxy, target: Tensor) -> None:
         """torch's refusals of writes through views; a write to the leaf itself is refused while tracing."""
         hint = "Write under torch.no_grad(), or use the out-of-place operator."
-        if root.name in self.inputs and root.__dict__.get("is_leaf", True):
+        is_leaf = root.requires_grad and root.name not in self.first and root.__dict__.get("is_leaf", True)
+        if root.name in self.inputs and is_leaf:
             raise OperatorError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation.",
                 found={root.name: f'"{root.type_string()}"'},
@@ -300,6 +316,9 @@ class _Functionaliser:
         for tensor in own.values():
             if tensor.memory.version and tensor.proxy.requires_grad:
                 self._refuse_cut(tensor.proxy)
+        for name, tracked in self.written_inputs.items():
+            if tracked:
+                self._refuse_cut(self.inputs[name])
         values = self._values_leaving(own)
         back = self._last_values()
         for name, value in back.items():

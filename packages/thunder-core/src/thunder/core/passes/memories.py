@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from thunder.core.aliasing import View, replaced, swapped
+from thunder.core.aliasing import View, swapped, with_proxies
+from thunder.core.errors import UnsupportedProgram
 from thunder.core.passes.shared_inputs import SharedMemory
 from thunder.core.passes.view_rules import again, written_through
 from thunder.core.proxies import TensorProxy
@@ -47,28 +48,33 @@ class Tensor:
 
 
 class Memories:
-    """All tensors met so far, by name. Values are computed into the current trace, ``new``."""
+    """All tensors met so far, by name. Values are computed into the current trace, ``new``.
 
-    def __init__(self, new: TraceCtx) -> None:
-        self.new = new
+    ``first`` are the first values of tensors that require grad only since they were written.
+    """
+
+    def __init__(self, new: TraceCtx, first: Mapping[str, TensorProxy]) -> None:
+        self.new, self.first = new, first
         self._tensors: dict[str, Tensor] = {}
 
     def of(self, proxy: TensorProxy) -> Tensor:
         """What is known of a tensor; one not met before is the root of a memory of its own."""
         tensor = self._tensors.get(proxy.name)
         if tensor is None:
-            tensor = self._tensors[proxy.name] = Tensor(proxy, Memory(), proxy)
+            first = self.first.get(proxy.name, proxy)
+            tensor = self._tensors[proxy.name] = Tensor(proxy, Memory(), first)
         return tensor
 
     def share(self, shared: SharedMemory) -> None:
         """Gives inputs that overlap one memory."""
         memory = Memory(shared=shared)
         for member in shared.members:
-            self._tensors[member.proxy.name] = Tensor(member.proxy, memory, member.proxy)
+            first = self.first.get(member.proxy.name, member.proxy)
+            self._tensors[member.proxy.name] = Tensor(member.proxy, memory, first)
 
     def add_view(self, view: View, call: BoundSymbol, value: TensorProxy) -> None:
         """Notes that an output of ``call``, whose value is ``value`` now, is a view."""
-        memory = self.of(view.source).memory
+        memory, value = self.of(view.source).memory, self.first.get(value.name, value)
         self._tensors[view.output.name] = Tensor(view.output, memory, value, memory.version, view, call)
 
     def same(self, name: str, tensor: Tensor) -> None:
@@ -121,6 +127,13 @@ class Memories:
         """
         assert tensor.view is not None, f"{tensor.proxy.name} is no view"
         assert tensor.call is not None, f"{tensor.proxy.name} is a view that no call made"
+        if tensor.proxy.requires_grad and any(c.sym.id == "prims.detach" for c in tensor.view.path):
+            raise UnsupportedProgram(
+                "a detached tensor was written with a value that requires grad, and its memory was written again "
+                "or leaves the program under another name too",
+                found={tensor.proxy.name: f'"{tensor.proxy.type_string()}"'},
+                hint="Write to a clone, or use the out-of-place operator.",
+            )
         if not as_written and insists_on_layout(tensor.view):
             return {tensor.proxy.name: followed(tensor.view.path, parent)}
         call = repeated(tensor.call, {tensor.view.source.name: parent})
@@ -175,16 +188,7 @@ def repeated(call: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbo
         p.name: TensorProxy(like=p, requires_grad=p.requires_grad or (requires_grad and p.dtype.is_inexact))
         for p in _results(call)
     }
-
-    def renamed(bsym: BoundSymbol) -> BoundSymbol:
-        return bsym.from_bsym(
-            args=replaced(bsym.args, fresh),
-            kwargs=replaced(bsym.kwargs, fresh),
-            output=replaced(bsym.output, fresh),
-            subsymbols=tuple(renamed(sub) for sub in bsym.subsymbols),
-        )
-
-    return renamed(swapped(call, values))
+    return with_proxies(swapped(call, values), fresh)
 
 
 def _results(call: BoundSymbol) -> Iterable[TensorProxy]:

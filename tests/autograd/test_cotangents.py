@@ -1,0 +1,108 @@
+"""Cotangents as callers give them: missing, None, expanded, strided."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder
+from autograd.judge import assert_as_eager, leaf
+
+
+def several(x, w):
+    return x * w, torch.sin(x), w + 1, x.detach() * 2, (x > 0.5)
+
+
+def test_A7_results_without_gradient_do_not_claim_one():
+    x, w = leaf(3), leaf(3, seed=1, grad=False)
+    for run in (several, thunder.jit(several)):
+        assert [t.requires_grad for t in run(x, w)] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
+def test_A7_results_that_are_not_used_have_no_cotangent(used):
+    def gradients(run):
+        x, w = leaf(3), leaf(3, seed=1)
+        results = run(x, w)
+        loss = sum((results[i] * (i + 1)).sum() for i in used)
+        return torch.autograd.grad(loss, (x, w), allow_unused=True)
+
+    found, expected = gradients(thunder.jit(several)), gradients(several)
+    assert [g is None for g in found] == [g is None for g in expected]
+    torch.testing.assert_close([g for g in found if g is not None], [g for g in expected if g is not None])
+
+
+def test_A7_an_input_that_no_result_depends_on_has_none():
+    def program(x, w):
+        return x * 2
+
+    x, w = leaf(3), leaf(3, seed=1)
+    thunder.jit(program)(x, w).sum().backward()
+    assert w.grad is None
+    torch.testing.assert_close(x.grad, torch.full((3,), 2.0, dtype=torch.float64))
+
+
+def test_A7_inputs_of_whole_numbers_and_frozen_ones_get_none():
+    def program(x, i, w):
+        return x[i] * w
+
+    x, i, w = leaf(4), torch.tensor([0, 2, 2]), leaf(3, seed=1, grad=False)
+    compiled = thunder.jit(program)
+    compiled(x, i, w).sum().backward()
+    assert i.grad is None
+    assert w.grad is None
+    returned = thunder.last_backward_traces(compiled)[-1].bound_symbols[-1].args[0]
+    assert [g is None for g in returned] == [False, True, True]
+
+
+COTANGENTS = {
+    "expanded": lambda: torch.ones((), dtype=torch.float64).expand(2, 3),
+    "of a row": lambda: torch.arange(3, dtype=torch.float64).expand(2, 3),
+    "transposed": lambda: torch.arange(6, dtype=torch.float64).view(3, 2).t(),
+    "strided": lambda: torch.arange(12, dtype=torch.float64).view(2, 6)[:, ::2],
+    "zeros": lambda: torch.zeros(2, 3, dtype=torch.float64),
+    "conjugated": lambda: torch.arange(6, dtype=torch.float64).view(2, 3).neg(),
+}
+
+
+@pytest.mark.parametrize("kind", COTANGENTS)
+def test_A7_a_cotangent_may_lie_in_memory_as_it_likes(kind):
+    def program(x, w):
+        return torch.nn.functional.gelu(x.reshape(2, 3)) * w.view(2, 3)
+
+    x, w, g = leaf(6), leaf(6, seed=1), COTANGENTS[kind]()
+    before = g.clone()
+    found = torch.autograd.grad(thunder.jit(program)(x, w), (x, w), g)
+    torch.testing.assert_close(found, torch.autograd.grad(program(x, w), (x, w), g))
+    assert torch.equal(g, before), "the backward changed its cotangent"
+
+
+def test_a_gradient_that_is_the_cotangent_itself_does_not_tie_two_grads_together():
+    def program(x, w):
+        return x + w
+
+    def grads(run):
+        x, w = leaf(3), leaf(3, seed=1)
+        run(x, w).sum().backward()
+        x.grad.mul_(2)
+        return x.grad, w.grad
+
+    torch.testing.assert_close(grads(thunder.jit(program)), grads(program))
+
+
+def test_a_cotangent_of_the_caller_is_not_written_by_accumulation():
+    def grads(run):
+        x, g = leaf(3), torch.ones(3, dtype=torch.float64)
+        y = run(x)
+        y.backward(g, retain_graph=True)
+        y.backward(g)
+        return x.grad, g
+
+    torch.testing.assert_close(grads(thunder.jit(lambda x: x + 1)), grads(lambda x: x + 1))
+
+
+def test_cotangents_of_float32_results_of_a_float64_program():
+    def program(x):
+        return x.float() * 2, x * 3
+
+    assert_as_eager(program, leaf(3), order=1)
