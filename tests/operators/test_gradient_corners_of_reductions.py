@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import thunder.torch  # noqa: F401  (fills the language)
+import thunder
 from operators.gradients import check_gradients, sample_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about degrees of freedom
