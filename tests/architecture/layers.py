@@ -20,7 +20,7 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
         ("thunder", "__getattr__"),  # modules of the package load on first touch
         ("thunder.core.lazy", "submodule"),  # so do those of the packages below it
         ("thunder.core.interpreter.policy", "import_module"),  # runs the program's own import statements
-        ("thunder.core.autograd.residuals", "_networkx"),  # graph algorithms, for programs with gradients
+        ("thunder.core.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }
 )

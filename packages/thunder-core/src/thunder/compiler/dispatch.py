@@ -14,6 +14,7 @@ from typing import Any
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import configured_pipeline
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.core.autograd.residuals import graph_library
 from thunder.core.errors import (
     InternalError,
     RecompileError,
@@ -128,6 +129,7 @@ class Dispatcher:
 
     def _make_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
         data, stats = self.data, self.stats
+        graph_library()  # an import after the program was read would change facts that it may have read
         started = perf_counter_ns()
         baked: list[str] = []
         program = acquire(

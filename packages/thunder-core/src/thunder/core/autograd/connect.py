@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.autograd.find import missing_gradient
 from thunder.core.autograd.function import Connected, Interface, Present
 from thunder.core.autograd.joint import (
     Tape,
@@ -107,6 +108,9 @@ def connected(
         return lowering.lower(trace(present))
 
     def derivative(present: Present) -> Callable[..., Any]:
+        for value in program.forward.kept:
+            if isinstance(value, TensorProxy) and program.forward.values.is_opaque(value):
+                raise missing_gradient(program.forward.values.producer[value.name])
         return _differentiable(trace(present), lowering)
 
     return Connected(interface or planned, forward_fn, backward_fn, variant, derivative)

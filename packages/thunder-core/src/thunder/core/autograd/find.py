@@ -48,6 +48,13 @@ def _claimers_rule(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callable
     return claimer.get_grad_transform(bsym.sym) if claimer is not None else None
 
 
+def has_gradient(bsym: BoundSymbol) -> bool:
+    """Whether a call can be differentiated at all, by a rule or by what it decomposes into."""
+    row = row_of(bsym.sym)
+    known = bsym.sym.gradient or _registered.get(bsym.sym.id) or (row is not None and row.vjp is not None)
+    return bool(known) or (not bsym.sym.is_prim and bool(bsym.subsymbols))
+
+
 def missing_gradient(bsym: BoundSymbol) -> MissingGradient:
     """The error for a primitive through which a gradient is needed, and which has no rule."""
     where = location_of(bsym)

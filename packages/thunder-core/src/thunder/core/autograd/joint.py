@@ -18,7 +18,7 @@ takes and gives, so the same steps serve every choice of results that have a cot
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -63,9 +63,15 @@ def recording(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
 class Step:
     """What one call does in the backward: bound symbols with ``get_grad`` of results and ``put_grad`` of
     arguments.
+
+    ``unasked`` are the names of results on which the program's result does not depend, so that their gradients
+    are not asked for. They may be saved all the same, and have a cotangent in a second derivative; then
+    ``complete`` records the step that asks for them too.
     """
 
     bsyms: Sequence[BoundSymbol]
+    unasked: frozenset[str] = frozenset()
+    complete: Callable[[], Sequence[BoundSymbol]] | None = None
 
     @property
     def takes(self) -> Iterator[str]:
@@ -108,11 +114,14 @@ class _Backward:
 
     def run(self, step: Step) -> None:
         """Records the calls of one step, unless no gradient reaches it."""
-        if not any(name in self.grads for name in step.takes):
+        bsyms = step.bsyms
+        if step.complete is not None and not step.unasked.isdisjoint(self.grads):
+            bsyms = step.complete()
+        elif not any(name in self.grads for name in step.takes):
             return
         trace = get_tracectx()
         assert trace is not None, "steps run where something records"
-        for bsym in step.bsyms:
+        for bsym in bsyms:
             if self.values and any(Variable(p) in self.values for p in bsym.flat_proxy_args):
                 bsym = bsym.from_bsym_swap_proxies(self.values, skip_output=True)
             if bsym.sym.id == GET_GRAD:
@@ -229,14 +238,16 @@ class _Writer:
     def _apply(self, gradients: Vjp, bsym: BoundSymbol, reached: set[str]) -> None:
         """The call stays whole; the step puts what the row's formulas give."""
         self.forward.append(bsym)
-        with recording(self.trace) as step:
-            out = bsym.output
-            if isinstance(out, TensorProxy):
-                g: Any = prims.get_grad(out)
-            else:
-                g = tuple(prims.get_grad(o) if _is_reached(o, reached) else None for o in out)
-            put_gradients(gradients, bsym.sym, bsym.args, bsym.kwargs, out, g)
-        self._add_step(step, bsym)
+        names = {o.name for o in bsym.flat_proxy_outs if isinstance(o, TensorProxy) and o.requires_grad}
+        unasked = frozenset(names - reached)
+
+        def complete() -> Sequence[BoundSymbol]:
+            trace = get_tracectx()
+            assert trace is not None, "a backward is being recorded"
+            return _step_of(trace, gradients, bsym, names)
+
+        step = _step_of(self.trace, gradients, bsym, names - unasked)
+        self._add_step(step, bsym, unasked, complete if unasked else None)
 
     def _run_rule(self, rule: Callable[..., Any], bsym: BoundSymbol) -> None:
         """The call becomes what the rule computes for its result; the rest of the rule is the step."""
@@ -265,9 +276,29 @@ class _Writer:
                 self.replaced[Variable(a)] = renamed.get(Variable(b), b)
         return renamed
 
-    def _add_step(self, bsyms: Sequence[BoundSymbol], of: BoundSymbol) -> None:
-        if any(b.sym.id == PUT_GRAD for b in bsyms):
-            self.steps.append(Step([_located(b, of) for b in bsyms]))
+    def _add_step(
+        self,
+        bsyms: Sequence[BoundSymbol],
+        of: BoundSymbol,
+        unasked: frozenset[str] = frozenset(),
+        complete: Callable[[], Sequence[BoundSymbol]] | None = None,
+    ) -> None:
+        if complete is not None or any(b.sym.id == PUT_GRAD for b in bsyms):
+            self.steps.append(Step([_located(b, of) for b in bsyms], unasked, complete))
+
+
+def _step_of(trace: TraceCtx, gradients: Vjp, bsym: BoundSymbol, asked: Set[str]) -> list[BoundSymbol]:
+    """What a row's formulas record for a call, of whose results these have a gradient."""
+    out = bsym.output
+    with recording(trace) as step:
+        if isinstance(out, TensorProxy):
+            g: Any = prims.get_grad(out)
+        else:
+            g = tuple(
+                prims.get_grad(o) if isinstance(o, TensorProxy) and o.name in asked else None for o in out
+            )
+        put_gradients(gradients, bsym.sym, bsym.args, bsym.kwargs, out, g)
+    return step
 
 
 def _as_part(part: BoundSymbol, of: BoundSymbol) -> BoundSymbol:
@@ -287,10 +318,6 @@ def _located(bsym: BoundSymbol, of: BoundSymbol) -> BoundSymbol:
 
 def _takes_grad(bsym: BoundSymbol) -> bool:
     return any(isinstance(p, TensorProxy) and p.requires_grad for p in bsym.flat_proxy_args)
-
-
-def _is_reached(out: Any, reached: set[str]) -> bool:
-    return isinstance(out, TensorProxy) and out.requires_grad and out.name in reached
 
 
 def _split(

@@ -12,6 +12,7 @@ What may not be kept at all, in the words of the reasons:
 
 - *not on the tape*: a value that requires grad, and that no gradient flows back into (Note [What a rule may
   save] in ``thunder.core.gradient_rules``);
+  What an operator without any gradient hands to its own backward is kept, and second derivatives are refused;
 - *a view*: its base is kept instead, which is the same memory;
 - *checkpointed*: the program asked for it to be computed again (``torch.utils.checkpoint``).
 
@@ -26,13 +27,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.autograd.find import has_gradient
 from thunder.core.effects import has_effect
 from thunder.core.errors import InvalidArgument
 from thunder.core.proxies import ProxyTag, TensorProxy, is_proxy
 from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.tags import OpTags
 
-__all__ = ["Forward", "choose_residuals", "is_cheap"]
+__all__ = ["Forward", "choose_residuals", "graph_library", "is_cheap"]
 
 #: primitives that cost little more than reading and writing their elements once
 _CHEAP = """
@@ -93,9 +95,19 @@ class Forward:
         made_by = self.producer[value.name]
         if has_effect(made_by):
             return True
-        if value.requires_grad and value.name not in self.on_tape:
+        if value.requires_grad and value.name not in self.on_tape and not self.is_opaque(value):
             return False
         return not is_view(made_by) and ProxyTag.RECOMPUTE_IN_BACKWARD not in value.tags
+
+    def is_opaque(self, value: Any) -> bool:
+        """Whether a value is what an operator without any gradient hands to its own backward.
+
+        Nothing could be gained by computing it again: there is no second derivative, and asking for one has
+        to be an error.
+        """
+        if value.name in self.input_names or value.name in self.on_tape or not value.requires_grad:
+            return False
+        return not has_gradient(self.producer[value.name])
 
     def can_recompute(self, value: Any) -> bool:
         """Whether a value may be computed again: it must be, or it is cheap."""
@@ -195,8 +207,8 @@ def _cut(forward: Forward, read: list[Any], recomputable: frozenset[str]) -> lis
     return [v for name, v in forward.values.items() if name in kept]
 
 
-def _networkx() -> Any:
-    """The library of graph algorithms, which costs a tenth of a second to import, when it is first needed."""
+def graph_library() -> Any:
+    """networkx, which costs a tenth of a second to import, when it is first needed."""
     return importlib.import_module("networkx")
 
 
@@ -204,7 +216,7 @@ def _parts(forward: Forward, needed: Set[str], again: Set[str]) -> Iterable[Set[
     """The needed values in groups that share no edge. Values that are not computed again end a group, and so
     do inputs that cost nothing.
     """
-    networkx = _networkx()
+    networkx = graph_library()
     graph = networkx.Graph()
     graph.add_nodes_from(needed)
     graph.add_edges_from(
@@ -216,7 +228,7 @@ def _parts(forward: Forward, needed: Set[str], again: Set[str]) -> Iterable[Set[
 def _cut_part(forward: Forward, part: Set[str], again: Set[str], read: Set[str]) -> Set[str]:
     if part.isdisjoint(again):  # a single value, which the forward has
         return part
-    networkx = _networkx()
+    networkx = graph_library()
     flow = networkx.DiGraph()
     for name in part:
         value = forward.values[name]

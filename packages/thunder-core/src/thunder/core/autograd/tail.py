@@ -11,20 +11,22 @@ history of the tensor. They are the last statements of a functional program, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from thunder.core import prims
 from thunder.core.aliasing import InputAlias
-from thunder.core.autograd.residuals import is_view
-from thunder.core.proxies import TensorProxy, is_proxy
+from thunder.core.proxies import TensorProxy, Variable, is_proxy
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 __all__ = ["split_tail", "written_inputs"]
+
+_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 def split_tail(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
@@ -40,32 +42,67 @@ def split_tail(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
     first_write = next((i for i, b in enumerate(body) if OpTags.IN_PLACE in b.tags), len(body))
     writes = body[first_write:]
     body = body[:first_write]
-    views = _returned_views(trace, body, end) if torch.is_grad_enabled() else []
+    views: list[BoundSymbol] = []
+    if torch.is_grad_enabled():
+        views, alone = _returned_views(trace, body, end)
+        trace, body, end = _without_base(trace, body, end, alone)
     left_behind = [modes[-1]] if modes and modes[-1].args[0] != torch.is_grad_enabled() else []
     if not (writes or views or left_behind):
-        return _with_body(trace, [*body, end]) if modes else trace, None
+        return _with_body(trace, [*body, end]), None
     return _split(trace, body, [*views, *writes, *left_behind], end)
 
 
-def _returned_views(trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol) -> list[BoundSymbol]:
-    """The calls that make returned views of what the caller holds too: inputs, or other results."""
-    held = {p.name for p in trace.args if is_proxy(p)} | {p.name for p in end.flat_proxy_args}
+def _returned_views(
+    trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol
+) -> tuple[list[BoundSymbol], list[TensorProxy]]:
+    """The calls that make returned views of what the caller holds too: of inputs, of other results, or of one
+    value of which there are several; and the returned views of what nobody else holds.
+    """
     producer = {p.name: b for b in body for p in b.flat_proxy_outs}
-    found: dict[BoundSymbol, None] = {}
+    chains = {p.name: _chain(p.name, producer) for p in end.flat_proxy_args}
+    roots = Counter(root for root, _ in chains.values())
+    held = {p.name for p in trace.args if is_proxy(p)} | {root for root, count in roots.items() if count > 1}
+    found = {call for root, calls in chains.values() if root in held for call in calls}
+    alone = [
+        p
+        for p in end.flat_proxy_args
+        if isinstance(p, TensorProxy) and p.requires_grad and chains[p.name][1]
+        if chains[p.name][0] not in held
+    ]
+    return [b for b in body if b in found], alone
 
-    def reach(name: str) -> bool:
-        """Whether a value is held by the caller, or is a view of one that is; notes the calls on the way."""
-        call = producer.get(name)
-        if call is None or not is_view(call) or not _keeps_grad(call):
-            return name in held
-        on_the_way = all(reach(p.name) for p in call.flat_proxy_args)
-        if on_the_way:
-            found[call] = None
-        return on_the_way or name in held
 
-    for p in end.flat_proxy_args:
-        reach(p.name)
-    return [b for b in body if b in found]
+def _without_base(
+    trace: TraceCtx, body: list[BoundSymbol], end: BoundSymbol, alone: Sequence[TensorProxy]
+) -> tuple[TraceCtx, list[BoundSymbol], BoundSymbol]:
+    """The program that returns these views as tensors of their own: torch would forbid the caller to write to
+    a view that comes out of a function, and here no other tensor would change.
+    """
+    if not alone:
+        return trace, body, end
+    trace = _with_body(trace, [])
+    with tracectx(trace):
+        results = {Variable(p): TensorProxy(like=p) for p in alone}
+        calls = [prims.without_base.bind(p, output=results[Variable(p)]) for p in alone]
+    return trace, [*body, *calls], end.from_bsym_swap_proxies(results)
+
+
+def _chain(name: str, producer: Mapping[str, BoundSymbol]) -> tuple[str, list[BoundSymbol]]:
+    """What a value is a view of, by calls that may make one, and those calls."""
+    calls: list[BoundSymbol] = []
+    while (call := producer.get(name)) is not None and may_be_view(call) and _keeps_grad(call):
+        calls.append(call)
+        (name,) = {p.name for p in call.flat_proxy_args}
+    return name, calls
+
+
+def may_be_view(bsym: BoundSymbol) -> bool:
+    """Whether the result may be memory of the call's one argument; with some layouts of it, say."""
+    if len({p.name for p in bsym.flat_proxy_args}) != 1:
+        return False
+    if not _VIEWS.isdisjoint(bsym.tags):
+        return True
+    return not bsym.sym.is_prim and bool(bsym.subsymbols) and all(map(may_be_view, bsym.subsymbols))
 
 
 def _keeps_grad(call: BoundSymbol) -> bool:

@@ -107,6 +107,7 @@ from thunder.core.prims.movement import (
     item,
     shallow_copy,
     stride_order,
+    without_base,
 )
 from thunder.core.prims.nn import (
     batch_norm_update,
@@ -338,5 +339,6 @@ __all__ = [
     "view_as_complex",
     "view_as_real",
     "where",
+    "without_base",
     "zeta",
 ]

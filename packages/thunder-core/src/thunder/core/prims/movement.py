@@ -80,6 +80,12 @@ detach = primitive(
 )
 
 
+#: the same memory as a tensor that is nobody's view to torch, so that its holder may write to it
+without_base = primitive(
+    "without_base", like_meta, eager=torch.detach, tags=(OpTags.VIEW,), vjp={"a": lambda call: call.g}
+)
+
+
 def _stride_order_meta(a: TensorProxy, order: Sequence[int]) -> TensorProxy:
     if sorted(order) != list(range(len(a.shape))):
         raise OperatorError(f"{tuple(order)} is not an order of {len(a.shape)} dimensions")
