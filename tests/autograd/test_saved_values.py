@@ -1,0 +1,81 @@
+"""What may be kept for the backward, and what then becomes of second derivatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder.core.errors import MissingGradient
+from thunder.core.gradient_rules import Call, vjp
+from thunder.core.proxies import TensorProxy
+from thunder.core.transforms import get_grad, put_grad
+from thunder.core.vjp_utils import get_saved_for_backward_tensors
+from thunder.extend import OperatorExecutor
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
+
+
+@torchsymbol(id="ltorch.exp_and_its_square", prim=True, eager=lambda a: (a.exp(), a.exp() ** 2))
+def exp_and_its_square(a: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    """Two results, and the gradient of the second is written with the first."""
+    return TensorProxy(like=a), TensorProxy(like=a)
+
+
+@vjp("ltorch.exp_and_its_square")
+def _exp_and_its_square(c: Call) -> dict[str, Any]:
+    parts = []
+    if c.g[0] is not None:
+        parts.append(c.g[0] * c.out[0])
+    if c.g[1] is not None:
+        parts.append(c.g[1] * 2 * c.out[0] * c.out[0])
+    return {"a": sum(parts[1:], parts[0])}
+
+
+@pytest.mark.parametrize("policy", ["none", "min-cut"])
+def test_a_result_that_only_the_backward_reads_has_a_gradient_in_second_derivatives(policy: str) -> None:
+    jf = thunder.jit(lambda x: exp_and_its_square(x)[1], rematerialization=policy)
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(jf, (x,))
+    assert torch.autograd.gradgradcheck(jf, (x,))
+
+
+def executor_with_residual() -> tuple[OperatorExecutor, Any]:
+    """An executor whose forward hands a statistic to its backward, which is written in the torch language."""
+    ex = OperatorExecutor("residual_ex")
+    scale = ex.register_operator("scale", meta=lambda x: TensorProxy(like=x), fn=lambda x: x * x.abs().sum())
+    forward = ex.register_operator(
+        "scale_forward",
+        meta=lambda x: (TensorProxy(like=x), TensorProxy(shape=(), device=x.device, dtype=x.dtype)),
+        fn=lambda x: (x * x.abs().sum(), x.abs().sum()),
+    )
+
+    def gradient(x: TensorProxy) -> TensorProxy:
+        out, total = forward(x)
+        g = get_grad(out)
+        put_grad(x, g * total + ltorch.sign(x) * (g * x).sum())
+        return out
+
+    ex.register_implementation(scale, scale, grad_transform=gradient)
+    return ex, scale
+
+
+def test_what_an_operator_without_gradient_hands_on_is_kept_and_its_second_derivative_refused() -> None:
+    ex, scale = executor_with_residual()
+    jf = thunder.jit(lambda x: scale(x), executors=[ex])
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(jf, (x,))
+    assert len(get_saved_for_backward_tensors(thunder.last_traces(jf)[-1])) == 2  # x and the statistic
+    assert [b.sym.name for b in thunder.last_backward_traces(jf)[-1].bound_symbols].count("scale_forward") == 0
+    with pytest.raises(MissingGradient, match="scale_forward has no gradient rule"):
+        torch.autograd.grad(jf(x).sum(), x, create_graph=True)
+
+
+def test_what_a_rule_computes_for_itself_is_computed_again() -> None:
+    jf = thunder.jit(lambda x: torch.nn.functional.silu(x) * 2, rematerialization="none")
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    out = jf(x)
+    assert [t.data_ptr() for t in out.grad_fn.saved_tensors] == [x.data_ptr()]
+    assert torch.autograd.gradgradcheck(jf, (x,))
