@@ -79,3 +79,24 @@ def test_what_a_rule_computes_for_itself_is_computed_again() -> None:
     out = jf(x)
     assert [t.data_ptr() for t in out.grad_fn.saved_tensors] == [x.data_ptr()]
     assert torch.autograd.gradgradcheck(jf, (x,))
+
+
+def test_a_result_whose_gradient_a_rule_ignores_is_no_beginning_of_a_second_derivative() -> None:
+    ex = OperatorExecutor("ignoring_ex")
+    both = ex.register_operator(
+        "both",
+        meta=lambda x: (TensorProxy(like=x), TensorProxy(like=x)),
+        fn=lambda x: (x * x, 2 * x),
+    )
+
+    def gradient(x: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+        square, slope = both(x)
+        put_grad(x, get_grad(square) * slope)
+        return square, slope
+
+    ex.register_implementation(both, both, grad_transform=gradient)
+    jf = thunder.jit(lambda x: both(x)[0], executors=[ex])
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(jf, (x,))
+    with pytest.raises(MissingGradient, match="both has no gradient rule"):
+        torch.autograd.grad(jf(x).sum(), x, create_graph=True)

@@ -34,8 +34,6 @@ class Gradient:
 
     tape: Tape
     outputs: tuple[TensorProxy, ...]
-    #: the names of the program's own values
-    on_tape: frozenset[str]
     #: the names of inputs that the tail overwrites
     written: frozenset[str]
     #: what runs behind the function that torch's autograd sees, if anything

@@ -119,7 +119,7 @@ def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
         return trace
     tape = differentiate(core, context.executors)
     written = written_inputs(tail, context.traces[0].input_aliases)
-    context.gradient = Gradient(tape, outputs, frozenset(core.names), written, tail)
+    context.gradient = Gradient(tape, outputs, written, tail)
     return joint_trace(tape, outputs)
 
 
@@ -130,7 +130,7 @@ def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
         return trace
     cotangents = trace.args[-len(gradient.outputs) :]
     policy = context.options.get("rematerialization", "min-cut")
-    forward, backward = partition(trace, cotangents, gradient.on_tape, policy, gradient.written)
+    forward, backward = partition(trace, cotangents, gradient.tape.values, policy, gradient.written)
     gradient.program = Differentiated(gradient.tape, gradient.outputs, forward, backward)
     context.backward = Line()
     context.line = context.backward

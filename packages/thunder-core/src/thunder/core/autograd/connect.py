@@ -167,6 +167,6 @@ def _connect(trace: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
     tape = differentiate(trace, lowering.executors)
     joint = joint_trace(tape, outputs)
     cotangents = joint.args[len(trace.args) :]
-    forward, backward = partition(joint, cotangents, trace.names, lowering.policy)
+    forward, backward = partition(joint, cotangents, tape.values, lowering.policy)
     program = Differentiated(tape, outputs, forward, backward)
     return connected(program, lowering.lower(forward.trace), lowering.lower(backward), lowering)

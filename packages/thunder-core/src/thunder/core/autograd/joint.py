@@ -81,11 +81,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Tape:
-    """A differentiated program: its forward, and one step for each call that gradients pass, in order."""
+    """A differentiated program: its forward, and one step for each call that gradients pass, in order.
+
+    ``values`` are the names of values into which gradients flow back: the program's own.
+    """
 
     trace: TraceCtx
     forward: Sequence[BoundSymbol]
     steps: Sequence[Step]
+    values: frozenset[str]
 
     def backward(
         self, trace: TraceCtx, cotangents: Mapping[str, TensorProxy], inputs: Iterable[Any]
@@ -157,7 +161,7 @@ def differentiate(trace: TraceCtx, executors: Sequence[Executor] = ()) -> Tape:
     results = {p.name for p in differentiable_outputs(trace)}
     results.update(b.args[0].name for b in body if b.sym is prims.copy_)
     writer.write_all(body, results)
-    return Tape(writer.trace, writer.forward, writer.steps)
+    return Tape(writer.trace, writer.forward, writer.steps, frozenset(trace.names - writer.ignored))
 
 
 def differentiable_outputs(trace: TraceCtx) -> tuple[TensorProxy, ...]:
@@ -196,6 +200,8 @@ class _Writer:
         self.steps: list[Step] = []
         #: results for which a rule returned another value: an input, a constant
         self.replaced: dict[Variable, Any] = {}
+        #: results whose gradient a rule does not ask for
+        self.ignored: set[str] = set()
 
     def write_all(self, bsyms: Sequence[BoundSymbol], results: set[str]) -> None:
         """Writes each call; of those that a gradient of the results passes, the step too."""
@@ -255,6 +261,8 @@ class _Writer:
             result = rule(*bsym.args, **bsym.kwargs)
         renamed = self._renamed(bsym, result, recorded)
         recorded = [b.from_bsym_swap_proxies(renamed) for b in recorded]
+        asked = {b.args[0].name for b in recorded if b.sym.id == GET_GRAD}
+        self.ignored.update(p.name for p in bsym.flat_proxy_outs if p.name not in asked)
         forward, step = _split(recorded, {p.name for p in bsym.flat_proxy_outs}, self.replaced)
         self.forward += [_as_part(b, bsym) for b in forward]
         self._add_step(step, bsym)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.aliasing import views_of
 from thunder.core.autograd.residuals import Forward, choose_residuals
 from thunder.core.effects import has_effect
 from thunder.core.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
@@ -67,7 +68,8 @@ def partition(
     trace.args, trace.name = list(inputs), "computation"
     trace.tags.add(TraceTag.AUGMENTED_FORWARD)
     trace.grad_enabled = False  # torch's autograd runs it where gradients are off
-    copies = _copies(trace, kept, result, written)
+    overwritten = {v.name for v in kept if _lies_in(v.name, values.producer, written)}
+    copies = _copies(trace, kept, result, overwritten)
     trace.bound_symbols = [*_computing(early, [*proxies_in(result), *kept]), *copies]
     forward = AugmentedForward(trace, values, tuple(kept), {Variable(c.args[0]): c.output for c in copies})
     with tracectx(trace):
@@ -128,6 +130,17 @@ def _copies(trace: TraceCtx, kept: Sequence[Any], result: Any, written: Set[str]
             for value in kept
             if isinstance(value, TensorProxy) and (value.name in results or value.name in written)
         ]
+
+
+def _lies_in(name: str, producer: Mapping[str, BoundSymbol], memories: Set[str]) -> bool:
+    """Whether a value is, or may be a view of, one of some inputs."""
+    while name not in memories:
+        views = views_of(producer[name]) if name in producer else []
+        source = next((view.source.name for view in views if view.output.name == name), None)
+        if source is None:
+            return False
+        name = source
+    return True
 
 
 def _results(result: Any, inputs: Sequence[Any]) -> dict[str, Any]:

@@ -63,13 +63,13 @@ def _returned_views(
     roots = Counter(root for root, _ in chains.values())
     held = {p.name for p in trace.args if is_proxy(p)} | {root for root, count in roots.items() if count > 1}
     found = {call for root, calls in chains.values() if root in held for call in calls}
-    alone = [
-        p
+    alone = {
+        p.name: p
         for p in end.flat_proxy_args
         if isinstance(p, TensorProxy) and p.requires_grad and chains[p.name][1]
         if chains[p.name][0] not in held
-    ]
-    return [b for b in body if b in found], alone
+    }
+    return [b for b in body if b in found], list(alone.values())
 
 
 def _without_base(
