@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 
+import pytest
 import torch
 
 import thunder
@@ -303,6 +304,41 @@ def deque_contents():
     return world(
         lambda q, x: x * q[0] + q[-1] + len(q) + isinstance(q, list), collections.deque([1.0, 2.0]), ramp(3)
     )
+
+
+class Registry(dict):
+    """A dict that is asked by name, and answers for what it lacks."""
+
+    def get(self, key):
+        return super().get(str(key)) or 1.0
+
+    def __setitem__(self, key, value):
+        super().__setitem__(str(key), value)
+
+
+@cases(
+    "S2",
+    value=lambda w: w.args[1].__setitem__(2, 7.0),
+    added=lambda w: w.args[1].__setitem__(3, 7.0),
+    removed=lambda w: w.args[1].pop("2"),
+    plain=arg(1, {"2": 3.0, 2: 5.0}),
+)
+def dict_with_methods_of_its_own():
+    def program(x, registry):
+        return x * registry.get(2) + (registry.get(3) or 0.0), len(registry), list(registry)
+
+    return world(program, ramp(3), Registry({"2": 3.0}))
+
+
+def test_a_write_to_a_dict_with_methods_of_its_own_is_refused():
+    def program(x, registry):
+        registry[3] = 1.0
+        return x * registry.get(3)
+
+    registry = Registry({"2": 3.0})
+    with pytest.raises(thunder.UnsupportedProgram, match="a dict with methods of its own"):
+        thunder.jit(program)(ramp(3), registry)
+    assert registry == {"2": 3.0}
 
 
 @cases.parametrize()

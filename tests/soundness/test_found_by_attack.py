@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import logging
 
 import pytest
 import torch
@@ -103,6 +104,25 @@ def test_a_cached_function_answers_from_its_cache_as_in_eager():
     assert torch.equal(compiled(x, 4), x * 20.0)
     cached.cache_clear()
     assert torch.equal(compiled(x, 3), x * 15.0)
+
+
+def test_a_loggers_cached_method_runs_while_tracing(monkeypatch, caplog):
+    @functools.lru_cache(None)
+    def warning_once(self, text):
+        self.warning(text)
+
+    monkeypatch.setattr(logging.Logger, "warning_once", warning_once, raising=False)
+    logger = logging.getLogger(__name__)
+
+    def program(x):
+        logger.warning_once("said once")
+        return x * 2
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(ramp(3)), ramp(3) * 2)
+    assert [record.message for record in caplog.records] == ["said once"]
+    assert thunder.cache_hits(compiled) == 1
 
 
 def test_a_cached_function_that_returns_an_object_is_refused():

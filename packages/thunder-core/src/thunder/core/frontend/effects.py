@@ -170,6 +170,12 @@ class Builder:
         target = self.reach(shadow.path, shadow.original)
         now = shadow.copy
         if isinstance(now, dict):
+            if plain_base(type(now)) is object:
+                raise UnsupportedProgram(
+                    f"the program writes to {shadow.path.source}, a dict with methods of its own",
+                    found={"class": f"{type(now).__module__}.{type(now).__qualname__}"},
+                    hint="Write to it outside the compiled function.",
+                )
             self._write_dict(target, now, shadow.snapshot)
         elif isinstance(now, set):
             self.emit(f"{target}.clear()", f"{target}.update({self._items('[', now, ']')})")

@@ -8,6 +8,7 @@ known: leaves, proxies, shadows, and what the program itself made. Everything el
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 import types
 from typing import TYPE_CHECKING, Any
@@ -82,8 +83,11 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
     """A call of a function that the user's code put under ``functools.lru_cache``: eager asks the cache, so
     does the guard.
 
-    Only for arguments and results that are leaves: a cached list or tensor is one object for all callers.
+    Only for arguments and results that are leaves: a cached list or tensor is one object for all callers. A
+    method of a logger, which says something once, runs while tracing, as all logging does.
     """
+    if args and isinstance(args[0], logging.Logger):
+        return fn(*args, **kwargs)
     name = getattr(fn, "__qualname__", "a cached function")
     if all(type(a) in LEAVES for a in (*args, *kwargs.values())):
         value = fn(*args, **kwargs)

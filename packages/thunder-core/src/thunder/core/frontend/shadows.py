@@ -65,8 +65,10 @@ class Shadow:
     def fill(self, items: Any) -> None:
         """Puts the tracked items in: pairs for a mapping, values for a sequence or set."""
         if isinstance(self.copy, dict):
-            for key, value in items:  # not dict.update, past which an OrderedDict keeps an order of its own
-                self.copy[key] = value
+            # not dict.update, past which an OrderedDict keeps an order of its own; nor one written in Python
+            put = OrderedDict.__setitem__ if isinstance(self.copy, OrderedDict) else dict.__setitem__
+            for key, value in items:
+                put(self.copy, key, value)
             self.snapshot = list(self.copy.items())
         else:
             (self.copy.update if isinstance(self.copy, set) else self.copy.extend)(items)

@@ -453,6 +453,7 @@ _METHODS = (
     types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
     types.BuiltinFunctionType,
+    natives.CACHED,
 )
 #: torch's namespaces of operators
 _LAZY = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})

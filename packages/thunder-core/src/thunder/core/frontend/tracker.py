@@ -214,7 +214,9 @@ class Tracker:
             )
         if path.parent is not None:
             self.note("type", path, t)
-        if (plain_base(t) in CONTAINERS and not getattr(raw, "__dict__", None)) or t in CONTAINERS:
+        if t in CONTAINERS or (
+            (plain_base(t) in CONTAINERS or is_extended_dict(t)) and not getattr(raw, "__dict__", None)
+        ):
             return self._adopt_container(raw, path)
         if t is frozenset:
             self.note("order", path, _leaf_keys(raw, path))
@@ -311,6 +313,23 @@ def plain_base(cls: type) -> type:
         known = _plain_bases[cls] = _find_plain_base(cls)
     return known
 
+
+@functools.cache
+def is_extended_dict(cls: type) -> bool:
+    """Whether a class is ``dict`` with further methods in Python, or with another ``get`` or ``__setitem__``:
+    such as the program calls, and no C code.
+    """
+    added = [base for base in cls.__mro__ if base not in (dict, object)]
+    return issubclass(cls, dict) and all(
+        _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT) for base in added
+    )
+
+
+#: what C code calls when it makes a dict or looks into one
+_CALLED_BY_DICT = frozenset(
+    {"__new__", "__init__", "__missing__", "__slots__", "__hash__", "__eq__", "__iter__", "__len__"}
+    | {"__getitem__", "__contains__", "__getattribute__", "items", "keys", "values"}
+)
 
 _plain_bases: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
 
