@@ -141,8 +141,6 @@ def einsum(equation: str, *operands: TensorProxy) -> TensorProxy:
         kept = result + "".join(t for _, t in pairs[i:])
         a, term = _contracted(a, term, b, right, kept, sizes)
     a, term = _summed(a, term, result)
-    return (
-        _arranged(a, term, result, sizes)
-        if term != result or a.shape != tuple(sizes[c] for c in result)
-        else a
-    )
+    if term != result or a.shape != tuple(sizes[c] for c in result):
+        return _arranged(a, term, result, sizes)
+    return prims.shallow_copy(a) if any(a is operand for operand in operands) else a

@@ -60,7 +60,8 @@ def _shape_spelling(keyword: str) -> Spelling:
 def reshape(input: TensorProxy, shape: Sequence[int]) -> TensorProxy:
     """The same elements in another shape; one length may be -1."""
     wanted = inferred_shape(shape, math.prod(input.shape))
-    return input if wanted == input.shape else prims.reshape(input, wanted)
+    # a tensor of its own even where nothing changes: it may be written, or made where gradients are off
+    return prims.shallow_copy(input) if wanted == input.shape else prims.reshape(input, wanted)
 
 
 def _is_dtype(x: Any) -> bool:

@@ -95,6 +95,14 @@ def _flattened(
             )
 
 
+def _primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    for bsym in bsyms:
+        if bsym.subsymbols:
+            yield from _primitives(bsym.subsymbols)
+        else:
+            yield bsym
+
+
 def _where(bsym: BoundSymbol) -> list[Location]:
     return [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else []
 
@@ -136,6 +144,9 @@ class _Functionaliser:
         self.memories = Memories(new, self.first)
         #: input → whether a write to it entered torch's graph: under grad mode, and not behind a detach
         self.written_inputs: dict[str, bool] = {}
+        #: values in which several elements may be one place in memory, of so many calls of the new trace
+        self.stretched: set[str] = set()
+        self.looked_through = 0
         #: results of which eager's layouts say that they are no views
         self.copies: set[str] = set()
         self.at = 0
@@ -242,6 +253,7 @@ class _Functionaliser:
         if ProxyTag.RECOMPUTE_IN_BACKWARD not in target.tags:  # the region's result is kept, whatever made it
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.memories.write(tensor, value)
+        self._give_each_element_a_place(chain)
         if root.name in self.inputs:
             tracked = grad and not detached
             self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
@@ -249,6 +261,20 @@ class _Functionaliser:
             tensor.memory.cut = True
         if isinstance(bsym.output, TensorProxy):
             self.memories.same(bsym.output.name, tensor)
+
+    def _give_each_element_a_place(self, chain: list[Tensor]) -> None:
+        """What a broadcast value was copied to holds each element once more, where the value repeats one."""
+        for bsym in _primitives(self.new.bound_symbols[self.looked_through :]):
+            for view in views_of(bsym):
+                if view.source.name in self.stretched or view.output.numel() > view.source.numel():
+                    self.stretched.add(view.output.name)
+        self.looked_through = len(self.new.bound_symbols)
+        *views_between, root = chain
+        if root.value.name in self.stretched:
+            self.memories.renew(root, prims.clone(root.value))
+        for tensor in views_between:
+            if tensor.value.name in self.stretched:
+                tensor.version = root.version - 1  # is made anew from its parent when it is read
 
     def _refuse_second_write(self, target: TensorProxy) -> None:
         """A call that writes two tensors does so in an order of its own, which shows where they overlap."""
@@ -338,21 +364,18 @@ class _Functionaliser:
         together: dict[Memory, list[TensorProxy]] = {}
         for tensor in own.values():
             together.setdefault(tensor.memory, []).append(tensor.proxy)
-        roots, stretched = self._roots_of_values(), self._stretched_values()
+        roots = self._roots_of_values()
         #: value → the memory that owns it, None for an input's
         owners: dict[str, Memory | None] = dict.fromkeys(self.inputs)
         values: dict[str, TensorProxy] = {}
         # Tensors that nobody writes come first: they stay what they are, and others are copied.
         for memory in sorted(together, key=lambda memory: self._is_written(together[memory][0])):
-            joined = memory.version and self._shows_memory(together[memory])
-            if joined:
+            if memory.version and self._shows_memory(together[memory]):
                 self._join(self.memories.root(self.memories.of(together[memory][0])), roots, owners)
             for proxy in together[memory]:
                 value = self.memories.read(proxy)
                 owner = owners.setdefault(roots.get(value.name, value.name), memory)
                 apart = owner is memory or not self._is_written(proxy)
-                # What a broadcast value was copied to has an element for each of its own.
-                apart = apart and (joined or not memory.version or value.name not in stretched)
                 values[proxy.name] = _claiming_grad(value if apart else prims.clone(value), proxy)
         return values
 
@@ -389,15 +412,6 @@ class _Functionaliser:
                 if view.output.name not in self.copies:
                     roots[view.output.name] = roots.get(view.source.name, view.source.name)
         return roots
-
-    def _stretched_values(self) -> set[str]:
-        """The values of the new trace in which several elements may be one place in memory."""
-        found: set[str] = set()
-        for bsym in self.new.bound_symbols:
-            for view in views_of(bsym):
-                if view.source.name in found or view.output.numel() > view.source.numel():
-                    found.add(view.output.name)
-        return found
 
     def _last_values(self) -> dict[str, TensorProxy]:
         """input → the value to write back to it. One that lies in an input's memory is copied first: another
