@@ -87,7 +87,9 @@ BUILTIN_EXECUTORS = (
         description="Runs symbols that are implemented in Python.",
     ),
 )
-get_manager().set_builtin(BUILTIN_EXECUTORS)
+#: The modules of core that are plugins, by name.
+BUILTIN_MODULES = {"devices": "thunder.extend.devices"}
+get_manager().set_builtin(BUILTIN_EXECUTORS, BUILTIN_MODULES)
 install_finders()
 
 #: modules that load at the first touch

@@ -12,7 +12,7 @@ from thunder.extend.adhoc import (
     register_option,
     single_op_executor,
 )
-from thunder.extend.profiles import assuming_device, device_profile, known_profiles
+from thunder.extend.profiles import assuming_device, device_profile, known_profiles, profile_named
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "get_executor",
     "get_registry",
     "known_profiles",
+    "profile_named",
     "register_debug_option",
     "register_executor",
     "register_option",

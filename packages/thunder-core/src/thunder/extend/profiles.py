@@ -13,32 +13,48 @@ from typing import Any
 
 import torch
 
-from thunder.core import dtypes
 from thunder.core.devices import Device, to_device
 from thunder.core.errors import InvalidArgument, did_you_mean
+from thunder.extend.devices import cuda_profile
 from thunder.plugins.contributions import device_profiles
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import DeviceProfile
 
-__all__ = ["assuming_device", "device_profile", "known_profiles"]
-
-# What eager computes with on every CPU. float8 tensors can be stored and converted there, but not computed
-# with.
-_ON_CPU = frozenset(
-    d for d in dtypes.all_dtypes if not d.name.startswith(("float8", "float4")) and d is not dtypes.complex32
-)
-
-BUILTIN: tuple[DeviceProfile, ...] = (
-    DeviceProfile(name="cpu", type="cpu", dtypes=_ON_CPU),
-    DeviceProfile(name="meta", type="meta", dtypes=frozenset(dtypes.all_dtypes)),
-)
+__all__ = ["assuming_device", "device_profile", "known_profiles", "profile_named"]
 
 _assumed: ContextVar[DeviceProfile | None] = ContextVar("thunder_assumed_profile", default=None)
 
+# What the plugins say, and their generation at the time: checkers ask often.
+_known: tuple[object, Mapping[str, DeviceProfile]] = (None, {})
+
 
 def known_profiles() -> Mapping[str, DeviceProfile]:
-    """Name → profile: core's and those of plugins."""
-    return {profile.name: profile for profile in BUILTIN} | dict(device_profiles(get_manager()))
+    """Name → profile, of all plugins; core's own come from one too, `thunder.extend.devices`."""
+    global _known
+    manager = get_manager()
+    manager.load()
+    generation = manager.generation
+    if _known[0] is not generation:
+        _known = (generation, device_profiles(manager))
+    return _known[1]
+
+
+def profile_named(name: str) -> DeviceProfile:
+    """The profile of this name, `"h200"`, also written with its type, `"cuda:h200"`.
+
+    Raises InvalidArgument, with the known names, for a name that no profile has.
+    """
+    known = known_profiles()
+    kind, colon, short = name.partition(":")
+    if colon and short in known and known[short].type == kind:
+        return known[short]
+    if name not in known:
+        raise InvalidArgument(
+            f"there is no device profile {name!r}.{did_you_mean(short or name, known)}",
+            found={"known": ", ".join(known)},
+            hint="A plugin adds profiles with the hook thunder_devices.",
+        )
+    return known[name]
 
 
 @contextmanager
@@ -48,14 +64,7 @@ def assuming_device(profile: DeviceProfile | str) -> Iterator[DeviceProfile]:
     Raises InvalidArgument, with the known names, for a name that no profile has.
     """
     if isinstance(profile, str):
-        known = known_profiles()
-        if profile not in known:
-            raise InvalidArgument(
-                f"there is no device profile {profile!r}.{did_you_mean(profile, known)}",
-                found={"known": ", ".join(known)},
-                hint="A plugin adds profiles with the hook thunder_devices.",
-            )
-        profile = known[profile]
+        profile = profile_named(profile)
     token = _assumed.set(profile)
     try:
         yield profile
@@ -66,8 +75,8 @@ def assuming_device(profile: DeviceProfile | str) -> Iterator[DeviceProfile]:
 def device_profile(device: Any) -> DeviceProfile:
     """The profile of a device, given as whatever `thunder.devices.to_device` takes (a proxy too).
 
-    The assumed one where one is assumed for its type; else that of core or a plugin with the type's name;
-    else what the driver says of a CUDA device that is here. Raises InvalidArgument if none of these knows it.
+    The assumed one where one is assumed for its type; else the one that is named like the type; else what the
+    driver says of a CUDA device that is here. Raises InvalidArgument if none of these knows it.
     """
     wanted = to_device(device)
     assumed = _assumed.get()
@@ -87,20 +96,10 @@ def device_profile(device: Any) -> DeviceProfile:
 
 def _of_cuda(device: Device) -> DeviceProfile:
     properties = torch.cuda.get_device_properties(device.index)
-    capability = (properties.major, properties.minor)
-    # Arithmetic in bfloat16 came with 8.0, in float8 with 8.9 (CUDA C++ Programming Guide, table of tensor
-    # core types).
-    absent = {"bfloat16": (8, 0), "float8_e4m3fn": (8, 9), "float8_e5m2": (8, 9)}
-    never = ("float4", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
-    usable = {
-        d
-        for d in dtypes.all_dtypes
-        if capability >= absent.get(d.name, (0, 0)) and not d.name.startswith(never)
-    }
-    return DeviceProfile(
-        name=properties.name,
-        type="cuda",
-        capability=capability,
-        memory_bytes=properties.total_memory,
-        dtypes=frozenset(usable),
+    return cuda_profile(
+        properties.name,
+        (properties.major, properties.minor),
+        properties.total_memory,
+        multiprocessors=properties.multi_processor_count,
+        shared_memory_per_block=properties.shared_memory_per_block_optin,
     )

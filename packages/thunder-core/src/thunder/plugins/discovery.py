@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 
 from thunder.__about__ import __version__
@@ -23,17 +23,21 @@ class Candidate:
     distribution: str | None = None
     version: str | None = None
     requirements: tuple[str, ...] = ()
-    builtin: AdHocPlugin | None = None
+    #: whether it is part of core
+    is_builtin: bool = False
+    #: the plugin itself, where it is no module
+    plugin: AdHocPlugin | None = None
 
     @classmethod
     def of_builtin(cls, spec: ExecutorSpec) -> Candidate:
         """The plugin of an executor that is part of core; imports nothing."""
+        return replace(cls.of_core(spec.name, str(spec.target)), plugin=AdHocPlugin((spec,)))
+
+    @classmethod
+    def of_core(cls, name: str, module: str) -> Candidate:
+        """A module of core that is a plugin."""
         return cls(
-            name=spec.name,
-            target=str(spec.target),
-            distribution="thunder-core",
-            version=__version__,
-            builtin=AdHocPlugin((spec,)),
+            name=name, target=module, distribution="thunder-core", version=__version__, is_builtin=True
         )
 
 

@@ -49,7 +49,7 @@ class PluginManager:
         discover: Callable[[], Iterable[Candidate]] = installed_plugins,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self._builtin = tuple(builtin)
+        self._builtin = tuple(map(Candidate.of_builtin, builtin))
         self._discover = discover
         self._environment = environment
         self._lock = threading.RLock()
@@ -68,12 +68,13 @@ class PluginManager:
 
     # -- loading
 
-    def set_builtin(self, builtin: Iterable[ExecutorSpec]) -> None:
-        """Says which executors are part of core; each makes a plugin of its name. Comes before anything is
-        loaded.
+    def set_builtin(self, executors: Iterable[ExecutorSpec], modules: Mapping[str, str]) -> None:
+        """Says which plugins are part of core, before anything is loaded: one for each executor, and modules
+        by the names of the plugins.
         """
         assert not self._is_loaded, "the built-in plugins are named before any plugin is loaded"
-        self._builtin = tuple(builtin)
+        named = [Candidate.of_core(name, module) for name, module in modules.items()]
+        self._builtin = (*map(Candidate.of_builtin, executors), *named)
 
     def load(self) -> None:
         """Loads all plugins, once. Under `THUNDER_PLUGIN_STRICT=1` raises PluginError for the first that
@@ -86,15 +87,15 @@ class PluginManager:
                 return
             self._is_loaded = True  # before the loop: a plugin may ask for executors while it is imported
             policy = Policy.from_environment(self._environment)
-            for spec in self._builtin:
-                self._load_one(Candidate.of_builtin(spec), policy)
+            for candidate in self._builtin:
+                self._load_one(candidate, policy)
             for candidate in self._discover() if policy.autoload else ():
                 self._load_one(candidate, policy)
 
     def _load_one(self, candidate: Candidate, policy: Policy) -> None:
         info = PluginInfo(
             name=candidate.name,
-            state=PluginState.BUILTIN if candidate.builtin else PluginState.LOADED,
+            state=PluginState.BUILTIN if candidate.is_builtin else PluginState.LOADED,
             package=candidate.distribution,
             version=candidate.version,
             module=candidate.target,
@@ -113,7 +114,7 @@ class PluginManager:
         if misfit is not None:
             return self._reject(info, PluginState.INCOMPATIBLE, misfit)
         try:
-            plugin = candidate.builtin or load_target(candidate.target)
+            plugin = candidate.plugin or load_target(candidate.target)
         except (Exception, SystemExit) as error:  # a module may also leave by sys.exit
             return self._reject(info, PluginState.FAILED, f"{type(error).__name__}: {error}", error)
         try:

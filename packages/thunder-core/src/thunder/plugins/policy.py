@@ -44,12 +44,12 @@ class Policy:
     def blocks(self, candidate: Candidate) -> str | None:
         """Why a plugin must not be loaded, or None."""
         names = {_normalised(name) for name in (candidate.name, candidate.distribution) if name}
-        if candidate.builtin:
+        if candidate.is_builtin:
             # The distribution of built-in plugins is core itself; only a plugin's own name means the plugin.
             names = {_normalised(candidate.name)}
         if names & self.blocked:
             return "blocked by THUNDER_DISABLE_PLUGINS"
-        if self.only is not None and not candidate.builtin and not names & self.only:
+        if self.only is not None and not candidate.is_builtin and not names & self.only:
             return "not among THUNDER_PLUGINS"
         return None
 
