@@ -14,6 +14,7 @@ import torch
 
 from thunder.core import prims
 from thunder.core.aliasing import InputAlias
+from thunder.core.devices import Device
 from thunder.core.errors import Location, ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient, modules, regions
 from thunder.core.frontend.effects import Builder, is_simple
@@ -62,11 +63,13 @@ def acquire(
     record_log: bool = False,
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
     overrides: Overrides | None = None,
+    device: Device | None = None,
 ) -> Acquisition:
     """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
 
     ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name.
-    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module.
+    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``, all
+    tensors that are there already are taken to lie on it, wherever they are.
 
     Raises what the program raises; UnsupportedProgram and its kind, with the user's line, if it has no trace.
     """
@@ -77,7 +80,7 @@ def acquire(
     inputs: list[tuple[TensorProxy, Path]] = []
 
     def make_input(t: torch.Tensor, path: Path) -> TensorProxy:
-        proxy = _input_proxy(t)
+        proxy = _input_proxy(t, device)
         trace.grad_enabled |= tracks_grad and proxy.requires_grad
         inputs.append((proxy, path))
         return proxy
@@ -148,10 +151,10 @@ def _note_unapplied(tracer: Tracer, error: Exception) -> None:
         error.add_note(f"thunder did not apply what the program wrote before it raised: {', '.join(written)}")
 
 
-def _input_proxy(t: torch.Tensor) -> TensorProxy:
+def _input_proxy(t: torch.Tensor, device: Device | None) -> TensorProxy:
     """A proxy with everything that a program can ask of the tensor and that is not in its values."""
     with torch._C.DisableTorchFunction():
-        proxy = TensorProxy(like=t, requires_grad=t.requires_grad)
+        proxy = TensorProxy(like=t, device=device, requires_grad=t.requires_grad)
         proxy.__dict__["strides"] = tuple(t.stride())
         proxy.__dict__["storage_offset"] = t.storage_offset()
         proxy.__dict__["is_leaf"] = t.is_leaf
@@ -258,7 +261,6 @@ class _Finish:
             builder.write_global(namespace, name, value)
         for path, value in tracer.cell_writes.values():
             builder.write_cell(path, value)
-        builder.stores = False
         builder.emit(f"return {builder.expression(result)}")
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())

@@ -56,11 +56,11 @@ class TensorFacts:
     dispatch_keys: str
 
     @classmethod
-    def of(cls, t: torch.Tensor) -> TensorFacts:
-        """The facts of a real tensor."""
+    def of(cls, t: torch.Tensor, device: torch.device | None = None) -> TensorFacts:
+        """The facts of a real tensor, as if it were on ``device``, if one is given."""
         strides = t.stride() if t.layout is torch.strided else None
         keys = str(torch._C._dispatch_keys(t))
-        return cls(type(t), tuple(t.shape), strides, t.dtype, t.device, t.requires_grad, keys)
+        return cls(type(t), tuple(t.shape), strides, t.dtype, device or t.device, t.requires_grad, keys)
 
     def as_check(self, name: str) -> str:
         """The check in one line, for the text of a prologue."""

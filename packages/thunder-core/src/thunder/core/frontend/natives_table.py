@@ -132,6 +132,7 @@ CARRIERS = frozenset(
         "enumerate",
         "reversed",
         "items",
+        "keys",
         "values",
         "pop",
     }

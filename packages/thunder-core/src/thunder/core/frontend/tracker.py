@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from thunder.core.devices import to_torch_device
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact, TensorFacts
 from thunder.core.frontend.shadows import CONTAINERS, Shadow
@@ -201,7 +202,7 @@ class Tracker:
                 f"{path.source} is a tensor of layout {raw.layout}", hint="Pass a dense tensor."
             )
         proxy = self.make_input(raw, path)
-        self.note("tensor", path, TensorFacts.of(raw))
+        self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
         self._track(raw, path, proxy)
         return proxy
 
@@ -314,14 +315,14 @@ def plain_base(cls: type) -> type:
     return known
 
 
-@functools.cache
 def is_extended_dict(cls: type) -> bool:
     """Whether a class is ``dict`` with further methods in Python, or with another ``get`` or ``__setitem__``:
     such as the program calls, and no C code.
     """
-    added = [base for base in cls.__mro__ if base not in (dict, object)]
     return issubclass(cls, dict) and all(
-        _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT) for base in added
+        _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT)
+        for base in cls.__mro__
+        if base not in (dict, object)
     )
 
 
