@@ -23,7 +23,7 @@ from thunder.core.frontend.reconstruction import children, description, rule_for
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record
+from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import Path, lookup_type
 from thunder.core.proxies import NumberProxy, TensorProxy
