@@ -140,7 +140,9 @@ def compare(theirs: Run, ours: Run, what: str) -> None:
     _assert_equal(theirs.inputs, ours.inputs, f"inputs after {what}")
     _assert_equal(_zeros(theirs.first, ours.first), _zeros(ours.first, theirs.first), f"gradients of {what}")
     _assert_equal(
-        _zeros(theirs.second, ours.second), _zeros(ours.second, theirs.second), f"second derivatives of {what}"
+        _zeros(theirs.second, ours.second),
+        _zeros(ours.second, theirs.second),
+        f"second derivatives of {what}",
     )
     _assert_same_memory(theirs, ours, what)
 
@@ -170,10 +172,20 @@ def _assert_equal(want: Sequence[Any], have: Sequence[Any], what: str) -> None:
         if w is None and h is None:
             continue
         torch.testing.assert_close(
-            h.detach(), w.detach(), equal_nan=True, msg=lambda m, i=i: f"{what}, number {i}: {m}", **_tolerance(w)
+            h.detach(),
+            w.detach(),
+            equal_nan=True,
+            msg=lambda m, i=i: f"{what}, number {i}: {m}",
+            **_tolerance(w),
         )
 
 
 def _tolerance(x: torch.Tensor) -> dict[str, float]:
     exact = x.dtype in (torch.float64, torch.complex128)
-    return TOLERANCE if exact else {"rtol": 2e-2, "atol": 2e-2} if x.element_size() == 2 else {"rtol": 1e-4, "atol": 1e-5}
+    return (
+        TOLERANCE
+        if exact
+        else {"rtol": 2e-2, "atol": 2e-2}
+        if x.element_size() == 2
+        else {"rtol": 1e-4, "atol": 1e-5}
+    )

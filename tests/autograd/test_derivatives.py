@@ -65,7 +65,9 @@ def test_A5_a_saved_value_that_is_a_result_too(policy, used):
 
     found, expected = second(thunder.jit(program, rematerialization=policy)), second(program)
     for f, e in zip(found, expected, strict=True):
-        torch.testing.assert_close(torch.zeros(3).double() if f is None else f, torch.zeros(3).double() if e is None else e)
+        torch.testing.assert_close(
+            torch.zeros(3).double() if f is None else f, torch.zeros(3).double() if e is None else e
+        )
 
 
 def test_A5_create_graph_once_then_a_backward_through_both():
@@ -85,7 +87,9 @@ def test_A5_create_graph_once_then_a_backward_through_both():
 def test_A5_gradient_penalty_of_a_module():
     def losses(jit):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Softplus(), torch.nn.Linear(4, 1)).double()
+        model = torch.nn.Sequential(
+            torch.nn.Linear(3, 4), torch.nn.Softplus(), torch.nn.Linear(4, 1)
+        ).double()
         run = thunder.jit(model) if jit else model
         x = leaf(5, 3)
         (g,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)

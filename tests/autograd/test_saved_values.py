@@ -68,7 +68,9 @@ def test_what_an_operator_without_gradient_hands_on_is_kept_and_its_second_deriv
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(jf, (x,))
     assert len(get_saved_for_backward_tensors(thunder.last_traces(jf)[-1])) == 2  # x and the statistic
-    assert [b.sym.name for b in thunder.last_backward_traces(jf)[-1].bound_symbols].count("scale_forward") == 0
+    assert [b.sym.name for b in thunder.last_backward_traces(jf)[-1].bound_symbols].count(
+        "scale_forward"
+    ) == 0
     with pytest.raises(MissingGradient, match="scale_forward has no gradient rule"):
         torch.autograd.grad(jf(x).sum(), x, create_graph=True)
 

@@ -98,7 +98,7 @@ class Symbol:
         subsymbols: list[BoundSymbol] = []
         if self.is_prim:
             output = self.meta(*args, **kwargs)
-            if self._differentiable and _any_requires_grad(args) and torch.is_grad_enabled():
+            if self._differentiable and _any_requires_grad(args) and _tracks_gradients():
                 _require_grad(output)
         else:
             trace.push_scope(subsymbols)
@@ -145,6 +145,11 @@ def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
     """
     inputs = {id(a) for a in tree_iter(args)}
     return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
+
+
+def _tracks_gradients() -> bool:
+    """Whether results of calls may require grad now: torch.enable_grad does not end torch.inference_mode."""
+    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
 
 def _any_requires_grad(args: Iterable[Any]) -> bool:

@@ -188,7 +188,8 @@ def repeated(call: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbo
         p.name: TensorProxy(like=p, requires_grad=p.requires_grad or (requires_grad and p.dtype.is_inexact))
         for p in _results(call)
     }
-    return with_proxies(swapped(call, values), fresh)
+    # renamed first: the values may be results of the call as it was
+    return swapped(with_proxies(call, fresh), values)
 
 
 def _results(call: BoundSymbol) -> Iterable[TensorProxy]:
