@@ -52,8 +52,8 @@ def assign(value: TensorProxy, target: TensorProxy) -> TensorProxy:
 
 
 def _of_one_base(target: TensorProxy) -> Iterable[TensorProxy]:
-    """The recorded tensors that torch's autograd takes for one with ``target``: its base, and all views of that,
-    but not through ``detach``, nor those made where gradients are off.
+    """The recorded tensors that torch's autograd takes for one with ``target``: its base, and all views of
+    that, but not through ``detach``, nor those made where gradients are off.
     """
     trace = get_tracectx()
     if trace is None:

@@ -318,7 +318,7 @@ class _Functionaliser:
             )
 
     def _refuse_shared(self, members: Iterable[InputAlias]) -> None:
-        """Which element of which input has which gradient is for torch's graph of their common base to say."""
+        """Which element of which input has which gradient only torch's graph of their base can say."""
         raise UnsupportedProgram(
             "an input that overlaps another in memory is written where gradients are tracked",
             found={m.proxy.name: f'"{m.proxy.type_string()}"' for m in members},

@@ -129,8 +129,8 @@ class Memories:
         assert tensor.call is not None, f"{tensor.proxy.name} is a view that no call made"
         if tensor.proxy.requires_grad and any(c.sym.id == "prims.detach" for c in tensor.view.path):
             raise UnsupportedProgram(
-                "a detached tensor was written with a value that requires grad, and its memory was written again "
-                "or leaves the program under another name too",
+                "a detached tensor was written with a value that requires grad, and its memory was written "
+                "again or leaves the program under another name too",
                 found={tensor.proxy.name: f'"{tensor.proxy.type_string()}"'},
                 hint="Write to a clone, or use the out-of-place operator.",
             )
