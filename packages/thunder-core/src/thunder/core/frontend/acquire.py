@@ -97,7 +97,6 @@ def acquire(
         trace.grad_enabled |= _needs_grad_mode(trace, inputs, grad_mode) and not disable_grad
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)
-        _refuse_hidden(tracer)
     with torch._C.DisableTorchFunction():
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, inputs, roots)
@@ -268,6 +267,7 @@ class _Finish:
         return self._computation(), epilogue, [path for _, path, _ in reached]
 
     def _computation(self) -> TraceCtx:
+        _refuse_hidden(self.tracer)
         if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
             self.trace.bound_symbols = [
                 b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled

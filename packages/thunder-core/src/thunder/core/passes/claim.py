@@ -24,6 +24,7 @@ from thunder.core.proxies import TensorProxy, Variable, is_proxy
 from thunder.core.pytree import tree_flatten
 from thunder.core.structure import STRUCTURAL
 from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 PROVENANCE = "Transform for execution"
@@ -125,9 +126,10 @@ class Claimer:
             self.trace.add_bound_symbol(bind_as(symbol, bsym, executor))
         else:
             return Refusal("no-implementation", f"{executor.name} has nothing that runs {bsym.sym.id}")
-        self.placements.append(
-            Placement(bsym, executor.name, "fusion" if fuses and transform is None else self.via, refusals)
-        )
+        via = "fusion" if fuses and transform is None else self.via
+        if symbol is not None and OpTags.FALLBACK in symbol.tags:  # nobody's implementation but torch's
+            via = "fallback"
+        self.placements.append(Placement(bsym, executor.name, via, refusals))
         return True
 
     def _owned(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:

@@ -16,8 +16,8 @@ class Placement:
     """What became of one bound symbol.
 
     `via` is `"operator"` (an executor's operator runs it), `"fusion"` (it is part of a region), `"always"`
-    (what other executors left), or `"decomposed"` (nobody took it; its subsymbols have records of their
-    own). `refusals` has one entry for each executor that was asked before.
+    (what other executors left), `"fallback"` (it has no row, and torch runs it as it is), or
+    `"decomposed"` (nobody took it; its subsymbols have records of their own). `refusals` has one entry for each executor that was asked before.
     """
 
     bsym: BoundSymbol

@@ -13,8 +13,9 @@ from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, with_bound_symbols
 
 
-def watch(trace: TraceCtx) -> TraceCtx:
-    """Checks each tensor when it is computed; for debugging.
+def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
+    """Checks each tensor when it is computed, or those that calls with the tag ``only`` compute; for debugging,
+    and for operators whose metadata nobody wrote down.
 
         t0 = torch.sin(x)   →   t0 = torch.sin(x)
                                 check_result(t0, 'torch.sin', 'cpu f32[4]')
@@ -22,10 +23,12 @@ def watch(trace: TraceCtx) -> TraceCtx:
     At run time a tensor of another shape, dtype or device than its proxy is a PluginError that names the
     operator.
     """
+    if only is not None and not any(only in bsym.tags for bsym in trace.bound_symbols):
+        return trace
     watched: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
         watched.append(bsym)
-        if bsym.sym.id in STRUCTURAL:
+        if bsym.sym.id in STRUCTURAL or (only is not None and only not in bsym.tags):
             continue
         source = (bsym.source.file, bsym.source.line) if bsym.source is not None else ()
         for p in bsym.flat_proxy_outs:
