@@ -1,0 +1,316 @@
+"""The case about gradients: those that an executor brings are torch's, for each argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.core import prims
+from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
+from thunder.core.proxies import TensorProxy
+from thunder.core.pytree import tree_iter
+from thunder.core.structure import RETURN
+from thunder.core.trace import TraceCtx, from_trace, tracectx
+from thunder.extend import get_always_executors
+from thunder.testing.calls import SEED, Call, lowered, record, seeded
+from thunder.testing.closeness import difference, same_bits
+from thunder.testing.failures import NothingToJudge, definition_of, described
+from thunder.testing.samples import Sample, cast, scattered
+from thunder.testing.subjects import Subject
+
+__all__ = ["gradients_are_right"]
+
+#: how many calls are differentiated
+MOST = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Which gradients are asked for: of which tensors of the call, by cotangents of which memory layout."""
+
+    wanted: tuple[int, ...]
+    layout: str = "usual"
+
+
+def gradients_are_right(subject: Subject) -> None:
+    """The gradient of each argument, asked for alone and together, is the one that torch's autograd gives
+    for the reference in float64.
+    """
+    judged = 0
+    for call in subject.calls:
+        floating = tuple(
+            i for i, x in enumerate(call.sample.tensors) if x.is_floating_point() or x.is_complex()
+        )
+        if call.is_run and floating and judged < MOST:
+            answers = [_judge(subject, call, question) for question in _questions(floating, judged)]
+            judged += any(answers)
+    if not judged:
+        raise NothingToJudge(
+            f"no sample of {subject.id} has a result that depends on a floating-point argument"
+        )
+
+
+def _questions(floating: tuple[int, ...], number: int) -> Iterator[Question]:
+    yield Question(floating)
+    if number == 0:
+        yield Question(floating, "expanded")
+        yield Question(floating, "scattered")
+        if len(floating) > 1:
+            for i in floating:
+                yield Question((i,))
+
+
+def _judge(subject: Subject, call: Call, question: Question) -> bool:
+    """Judges one question about a call; False where nothing of it depends on what is asked about."""
+    try:
+        joint, count = _joint(subject, call.sample, question)
+    except Exception as error:
+        raise _failure(
+            subject,
+            call,
+            question,
+            "its gradient cannot be written",
+            {"raised": "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])},
+            "A rule has the operator's signature, computes and returns its result, takes gradients with "
+            "get_grad(result) "
+            "and gives them with put_grads(arguments, gradients), each of its argument's shape and dtype.",
+        ) from error
+    if joint is None:
+        return False
+    expected = _expected(subject, call, question)
+    if len(expected.cotangents) != count:
+        raise _failure(
+            subject,
+            call,
+            question,
+            "other results require grad than those of the reference",
+            {"reference": len(expected.cotangents), "operator": count},
+            "A result that carries no gradient says so in the meta function: TensorProxy(…, "
+            "requires_grad=False).",
+        )
+    given = [x.clone() for x in expected.cotangents]
+    given = [LAYOUTS[question.layout](x) for x in given]
+    inputs = call.sample.copy().tensors
+    before = [x.clone() for x in (*inputs, *given)]
+    try:
+        with seeded():
+            results, gradients = lowered(joint, subject.executor).run(*inputs, *given)
+    except Exception as error:
+        raise _failure(
+            subject,
+            call,
+            question,
+            "its gradient fails when it runs",
+            {"raised": f"{type(error).__name__}: {error}", "cotangents": described(given)},
+            "A cotangent may be expanded memory with strides of 0, as that of a sum is: call contiguous() "
+            "on it where a "
+            "kernel needs that.",
+        ) from error
+    if not all(map(same_bits, (*inputs, *given), before)):
+        raise _failure(
+            subject,
+            call,
+            question,
+            "its gradient changes an argument or a cotangent",
+            {"cotangents": described(given)},
+            "Write to fresh memory: others read the same cotangent.",
+        )
+    if call.promises_values:
+        _compare_results(subject, call, question, results, expected)
+        _compare(subject, call, question, gradients, expected)
+    return True
+
+
+def _joint(subject: Subject, sample: Sample, question: Question) -> tuple[TraceCtx | None, int]:
+    """The program of the call with its gradient, and how many results it differentiates; None for none."""
+    recording = record(subject.symbol, sample, requiring_grad=question.wanted)
+    trace = _returning_differentiable(recording.trace)
+    results = differentiable_outputs(trace)
+    if not results:
+        return None, 0
+    executors = (subject.executor, *(ex for ex in get_always_executors() if ex != subject.executor))
+    return joint_trace(differentiate(trace, executors), results), len(results)
+
+
+def _returning_differentiable(trace: TraceCtx) -> TraceCtx:
+    """The program, which returns a flat tuple of its results that require grad."""
+    new = from_trace(trace)
+    new.bound_symbols = [b for b in trace.bound_symbols if b.sym.id != RETURN]
+    with tracectx(new):
+        inputs = {p.name for p in trace.args}
+        prims.python_return(
+            tuple(
+                x
+                for x in {id(x): x for x in tree_iter(trace.output)}.values()
+                if isinstance(x, TensorProxy) and x.requires_grad and x.name not in inputs
+            )
+        )
+    return new
+
+
+# -- what is right -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Gradients of the reference, exactly and as eager has them in the call's own dtypes, and the
+    cotangents.
+    """
+
+    results: Sequence[torch.Tensor]
+    cotangents: Sequence[torch.Tensor]
+    exact: Sequence[torch.Tensor | None]
+    eager: Sequence[torch.Tensor | None]
+
+
+def _expected(subject: Subject, call: Call, question: Question) -> Expected:
+    reference = subject.reference
+    if reference is None:
+        raise NothingToJudge(
+            f"{subject.id} has no reference; pass references={{{subject.id!r}: a function of torch}}"
+        )
+    results, eager, drawn = _by_torch(reference, call.sample, question, None)
+    if eager is None:
+        raise _failure(
+            subject,
+            call,
+            question,
+            "its gradient cannot be judged, for torch cannot differentiate the reference",
+            {"reference": reference},
+            f"Pass references={{{subject.id!r}: a function of torch's own operators}} that computes the "
+            f"same.",
+        )
+    try:
+        _, exact, _ = _by_torch(reference, cast(call.sample, torch.float64), question, drawn)
+    except (RuntimeError, TypeError, ValueError):  # a reference that does not take float64 is its own judge
+        exact = eager
+    return Expected(results, drawn, exact if exact is not None else eager, eager)
+
+
+def _by_torch(
+    reference: Callable[..., Any],
+    sample: Sample,
+    question: Question,
+    cotangents: Sequence[torch.Tensor] | None,
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor | None] | None, Sequence[torch.Tensor]]:
+    """The results, torch's gradients of the wanted tensors, and the cotangents they are for, drawn if not
+    given.
+    """
+    sample = sample.copy()
+    inputs = [sample.tensors[i].requires_grad_() for i in question.wanted]
+    with seeded(SEED), torch.enable_grad():
+        out = reference(*sample.args, **sample.kwargs)
+    given = {id(x) for x in inputs}
+    results = [
+        x
+        for x in {id(x): x for x in tree_iter(tuple(out) if isinstance(out, tuple) else out)}.values()
+        if isinstance(x, torch.Tensor) and x.requires_grad and id(x) not in given
+    ]
+    if not results:
+        return (), None, ()
+    generator = torch.Generator().manual_seed(3)
+    if cotangents is None:
+        cotangents = [_draw(x, question, generator) for x in results]
+    grads = torch.autograd.grad(
+        results, inputs, [c.to(x.dtype) for c, x in zip(cotangents, results, strict=True)], allow_unused=True
+    )
+    return [x.detach() for x in results], grads, cotangents
+
+
+def _draw(x: torch.Tensor, question: Question, generator: torch.Generator) -> torch.Tensor:
+    if question.layout == "expanded":
+        return torch.full(x.shape, 0.75, dtype=x.dtype, device=x.device)
+    return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
+
+
+def _expanded(x: torch.Tensor) -> torch.Tensor:
+    """The tensor, all of whose elements are equal, as one element that is repeated."""
+    return x.flatten()[0].expand(x.shape) if x.numel() else x
+
+
+#: how cotangents lie in memory: each of these reaches a backward in ordinary programs
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "usual": lambda x: x,
+    "expanded": _expanded,
+    "scattered": scattered,
+}
+
+
+# -- the verdict ---------------------------------------------------------------------------------------------
+
+
+def _compare_results(
+    subject: Subject, call: Call, question: Question, results: Sequence[Any], expected: Expected
+) -> None:
+    for i, (x, y) in enumerate(zip(results, expected.results, strict=True)):
+        if not isinstance(x, torch.Tensor):
+            fault: str | None = f"{x!r} is no tensor"
+        else:
+            fault = difference(x, y, y, *(4 * t for t in subject.settings.tolerance(y.dtype)))
+        if fault is not None:
+            raise _failure(
+                subject,
+                call,
+                question,
+                f"result {i} is wrong where a gradient is needed",
+                {"against the reference": fault},
+                "The rule computes the result too, and returns it: the same as without a gradient.",
+            )
+
+
+def _compare(
+    subject: Subject, call: Call, question: Question, gradients: Sequence[Any], expected: Expected
+) -> None:
+    tensors = call.sample.tensors
+    for i, exact, eager in zip(question.wanted, expected.exact, expected.eager, strict=True):
+        ours, x = gradients[i], tensors[i]
+        if ours is None:
+            if exact is not None and bool(exact.abs().max() > 0 if exact.numel() else False):
+                raise _failure(
+                    subject,
+                    call,
+                    question,
+                    f"it gives no gradient for tensor {i} of the call",
+                    {"tensor": described(x), "torch's gradient": described(exact)},
+                    "put_grads takes every argument that can require grad.",
+                )
+            continue
+        if (ours.shape, ours.dtype, ours.device) != (x.shape, x.dtype, x.device):
+            raise _failure(
+                subject,
+                call,
+                question,
+                f"the gradient of tensor {i} of the call has another type than the tensor",
+                {"tensor": described(x), "gradient": described(ours)},
+                "A gradient has the shape, dtype and device of its argument, and a kernel what its meta "
+                "function says.",
+            )
+        exact = torch.zeros_like(x) if exact is None else exact
+        eager = torch.zeros_like(x) if eager is None else eager
+        rtol, atol = subject.settings.tolerance(x.dtype)
+        fault = difference(ours, eager, exact, 4 * rtol, 4 * atol)
+        if fault is not None:
+            raise _failure(
+                subject,
+                call,
+                question,
+                f"the gradient of tensor {i} of the call is wrong",
+                {"tensor": described(x), "against torch's autograd in float64": fault},
+                "Check the rule, and which cotangent belongs to which argument.",
+            )
+
+
+def _failure(
+    subject: Subject, call: Call, question: Question, what: str, found: dict[str, object], hint: str
+) -> Exception:
+    asked = f"tensors {', '.join(map(str, question.wanted))}, by cotangents in {question.layout} memory"
+    return subject.failure(
+        what,
+        call,
+        found={"gradients asked for": asked, **found},
+        where=definition_of(subject.info.grad_transform) or subject.where,
+        hint=hint,
+    )

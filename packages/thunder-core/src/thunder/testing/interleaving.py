@@ -1,0 +1,80 @@
+"""Two functions in two threads, the second run whole between any two lines of the first.
+
+Races show once in many runs, if they are left to the scheduler. Here the first thread traces itself and lets
+the second run at each line, so that each order in which the lines can meet is tried once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+__all__ = ["Interleaved", "interleaved"]
+
+#: at how many lines the first function is interrupted at most
+MOST = 60
+
+#: how long, in seconds, the interrupted function waits for the other, which may need a lock that it holds
+PATIENCE = 0.05
+
+#: code of these packages is not interrupted: their own threads are safe, and it has many lines
+LIBRARIES = ("torch.", "thunder.core.", "thunder.testing.", "contextlib", "threading", "functools")
+
+
+@dataclass
+class Interleaved:
+    """What the runs of the two functions returned, or the exceptions that they raised."""
+
+    mine: list[Any] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+
+
+def interleaved(mine: Callable[[], Any], other: Callable[[], Any]) -> Interleaved:
+    """Runs `mine` in a thread, with `other` run whole in another thread at each line of Python that `mine`
+    reaches.
+    """
+    results = Interleaved()
+    pending: list[threading.Thread] = []
+
+    def interrupt() -> None:
+        thread = threading.Thread(target=lambda: results.others.append(_result(other)), daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        if thread.is_alive():
+            pending.append(thread)
+
+    def traced() -> None:
+        left = MOST
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal left
+            if str(frame.f_globals.get("__name__", "")).startswith(LIBRARIES):
+                return None
+            if event == "line" and left > 0 and not any(t.is_alive() for t in pending):
+                left -= 1
+                interrupt()
+            return trace
+
+        sys.settrace(trace)
+        try:
+            results.mine.append(_result(mine))
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=traced, daemon=True)
+    thread.start()
+    thread.join()
+    for waiting in pending:
+        waiting.join()
+    return results
+
+
+def _result(fn: Callable[[], Any]) -> Any:
+    try:
+        return fn()
+    except Exception as error:  # it is the other thread's result, and is judged there
+        return error

@@ -1,0 +1,110 @@
+"""The conformance tests find faults: each faulty executor fails the case that is about its fault."""
+
+from __future__ import annotations
+
+from unittest import SkipTest
+
+import pytest
+
+from conformance.faults import FAULTS, NOT_FOUND, Fault
+from conformance.toys import Trial, fuser, gate_executor, gelu_executor, one_operator, tensor
+from thunder.testing import Case, ConformanceFailure, conformance
+
+FOUND = [fault for fault in FAULTS if fault.caught_by != NOT_FOUND]
+
+
+def cases(tested: Trial, *properties: str) -> list[Case]:
+    """The cases of an executor, or those about some properties; not that which starts a process."""
+    made = conformance(tested.executor, **tested.arguments)
+    return [
+        case for case in made if case.property != "import" and (not properties or case.property in properties)
+    ]
+
+
+def failure(case: Case) -> ConformanceFailure | None:
+    """What a case says is wrong, or None."""
+    try:
+        case.run()
+    except ConformanceFailure as error:
+        return error
+    except SkipTest:
+        return None
+    return None
+
+
+def identifier(fault: Fault) -> str:
+    return fault.what.replace(" ", "-")
+
+
+@pytest.mark.parametrize("fault", FOUND, ids=identifier)
+def test_a_fault_is_found_by_the_case_that_is_about_it(fault: Fault) -> None:
+    errors = [error for case in cases(fault.make(), fault.caught_by) if (error := failure(case)) is not None]
+    assert errors, f"no case about {fault.caught_by!r} fails"
+    for error in errors:
+        assert error.hint, "a failure says what to do"
+        assert "toy" in error.asked, "a failure names the executor"
+
+
+def test_there_are_many_faults_and_nearly_all_are_found() -> None:
+    assert len({fault.what for fault in FAULTS}) == len(FAULTS) >= 60
+    assert len(FOUND) / len(FAULTS) >= 0.95
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.caught_by == NOT_FOUND], ids=identifier)
+def test_a_fault_that_no_sample_shows_is_not_found(fault: Fault) -> None:
+    """If this fails, the fault belongs to the found ones."""
+    assert [
+        failure(case) for case in cases(fault.make(), "values", "repeats", "claims") if failure(case)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        gate_executor,
+        gelu_executor,
+        fuser,
+        lambda: one_operator(lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
+        lambda: Trial("torch", {"operators": ["torch.add", "torch.sum", "torch.transpose", "torch.softmax"]}),
+        lambda: Trial(
+            "torch", {"operators": ["torch.nn.functional.embedding", "torch.bernoulli", "torch.split"]}
+        ),
+        lambda: Trial("torch", {"operators": ["prims.sin", "torch.nn.functional.layer_norm", "torch.topk"]}),
+        lambda: Trial("torch", {"operators": "torch.nn.functional.scaled_dot_product_attention"}),
+    ],
+    ids=["gate", "gelu", "fuser", "cumsum", "rows", "more-rows", "primitives", "attention"],
+)
+def test_a_right_executor_passes(make) -> None:
+    tested = make()
+    errors = {case.name: str(error) for case in cases(tested) if (error := failure(case)) is not None}
+    assert errors == {}
+
+
+def test_a_right_executor_is_judged_and_not_skipped() -> None:
+    skipped = []
+    for tested in (gate_executor(), gelu_executor()):
+        for case in cases(tested):
+            try:
+                case.run()
+            except SkipTest as reason:
+                skipped.append((case.name, str(reason)))
+    assert skipped == []
+
+
+def test_a_failure_has_four_parts() -> None:
+    wrong = one_operator(lambda x: x.double(), lambda x: x, samples=[((tensor(2, 3),), {})])
+    (error,) = filter(None, map(failure, cases(wrong, "metadata")))
+    lines = str(error).splitlines()
+    assert lines[0] == (
+        f"{wrong.executor.name}.op of executor {wrong.executor.name!r}: "
+        "the dtype of the result is not what its meta function says"
+    )
+    assert "test_faults.py:" in lines[1]
+    assert "lambda x: x.double()" in lines[1]
+    assert lines[2:6] == [
+        '  call:  op("cpu f32[2, 3]")',
+        "  sample:  yours #0",
+        '  meta function:  "cpu f32[2, 3]"',
+        '  result:  "cpu f64[2, 3]"',
+    ]
+    assert lines[6].startswith("Return what the meta function says")
