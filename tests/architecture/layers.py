@@ -21,6 +21,7 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
         ("thunder.core.lazy", "submodule"),  # so do those of the packages below it
         ("thunder.core.interpreter.policy", "import_module"),  # runs the program's own import statements
         ("thunder.core.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
+        ("thunder.compiler.terminal", "rich_module"),  # rich, a library that need not be installed
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }
 )

@@ -34,6 +34,7 @@ from thunder.compiler.inspection import (
     print_last_interpreter_log,
 )
 from thunder.compiler.jit import jit
+from thunder.compiler.plan import Plan, plan
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.core import devices, dtypes, errors, prims
 from thunder.core.dtypes import *  # noqa: F403
@@ -111,6 +112,7 @@ __all__ = [
     "LanguageContext",
     "ListProxy",
     "NumberProxy",
+    "Plan",
     "Proxy",
     "StringProxy",
     "TensorProxy",
@@ -145,6 +147,7 @@ __all__ = [
     "last_recompile_reasons",
     "last_traces",
     "list_transforms",
+    "plan",
     "plugins",
     "prims",
     "print_last_interpreter_log",

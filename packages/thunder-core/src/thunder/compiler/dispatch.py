@@ -15,6 +15,7 @@ from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import configured_pipeline
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.core.autograd.residuals import graph_library
+from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
     RecompileError,
@@ -94,7 +95,7 @@ class Dispatcher:
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         with collector_paused():
-            entry = self._make_entry(args, kwargs)
+            entry = self.make_entry(args, kwargs)
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
         limit = options["recompile_limit"]
@@ -127,7 +128,10 @@ class Dispatcher:
                 hint='Use cache="constant values".',
             )
 
-    def _make_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
+    def make_entry(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: Device | None = None
+    ) -> CacheEntry:
+        """Compiles for a call, and runs nothing; with ``device``, as if all tensors were there."""
         data, stats = self.data, self.stats
         graph_library()  # an import after the program was read would change facts that it may have read
         started = perf_counter_ns()
@@ -143,6 +147,7 @@ class Dispatcher:
             record_log=data.debug_options.record_interpreter_history,
             contributed=_contributed_state(data.transforms),
             overrides=self.overrides,
+            device=device,
         )
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from thunder.compiler.dispatch import Dispatcher
-from thunder.compiler.ledger import Explanation, explain_placements
+from thunder.compiler.ledger import Explanation
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.core.errors import NeverCalled, NotCompiled
 from thunder.core.module import COMPILED
@@ -91,11 +90,9 @@ def last_recompile_reasons(fn: Any) -> list[RecompileReason]:
 def explain(fn: Any) -> Explanation:
     """The placement ledger of the last call.
 
-    It says who runs each operator, and why others that were asked do not.
+    It says who runs each operator, why others that were asked do not, and who was not asked.
     """
-    entry = _last_entry(fn)
-    ledger = explain_placements(entry.ledger, entry.backward_ledger)
-    return dataclasses.replace(ledger, baked=entry.baked)
+    return Explanation.of_entry(_last_entry(fn), _dispatcher(fn).data.executors_list)
 
 
 def list_transforms(fn: Any) -> list[Any]:

@@ -1,93 +1,106 @@
-"""The placement ledger of a compile: who runs each call, and why each executor that was asked before does
-not.
+"""The placement ledger of a compile: who runs each call, why each executor that was asked before does not,
+and why others were not asked.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TextIO
 
-from thunder.core.errors import InvalidArgument, Location, RequirementNotMet, nearest
-from thunder.core.executor import Refusal
+from thunder.compiler.ledger_text import as_rich_table, as_text, print_table
+from thunder.compiler.records import LedgerRow, RefusalRecord
+from thunder.compiler.stats import CacheEntry
+from thunder.compiler.unasked import absent_executors, unasked_of
+from thunder.core.errors import InvalidArgument, RequirementNotMet, nearest
+from thunder.core.executor import Executor
 from thunder.core.passes.placement import Placement
 
 __all__ = ["Explanation", "LedgerRow", "RefusalRecord", "check_requirements", "explain_placements"]
 
-_COLUMNS = ("#", "trace", "symbol", "outputs", "claimed by", "via", "refused by", "source")
 
-
-@dataclass(frozen=True)
-class RefusalRecord:
-    """Why one executor did not take a call."""
-
-    executor: str
-    code: str
-    message: str
-    facts: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, executor: str, refusal: Refusal) -> RefusalRecord:
-        """The record of an executor's refusal."""
-        return cls(executor, refusal.code, refusal.message, dict(refusal.facts))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LedgerRow:
-    """What became of one call. `trace` is `"forward"` or `"backward"`; `via` is described at `Placement`."""
-
-    index: int
-    trace: str
-    symbol: str
-    outputs: tuple[str, ...]
-    claimed_by: str | None
-    via: str
-    refusals: tuple[RefusalRecord, ...]
-    source: Location | None
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """The ledger of a compile: `str()` is a table, `rows` the records, `to_json()` the same facts as text."""
+    """The ledger of a compile: `str()` is a table, `rows` the records, `to_json()` the same facts as JSON.
+
+    `show()` prints the table, in colours where a terminal and the library rich are there.
+    """
 
     rows: tuple[LedgerRow, ...]
     #: what was read that could be neither guarded nor replayed, and is part of the program as it was
     baked: tuple[str, ...] = ()
+    #: executors that this compile did not ask about anything, and why
+    absent: tuple[RefusalRecord, ...] = ()
+    #: the executor that `why_not` was asked about
+    about: str | None = None
+
+    @classmethod
+    def of_entry(cls, entry: CacheEntry, executors: Sequence[Executor]) -> Explanation:
+        """The ledger of a compiled program, whose executors were these, in this order."""
+        found = explain_placements(entry.ledger, entry.backward_ledger, executors)
+        return replace(found, baked=entry.baked, absent=absent_executors(executors))
 
     def why_not(self, executor: str, *, line: int | None = None, symbol: str | None = None) -> Explanation:
-        """The rows in which `executor` was asked and refused, of one line of the program or one symbol if
-        given.
+        """The rows that `executor` does not run, each with its reason, of one line of the program or one
+        symbol if given.
+
+        Raises InvalidArgument, with the nearest name, for an executor that nobody knows.
         """
-        asked = {r.executor for row in self.rows for r in row.refusals}
-        asked |= {row.claimed_by for row in self.rows if row.claimed_by is not None}
-        if executor not in asked:
-            close = nearest(executor, asked)
-            raise InvalidArgument(
-                f"executor {executor!r} was not asked about anything in this compile",
-                found={"asked": ", ".join(sorted(asked))},
-                hint=f"Did you mean {close!r}?" if close else "Is it in executors=?",
-            )
-        return Explanation(
-            tuple(
-                row
-                for row in self.rows
-                if any(r.executor == executor for r in row.refusals)
-                and (line is None or (row.source is not None and row.source.line == line))
-                and (symbol is None or row.symbol == symbol)
-            )
-        )
+        rows = [
+            replace(row, refusals=_of(executor, row.refusals), not_asked=_of(executor, row.not_asked))
+            for row in self.rows
+            if (line is None or (row.source is not None and row.source.line == line))
+            and (symbol is None or row.symbol == symbol)
+        ]
+        absent = _of(executor, self.absent)
+        if not absent and executor not in self._known():
+            raise _unknown(executor, self._known())
+        kept = rows if absent else [row for row in rows if row.refusals or row.not_asked]
+        return Explanation(tuple(kept), absent=absent, about=executor)
+
+    def _known(self) -> set[str]:
+        records = [r for row in self.rows for r in (*row.refusals, *row.not_asked)] + list(self.absent)
+        claims = {row.claimed_by for row in self.rows if row.claimed_by is not None}
+        return claims | {record.executor for record in records}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The rows as a JSON list; facts that JSON has no form for are their `repr`."""
-        return json.dumps([_plain_row(row) for row in self.rows], indent=indent, default=repr)
+        """`rows`, `absent` and `baked` as a JSON object; facts that JSON has no form for are their `repr`."""
+        facts = {
+            "rows": [_plain_row(row) for row in self.rows],
+            "absent": [asdict(record) for record in self.absent],
+            "baked": list(self.baked),
+        }
+        return json.dumps(facts, indent=indent, default=repr)
+
+    def show(self, file: TextIO | None = None) -> None:
+        """Prints the table to `file`, standard output if none is given."""
+        print_table(self, file or sys.stdout)
+
+    def __rich__(self) -> Any:
+        return as_rich_table(self)
 
     def __str__(self) -> str:
-        table = _table([_COLUMNS, *(_cells(row) for row in self.rows)])
-        return "\n".join([table, *(f"baked in: {edge}" for edge in self.baked)])
+        return as_text(self)
+
+    __repr__ = __str__
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def _of(executor: str, records: Iterable[RefusalRecord]) -> tuple[RefusalRecord, ...]:
+    return tuple(record for record in records if record.executor == executor)
+
+
+def _unknown(executor: str, known: set[str]) -> InvalidArgument:
+    close = nearest(executor, known)
+    return InvalidArgument(
+        f"executor {executor!r} was not asked about anything in this compile, and is none that is registered",
+        found={"known": ", ".join(sorted(known))},
+        hint=f"Did you mean {close!r}?" if close else "Is it in executors=?",
+    )
 
 
 def _plain_row(row: LedgerRow) -> dict[str, Any]:
@@ -95,29 +108,11 @@ def _plain_row(row: LedgerRow) -> dict[str, Any]:
     return {**asdict(replace(row, source=None)), "source": source}
 
 
-def _cells(row: LedgerRow) -> tuple[str, ...]:
-    refusals = "; ".join(f"{r.executor}: {r.message}" for r in row.refusals)
-    return (
-        str(row.index),
-        row.trace,
-        row.symbol,
-        ", ".join(row.outputs),
-        row.claimed_by or "-",
-        row.via,
-        refusals,
-        str(row.source) if row.source is not None else "",
-    )
-
-
-def _table(lines: Sequence[tuple[str, ...]]) -> str:
-    """Text in columns; the first line is the head."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    head, *body = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in lines]
-    return "\n".join([head, "  ".join("-" * w for w in widths), *body])
-
-
-def explain_placements(forward: Iterable[Placement], backward: Iterable[Placement] = ()) -> Explanation:
-    """The ledger as its users see it."""
+def explain_placements(
+    forward: Iterable[Placement], backward: Iterable[Placement] = (), executors: Sequence[Executor] = ()
+) -> Explanation:
+    """The ledger as its users see it, of a compile with these executors, in this order."""
+    names = [executor.name for executor in executors]
     rows: list[LedgerRow] = []
     for trace, placements in (("forward", forward), ("backward", backward)):
         for p in placements:
@@ -130,6 +125,7 @@ def explain_placements(forward: Iterable[Placement], backward: Iterable[Placemen
                     claimed_by=p.claimed_by,
                     via=p.via,
                     refusals=tuple(RefusalRecord.of(name, refusal) for name, refusal in p.refusals),
+                    not_asked=unasked_of(p, names),
                     source=p.source,
                 )
             )

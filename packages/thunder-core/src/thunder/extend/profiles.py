@@ -101,5 +101,5 @@ def _of_cuda(device: Device) -> DeviceProfile:
         (properties.major, properties.minor),
         properties.total_memory,
         multiprocessors=properties.multi_processor_count,
-        shared_memory_per_block=properties.shared_memory_per_block_optin,
+        shared_memory_per_block=properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]
     )

@@ -303,6 +303,10 @@ class PluginManager:
                 found = self._resolved[spec.name] = resolve_executor(spec)
             return found
 
+    def resolved(self, spec: ExecutorSpec) -> Executor | Unavailable | None:
+        """What `resolve` has found already, or None if nobody has asked yet; imports nothing."""
+        return self._resolved.get(spec.name)
+
     # -- calling
 
     def _call_one(self, plugin: object, hook: str) -> Any:

@@ -68,8 +68,8 @@ def acquire(
     """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
 
     ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name.
-    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``, all
-    tensors that are there already are taken to lie on it, wherever they are.
+    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``,
+    all tensors that are there already are taken to lie on it, wherever they are.
 
     Raises what the program raises; UnsupportedProgram and its kind, with the user's line, if it has no trace.
     """
@@ -102,16 +102,10 @@ def acquire(
         _note_shared_memory(trace, tracker, inputs, roots)
         _note_contributed(tracker, contributed or {})
         prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
-        state = ambient_fact()
+        facts = (ambient_fact(), *tracker.facts)
     tracer.forget()
-    return Acquisition(
-        prologue=prologue,
-        computation=computation,
-        epilogue=epilogue,
-        facts=(state, *tracker.facts),
-        interpreted=machine.instructions,
-        log=machine.history,
-    )
+    seen: dict[str, Any] = {"interpreted": machine.instructions, "log": machine.history}
+    return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, facts=facts, **seen)
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[tuple[TensorProxy, Path]], before: bool) -> bool:

@@ -1,0 +1,16 @@
+"""The library rich, which shows tables in terminals. It is optional: without it they are plain text."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from types import ModuleType
+
+__all__ = ["rich_module"]
+
+
+def rich_module(name: str) -> ModuleType | None:
+    """A module of rich, imported now, or None where rich is not installed."""
+    if find_spec("rich") is None:
+        return None
+    return importlib.import_module(f"rich.{name}")
