@@ -19,7 +19,7 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.guards import readable_name
-from thunder.core.frontend.reconstruction import children, description, rule_for
+from thunder.core.frontend.reconstruction import children, description, is_container, rule_for
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
@@ -61,6 +61,7 @@ class Builder:
         self.built: dict[int, tuple[str, Any]] = {}
         self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
         self.named: dict[str, Any] = {}  # classes and functions that expressions refer to, by name
+        self.stores = True  # whether what is built becomes part of another object, and is not the result
         self._unfinished: set[int] = set()  # what is being built, by id
         self._count = 0
 
@@ -122,12 +123,14 @@ class Builder:
 
     def _construct(self, value: Any) -> str:
         rule = rule_for(value) if id(type(value)) not in self.tracer.made else None
-        if rule is None or id(value) in self._unfinished:
-            cyclic = ", which contains itself and" if rule is not None else ", which"
+        if rule is None or id(value) in self._unfinished or not (self.stores or is_container(value)):
+            cyclic = ", which contains itself and" if id(value) in self._unfinished else ", which"
             raise UnsupportedProgram(
-                f"the program returns or stores {description(value)}{cyclic} thunder cannot build again at each call",
+                f"the program returns or stores {description(value)}{cyclic} "
+                "thunder cannot build again at each call",
                 found={"class": f"{type(value).__module__}.{type(value).__qualname__}"},
-                hint="Use containers, namedtuples, dataclasses or objects of classes written in Python.",
+                hint="Use containers, namedtuples or dataclasses "
+                "(thunder.core.pytree.register_pytree_node_dataclass).",
             )
         self._unfinished.add(id(value))
         text = rule(self, value)
@@ -150,6 +153,13 @@ class Builder:
     def pairs(self, values: Any) -> str:
         """A display of a dict with these pairs."""
         return "{" + ", ".join(f"{self.expression(k)}: {self.expression(v)}" for k, v in values) + "}"
+
+    def parts(self, state: dict[Any, Any]) -> str:
+        """A display of what an object holds, by name, which may be objects of any class."""
+        outside, self.stores = self.stores, True
+        text = self.pairs(state.items())
+        self.stores = outside
+        return text
 
     def shared(self, value: Any, text: str) -> str:
         """Code for a new container: in place, or a variable where two references to it must stay one

@@ -29,7 +29,7 @@ Rule = Callable[["Builder", Any], str]
 def rule_for(value: Any) -> Rule | None:
     """How ``value`` is built; None for what is not built (leaves, tensors, functions), or cannot be."""
     cls = type(value)
-    if cls in LEAVES and cls is not slice or isinstance(value, (TensorProxy, NumberProxy, *PINNED)):
+    if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy, *PINNED)):
         return None
     return _CONSTRUCTORS.get(cls) or _rule_by_structure(value)
 
@@ -45,6 +45,13 @@ def _rule_by_structure(value: Any) -> Rule | None:
     if dataclasses.is_dataclass(value) and isinstance(value, dict):
         return _dataclass_of_items
     return None if is_foreign(cls) else _object
+
+
+def is_container(value: Any) -> bool:
+    """Whether a class says that its instances are made of their parts: builtin containers, namedtuples,
+    dataclasses. An object of any other class is built as a part of another object alone.
+    """
+    return rule_for(value) is not _object or dataclasses.is_dataclass(value)
 
 
 def children(value: Any) -> Iterable[Any]:
@@ -128,7 +135,8 @@ _CONSTRUCTORS: dict[type, Rule] = {
 
 
 def _namedtuple(b: Builder, value: Any) -> str:
-    return b.shared(value, f"tuple.__new__({b.refer(type(value))}, {b.items('[', tuple.__iter__(value), ']')})")
+    items = b.items("[", tuple.__iter__(value), "]")
+    return b.shared(value, f"tuple.__new__({b.refer(type(value))}, {items})")
 
 
 def _structseq(b: Builder, value: Any) -> str:
@@ -177,15 +185,12 @@ def state_of(value: Any) -> dict[str, Any]:
 
 
 def _object(b: Builder, value: Any) -> str:
-    return b.shared(value, f"{b.refer(make_instance)}({b.refer(type(value))}, {_attributes(b, state_of(value))})")
+    state = b.parts(state_of(value))
+    return b.shared(value, f"{b.refer(make_instance)}({b.refer(type(value))}, {state})")
 
 
 def _dataclass_of_items(b: Builder, value: Any) -> str:
     """Such as the outputs of Hugging Face's models: the same values as items and as attributes."""
     view = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
-    items, state = b.pairs(view), _attributes(b, value.__dict__)
+    items, state = b.parts(dict(view)), b.parts(value.__dict__)
     return b.shared(value, f"{b.refer(make_mapping)}({b.refer(type(value))}, {items}, {state})")
-
-
-def _attributes(b: Builder, state: dict[str, Any]) -> str:
-    return "{" + ", ".join(f"{name!r}: {b.expression(v)}" for name, v in state.items()) + "}"
