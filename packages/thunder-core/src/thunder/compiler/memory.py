@@ -69,7 +69,7 @@ def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
 
 
 class _Heap:
-    """Which storages are alive, and their bytes. A storage has the name of the tensor that it was made for."""
+    """Which storages are alive, and their bytes. A storage is named after the tensor that made it."""
 
     def __init__(self) -> None:
         self.live = 0

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from thunder.compiler.context import Context, Line
+from thunder.compiler.editing import edited
 from thunder.compiler.stages import LOWERING, STAGES, Stage, StageFn
 from thunder.core.autograd.connect import Lowering, connected
 from thunder.core.autograd.function import Interface
-from thunder.core.errors import InvalidArgument, PluginError, nearest
+from thunder.core.errors import InvalidArgument, PluginError, ThunderError, nearest
 from thunder.core.executor import Executor
 from thunder.core.passes.placement import Placement
 from thunder.core.proxies import is_proxy
@@ -54,17 +55,22 @@ class Pipeline:
         return [stage.name for stage in self._stages]
 
     def insert_before(self, stage: str, name: str, fn: StageFn) -> None:
-        """Puts the stage `name` directly before another. `fn(trace, context)` returns a trace."""
+        """Puts the stage `name` directly before another. `fn(trace, context)` returns a trace.
+
+        The stage may edit the trace that it gets. Its result is among the traces of the compile, constructed
+        by `name` unless it says otherwise; one that changes nothing adds none. After the partition a stage
+        runs for the forward, and then for the backward.
+        """
         self._insert(self._position(stage), name, fn)
 
     def insert_after(self, stage: str, name: str, fn: StageFn) -> None:
-        """Puts the stage `name` directly after another. `fn(trace, context)` returns a trace."""
+        """Puts the stage `name` directly after another; as `insert_before`."""
         self._insert(self._position(stage) + 1, name, fn)
 
     def _insert(self, position: int, name: str, fn: StageFn) -> None:
         if name in self.names():
             raise InvalidArgument(f"the pipeline has a stage {name!r} already", hint="Choose another name.")
-        self._stages.insert(position, Stage(name, fn))
+        self._stages.insert(position, Stage(name, partial(_inserted, name, fn)))
 
     def _position(self, stage: str) -> int:
         names = self.names()
@@ -105,6 +111,19 @@ class Pipeline:
                 context.line = context.forward
             context.stage_times[stage.name] = time.perf_counter_ns() - start
         return _finished(context)
+
+
+def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> Any:
+    """Runs a stage of others; what goes wrong in it is told as its fault."""
+    try:
+        return edited(trace, lambda given: fn(given, context), name)
+    except ThunderError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"the stage {name!r} raised {type(error).__name__}: {error}",
+            hint="A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out.",
+        ) from error
 
 
 def _advance(line: Line, name: str, step: StageFn, context: Context) -> None:

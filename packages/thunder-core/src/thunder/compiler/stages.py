@@ -7,7 +7,6 @@ backward.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from thunder.compiler.context import Context, Gradient, Line
+from thunder.compiler.editing import edited
 from thunder.core.autograd.connect import Differentiated
 from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
 from thunder.core.autograd.partition import partition
@@ -30,7 +30,7 @@ from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.watch import watch
 from thunder.core.proxies import TensorProxy
-from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
+from thunder.core.trace import TraceCtx, TraceTag
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
 
 __all__ = ["STAGES", "Stage", "StageFn"]
@@ -79,26 +79,11 @@ def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Context) -> TraceCtx:
-    # A transform may edit what it gets, down to the headers of bound symbols; the traces on record must not
-    # change.
-    given = from_trace(trace)
-    given.bound_symbols = [bsym.from_bsym() for bsym in trace.bound_symbols]
-    copies = list(given.bound_symbols)
-    start = time.perf_counter_ns()
-    (result,) = call_trace_hook(transform, hook, given, **context.facts)
-    if result is given and _is_unchanged(copies, trace, given):
-        return trace
-    if result.provenance is None:
-        result.set_provenance(TraceProvenance(type(transform).__name__, time.perf_counter_ns() - start))
-    return result  # type: ignore[no-any-return]
+    def change(given: TraceCtx) -> TraceCtx:
+        (result,) = call_trace_hook(transform, hook, given, **context.facts)
+        return result  # type: ignore[no-any-return]
 
-
-def _is_unchanged(copies: list[Any], before: TraceCtx, after: TraceCtx) -> bool:
-    return (
-        len(after.bound_symbols) == len(copies)
-        and all(a is b for a, b in zip(after.bound_symbols, copies, strict=True))
-        and all(a.header == b.header for a, b in zip(copies, before.bound_symbols, strict=True))
-    )
+    return edited(trace, change, type(transform).__name__)  # type: ignore[no-any-return]
 
 
 def _dce(trace: TraceCtx, context: Context) -> TraceCtx:
