@@ -169,6 +169,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         try:
             return importlib.import_module(f"thunder.{name}")
+        except errors.PluginNotInstalledError as error:  # it says what to install
+            raise AttributeError(str(error), name=name) from error
         except ModuleNotFoundError as error:
             raise missing_attribute(__name__, name) from error
     raise missing_attribute(__name__, name)
