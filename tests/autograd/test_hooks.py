@@ -218,6 +218,7 @@ def test_vmapped_gradients_of_a_result_are_refused_or_right():
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_anomaly_mode_names_the_node_of_a_nan():
     compiled, x = thunder.jit(torch.sqrt), torch.zeros(3, dtype=torch.float64, requires_grad=True)
     with torch.autograd.detect_anomaly(check_nan=True):

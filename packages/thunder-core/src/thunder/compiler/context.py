@@ -59,6 +59,8 @@ class Context:
     forward: Line = field(default_factory=Line)
     backward: Line | None = None
     gradient: Gradient | None = None
+    #: whether a transform computes in the backward what the gradient rules alone do not
+    backward_is_changed: bool = False
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
 

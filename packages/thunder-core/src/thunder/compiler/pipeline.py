@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +20,7 @@ from thunder.core.errors import InvalidArgument, PluginError, ThunderError, near
 from thunder.core.executor import Executor
 from thunder.core.passes.placement import Placement
 from thunder.core.proxies import is_proxy
+from thunder.core.structure import COMMENT, RELEASES
 from thunder.core.trace import TraceCtx
 from thunder.core.transform import Transform
 from thunder.plugins.contributions import configure_pipeline
@@ -105,9 +107,13 @@ class Pipeline:
         for stage in self._stages:
             start = time.perf_counter_ns()
             for name, step in stage.steps(context):
+                cores_own = stage in STAGES and step is stage.run
                 for line in context.lines:
                     context.line = line
+                    before = line.traces[-1]
                     _advance(line, name, step, context)
+                    if not cores_own and _is_backward(line, context):
+                        context.backward_is_changed |= _calls(before) != _calls(line.traces[-1])
                 context.line = context.forward
             context.stage_times[stage.name] = time.perf_counter_ns() - start
         return _finished(context)
@@ -135,6 +141,20 @@ def _advance(line: Line, name: str, step: StageFn, context: Context) -> None:
         context.record(result, name)
 
 
+def _is_backward(line: Line, context: Context) -> bool:
+    """Whether the line in work is, or contains, the backward."""
+    return context.gradient is not None and line is (context.backward or context.forward)
+
+
+def _calls(trace: TraceCtx) -> Counter[tuple[Any, ...]]:
+    """What a trace computes, in whatever order, and with whatever comments."""
+    return Counter(
+        (b.sym.id, tuple(p.name for p in b.flat_proxy_args), tuple(p.name for p in b.flat_proxy_outs))
+        for b in trace.bound_symbols
+        if b.sym.id not in RELEASES and b.sym.id != COMMENT
+    )
+
+
 def _finished(context: Context) -> Compiled:
     forward, backward, gradient = context.forward, context.backward, context.gradient
     assert forward.fn is not None, "the pipeline has a stage that generates code"
@@ -153,7 +173,9 @@ def _finished(context: Context) -> Compiled:
         context.executors, context.options.get("rematerialization", "min-cut"), partial(_lowered, context)
     )
     interface = Interface.of(forward.traces[-1])
-    fn: Callable[..., Any] = connected(gradient.program, forward.fn, backward.fn, lowering, interface)
+    fn: Callable[..., Any] = connected(
+        gradient.program, forward.fn, backward.fn, lowering, interface, context.backward_is_changed
+    )
     if not torch.is_grad_enabled():  # a region of torch.enable_grad has computed what requires grad
         fn = torch.enable_grad()(fn)
     tail_traces: list[TraceCtx] = []

@@ -87,19 +87,21 @@ def connected(
     backward_fn: Callable[..., Any],
     lowering: Lowering,
     interface: Interface | None = None,
+    backward_is_changed: bool = False,
 ) -> Connected:
     """The program as a function that torch can differentiate.
 
     ``interface`` is that of the forward as it runs, which transforms may have changed. Where it keeps other
-    tensors than the partition chose, there is a backward for the usual cotangents only.
+    tensors than the partition chose, or where a transform has changed what the backward computes, the one
+    backward that there is serves all first derivatives, and there are no second ones.
     """
     planned = Interface.of(program.forward.trace)
+    one_backward = backward_is_changed or interface not in (None, planned)
 
     def trace(present: Present) -> TraceCtx:
-        if interface not in (None, planned):
+        if one_backward:
             raise UnsupportedProgram(
-                "a transform changed what is kept for the backward, so gradients can be had of all results "
-                "together, and once",
+                "a transform changed the backward or what is kept for it, so there are first derivatives only",
                 hint="Leave the transform out for second derivatives.",
             )
         return program.backward_for(planned, present)
@@ -113,7 +115,9 @@ def connected(
                 raise missing_gradient(program.forward.values.producer[value.name])
         return _differentiable(trace(present), lowering)
 
-    return Connected(interface or planned, forward_fn, backward_fn, variant, derivative)
+    returned = program.forward.trace.bound_symbols[-1].args[0]["flat_output"]
+    results = [returned[i] for i in planned.results] if one_backward else None
+    return Connected(interface or planned, forward_fn, backward_fn, variant, derivative, results)
 
 
 def _differentiable(backward: TraceCtx, lowering: Lowering) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from thunder.core.devices import to_torch_device
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx
 
@@ -88,7 +89,8 @@ class Connected:
 
     ``backward_fn`` is for the usual cotangents. ``variant(present)`` compiles the backward for others, and
     ``derivative(present)`` a form of the backward that enters torch's graph in turn: a function of the saved
-    tensors, the other saved values and the cotangents that are there.
+    tensors, the other saved values and the cotangents that are there. Where ``results`` are given, the proxies
+    of the results, ``backward_fn`` is the only backward: cotangents that are not there are zeros.
     """
 
     def __init__(
@@ -98,9 +100,10 @@ class Connected:
         backward_fn: Callable[..., Any],
         variant: Callable[[Present], Callable[..., Any]],
         derivative: Callable[[Present], Callable[..., Any]],
+        results: Sequence[TensorProxy] | None = None,
     ) -> None:
         self.interface, self.forward_fn = interface, forward_fn
-        self._variant, self._derivative = variant, derivative
+        self._variant, self._derivative, self._results = variant, derivative, results
         self._backwards: dict[Present, Callable[..., Any]] = {interface.usual: backward_fn}
         self._derivatives: dict[Present, Callable[..., Any]] = {}
 
@@ -112,6 +115,8 @@ class Connected:
 
     def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
         """The gradients of the inputs. With ``create_graph`` they enter torch's graph in turn."""
+        if self._results is not None:
+            cotangents = [*_filled(cotangents, self._results), *cotangents[len(self._results) :]]
         present = tuple(c is not None for c in cotangents)
         given = [c for c in cotangents if c is not None]
         if torch.is_grad_enabled():
@@ -134,3 +139,15 @@ class Connected:
         if found is None:
             found = known[present] = make(present)
         return found
+
+
+def _filled(
+    cotangents: Sequence[torch.Tensor | None], results: Sequence[TensorProxy]
+) -> list[torch.Tensor | None]:
+    """Cotangents of the results, with zeros for those that are not there."""
+    return [
+        c
+        if c is not None
+        else torch.zeros(r.shape, dtype=r.dtype.torch_dtype, device=to_torch_device(r.device))
+        for c, r in zip(cotangents, results, strict=False)
+    ]
