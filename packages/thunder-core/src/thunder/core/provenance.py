@@ -78,6 +78,9 @@ STEPS: dict[str, Step] = {
     "instance": Step(lambda p, k: f"{p}.{k}", lookup_instance, "{p}[{k}]"),
     "attribute": Step(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "{p}.{name}"),
     "key": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
+    "item": Step(
+        lambda p, k: f"{p}[{k!r}]", lookup_item, "lookup_item({p}, {k})"
+    ),  # past a __getitem__ in Python
     "index": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
     "global": Step(lambda p, k: str(k), lookup_item, "{p}[{k}]"),
     "cell": Step(lambda p, k: str(k), lambda o, k: cell_content(o), "{p}.cell_contents"),

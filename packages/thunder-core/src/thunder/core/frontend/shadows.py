@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from thunder.core.provenance import Path
@@ -60,6 +60,8 @@ class Shadow:
             return cls(original, path, SEQUENCES[t](original, []), None)
         if t is set:  # its copy gives the elements in the same order
             return cls(original, path, original.copy(), None)
+        if is_dataclass(t):
+            return cls(original, path, t.__new__(t), None)
         return cls(original, path, t(), None)  # a subclass that adds nothing
 
     def fill(self, items: Any) -> None:

@@ -210,12 +210,12 @@ class Tracer(Policy):
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
         record = self.tracker.record_of(obj) if obj is not None else None
+        if record is not None and name == "__dict__" and isinstance(descriptor, types.GetSetDescriptorType):
+            return modules.instance_dict(self, record)
         if record is None or record.value is not record.obj or isinstance(descriptor, _METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
         if name == "__class__":
             return type(obj)
-        if name == "__dict__":
-            return modules.instance_dict(self, record)
         if name in record.attrs:
             if record.attrs[name] is MISSING:
                 raise AttributeError(name)

@@ -9,12 +9,13 @@ a proxy for a tensor, a shadow for a container, the object itself otherwise.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import random
 import types
 import weakref
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -219,6 +220,8 @@ class Tracker:
             (plain_base(t) in CONTAINERS or is_extended_dict(t)) and not getattr(raw, "__dict__", None)
         ):
             return self._adopt_container(raw, path)
+        if is_dict_and_dataclass(t):  # its attributes are read one by one, as those of any object
+            return self._adopt_container(raw, path, "item")
         if t is frozenset:
             self.note("order", path, _leaf_keys(raw, path))
             return raw
@@ -250,7 +253,7 @@ class Tracker:
         self._track(raw, path, raw)
         return raw
 
-    def _adopt_container(self, raw: Any, path: Path) -> Any:
+    def _adopt_container(self, raw: Any, path: Path, step: str = "key") -> Any:
         shadow = Shadow.of(raw, path)
         self._track(raw, path, shadow.copy)
         self.shadows.append(shadow)
@@ -261,7 +264,7 @@ class Tracker:
             for key in keys:
                 _check_key(key, path)
             self.note("keys", path, keys)
-            shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step("key", k))) for k in keys])
+            shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
         elif isinstance(raw, set):
             self.note("order", path, _leaf_keys(raw, path))  # in the order in which the set gives them
             shadow.fill(raw)
@@ -326,6 +329,23 @@ def is_extended_dict(cls: type) -> bool:
     )
 
 
+@functools.cache
+def is_dict_and_dataclass(cls: type) -> bool:
+    """Whether a class is a dict with items of its own and a dataclass as well, such as the outputs of Hugging
+    Face's models. Past its methods its items are those of a dict.
+    """
+    added = [base for base in cls.__mro__ if base not in (dict, OrderedDict, object)]
+    return (
+        dataclasses.is_dataclass(cls)
+        and issubclass(cls, dict)
+        and all(
+            _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT - _OF_DATACLASSES)
+            for base in added
+        )
+    )
+
+
+_OF_DATACLASSES = frozenset({"__init__", "__eq__", "__hash__", "__getitem__"})
 #: what C code calls when it makes a dict or looks into one
 _CALLED_BY_DICT = frozenset(
     {"__new__", "__init__", "__missing__", "__slots__", "__hash__", "__eq__", "__iter__", "__len__"}
