@@ -30,10 +30,9 @@ def _loaded() -> tuple[dict[Any, list[Any]], ImportError | None]:
         return {}, error
     found: dict[Any, list[Any]] = {}
     for entry in entries:
-        if entry.variant_test_name == "":
-            named = operator.attrgetter(entry.name)
-            for fn in {entry.op, entry.method_variant, _attribute(named, torch)} - {None}:
-                found.setdefault(fn, []).append(entry)
+        named = operator.attrgetter(entry.name)
+        for fn in {entry.op, entry.method_variant, _attribute(named, torch)} - {None}:
+            found.setdefault(fn, []).append(entry)
     return found, None
 
 

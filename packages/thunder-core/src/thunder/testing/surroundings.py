@@ -128,7 +128,10 @@ def _under(subject: Subject, call: Call, mode: str, found: dict[str, object]) ->
 def memory_is_released(subject: Subject) -> None:
     """When a run is over, nothing holds its arguments and results but those who called it."""
     for call in subject.run_calls()[:3]:
-        held = [what for what, ref in _references(call) if ref() is not None]
+        references = _references(call)
+        if any(ref() is not None for _, ref in references):
+            gc.collect()  # a cycle may hold them
+        held = [what for what, ref in references if ref() is not None]
         if held:
             raise subject.failure(
                 "it keeps tensors of a run that is over",
@@ -145,10 +148,7 @@ def _references(call: Call) -> list[tuple[str, weakref.ref[torch.Tensor]]]:
     outcome = call.run()
     tensors = [(f"argument {i}", x) for i, x in enumerate(outcome.given)]
     tensors += [(f"result {i}", x) for i, x in enumerate(tensors_in(outcome.result))]
-    found = [(what, weakref.ref(x)) for what, x in tensors]
-    del outcome, tensors
-    gc.collect()
-    return found
+    return [(what, weakref.ref(x)) for what, x in tensors]
 
 
 def threads_do_not_meet(subject: Subject) -> None:
