@@ -26,12 +26,14 @@ from thunder.core.errors import (
 )
 from thunder.core.frontend.acquire import acquire
 from thunder.core.frontend.guards import first_failure
+from thunder.core.langctx import LanguageContext
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.core.overrides import Overrides
 from thunder.core.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state
 from thunder.plugins.manager import get_manager
+from thunder.torch.unknown import without_fallback
 
 
 class Dispatcher:
@@ -140,7 +142,7 @@ class Dispatcher:
             data.fn,
             args,
             kwargs,
-            language=with_replacements(data.langctx, data.executors_list),
+            language=self._language(),
             sharp_edge=_SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
             pinning=self._pinning(),
@@ -185,6 +187,14 @@ class Dispatcher:
             "prologue": perf_counter_ns() - before,
         }
         return entry
+
+    def _language(self) -> LanguageContext:
+        """The language in which the program's calls of torch functions are read."""
+        data = self.data
+        language = with_replacements(data.langctx, data.executors_list)
+        return (
+            language if data.compile_options["operator_fallback"] == "eager" else without_fallback(language)
+        )
 
     def _pinning(self) -> str:
         if self._same_input:

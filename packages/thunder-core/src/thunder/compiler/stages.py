@@ -30,6 +30,7 @@ from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
 from thunder.core.passes.watch import watch
 from thunder.core.proxies import TensorProxy
+from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceTag
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
 
@@ -148,7 +149,8 @@ def _requires_grad(arg: Any) -> bool:
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    context.line.fn = (watch(trace) if context.check else trace).python_callable(decorated=_decorated(trace))
+    watched = watch(trace, None if context.check else OpTags.FALLBACK)
+    context.line.fn = watched.python_callable(decorated=_decorated(trace))
     return trace
 
 

@@ -76,6 +76,11 @@ class Call:
         except KeyError:
             raise AttributeError(f"the operator has no argument {name!r}") from None
 
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """All arguments; those of an operator that takes ``*args`` are under this name."""
+        return self._arguments
+
     def needs(self, name: str) -> bool:
         """Whether the gradient of an argument, or of a tensor in it, is wanted."""
         return wants_grad(self._arguments[name])
@@ -177,9 +182,16 @@ def put_gradients(
     gradients: Vjp, symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, g: Any
 ) -> None:
     """Puts the gradients of a call ``out = symbol(*args, **kwargs)``, whose cotangents are ``g``."""
-    arguments = {**dict(zip(_parameters(symbol.id), args, strict=False)), **kwargs}
+    arguments = _bound(symbol.id, args, kwargs)
     for name, gradient in gradients(Call(arguments, out, g)).items():
         _put(arguments[name], gradient)
+
+
+def _bound(operator_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    names = _parameters(operator_id)
+    if names[:1] == ("args",):
+        return {"args": args, **kwargs}
+    return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def _put(value: Any, gradient: Any) -> None:

@@ -198,6 +198,13 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
             ),
             Option("cse", bool, True, "Whether common subexpressions are computed once."),
             Option(
+                "operator_fallback",
+                Literal["eager", "error"],
+                "eager",
+                "What becomes of a torch function without a row: torch runs it as it is, and the ledger says "
+                "so (eager), or it is refused by name (error).",
+            ),
+            Option(
                 "rematerialization",
                 Literal["min-cut", "none"] | int,
                 "min-cut",

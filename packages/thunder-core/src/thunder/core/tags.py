@@ -58,5 +58,6 @@ for _tag in (
     "VIEW",
     "MAYBE_VIEW",
     "NONDIFFERENTIABLE",
+    "FALLBACK",
 ):
     OpTags.register_tag(_tag)

@@ -1,4 +1,6 @@
-"""What stands for a torch function that has no row: a refusal by name, with the nearest rows."""
+"""What stands for a torch function that has no row: torch itself, where that is sound; else, or where the
+program says ``operator_fallback="error"``, a refusal by name, with the nearest rows.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +11,92 @@ from typing import Any, NoReturn
 import torch
 
 from thunder.core.errors import UnsupportedOperator
-from thunder.core.langctx import TORCH
-from thunder.core.metakernel import described_arguments
+from thunder.core.langctx import TORCH, LanguageContext
+from thunder.core.metakernel import ask_torch, described_arguments
 from thunder.core.operator import all_rows
 from thunder.core.proxies import UNKNOWN
+from thunder.core.tags import OpTags
+from thunder.torch.fallback import call_by_torch
+from thunder.torch.observation import Unfit
+
+#: what torch raises for a call that it refuses, or has no kernel without data for
+_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
+
+_WAYS_OUT = (
+    "Register it (thunder.extend.OperatorExecutor.register_operator), or compute it outside the compiled "
+    "function; thunder.examine lists what a program needs."
+)
 
 
 def name_of(fn: Any) -> str:
     """The dotted name of a torch function, as a program would write it."""
+    if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return f"torch.ops.{fn}"
     name = torch.overrides.resolve_name(fn)
     if name is None:
         module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", repr(fn))
+        qualname = qualname.replace("_VariableFunctionsClass.", "")
         name = f"{module}.{qualname}" if module else qualname
-    return str(name).replace("torch.TensorBase.", "torch.Tensor.")
+    return str(name).replace("torch.TensorBase.", "torch.Tensor.").replace("torch.functional.", "torch.")
 
 
 def nearest_rows(name: str) -> list[str]:
     """Up to three ids of rows that are most like a name."""
-    known = [row.id for row in all_rows() if row.id.startswith("torch.")]
+    known = [row.id for row in all_rows() if row.id.startswith("torch.") and OpTags.FALLBACK not in row.tags]
     last = {row_id: row_id.rpartition(".")[2] for row_id in known}
     close = difflib.get_close_matches(name.rpartition(".")[2], sorted(set(last.values())), n=3, cutoff=0.6)
     return [next(row_id for row_id in known if last[row_id] == word) for word in close]
 
 
-def unknown(fn: Any) -> Callable[..., NoReturn]:
+def _refusal(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", hint: str = _WAYS_OUT
+) -> UnsupportedOperator:
+    close = nearest_rows(name)
+    suggestion = f" Operators with a like name: {', '.join(close)}." if close else ""
+    return UnsupportedOperator(
+        f"{name} is not an operator thunder knows"
+        + (f", and torch cannot run it here: {why}" if why else ""),
+        found=described_arguments(args, kwargs),
+        hint=f"{hint}{suggestion}",
+        facts={"operator": name, "nearest": close, "why": why},
+    )
+
+
+def refused(fn: Any) -> Callable[..., NoReturn]:
     """The function that refuses a call of ``fn``."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        name = name_of(fn)
-        close = nearest_rows(name)
-        suggestion = f" Operators with a like name: {', '.join(close)}." if close else ""
-        raise UnsupportedOperator(
-            f"{name} is not an operator thunder knows",
-            found=described_arguments(args, kwargs),
-            hint="Register it (thunder.extend.OperatorExecutor.register_operator), or compute it outside the "
-            f"compiled function; thunder.examine lists what a program needs.{suggestion}",
-            facts={"operator": name, "nearest": close},
-        )
+        raise _refusal(name_of(fn), args, kwargs)
 
     return refuse
 
 
-TORCH.functions[UNKNOWN] = unknown
+def by_torch(fn: Any) -> Callable[..., Any]:
+    """The function that lets torch run a call of ``fn`` where that is sound, and else refuses it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        name = name_of(fn)
+        try:
+            return call_by_torch(name, fn, args, kwargs)
+        except Unfit as unfit:
+            raise _refusal(name, args, kwargs, unfit.reason, f"{unfit.hint} {_WAYS_OUT}") from None
+        except UnsupportedOperator:
+            raise
+        except _REFUSALS as error:
+            ask_torch(fn, args, kwargs, error)
+            why = f"what it returns cannot be found out without data ({_first_line(error)})"
+            raise _refusal(name, args, kwargs, why) from error
+
+    return call
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def without_fallback(language: LanguageContext) -> LanguageContext:
+    """The language, in which functions without a row are refused."""
+    return LanguageContext(language.name, {**language.functions, UNKNOWN: refused})
+
+
+TORCH.functions[UNKNOWN] = by_torch

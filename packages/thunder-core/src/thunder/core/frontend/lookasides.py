@@ -200,6 +200,12 @@ def _has_torch_function(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str,
     return False  # the language has been asked already; now the function's own code is traced
 
 
+@lookaside(type(torch._VF).__getattr__)
+def _native_of_torch(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``torch._VF.lstm``: the module hands on what an object of C has, which nobody replaces."""
+    return getattr(torch._C._VariableFunctions, args[1])
+
+
 @lookaside(builtins.globals)
 def _globals(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return GlobalsView(tracer, tracer.machine.frame)

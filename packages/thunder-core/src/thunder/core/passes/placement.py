@@ -17,7 +17,8 @@ class Placement:
 
     `via` is `"operator"` (an executor's operator runs it), `"fusion"` (it is part of a region), `"always"`
     (what other executors left), `"fallback"` (it has no row, and torch runs it as it is), or
-    `"decomposed"` (nobody took it; its subsymbols have records of their own). `refusals` has one entry for each executor that was asked before.
+    `"decomposed"` (nobody took it; its subsymbols have records of their own). `refusals` has one entry for
+    each executor that was asked before.
     """
 
     bsym: BoundSymbol

@@ -14,8 +14,8 @@ from thunder.core.trace import TraceCtx, with_bound_symbols
 
 
 def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
-    """Checks each tensor when it is computed, or those that calls with the tag ``only`` compute; for debugging,
-    and for operators whose metadata nobody wrote down.
+    """Checks each tensor when it is computed, or those that calls with the tag ``only`` compute: for
+    debugging, and for operators whose metadata nobody wrote down.
 
         t0 = torch.sin(x)   →   t0 = torch.sin(x)
                                 check_result(t0, 'torch.sin', 'cpu f32[4]')
