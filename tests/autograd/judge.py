@@ -1,8 +1,8 @@
 """How these tests judge: a program is run by eager and compiled, on equal inputs of their own, and all that
 can be observed of the two must agree.
 
-Compared are values, `requires_grad`, who is a leaf, gradients, second derivatives (of a random combination of the
-first gradients, with respect to the inputs and to the cotangents), the inputs after the call, and memory:
+Compared are values, `requires_grad`, who is a leaf, gradients, second derivatives (of a random combination of
+the first gradients, with respect to the inputs and to the cotangents), the inputs after the call, and memory:
 each result and input is written to in turn, and everything must still be equal.
 """
 

@@ -101,7 +101,7 @@ def connected(
     def trace(present: Present) -> TraceCtx:
         if one_backward:
             raise UnsupportedProgram(
-                "a transform changed the backward or what is kept for it, so there are first derivatives only",
+                "a transform changed the backward or what is kept for it: there are first derivatives only",
                 hint="Leave the transform out for second derivatives.",
             )
         return program.backward_for(planned, present)

@@ -89,8 +89,8 @@ class Connected:
 
     ``backward_fn`` is for the usual cotangents. ``variant(present)`` compiles the backward for others, and
     ``derivative(present)`` a form of the backward that enters torch's graph in turn: a function of the saved
-    tensors, the other saved values and the cotangents that are there. Where ``results`` are given, the proxies
-    of the results, ``backward_fn`` is the only backward: cotangents that are not there are zeros.
+    tensors, the other saved values and the cotangents that are there. Where ``results`` are given, proxies of
+    the results, ``backward_fn`` is the only backward: cotangents that are not there are zeros.
     """
 
     def __init__(
