@@ -27,8 +27,10 @@ def api_fault(plugin: object) -> str | None:
     return None
 
 
-def requirement_fault(requirements: Iterable[str], version: str = __version__) -> str | None:
-    """Why the distribution's requirement on core is not met, or None.
+def requirement_fault(
+    requirements: Iterable[str], version: str = __version__, *, of: str = CORE
+) -> str | None:
+    """Why a distribution's requirement of another one (of core, if not said) is not met, or None.
 
     pip lets such environments come about, and an old plugin would fail somewhere in the middle.
     """
@@ -36,10 +38,10 @@ def requirement_fault(requirements: Iterable[str], version: str = __version__) -
         # "thunder-core<0.2,>=0.1", with brackets in old metadata; a marker (after ";") restricts it to some
         # environments
         match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\[[^]]*\])?\s*\(?([^;()]*)\)?\s*(;.*)?", requirement)
-        if match is None or match[3] or re.sub(r"[-_.]+", "-", match[1]).lower() != CORE:
+        if match is None or match[3] or re.sub(r"[-_.]+", "-", match[1]).lower() != of:
             continue
         if not all(_satisfies(version, clause.strip()) for clause in match[2].split(",") if clause.strip()):
-            return f"requires {CORE}{match[2].strip()}, and {CORE} {version} is installed"
+            return f"requires {of}{match[2].strip()}, and {of} {version} is installed"
     return None
 
 
