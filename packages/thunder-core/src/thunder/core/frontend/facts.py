@@ -115,6 +115,7 @@ RELATIONS: dict[str, Callable[..., Any]] = {
     "same": operator.is_,
     "overlap": overlapping_groups,
     "distinct": lambda *values: len({id(v) for v in values}) == len(values),
+    "different": lambda *values: len({id(v) for v in values}) == len(values),
 }
 
 
@@ -151,6 +152,8 @@ class Fact:
             return f"{self.source} is {'' if self.expected else 'not '}{self.others[0].source}"
         if self.kind == "distinct":
             return "all tensors are different objects"
+        if self.kind == "different":
+            return f"difference of {', '.join(p.source for p in (self.path, *self.others))}"
         if self.kind == "overlap":
             return f"overlap in memory of {', '.join(p.source for p in (self.path, *self.others))}"
         return f"{_WORDS.get(self.kind, self.kind)} of {self.source}"

@@ -27,6 +27,7 @@ from thunder.core.frontend import (
     arguments,
     autograd_functions,
     checkpoints,
+    copying,
     custom_operators,
     lookasides,
     modules,
@@ -46,7 +47,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
 
 #: modules whose rules stand in place of interpretation
-RULES = (lookasides, regions, autograd_functions, checkpoints, custom_operators)
+RULES = (lookasides, regions, autograd_functions, checkpoints, copying, custom_operators)
 #: packages of thunder whose Python functions run natively while a program is traced
 _OWN = (
     "thunder.core",
