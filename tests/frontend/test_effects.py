@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -165,3 +168,117 @@ def test_logging_of_the_program_runs_while_tracing_only(caplog: pytest.LogCaptur
     for _ in range(2):
         assert torch.equal(compiled(ramp(3)), ramp(3) * 2)
     assert [record.getMessage() for record in caplog.records] == ["seen 3"]
+
+
+class Holder:
+    """A plain class: ``__init__`` runs while tracing, and not when a result is built again."""
+
+    made = 0
+
+    def __init__(self, value):
+        self.value = value
+        self.twice = [value, value]
+
+
+class Slotted(Holder):
+    __slots__ = ("extra",)
+
+    def __init__(self, value):
+        super().__init__(value)
+        self.extra = value + 1
+
+
+@dataclass
+class Output:
+    out: torch.Tensor
+    cache: Any = None
+
+
+def test_objects_of_any_class_are_built_as_parts_of_an_output():
+    def program(x):
+        cache = Slotted(x * 2)
+        return Output(x, [cache, cache])
+
+    compiled, x = thunder.jit(program), ramp(3)
+    first, second = compiled(x), compiled(x)
+    for result in (first, second):
+        a, b = result.cache
+        assert a is b
+        assert type(a) is Slotted
+        assert a.twice[0] is a.twice[1] is a.value
+        assert torch.equal(a.value, x * 2)
+        assert torch.equal(a.extra, x * 2 + 1)
+    assert first.cache[0] is not second.cache[0]
+
+
+def test_classes_of_one_name_are_told_apart_in_a_result():
+    def other():
+        @dataclass
+        class Output:
+            out: Any
+
+        return Output
+
+    another = other()
+    a, b = thunder.jit(lambda x: (Output(x), another(x)))(ramp(3))
+    assert (type(a), type(b)) == (Output, another)
+
+
+def contains_itself(x):
+    items = [x]
+    items.append(items)
+    return items
+
+
+def makes_a_class(x):
+    class Local:
+        pass
+
+    local = Local()
+    local.x = x
+    return Output(x, local)
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (contains_itself, "contains itself"),
+        (makes_a_class, "class makes_a_class.<locals>.Local"),
+        (lambda x: [lambda: x], "made by the program"),
+    ],
+    ids=["cycle", "class", "closure"],
+)
+def test_what_cannot_be_built_again_is_refused(program, words):
+    with pytest.raises(thunder.UnsupportedProgram, match=words):
+        thunder.jit(program)(ramp(3))
+
+
+def test_an_output_of_another_call_is_an_argument_whose_items_and_attributes_are_facts():
+    def program(x, output):
+        return x * output["out"] * output.scale, output
+
+    compiled, x = thunder.jit(program), ramp(3)
+    output = MappingOutput(out=x + 1, scale=2.0)
+    for scale, misses in ((2.0, 1), (2.0, 1), (3.0, 2)):
+        output.scale = scale
+        result, same = compiled(x, output)
+        assert same is output
+        assert torch.equal(result, x * (x + 1) * scale)
+        assert thunder.cache_misses(compiled) == misses
+    dict.__setitem__(output, "out", x + 5)
+    assert torch.equal(compiled(x, output)[0], x * (x + 5) * 3.0)
+
+
+@dataclass
+class MappingOutput(OrderedDict):
+    """As the outputs of transformers: a dict by items, a dataclass by attributes."""
+
+    out: Any = None
+    scale: Any = None
+
+    def __post_init__(self):
+        for name in ("out", "scale"):
+            OrderedDict.__setitem__(self, name, getattr(self, name))
+
+    def __getitem__(self, key):
+        return dict(self.items())[key]

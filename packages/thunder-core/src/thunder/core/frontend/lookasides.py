@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import abc
 import builtins
+import copy
 import functools
 import inspect
 import logging
@@ -91,6 +92,8 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 @lookaside(id)
 def _id(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if tracer.machine.frame.globals is vars(copy):  # the memo of deepcopy, whose keys nobody else sees
+        return builtins.id(*args)
     tracer.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
 
