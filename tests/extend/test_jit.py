@@ -101,3 +101,30 @@ def test_state_that_a_plugin_contributes_is_guarded_and_named_in_the_reasons() -
         mode[0] = "other"
         jf(torch.ones(2))
         assert "toy.mode" in str(thunder.last_recompile_reasons(jf))
+
+
+class Doubled(torch.autograd.Function):
+    """A function whose inside a trace would show."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+        return x * factor
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:
+        return g * 2, None
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_the_apply_of_an_autograd_function_is_replaced_where_the_executor_is_listed(listed: bool) -> None:
+    ex = OperatorExecutor("jit_ex")
+    ex.register_operator(
+        "doubled",
+        meta=lambda x, factor=2.0: TensorProxy(like=x),
+        fn=lambda x, factor: Doubled.apply(x, factor),
+        replaces=Doubled.apply,
+    )
+    jf = thunder.jit(lambda x: Doubled.apply(x) + 1, executors=[ex] if listed else [])
+    x = torch.randn(3)
+    assert torch.equal(jf(x), x * 2 + 1)
+    assert called(jf) == (["doubled", "add"] if listed else ["mul", "add"])

@@ -80,7 +80,7 @@ def _shown(explanation: Explanation, row: LedgerRow) -> tuple[RefusalRecord, ...
 
 
 def _sentence(record: RefusalRecord) -> str:
-    facts = ", ".join(f"{name}={value}" for name, value in record.facts.items())
+    facts = ", ".join(f"{name}={value!s}" for name, value in record.facts.items())
     return f"{record.executor}: {record.message}" + (f" ({facts})" if facts else "")
 
 

@@ -12,6 +12,7 @@ from torch.autograd.function import FunctionMeta
 from torch.autograd.function import once_differentiable as torch_once_differentiable
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend import tensors
 from thunder.core.frontend.delayed_errors import once_differentiable
 from thunder.core.frontend.function_context import FunctionContext
 from thunder.core.frontend.own_gradients import OwnGradient, call_with_own_gradient
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 @lookaside(Function.apply.__func__)  # type: ignore[attr-defined]  # of a class method
 def _apply(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cls, *given = args
+    operator = tracer.language.functions.get(cls.apply)
+    if operator is not None:  # an executor replaces it
+        return tensors.call_symbol(tracer, operator, tuple(given), kwargs)
     forward = _static(tracer, cls, "forward")
     setup = tracer.load_attr(cls, "setup_context")
     separate = setup is not Function.setup_context
