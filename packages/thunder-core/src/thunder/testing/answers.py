@@ -43,7 +43,7 @@ def samples_are_there(subject: Subject) -> None:
             "there is no sample call to judge it by",
             found={"torch's samples": fault} if fault is not None else None,
             hint=f"Pass samples={{{subject.id!r}: [((x, weight), {{'eps': 1e-5}}), …]}}, or give its row "
-            f"samples=."
+            "samples=."
             + (" pip install 'thunder-core[testing]' brings what torch's own samples need." if fault else ""),
         )
     if any(call.is_claimed for call in subject.calls):
@@ -145,8 +145,7 @@ def checker_can_be_asked(subject: Subject) -> None:
                 found={"call": recording.bsym, "sample": name, "answers": answers},
                 where=where,
                 hint="A checker decides by its arguments, and by thunder.extend.device_profile(device) for "
-                "what "
-                "it must know of a device.",
+                "what it must know of a device.",
             )
     _has_no_memory(subject, where)
 
@@ -195,8 +194,8 @@ def _answer(subject: Subject, name: str, recording: Recording, where: Any) -> An
             found={"call": recording.bsym, "sample": name, "raised": f"{type(cause).__name__}: {cause}"},
             where=where,
             hint="A checker answers for every call of the operator, in every dtype and on every device, "
-            "with True "
-            "or a thunder.extend.Refusal. It sees proxies: their shape, dtype and device, and no values.",
+            "with True or a thunder.extend.Refusal. It sees proxies: their shape, dtype and device, and no "
+            "values.",
         ) from error
     if len(recording.trace.bound_symbols) != before:
         raise subject.failure(
@@ -223,9 +222,8 @@ def refusals_have_reasons(subject: Subject) -> None:
                 found={"call": recording.bsym, "sample": name, "answer": repr(answer)},
                 where=where,
                 hint='Return thunder.extend.Refusal("dtype", "norm kernels exist for float32 and bfloat16, '
-                "and this is "
-                'float64", found=x.dtype): a short code for programs, a sentence for the user who asks why '
-                "not.",
+                'and this is float64", found=x.dtype): a short code for programs, a sentence for the user '
+                "who asks why not.",
             )
 
 
@@ -255,8 +253,7 @@ def claims_hold(subject: Subject) -> None:
                 call,
                 found={"raised": _text(call.lowering_error)},
                 hint="Let the checker refuse what the implementation cannot do. An execution transform "
-                "returns what "
-                "the operator returns: the same structure, shapes, dtypes and devices.",
+                "returns what the operator returns: the same structure, shapes, dtypes and devices.",
             ) from call.lowering_error
         _has_the_structure(subject, call)
         _is_placed(subject, call)
@@ -303,8 +300,8 @@ def _is_placed(subject: Subject, call: Call) -> None:
             "it claims a call, and has nothing that runs it",
             call,
             found={"has it": ", ".join(sorted(str(p) for p in placed))},
-            hint="can_execute answers True only where implmap has an operator or an execution transform for "
-            "the call.",
+            hint="can_execute answers True only where implmap has an operator or an execution transform "
+            "for the call.",
         )
 
 

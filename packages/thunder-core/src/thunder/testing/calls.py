@@ -6,6 +6,7 @@ Each step is taken when it is first asked for. What a step raises is the busines
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -220,6 +221,11 @@ class Call:
         return self._reference_on(self.sample)
 
     @cached_property
+    def reference_error(self) -> Exception | None:
+        """What the reference raised."""
+        return _raised(lambda: self.eager)
+
+    @cached_property
     def exact(self) -> Outcome | None:
         """The reference on these arguments in float64; None where it does not take that."""
         wide = cast(self.sample, torch.float64)
@@ -231,7 +237,8 @@ class Call:
             return None
         sample = sample.copy()
         before = [_copy(x) for x in sample.tensors]
-        with seeded(), torch.no_grad():
+        with seeded(), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what eager thinks of a call that nobody has to make
             return Outcome(sample.tensors, before, reference(*sample.args, **sample.kwargs))
 
 

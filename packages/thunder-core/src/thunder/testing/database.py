@@ -30,10 +30,15 @@ def _loaded() -> tuple[dict[Any, list[Any]], ImportError | None]:
         return {}, error
     found: dict[Any, list[Any]] = {}
     for entry in entries:
-        named = operator.attrgetter(entry.name)
-        for fn in {entry.op, entry.method_variant, _attribute(named, torch)} - {None}:
+        named = _attribute(operator.attrgetter(entry.name), torch)
+        for fn in {*_functions(entry), named} - {None}:
             found.setdefault(fn, []).append(entry)
     return found, None
+
+
+def _functions(entry: Any) -> tuple[Any, ...]:
+    """The functions that take the arguments of an entry's samples as they are."""
+    return (entry.op, entry.method_variant, *(alias.op for alias in entry.aliases))
 
 
 def _attribute(of: Callable[[Any], Any], module: Any) -> Any:
@@ -88,7 +93,7 @@ def _call_of(
     some.
     """
     args, kwargs = (sample.input, *sample.args), dict(sample.kwargs)
-    if any(entry.op is fn or entry.method_variant is fn for fn in functions):
+    if any(known is fn for known in _functions(entry) for fn in functions):
         return args, kwargs
     listening = _Listening(functions)
     try:

@@ -75,8 +75,8 @@ def _judge(subject: Subject, call: Call, question: Question) -> bool:
             "its gradient cannot be written",
             {"raised": "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])},
             "A rule has the operator's signature, computes and returns its result, takes gradients with "
-            "get_grad(result) "
-            "and gives them with put_grads(arguments, gradients), each of its argument's shape and dtype.",
+            "get_grad(result) and gives them with put_grads(arguments, gradients), each of its argument's "
+            "shape and dtype.",
         ) from error
     if joint is None:
         return False
@@ -106,8 +106,7 @@ def _judge(subject: Subject, call: Call, question: Question) -> bool:
             "its gradient fails when it runs",
             {"raised": f"{type(error).__name__}: {error}", "cotangents": described(given)},
             "A cotangent may be expanded memory with strides of 0, as that of a sum is: call contiguous() "
-            "on it where a "
-            "kernel needs that.",
+            "on it where a kernel needs that.",
         ) from error
     if not all(map(same_bits, (*inputs, *given), before)):
         raise _failure(
@@ -181,7 +180,7 @@ def _expected(subject: Subject, call: Call, question: Question) -> Expected:
             "its gradient cannot be judged, for torch cannot differentiate the reference",
             {"reference": reference},
             f"Pass references={{{subject.id!r}: a function of torch's own operators}} that computes the "
-            f"same.",
+            "same.",
         )
     try:
         _, exact, _ = _by_torch(reference, cast(call.sample, torch.float64), question, drawn)

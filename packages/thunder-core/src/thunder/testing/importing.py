@@ -50,7 +50,7 @@ def imports_without_device(executor: Executor, settings: Settings) -> None:
     if module is None:
         raise NothingToJudge(
             f"no imported module holds executor {executor.name!r}; pass module='acme.executor', the one "
-            f"that makes it"
+            "that makes it"
         )
     if BUSY in os.environ:
         raise NothingToJudge("this process is itself one that tries an import")
@@ -66,8 +66,8 @@ def imports_without_device(executor: Executor, settings: Settings) -> None:
         raise ConformanceFailure(
             f"the import of module {module!r} of executor {executor.name!r} does not come to an end",
             found={"seconds": PATIENCE},
-            hint="Build kernels when they are first needed, and keep what a script does below "
-            "if __name__ == '__main__'.",
+            hint="Build kernels when they are first needed, and keep what a script does below if __name__ "
+            "== '__main__'.",
         ) from error
     if run.returncode:
         raise ConformanceFailure(
@@ -76,8 +76,7 @@ def imports_without_device(executor: Executor, settings: Settings) -> None:
                 "error": run.stderr.strip().splitlines()[-1] if run.stderr else f"exit code {run.returncode}"
             },
             hint="Ask for devices and load kernels when they are first needed: programs are compiled, and "
-            "checkers "
-            "asked, on machines without them.",
+            "checkers asked, on machines without them.",
         )
 
 

@@ -194,8 +194,7 @@ def regions_are_right(subject: Subject) -> None:
                 "cannot be fused and run",
                 {"raised": f"{type(error).__name__}: {error}"},
                 "fusion_pass keeps every call and every name that is read later, in an order in which "
-                "values are "
-                "computed before they are read.",
+                "values are computed before they are read.",
             ) from error
         fused += _has_fusion(program, subject)
         _compare(subject, made, program, first, second)
@@ -238,8 +237,7 @@ def _compare(subject: Subject, made: Made, program: Program, ours: Outcome, agai
                 "gives other values",
                 {"fused, against eager": wrong, "trace": "\n" + program.trace.python()},
                 "A fusion reads its arguments where it stands in the program: not behind a write to one of "
-                "them, and not "
-                "before they are computed.",
+                "them, and not before they are computed.",
             )
         if layout_of(x) != layout_of(y):
             raise _failure(

@@ -14,7 +14,7 @@ from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
 from thunder.core.tags import OpTags
 from thunder.testing.calls import Call, Outcome
 from thunder.testing.closeness import difference, same_bits
-from thunder.testing.failures import NothingToJudge, definition_of, described, tensors_in
+from thunder.testing.failures import definition_of, described, tensors_in
 from thunder.testing.samples import other_values
 from thunder.testing.subjects import Subject
 
@@ -54,8 +54,7 @@ def meta_is_reality(subject: Subject) -> None:
                 call,
                 found={"meta function": described(said), "result": described(real)},
                 hint="Return what the meta function says, or correct the meta function. Programs are "
-                "compiled for what "
-                "it says.",
+                "compiled for what it says.",
             )
 
 
@@ -91,7 +90,7 @@ def _first(items: Iterator[Any]) -> Any:
 
 def strides_are_eagers(subject: Subject) -> None:
     """Results lie in memory as the reference's do: traces record no strides, and programs rely on eager's."""
-    for call in _referenced(subject):
+    for call in subject.judged_calls():
         assert call.eager is not None, "calls without reference are left out"
         for i, (ours, theirs) in enumerate(_pairs(call.outcome, call.eager)):
             if ours.shape == theirs.shape and layout_of(ours) != layout_of(theirs):
@@ -100,8 +99,7 @@ def strides_are_eagers(subject: Subject) -> None:
                     call,
                     found={"reference": tuple(theirs.stride()), "result": tuple(ours.stride())},
                     hint="A program may ask for strides, and takes views by them: allocate the result with "
-                    "eager's, "
-                    "mostly torch.empty_like(x) or contiguous().",
+                    "eager's, mostly torch.empty_like(x) or contiguous().",
                 )
 
 
@@ -112,15 +110,6 @@ def layout_of(x: torch.Tensor) -> tuple[int, ...]:
     if x.numel() == 0 or x.layout is not torch.strided:
         return ()
     return tuple(s for n, s in zip(x.shape, x.stride(), strict=True) if n > 1)
-
-
-def _referenced(subject: Subject) -> list[Call]:
-    found = [call for call in subject.run_calls() if call.eager is not None]
-    if not found:
-        raise NothingToJudge(
-            f"{subject.id} has no reference; pass references={{{subject.id!r}: a function of torch}}"
-        )
-    return found
 
 
 def _pairs(ours: Outcome, theirs: Outcome) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -139,7 +128,8 @@ def sharing_is_declared(subject: Subject) -> None:
     )
     may = bool(tags & {OpTags.VIEW, OpTags.MAYBE_VIEW})
     for call in subject.run_calls():
-        theirs = shared_memory(call.eager) if call.eager is not None else set()
+        eager = call.eager if call.reference_error is None else None
+        theirs = shared_memory(eager) if eager is not None else set()
         ours = shared_memory(call.outcome)
         if ours and not may and not _excused(subject, ours, theirs):
             raise subject.failure(
@@ -147,8 +137,8 @@ def sharing_is_declared(subject: Subject) -> None:
                 call,
                 found={"shared": ", ".join(sorted(ours))},
                 hint="Return fresh memory, or register the operator with "
-                "tags=(thunder.core.tags.OpTags.MAYBE_VIEW,): a "
-                "later write to one of the two would change the other behind the program's back.",
+                "tags=(thunder.core.tags.OpTags.MAYBE_VIEW,): a later write to one of the two would change "
+                "the other behind the program's back.",
             )
         if OpTags.VIEW in subject.symbol.tags and theirs and not ours:
             raise subject.failure(
@@ -192,8 +182,7 @@ def inputs_are_left_alone(subject: Subject) -> None:
                 call,
                 found={"changed": ", ".join(f"tensor {i} of the call" for i in changed)},
                 hint="Write to fresh memory. Programs are functional when executors get them, and may read "
-                "an argument "
-                "again afterwards.",
+                "an argument again afterwards.",
             )
 
 
@@ -212,7 +201,7 @@ def results_are_right(subject: Subject) -> None:
     itself.
     """
     subject.exact_calls()
-    calls = [call for call in _referenced(subject) if call.promises_values]
+    calls = [call for call in subject.judged_calls() if call.promises_values]
     others = [Call(subject, other_values(call.sample)) for call in calls[:2]]  # of the same types
     for call in (*calls, *(c for c in others if c.is_run)):
         assert call.eager is not None, "calls without reference are left out"
@@ -242,9 +231,8 @@ def _is_right(
                 "against the reference in float64": fault,
                 "tolerances": f"relative {rtol}, absolute {atol}",
             },
-            hint="Correct the implementation, let the checker refuse the call, or pass tolerances={dtype: "
-            "(relative, "
-            "absolute)} if this is as near as it is meant to come.",
+            hint="Correct the implementation, let the checker refuse the call, or pass "
+            "tolerances={dtype: (relative, absolute)} if this is as near as it is meant to come.",
         )
 
 
@@ -265,6 +253,5 @@ def results_repeat(subject: Subject) -> None:
                     call,
                     found={"random operator": call.is_random, "first": first, "again": again},
                     hint="Draw random numbers from torch's generator and say so, "
-                    "tags=(thunder.core.tags.OpTags.RANDOM_OP,); "
-                    "keep no state between runs.",
+                    "tags=(thunder.core.tags.OpTags.RANDOM_OP,); keep no state between runs.",
                 )

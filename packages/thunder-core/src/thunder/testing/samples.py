@@ -7,6 +7,7 @@ torch's own operator database has for the torch functions that the row stands fo
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,11 +82,12 @@ def _plain(row: Operator | None, given: Given | None, device: torch.device) -> I
     elif row is not None and row.samples is not None:
         yield from _listed(row.samples, device, "the row's")
     elif row is not None:
-        with torch.random.fork_rng(devices=()):
+        with torch.random.fork_rng(devices=()), warnings.catch_warnings():
             torch.manual_seed(0)
+            warnings.simplefilter("ignore")  # what torch thinks of its own samples
             for dtype in ASKED:
                 most = MOST if dtype is ASKED[0] else MOST_OF_OTHER_DTYPES
-                found = [s for s in database_samples(row, device, dtype, LOOKED_AT) if s is not None]
+                found = list(database_samples(row, device, dtype, LOOKED_AT))
                 for number, args, kwargs in _spread(found, most):
                     yield Sample(args, kwargs, f"torch's {_short(dtype)} #{number}")
 
@@ -104,24 +106,18 @@ def _listed(given: Given, device: torch.device, whose: str) -> Iterator[Sample]:
         for number, item in enumerate(given):
             yield _sample(item, f"{whose} #{number}").mapped(lambda x: x.to(device))
         return
-    for dtype in ASKED[:1]:
-        made = given(device, dtype, False)
-        for number, item in enumerate(itertools.islice(made, LOOKED_AT)):
-            yield _sample(item, f"{whose} {_short(dtype)} #{number}")
+    for number, item in enumerate(itertools.islice(given(device, ASKED[0], False), LOOKED_AT)):
+        yield _sample(item, f"{whose} #{number}")
 
 
 def _sample(item: Any, name: str) -> Sample:
     if isinstance(item, Sample):
         return Sample(item.args, item.kwargs, item.name or name)
-    if (
-        isinstance(item, tuple)
-        and len(item) == 2
-        and isinstance(item[0], tuple)
-        and isinstance(item[1], dict)
-    ):
-        return Sample(item[0], item[1], name)
-    if isinstance(item, tuple) and not (item and isinstance(item[0], tuple)):
-        return Sample(item, {}, name)
+    match item:
+        case (tuple(args), dict(kwargs)):
+            return Sample(args, kwargs, name)
+        case tuple() if not any(isinstance(x, dict) for x in item):
+            return Sample(item, {}, name)
     raise InvalidArgument(
         f"a sample is the arguments of a call, and {item!r} is not",
         hint="Write ((x, weight), {'eps': 1e-5}), or (x, weight, 1e-5) where there are no keywords.",

@@ -20,7 +20,6 @@ from thunder.core.passes.placement import runs
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.testing.calls import Call
-from thunder.testing.database import REFUSED_BY_EAGER
 from thunder.testing.failures import ConformanceFailure, NothingToJudge, definition_of
 from thunder.testing.samples import Given, Sample, samples_of
 
@@ -85,17 +84,13 @@ class Subject:
 
     def _call(self, sample: Sample) -> Call | None:
         call = Call(self, sample)
+        if call.is_other_operator:
+            return None  # it hands an argument on, and nobody is asked
         if sample.name.startswith(("yours", "the row's")) and "," not in sample.name:
             return call
         if call.recording_error is not None and self.stands_for is self.row:
             return None  # not a call that programs can make
-        if call.is_other_operator:
-            return None
-        try:
-            call.eager  # noqa: B018  # asked for what it raises
-        except REFUSED_BY_EAGER:
-            return None
-        return call
+        return call if call.reference_error is None else None
 
     def _said(self, table: Mapping[str, Any]) -> Any:
         """What the author's table has for the operator, or for the one that it serves."""
@@ -133,6 +128,27 @@ class Subject:
             where=self.where if where is None else where,
             hint=hint,
         )
+
+    def judged_calls(self) -> list[Call]:
+        """Those of `run_calls` for which a reference says what is right.
+
+        Raises NothingToJudge without a reference, and ConformanceFailure for one that does not take a call.
+        """
+        calls = self.run_calls()
+        if self.reference is None:
+            raise NothingToJudge(
+                f"{self.id} has no reference; pass references={{{self.id!r}: a function of torch}}"
+            )
+        for call in calls:
+            if call.reference_error is not None:
+                raise self.failure(
+                    "its reference does not take a sample call",
+                    call,
+                    found={"raised": f"{type(call.reference_error).__name__}: {call.reference_error}"},
+                    where=definition_of(self.reference),
+                    hint="A reference has the operator's signature. Correct it, or leave the sample out.",
+                ) from call.reference_error
+        return calls
 
     def exact_calls(self) -> list[Call]:
         """Those that promise values. Raises NothingToJudge if there is none."""

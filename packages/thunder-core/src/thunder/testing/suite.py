@@ -105,7 +105,7 @@ def conformance(
     """
     (tested,) = resolve_executors((get_executor(executor) if isinstance(executor, str) else executor,))
     settings = Settings(
-        samples=_by_id(samples),
+        samples={k: v if callable(v) else list(v) for k, v in _by_id(samples).items()},
         references=_by_id(references),
         operators=(operators,) if isinstance(operators, str) else tuple(operators),
         module=module,

@@ -45,9 +45,8 @@ def state_is_left_alone(subject: Subject) -> None:
                 raise subject.failure(
                     f"{what} leaves {' and '.join(found)} changed",
                     call,
-                    hint="Restore what you change, with a context manager or in a finally. An operator that "
-                    "draws "
-                    "random numbers says so: tags=(thunder.core.tags.OpTags.RANDOM_OP,).",
+                    hint="Restore what you change, with a context manager or in a finally. An operator "
+                    "that draws random numbers says so: tags=(thunder.core.tags.OpTags.RANDOM_OP,).",
                 )
 
 
@@ -138,8 +137,7 @@ def memory_is_released(subject: Subject) -> None:
                 call,
                 found={"kept": ", ".join(held)},
                 hint="Keep no arguments and results in globals, closures, caches or on the executor: their "
-                "memory "
-                "is only free when the last reference is gone.",
+                "memory is only free when the last reference is gone.",
             )
 
 
@@ -179,6 +177,5 @@ def _met(subject: Subject, call: Call, found: dict[str, object]) -> Exception:
         call,
         found=found,
         hint="Keep no scratch memory and no settings in globals or on the executor: allocate them in each "
-        "call, or keep "
-        "them in threading.local().",
+        "call, or keep them in threading.local().",
     )
