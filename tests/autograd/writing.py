@@ -1,7 +1,7 @@
 """Random programs of views, writes, regions without gradients, and several results, for eager to judge.
 
-A program is text, so that the compiler finds its source and a failing one can be read. It works on four inputs,
-whose elements are float64.
+A program is text, so that the compiler finds its source and a failing one can be read. It works on four
+inputs, whose elements are float64.
 """
 
 from __future__ import annotations

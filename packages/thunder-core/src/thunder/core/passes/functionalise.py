@@ -18,7 +18,7 @@ memory is written after the call, or if the result and something else of a writt
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,17 +34,15 @@ from thunder.core.aliasing import (
     swapped,
     views_of,
 )
-from thunder.core.errors import Location, OperatorError, ThunderError, UnsupportedProgram
+from thunder.core.errors import OperatorError, ThunderError, UnsupportedProgram
 from thunder.core.layouts import Layouts
 from thunder.core.passes.memories import Memories, Memory, Tensor, followed, insists_on_layout
 from thunder.core.passes.shared_inputs import groups_written
+from thunder.core.passes.writes import COPY, flattened, primitives, where, writes
 from thunder.core.proxies import ProxyTag, TensorProxy
 from thunder.core.structure import RETURN
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
-from thunder.core.tags import OpTags
+from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
-
-COPY = "prims.copy_"
 
 
 def functionalise(trace: TraceCtx) -> TraceCtx:
@@ -54,7 +52,7 @@ def functionalise(trace: TraceCtx) -> TraceCtx:
     a write that cannot be made right, and OperatorError for one that torch refuses, each with the user's
     line. ``trace.input_aliases``, if there, are the groups of inputs that overlap in memory.
     """
-    if not any(map(_writes, trace.bound_symbols)):
+    if not any(map(writes, trace.bound_symbols)):
         return trace
     start = time.perf_counter_ns()
     new = from_trace(trace)
@@ -65,46 +63,6 @@ def functionalise(trace: TraceCtx) -> TraceCtx:
     new.locate = None
     new.provenance = TraceProvenance("Functionalisation", time.perf_counter_ns() - start)
     return new
-
-
-#: tags that say in what region of the program a call is
-_OF_REGIONS = frozenset({BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
-
-
-def _writes(bsym: BoundSymbol) -> bool:
-    """Whether the call, or one that it decomposes into, writes in place."""
-    return OpTags.IN_PLACE in bsym.tags or any(map(_writes, bsym.subsymbols))
-
-
-def _flattened(
-    bsyms: Iterable[BoundSymbol], source: Any = None, tags: frozenset[Any] = frozenset()
-) -> Iterator[BoundSymbol]:
-    """The program in which every write stands alone: calls that contain one are replaced by what they
-    decompose into, with their line and the ``tags`` of the region that they are in.
-    """
-    for bsym in bsyms:
-        if (bsym.source is None and source is not None) or tags:
-            bsym = bsym.from_bsym(source=bsym.source or source, tags=bsym.tags | tags)
-        if bsym.sym.id == COPY or not _writes(bsym):
-            yield bsym
-        elif bsym.subsymbols:
-            yield from _flattened(bsym.subsymbols, bsym.source, bsym.tags & _OF_REGIONS)
-        else:
-            raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").at(
-                _where(bsym)
-            )
-
-
-def _primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    for bsym in bsyms:
-        if bsym.subsymbols:
-            yield from _primitives(bsym.subsymbols)
-        else:
-            yield bsym
-
-
-def _where(bsym: BoundSymbol) -> list[Location]:
-    return [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else []
 
 
 def _claiming_grad(value: TensorProxy, proxy: TensorProxy) -> TensorProxy:
@@ -129,7 +87,7 @@ class _Functionaliser:
 
     def __init__(self, trace: TraceCtx, new: TraceCtx) -> None:
         self.new = new
-        calls = [list(_flattened([bsym])) for bsym in trace.bound_symbols]
+        calls = [list(flattened([bsym])) for bsym in trace.bound_symbols]
         self.program = [bsym for parts in calls for bsym in parts]
         #: for each part of the program, the number of the call that it is a part of
         self.call_of = [n for n, parts in enumerate(calls) for _ in parts]
@@ -207,7 +165,7 @@ class _Functionaliser:
             try:
                 handlers.get(bsym.sym.id, self._emit)(bsym)
             except ThunderError as error:
-                error.at(_where(bsym))
+                error.at(where(bsym))
                 raise
 
     def _emit(self, bsym: BoundSymbol) -> None:
@@ -264,7 +222,7 @@ class _Functionaliser:
 
     def _give_each_element_a_place(self, chain: list[Tensor]) -> None:
         """What a broadcast value was copied to holds each element once more, where the value repeats one."""
-        for bsym in _primitives(self.new.bound_symbols[self.looked_through :]):
+        for bsym in primitives(self.new.bound_symbols[self.looked_through :]):
             for view in views_of(bsym):
                 if view.source.name in self.stretched or view.output.numel() > view.source.numel():
                     self.stretched.add(view.output.name)

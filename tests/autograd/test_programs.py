@@ -1,0 +1,286 @@
+"""Programs as people write them, with derivatives to the second order; and what is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder
+from autograd.judge import assert_as_eager, leaf
+
+F = torch.nn.functional
+INDICES = torch.tensor([[0, 0, 1], [2, 2, 2]])
+
+
+def recurrence(x, w):
+    h = torch.zeros(2, dtype=torch.float64)
+    for i in range(3):
+        h = torch.tanh(x[:, i] * h + w[:, i])
+    return h
+
+
+def accumulated(x, w):
+    out = torch.zeros(3, dtype=torch.float64)
+    for i in range(2):
+        out += x[i] * w[i]
+    return out
+
+
+def filled_row_by_row(x, w):
+    out = torch.empty(2, 3, dtype=torch.float64)
+    for i in range(2):
+        out[i] = x[i] * w[1 - i]
+    return out, out[0]
+
+
+def masked(x, w):
+    y = x * 1
+    y[y > 0.6] = 0.0
+    return y * w
+
+
+def scattered(x, w):
+    y = torch.zeros(2, 3, dtype=torch.float64)
+    y[torch.tensor([0, 1]), torch.tensor([1, 2])] = w[:, 0]
+    return y * x
+
+
+def several_views(x, w):
+    y = x * 1
+    row, flat = y[0], y.view(-1)
+    row.mul_(2)
+    flat[1:].add_(1)
+    row.add_(w[0])
+    return y, row, flat
+
+
+def a_clone_is_written(x, w):
+    y = x * w
+    d = y.detach().clone()
+    d.add_(1)
+    return y * d
+
+
+def relu_in_place(x, w):
+    y = F.relu(x * w - 0.3, inplace=True)
+    return y * y
+
+
+def dropout_in_place(x, w):
+    y = F.dropout(x * w, 0.5, True, inplace=True)
+    return y * y
+
+
+def straight_through(x, w):
+    return x * w + (torch.round(x) - x).detach()
+
+
+INNER = thunder.jit(lambda t: torch.sin(t) * t)
+
+
+def nested(x, w):
+    with torch.no_grad():
+        a = INNER(x)
+    return a * w + INNER(w)
+
+
+def zeros_in_a_product(x, w):
+    mask = torch.tensor([[0.0, 1, 1], [1, 0, 0]], dtype=torch.float64)
+    return (x * mask).prod(1) * w.sum()
+
+
+PROGRAMS = [
+    recurrence,
+    accumulated,
+    filled_row_by_row,
+    masked,
+    scattered,
+    several_views,
+    a_clone_is_written,
+    relu_in_place,
+    dropout_in_place,
+    straight_through,
+    nested,
+    zeros_in_a_product,
+    lambda x, w: x.clone().index_put((torch.tensor([0, 0]), torch.tensor([1, 1])), w[:, 0], accumulate=True),
+    lambda x, w: x.scatter_add(1, INDICES, w) * x.gather(1, INDICES),
+    lambda x, w: x**w + w**2 + 2**x,
+    lambda x, w: x.std(0) * w + x.var(1, keepdim=True),
+    lambda x, w: torch.cat([x[:, :1], w[:, 1:], x[:, :1]], 1),
+    lambda x, w: x.topk(2, 1)[0] * w.sort(1)[0][:, :2],
+    lambda x, w: F.cross_entropy(x * w, torch.tensor([0, -100])),
+    lambda x, w: (x.argmax(), (x > w).sum(), x * w),
+    lambda x, w: torch.cat([-x[..., 2:], x[..., :2]], -1) * w,
+    lambda x, w: [a * b for a, b in zip(x.unbind(1), w.unbind(1), strict=True)],
+    lambda x, w: F.batch_norm(x, None, None, w[0], w[1], training=True),
+    lambda x, w: F.interpolate(x.view(1, 1, 2, 3), scale_factor=2, mode="bilinear").sum() * w,
+    lambda x, w: torch.einsum("ij,kj->ik", x, w) + torch.addmm(x @ x.t(), x, w.t()),
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__.strip("<>"))
+def test_derivatives_are_eagers(program):
+    assert_as_eager(program, leaf(2, 3), leaf(2, 3, seed=1))
+
+
+LAYOUTS = {
+    "expanded": lambda: leaf(1, 3).detach().expand(2, 3),
+    "transposed": lambda: leaf(3, 2).detach().t(),
+    "strided": lambda: leaf(2, 6).detach()[:, ::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_leaves_may_lie_in_memory_as_they_like(layout):
+    def run(f):
+        x, w = LAYOUTS[layout]().requires_grad_(), leaf(2, 3, seed=1)
+        return torch.autograd.grad(f(x, w).sum(), (x, w))
+
+    def program(x, w):
+        return F.softmax(x, 0) * w + x.reshape(2, 3)
+
+    torch.testing.assert_close(run(thunder.jit(program)), run(program))
+
+
+# -- modules -------------------------------------------------------------------------------------------------
+
+
+class Base(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = torch.nn.Linear(3, 3).double(), torch.nn.Linear(3, 3).double()
+        self.register_buffer("e", torch.zeros(3, dtype=torch.float64))
+
+
+class Average(Base):
+    def forward(self, x):
+        y = self.a(x)
+        self.e = self.e * 0.9 + y.detach().mean(0) * 0.1
+        return self.b(y - self.e)
+
+
+class AverageInPlace(Base):
+    def forward(self, x):
+        y = self.a(x)
+        z = y - self.e
+        self.e.copy_(y.detach().mean(0))
+        return self.b(z)
+
+
+class Decaying(Base):
+    def forward(self, x):
+        with torch.no_grad():
+            self.a.weight.mul_(0.9)
+        return self.b(x)
+
+
+class Hooked(Base):
+    def __init__(self):
+        super().__init__()
+        self.a.register_forward_hook(lambda module, args, output: output * 2)
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+class Normalised(Base):
+    def __init__(self):
+        super().__init__()
+        torch.nn.utils.parametrizations.weight_norm(self.a)
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+@pytest.mark.parametrize("module", [Average, AverageInPlace, Decaying, Hooked, Normalised])
+def test_modules_train_as_in_eager(module):
+    ours, theirs = module(), module()
+    compiled = thunder.jit(ours)
+    for seed in range(3):
+        x, y = leaf(4, 3, seed=seed), leaf(4, 3, seed=seed)
+        compiled(x).square().sum().backward()
+        theirs(y).square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    torch.testing.assert_close([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()])
+    torch.testing.assert_close(dict(ours.state_dict()), dict(theirs.state_dict()))
+
+
+def test_a_value_kept_as_an_attribute_has_its_gradient():
+    class Keeping(Base):
+        def forward(self, x):
+            self.h = self.a(x)
+            return self.b(self.h)
+
+    ours, theirs, x = Keeping(), Keeping(), leaf(4, 3)
+    thunder.jit(ours)(x)
+    theirs(x)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours.h.sum(), ours.a.weight), torch.autograd.grad(theirs.h.sum(), theirs.a.weight)
+    )
+
+
+def test_a_value_appended_to_the_callers_list_has_its_gradient():
+    def program(x, kept):
+        kept.append(x * 2)
+        return x * 3
+
+    x, kept = leaf(3), []
+    result = thunder.jit(program)(x, kept)
+    (found,) = torch.autograd.grad((kept[0] * result).sum(), x)
+    torch.testing.assert_close(found, 12 * x.detach())
+
+
+def test_a_parameter_that_is_modified_before_the_backward_is_torchs_error():
+    model = Hooked()
+    loss = thunder.jit(model)(leaf(4, 3)).sum()
+    with torch.no_grad():
+        model.b.weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+# -- refused -------------------------------------------------------------------------------------------------
+
+
+def hook(x):
+    h = torch.sin(x)
+    h.register_hook(lambda g: g * 2)
+    return h * x
+
+
+def retained(x):
+    h = torch.sin(x)
+    h.retain_grad()
+    return h * x
+
+
+def requiring(x):
+    return torch.sin(x).detach().requires_grad_() * x
+
+
+def saving(x):
+    with torch.autograd.graph.save_on_cpu():
+        return torch.sin(x) * x
+
+
+@pytest.mark.parametrize("program", [hook, retained, requiring, saving])
+def test_what_has_no_meaning_in_a_trace_is_refused(program):
+    with pytest.raises(thunder.UnsupportedProgram):
+        thunder.jit(program)(leaf(3))
+
+
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_backward_hooks_of_modules_are_refused_and_not_ignored(register):
+    model = Hooked()
+    getattr(model.a, register)(lambda *args: None)
+    with pytest.raises(thunder.UnsupportedProgram):
+        thunder.jit(model)(leaf(4, 3))
+
+
+def test_transforms_of_functorch_around_a_call_are_refused():
+    compiled, x = thunder.jit(torch.sin), leaf(3, grad=False)
+    with pytest.raises(thunder.UnsupportedProgram, match="functorch"):
+        torch.func.grad(lambda t: compiled(t).sum())(x)
+    with pytest.raises(thunder.UnsupportedProgram, match="functorch"):
+        torch.vmap(compiled)(x)
