@@ -1,4 +1,4 @@
-"""The guide for authors of executors keeps its promise: wrapping a kernel that exists takes at most 15 lines."""
+"""The guide for authors of executors keeps its promise: wrapping a kernel takes at most 15 lines."""
 
 from __future__ import annotations
 
