@@ -137,7 +137,7 @@ def test_command_prints_a_table_and_fails_if_a_plugin_does(site: Path) -> None:
     assert done.returncode == 1, done.stderr
     rows = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert rows["plugin"].split() == ["plugin", "package", "state", "brings", "reason"]
-    assert rows["acme"].split() == ["acme", "thunder-acme", "0.3.1", "loaded", "acme"]
+    assert rows["acme"].split() == ["acme", "thunder-acme", "0.3.1", "loaded", "acme", "(rank", "100)"]
     assert "ModuleNotFoundError: No module named 'libdoesnotexist'" in rows["broken"]
     assert "requires thunder-core<0.1" in rows["old"]
     good = run(site, "-m", "thunder", "plugins", THUNDER_PLUGINS="acme")

@@ -161,6 +161,8 @@ def test_a_stage_may_refuse_a_program_in_its_own_words() -> None:
     def refuse(trace: TraceCtx, context: Any) -> TraceCtx:
         raise InvalidArgument("not this one")
 
-    with inserting("toy", lambda pipeline, options: pipeline.insert_after("cse", "picky", refuse)):
-        with pytest.raises(InvalidArgument, match="not this one"):
-            thunder.jit(program)(torch.ones(2))
+    def place(pipeline: Any, options: Mapping[str, Any]) -> None:
+        pipeline.insert_after("cse", "picky", refuse)
+
+    with inserting("toy", place), pytest.raises(InvalidArgument, match="not this one"):
+        thunder.jit(program)(torch.ones(2))

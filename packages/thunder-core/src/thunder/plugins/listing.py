@@ -51,11 +51,14 @@ def as_json(plugins: Iterable[PluginInfo]) -> str:
 
 
 def _contributions(info: PluginInfo) -> list[str]:
-    executors = [
-        f"{spec.name} (needs {', '.join(spec.missing)})" if spec.missing else spec.name
-        for spec in info.declares.executors
-    ]
+    executors = [f"{spec.name} ({_standing(spec)})" for spec in info.declares.executors]
     return [*executors, *(spec.name for spec in info.declares.transforms)]
+
+
+def _standing(spec: ExecutorSpec) -> str:
+    """The rank of an executor, and what it lacks."""
+    missing = f", needs {', '.join(spec.missing)}" if spec.missing else ""
+    return f"rank {int(spec.rank)}{missing}"
 
 
 def _executor(spec: ExecutorSpec) -> dict[str, object]:

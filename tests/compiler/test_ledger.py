@@ -1,0 +1,313 @@
+"""The placement ledger of compiled programs: every call, every reason, and who was not asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder.compiler import ledger_text, terminal
+from thunder.compiler.ledger import Explanation
+from thunder.core.errors import InvalidArgument
+from thunder.core.fusion_executor import FusionExecutor
+from thunder.core.structure import STRUCTURAL
+from thunder.core.trace import TraceCtx
+from thunder.extend import OperatorExecutor, Refusal, device_profile
+from thunder.plugins import ExecutorSpec, get_manager, hookimpl
+
+
+def program(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    hidden = torch.relu(a @ b)
+    return (hidden @ c).sum()
+
+
+def reasons(explanation: Explanation) -> list[tuple[Any, ...]]:
+    """All that an explanation says, an element a reason."""
+    return [
+        (row.index, row.symbol, row.claimed_by, row.via, record.executor, record.code, record.message, facts)
+        for row in explanation.rows
+        for record in (*row.refusals, *row.not_asked)
+        for facts in [tuple(record.facts.items())]
+    ]
+
+
+# -- the reasons of a checker
+
+
+@pytest.fixture
+def kernels() -> OperatorExecutor:
+    """An executor with a matrix product that has several preconditions."""
+    ex = OperatorExecutor("kernels")
+    mm = ex.register_operator("mm", like=thunder.torch.matmul, fn=torch.matmul, replace=True)
+
+    def checker(a: Any, b: Any) -> bool | Refusal:
+        if a.dtype is not thunder.float32:
+            return Refusal("dtype", "takes float32", dtype=str(a.dtype))
+        if a.ndim != 2 or b.ndim != 2:
+            return Refusal("rank", "takes matrices", ranks=(a.ndim, b.ndim))
+        if b.shape[1] % 8:
+            return Refusal("width", "takes widths that 8 divides", width=b.shape[1])
+        if device_profile(a.device).capability < (9, 0):
+            return Refusal("capability", "needs compute capability 9.0")
+        return True
+
+    ex.register_implementation("torch.matmul", mm, checker=checker)
+    return ex
+
+
+def arguments(**broken: Any) -> list[torch.Tensor]:
+    """Two products that meet all preconditions, but for what is `broken` in the second."""
+    width, rows = broken.get("width", 8), broken.get("rows", ())
+    return [torch.empty(shape, device="meta") for shape in ((8, 4), (4, 16), (*rows, 16, width))]
+
+
+BREAKS: dict[str, tuple[str, Callable[[], list[torch.Tensor]]]] = {
+    "width": ("takes widths that 8 divides", lambda: arguments(width=12)),
+    "rank": ("takes matrices", lambda: arguments(rows=(3,))),
+}
+
+
+@pytest.mark.parametrize("code", BREAKS)
+def test_breaking_one_precondition_of_a_checker_changes_exactly_one_reason(
+    kernels: OperatorExecutor, code: str
+) -> None:
+    message, broken = BREAKS[code]
+
+    def explained(given: list[torch.Tensor]) -> Explanation:
+        return thunder.plan(program, *given, device="h200", executors=[kernels]).explain()
+
+    kept, changed = explained(arguments()), explained(broken())
+    assert [row.claimed_by for row in kept.rows] == ["kernels", "torch", "kernels", "torch"]
+    # of the call itself, torch has it now; of all refusals, one is new and none is gone
+    refused, before = ({(i, r) for i, r in refusals(e)} for e in (changed, kept))
+    assert before <= refused
+    ((index, record),) = refused - before
+    assert (index, record[:3]) == (2, ("kernels", code, message))
+    assert [a.claimed_by for a in kept.rows if a.index != 2] == [
+        b.claimed_by for b in changed.rows if b.index != 2
+    ]
+    assert changed.rows[2].claimed_by == "torch"
+
+
+def refusals(explanation: Explanation) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    for row in explanation.rows:
+        for r in row.refusals:
+            yield row.index, (r.executor, r.code, r.message, tuple(r.facts.items()))
+
+
+def test_another_device_changes_the_reason_of_each_call_that_needs_it(kernels: OperatorExecutor) -> None:
+    plans = {d: thunder.plan(program, *arguments(), device=d, executors=[kernels]) for d in ("h200", "a100")}
+    difference = set(refusals(plans["a100"].explain())) ^ set(refusals(plans["h200"].explain()))
+    assert {(index, record[1]) for index, record in difference} == {(0, "capability"), (2, "capability")}
+
+
+def test_the_same_program_has_the_same_ledger_every_time(kernels: OperatorExecutor) -> None:
+    texts = {
+        thunder.plan(program, *arguments(), device="h200", executors=[kernels]).explain().to_json()
+        for _ in range(3)
+    }
+    assert len(texts) == 1
+
+
+# -- completeness
+
+
+def without_rows(trace: TraceCtx, rows: list[Any]) -> list[str]:
+    """The calls of a final trace, and of its fusions, whose results no row mentions."""
+    known = {name for row in rows for name in row.outputs}
+    calls = [
+        b
+        for bsym in trace.bound_symbols
+        for b in (bsym.subsymbols if bsym.sym.is_fusion else [bsym])
+        if b.sym.id not in STRUCTURAL
+    ]
+    return [str(b) for b in calls if not {p.name for p in b.flat_proxy_outs} <= known]
+
+
+def test_every_call_of_forward_and_backward_has_a_row() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        hidden = torch.nn.functional.gelu(torch.nn.functional.linear(x, w))
+        return torch.nn.functional.dropout(hidden, 0.5).softmax(-1).sum()
+
+    compiled = thunder.jit(f)
+    compiled(torch.randn(3, 4), torch.randn(5, 4, requires_grad=True))
+    rows = thunder.explain(compiled).rows
+    forward = [row for row in rows if row.trace == "forward"]
+    backward = [row for row in rows if row.trace == "backward"]
+    assert without_rows(thunder.last_traces(compiled)[-1], forward) == []
+    assert without_rows(thunder.last_backward_traces(compiled)[-1], backward) == []
+    assert backward
+    assert [row.index for row in rows] == list(range(len(rows)))
+    assert all(row.source is not None and row.source.file == __file__ for row in forward)
+
+
+def test_calls_of_the_backward_are_refused_with_reasons_too(kernels: OperatorExecutor) -> None:
+    given = [t.requires_grad_() for t in arguments()]
+    explanation = thunder.plan(program, *given, device="a100", executors=[kernels]).explain()
+    backward = [row for row in explanation.rows if row.trace == "backward" and row.symbol == "torch.mm"]
+    assert backward
+    assert {r.code for row in backward for r in row.refusals} == {"no-implementation"}
+
+
+# -- who was not asked
+
+
+class Lazy(FusionExecutor):
+    """Claims sines and fuses nothing."""
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        return trace
+
+
+def explained(fn: Callable[..., Any], *executors: Any) -> Explanation:
+    return thunder.plan(fn, torch.ones(3), executors=executors).explain()
+
+
+def not_asked(explanation: Explanation) -> list[tuple[str, str, str]]:
+    return [(row.symbol, r.executor, r.code) for row in explanation.rows for r in row.not_asked]
+
+
+def test_an_executor_behind_the_one_that_took_the_call_was_not_asked() -> None:
+    late = OperatorExecutor("late")
+    found = explained(torch.sin, "torch", late)
+    assert not_asked(found) == [("torch.sin", "late", "behind"), ("torch.sin", "python", "behind")]
+    assert found.why_not("late").rows[0].not_asked[0].message == "torch stands before it and took the call"
+    assert "late" not in str(found), "the whole table has refusals alone"
+    assert "- late: torch stands before it and took the call" in str(found.why_not("late"))
+
+
+def test_a_call_that_runs_as_it_stands_is_nobodys_to_take() -> None:
+    own = OperatorExecutor("own")
+    double = own.register_operator(
+        "double", meta=lambda x: thunder.TensorProxy(like=x), fn=lambda x: x + x, replace=True
+    )
+    other = OperatorExecutor("other")
+    found = explained(lambda x: double(x), other, own)
+    assert [(row.symbol, row.claimed_by) for row in found.rows] == [("own.double", "own")]
+    assert ("own.double", "other", "stands") in not_asked(found)
+
+
+def test_what_an_execution_transform_made_is_final() -> None:
+    made = OperatorExecutor("made")
+    made.register_implementation("torch.sin", execution_transform=lambda x: torch.neg(torch.sin(x)))
+    other = OperatorExecutor("other")
+    found = explained(torch.sin, made, other)
+    assert ("torch.neg", "other", "final") in not_asked(found)
+    assert ("torch.sin", "other", "behind") in not_asked(found)
+
+
+def test_a_call_that_a_fusion_left_alone_says_so() -> None:
+    fuser, kernel = Lazy("fuser"), OperatorExecutor("kernel")
+    fuser.register_supported("torch.sin")
+    found = explained(torch.sin, fuser, kernel)
+    (row,) = found.rows
+    assert [(r.executor, r.code) for r in row.refusals] == [("fuser", "not-fused")]
+    assert not_asked(found)[0] == ("torch.sin", "kernel", "behind")
+    assert "fuser had taken the call" in str(found.why_not("kernel"))
+
+
+def test_each_executor_of_the_compile_has_an_answer_for_each_call(kernels: OperatorExecutor) -> None:
+    given = [t.requires_grad_() for t in arguments()]
+    for row in thunder.plan(program, *given, device="h200", executors=[kernels]).explain().rows:
+        named = [row.claimed_by, *(r.executor for r in (*row.refusals, *row.not_asked))]
+        assert sorted(filter(None, named)) == ["kernels", "python", "torch"], row
+
+
+def test_executors_outside_of_the_compile_are_told_with_the_reason() -> None:
+    class Plugin:
+        @hookimpl
+        def thunder_executors(self) -> list[ExecutorSpec]:
+            return [
+                ExecutorSpec("spare", OperatorExecutor("spare")),
+                ExecutorSpec("lacking", "nowhere:ex", requires=("libdoesnotexist",)),
+                ExecutorSpec("lazy", "libdoesnotexist:ex"),
+            ]
+
+    with get_manager().temporary(Plugin(), name="toy"):
+        found = explained(torch.sin)
+        records = {r.executor: (r.code, r.message) for r in found.absent}
+    assert records["spare"] == ("not-listed", "it is not among the executors of this compile: torch, python")
+    assert records["lacking"] == ("unavailable", "needs libdoesnotexist, which is not installed")
+    assert records["lazy"][0] == "not-listed", "nobody has tried to import it, and the ledger does not"
+    narrowed = found.why_not("lacking")
+    assert len(narrowed) == 1
+    assert str(narrowed).splitlines()[-1] == (
+        "never asked: lacking: needs libdoesnotexist, which is not installed"
+    )
+    assert {r["executor"]: r["code"] for r in json.loads(found.to_json())["absent"]} == {
+        name: code for name, (code, _) in records.items()
+    }
+
+
+def test_an_executor_of_a_disabled_plugin_is_told_by_the_plugins_name() -> None:
+    with get_manager().temporary(object(), name="toy"), thunder.plugins.disabled("toy"):
+        (record,) = [r for r in explained(torch.sin).absent if r.executor == "toy"]
+    assert (record.code, record.message) == ("disabled", "its plugin is disabled: disabled by the program")
+
+
+def test_an_executor_that_nobody_knows_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InvalidArgument, match="Did you mean 'torch'"):
+        explained(torch.sin).why_not("torhc")
+
+
+# -- texts
+
+
+class Terminal(io.StringIO):
+    """A stream that says that somebody is looking."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_in_a_terminal_the_table_is_richs(kernels: OperatorExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    found = thunder.plan(program, *arguments(width=12), device="h200", executors=[kernels]).explain()
+    stream = Terminal()
+    found.show(stream)
+    text = stream.getvalue()
+    assert "\x1b[" in text
+    assert "┏" in text
+    assert "kernels: takes widths that 8 divides (width=12)" in text
+    assert "hidden @ c" in text
+
+
+def test_square_brackets_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "200")
+    picky = OperatorExecutor("picky")
+    picky.register_implementation(
+        "torch.sin",
+        execution_transform=torch.cos,
+        checker=lambda x: Refusal("shape", "not [red]this[/red] shape [3]"),
+    )
+    stream = Terminal()
+    explained(torch.sin, picky).show(stream)
+    assert "not [red]this[/red] shape [3]" in stream.getvalue()
+
+
+@pytest.mark.parametrize("where", ["no terminal", "no rich"])
+def test_elsewhere_the_table_is_plain_text(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where == "no rich":
+        monkeypatch.setattr(terminal, "find_spec", lambda name: None)
+        assert ledger_text.as_rich_table(explained(torch.sin)) == str(explained(torch.sin))
+    stream = Terminal() if where == "no rich" else io.StringIO()
+    found = explained(torch.sin)
+    found.show(stream)
+    assert stream.getvalue() == f"{found}\n"
+    assert repr(found) == str(found)
+
+
+def test_rich_prints_an_explanation_by_itself() -> None:
+    rich_console = pytest.importorskip("rich.console")
+    console = rich_console.Console(file=io.StringIO(), width=160)
+    console.print(explained(torch.sin))
+    assert "torch.sin" in console.file.getvalue()
+    assert "┏" in console.file.getvalue()
