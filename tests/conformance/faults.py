@@ -954,6 +954,37 @@ class _Scratch(Runs):
         return run
 
 
+# -- compiled functions --------------------------------------------------------------------------------------
+
+
+class _NotFromPrograms(OperatorExecutor):
+    def can_execute(self, bsym: Any) -> bool | Refusal:
+        return Refusal("program", "it is a call of a program") if bsym.source else super().can_execute(bsym)
+
+
+@fault("calls that have a line in a program are refused", "jit")
+def _() -> Trial:
+    return gelu_executor(cls=_NotFromPrograms)
+
+
+@fault("a transform that leaves the casts of autocast out", "jit")
+def _() -> Trial:
+    def transform(input: Any, weight: Any, bias: Any) -> Any:
+        wide = [thunder.torch.to(t, torch.float32) for t in (input, weight)]
+        out = thunder.torch.matmul(wide[0], thunder.torch.t(wide[1]))
+        return out if bias is None else thunder.torch.add(out, bias)
+
+    def checker(input: Any, weight: Any, bias: Any) -> bool | Refusal:
+        return True if input.ndim == 2 else Refusal("rank", "matrices alone are taken")
+
+    executor = OperatorExecutor(name())
+    executor.register_implementation(
+        "torch.nn.functional.linear", execution_transform=transform, checker=checker
+    )
+    samples = {"torch.nn.functional.linear": [((tensor(3, 4), tensor(5, 4)), {})]}
+    return Trial(executor, {"samples": samples, "dtypes": [torch.float32]})
+
+
 # -- what shows in some runs only ----------------------------------------------------------------------------
 
 

@@ -181,10 +181,13 @@ GELU_SAMPLES: list[Any] = [
 
 
 def gelu_executor(
-    transform: Callable[..., Any] = gelu_transform, checker: Any = gelu_checker, **arguments: Any
+    transform: Callable[..., Any] = gelu_transform,
+    checker: Any = gelu_checker,
+    cls: type[OperatorExecutor] = OperatorExecutor,
+    **arguments: Any,
 ) -> Trial:
     """An executor that runs gelu by an execution transform."""
-    executor = OperatorExecutor(name())
+    executor = cls(name())
     executor.register_implementation(
         "torch.nn.functional.gelu", execution_transform=transform, checker=checker
     )
