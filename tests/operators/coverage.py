@@ -1,14 +1,13 @@
-"""Which entries of torch's operator database have no row: they are refused by name, and everything else must
-pass.
+"""Which entries of torch's operator database have no row: torch runs them as they are, or they are refused by
+name. Everything else must pass.
 """
 
 from __future__ import annotations
 
-WITHOUT_ROW = frozenset(
+#: entries without a row that torch runs as they are
+FALLBACK = frozenset(
     [
-        "_batch_norm_with_update",
         "_chunk_cat",
-        "_native_batch_norm_legit",
         "_segment_reduce.lengths",
         "_segment_reduce.offsets",
         "_softmax_backward_data",
@@ -16,28 +15,15 @@ WITHOUT_ROW = frozenset(
         "_unsafe_masked_index_put_accumulate",
         "_upsample_bilinear2d_aa",
         "alias_copy",
-        "allclose",
-        "argwhere",
         "as_strided_copy",
         "as_strided_scatter",
-        "bincount",
-        "cauchy",
         "cholesky",
-        "combinations",
-        "corrcoef",
-        "cov",
         "diagonal_copy",
-        "equal",
         "expand_copy",
-        "geometric",
-        "geqrf",
         "gradient",
         "grid_sampler_2d",
         "grid_sampler_3d",
         "hash_tensor",
-        "histogram",
-        "histogramdd",
-        "istft",
         "linalg.cond",
         "linalg.eig",
         "linalg.eigvals",
@@ -46,8 +32,6 @@ WITHOUT_ROW = frozenset(
         "linalg.ldl_factor",
         "linalg.ldl_factor_ex",
         "linalg.ldl_solve",
-        "linalg.lstsq",
-        "linalg.lstsq.grad_oriented",
         "linalg.lu",
         "linalg.lu_factor",
         "linalg.lu_factor_ex",
@@ -57,33 +41,22 @@ WITHOUT_ROW = frozenset(
         "linalg.solve_ex",
         "linalg.tensorinv",
         "linalg.tensorsolve",
-        "log_normal",
         "lu",
         "lu_solve",
         "lu_unpack",
-        "masked_select",
         "max_pool2d_with_indices_backward",
         "narrow_copy",
-        "native_batch_norm",
         "native_dropout_backward",
         "native_group_norm",
         "native_layer_norm",
         "new_empty_strided",
-        "nn.functional.ctc_loss",
         "nn.functional.linear_cross_entropy",
-        "nn.functional.linear_cross_entropy.chunked",
-        "nn.functional.linear_cross_entropy.chunked_none",
         "nn.functional.pdist",
-        "nn.functional.triplet_margin_with_distance_loss",
-        "nonzero",
         "nonzero_static",
         "ormqr",
         "pca_lowrank",
         "permute_copy",
         "qr",
-        "resize_",
-        "resize_as_",
-        "slice",
         "special.airy_ai",
         "special.bessel_y0",
         "special.bessel_y1",
@@ -112,31 +85,63 @@ WITHOUT_ROW = frozenset(
         "svd",
         "svd_lowrank",
         "t_copy",
-        "tensor_split",
-        "to_sparse",
         "torch.ops.aten._safe_softmax.default",
         "transpose_copy",
         "triangular_solve",
         "unbind_copy",
         "unfold_copy",
-        "unique",
-        "unique_consecutive",
         "unsqueeze_copy",
         "view_copy",
     ]
 )
 
-#: entries some of whose samples are refused by name: arguments in tensors, shapes that depend on data
-PARTLY_REFUSED = frozenset(
-    [
-        "linspace.tensor_overload",
-        "narrow",
-        "index_put",
-        "scatter",
-        "nn.functional.one_hot",
-        "repeat_interleave",
-        "tensor_split",
-        "__getitem__",
-        "nn.functional.embedding_bag",
-    ]
-)
+_OBJECT = "an argument is an object that Python code reads: a program is interpreted, and this is not"
+
+#: entries that are refused by name, and why
+REFUSED: dict[str, str] = {
+    "_batch_norm_with_update": "writes to its arguments",
+    "_native_batch_norm_legit": "writes to its arguments",
+    "allclose": "returns a Python value made of data",
+    "argwhere": "the shape of its result depends on data",
+    "bincount": "the shape of its result depends on data",
+    "cauchy": "writes to its argument, and has no row",
+    "combinations": "the shape of its result depends on data",
+    "corrcoef": "reads elements of its arguments, to warn",
+    "cov": "reads elements of its arguments, to warn",
+    "equal": "returns a Python value made of data",
+    "geometric": "writes to its argument, and has no row",
+    "geqrf": "torch has no kernel without data, which would tell the metadata of its result",
+    "histogram": "torch has no kernel without data, which would tell the metadata of its result",
+    "histogramdd": "torch has no kernel without data, which would tell the metadata of its result",
+    "istft": "reads elements of its window",
+    "linalg.lstsq": "the shape of its residuals depends on data",
+    "linalg.lstsq.grad_oriented": "the shape of its residuals depends on data",
+    "log_normal": "writes to its argument, and has no row",
+    "masked_select": "the shape of its result depends on data",
+    "native_batch_norm": "writes to its arguments, and its schema does not say so",
+    "nn.functional.linear_cross_entropy.chunked": _OBJECT,
+    "nn.functional.linear_cross_entropy.chunked_none": _OBJECT,
+    "nn.functional.triplet_margin_with_distance_loss": _OBJECT,
+    "nonzero": "the shape of its result depends on data",
+    "resize_": "changes the memory of its argument",
+    "resize_as_": "changes the memory of its argument",
+    "slice": "returns memory of its argument, by torch.ops; indexing does the same",
+    "to_sparse": "its result is not strided",
+    "unique": "the shape of its result depends on data",
+    "unique_consecutive": "the shape of its result depends on data",
+}
+
+WITHOUT_ROW = FALLBACK | REFUSED.keys()
+
+#: entries some of whose samples are refused by name, and why
+PARTLY_REFUSED: dict[str, str] = {
+    "__getitem__": "a boolean mask: the shape depends on data",
+    "index_put": "a boolean mask: the shape depends on data",
+    "linspace.tensor_overload": "a bound in a tensor",
+    "narrow": "a start in a tensor",
+    "nn.functional.embedding_bag": "max_norm, which writes to the weight",
+    "nn.functional.one_hot": "without num_classes the shape depends on data",
+    "repeat_interleave": "repeats in a tensor: the shape depends on data",
+    "scatter": "reduce=, which torch.scatter_reduce replaces",
+    "tensor_split": "indices in a tensor: shapes depend on data",
+}

@@ -179,7 +179,10 @@ def test_an_unknown_function_is_refused_with_its_name_and_arguments() -> None:
     with pytest.raises(UnsupportedOperator) as error:
         record(torch.geqrf, (X,), {})
     lines = str(error.value).splitlines()
-    assert lines[0] == "torch.geqrf is not an operator thunder knows"
+    assert lines[0] == (
+        "torch.geqrf is not an operator thunder knows, and torch cannot run it here: what it returns cannot "
+        "be found out without data (aten.geqrf.default)"
+    )
     assert lines[1] == '  t0:  "cpu f32[2, 3]"'
     assert "register_operator" in lines[-1]
 
@@ -256,9 +259,8 @@ def test_every_row_of_the_language_has_an_eager_function_or_a_decomposition() ->
     own = [row for row in all_rows() if row.id.startswith(("torch.", "prims."))]  # not other tests' operators
     assert own
     for row in own:
-        assert row.eager is not None or row.decomposition is not None or row.python_printer is not None, (
-            row.id
-        )
+        runs = row.eager or row.decomposition or row.python_printer
+        assert runs is not None or row.id in ("prims.get_grad", "prims.put_grad"), row.id
 
 
 def test_views_are_tagged() -> None:

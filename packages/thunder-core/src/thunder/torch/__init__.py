@@ -23,6 +23,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     nn_activation,
     nn_attention,
     nn_conv,
+    nn_ctc,
     nn_dropout,
     nn_linear,
     nn_loss,

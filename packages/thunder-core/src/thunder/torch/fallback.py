@@ -54,9 +54,14 @@ def fallback_symbol(name: str, fn: Fn, *, is_random: bool) -> Symbol:
         known = row_of(row_id)
         if known is None:
             return _register(row_id, name, fn, is_random)
-        if known.torch == (fn,) and OpTags.FALLBACK in known.tags:
+        if _runs(known, fn):
             return symbol_of(row_id)
     raise UnsupportedOperator(f"two functions of torch are called {name}", hint="Call one of them outside.")
+
+
+def _runs(row: Operator, fn: Fn) -> bool:
+    """Whether a row was made for a function. One of C's functions may be found as several equal objects."""
+    return OpTags.FALLBACK in row.tags and getattr(row.eager, "__wrapped__", None) == fn
 
 
 def _register(row_id: str, name: str, fn: Fn, is_random: bool) -> Symbol:
@@ -66,11 +71,10 @@ def _register(row_id: str, name: str, fn: Fn, is_random: bool) -> Symbol:
     return register(
         Operator(
             id=row_id,
-            torch=(fn,),
             eager=checked(name, fn),
             meta=meta,
             # Another run would draw other numbers, so there is nothing to be differentiated.
-            vjp=None if is_random else _gradients_by(row_id, fn),
+            vjp=None if is_random else gradients_by_torch(row_id, fn),
             tags=_TAGS | {OpTags.RANDOM_OP} if is_random else _TAGS,
         )
     )
@@ -99,6 +103,7 @@ def checked(name: str, fn: Fn) -> Fn:
         return result
 
     run.__name__ = run.__qualname__ = name.rpartition(".")[2]
+    run.__wrapped__ = fn  # type: ignore[attr-defined]
     return run
 
 
@@ -124,19 +129,19 @@ def _broken(name: str, deed: str) -> UnsupportedOperator:
 # -- gradients -----------------------------------------------------------------------------------------------
 
 
-def _gradients_by(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
-    """The gradients of a call of ``fn``, which torch's autograd gives."""
+def gradients_by_torch(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
+    """The ``vjp`` of an operator that ``fn`` computes: torch's autograd of ``fn``."""
 
     def gradients(call: Call) -> dict[str, Any]:
         arguments = dict(call.arguments)
-        given = arguments.pop("args"), arguments
+        given = arguments.pop("args", ()), arguments
         leaves, spec = tree_flatten(given)
         wanted = tuple(i for i, leaf in enumerate(leaves) if wants_grad(leaf))
         cotangents = tuple(call.g) if isinstance(call.out, tuple | list) else (call.g,)
         found = _derivative_symbol(row_id, fn)(cotangents, wanted, *given[0], **given[1])
         by_leaf = dict(zip(wanted, found, strict=True))
         args, kwargs = tree_unflatten([by_leaf.get(i) for i in range(len(leaves))], spec)
-        return {"args": args, **kwargs}
+        return {"args": args, **kwargs} if args else dict(kwargs)
 
     return gradients
 
@@ -144,16 +149,15 @@ def _gradients_by(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
 def _derivative_symbol(row_id: str, fn: Fn) -> Symbol:
     derivative_id = f"fallback.{row_id.removeprefix('fallback.')}_backward"
     known = row_of(derivative_id)
-    if known is not None and known.torch == (fn,):
+    if known is not None and _runs(known, fn):
         return symbol_of(derivative_id)
     derivative = _derivative_of(fn)
     return register(
         Operator(
             id=derivative_id,
-            torch=(fn,),
             eager=derivative,
             meta=_derivative_meta,
-            vjp=_gradients_by(derivative_id, derivative),
+            vjp=gradients_by_torch(derivative_id, derivative),
             tags=_TAGS,
         ),
         replace=known is not None,
@@ -184,6 +188,7 @@ def _derivative_of(fn: Fn) -> Fn:
             pairs = _pairs(results_of(fn(*again_args, **again_kwargs)), cotangents)
             return _gradients(pairs, [leaves[i] for i in wanted], nested)
 
+    derivative.__wrapped__ = fn  # type: ignore[attr-defined]
     return derivative
 
 

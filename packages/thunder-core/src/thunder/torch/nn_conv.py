@@ -46,8 +46,25 @@ def _convolve(
         a, paddings = padded_by_name(a, padding, weight.shape[2:], strides, dilations)
     else:
         paddings = each(padding, n)
-    out = prims.convolution(a, weight, bias, strides, paddings, dilations, False, (0,) * n, groups)
+    out = _convolved(a, weight, bias, strides, paddings, dilations, False, (0,) * n, groups)
     return ltorch.squeeze(out, 0) if single else out
+
+
+def _convolved(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None, *sizes: Any) -> TensorProxy:
+    """The primitive; of complex numbers its real and imaginary parts, since kernels for convolutions are
+    real.
+    """
+    if not a.dtype.is_complex:
+        return prims.convolution(a, weight, bias, *sizes)  # type: ignore[no-any-return]
+    parts = prims.real(a), prims.imag(a)
+    of_real, of_imag = (
+        [prims.convolution(part, w, None, *sizes) for part in parts]
+        for w in (prims.real(weight), prims.imag(weight))
+    )
+    out = ltorch.complex(prims.sub(of_real[0], of_imag[1]), prims.add(of_real[1], of_imag[0]))
+    if bias is None:
+        return out  # type: ignore[no-any-return]
+    return ltorch.add(out, ltorch.reshape(bias, (-1, *(1,) * (len(weight.shape) - 2))))  # type: ignore[no-any-return]
 
 
 def padded_by_name(
@@ -95,7 +112,7 @@ def _transposed_row(n: int) -> Symbol:
     ) -> TensorProxy:
         a, single = batched(input, n)
         sizes = (each(x, n) for x in (stride, padding, dilation))
-        out = prims.convolution(a, weight, bias, *sizes, True, each(output_padding, n), groups)
+        out = _convolved(a, weight, bias, *sizes, True, each(output_padding, n), groups)
         return ltorch.squeeze(out, 0) if single else out
 
     return torchsymbol(f"torch.nn.functional.conv_transpose{n}d", autocast="lower", tags=(OpTags.MATMUL_OP,))(
