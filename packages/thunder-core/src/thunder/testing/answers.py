@@ -127,9 +127,7 @@ def _recorded(subject: Subject, sample: Any, **how: Any) -> Recording | None:
 
 
 def checker_can_be_asked(subject: Subject) -> None:
-    """The executor answers each question: no exception, the same answer again, nothing recorded, and no look
-    at the machine.
-    """
+    """The executor answers each question, twice the same, records nothing, and asks the machine nothing."""
     checker = subject.info.checker
     where = definition_of(checker)
     for name, recording in questions(subject):

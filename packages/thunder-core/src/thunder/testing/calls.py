@@ -89,8 +89,7 @@ def record(
 ) -> Recording:
     """The program that makes the call and returns its result.
 
-    `requiring_grad` are positions among the sample's tensors. With `device`, the proxies say that they are
-    there.
+    `requiring_grad` are positions among the sample's tensors; `device` is where the proxies say they are.
     """
     trace, wanted = TraceCtx(), set(requiring_grad)
     with tracectx(trace), using_language(TORCH), torch.set_grad_enabled(bool(wanted)):

@@ -89,9 +89,7 @@ def database_samples(
 def _call_of(
     entry: Any, sample: Any, functions: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments of the torch function in a sample; some entries take them in another order, or make
-    some.
-    """
+    """The arguments of the torch function in a sample; some entries make some, or exchange them."""
     args, kwargs = (sample.input, *sample.args), dict(sample.kwargs)
     if any(known is fn for known in _functions(entry) for fn in functions):
         return args, kwargs

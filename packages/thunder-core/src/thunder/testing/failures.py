@@ -34,9 +34,7 @@ class NothingToJudge(SkipTest):
 
 
 def described(value: Any) -> str:
-    """A value as failures show it: of a tensor its type, and its strides where they are not the usual
-    ones.
-    """
+    """A value as failures show it: of a tensor its type, and its strides where they are unusual."""
     if isinstance(value, TensorProxy):
         return f'"{value.type_string()}"'
     if isinstance(value, Proxy):

@@ -29,10 +29,27 @@ MOST = 5
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Which gradients are asked for: of which tensors of the call, by cotangents of which memory layout."""
+    """Which gradients of a call are asked for: of which of its tensors, by cotangents in which memory."""
 
+    call: Call
     wanted: tuple[int, ...]
     layout: str = "usual"
+
+    @property
+    def subject(self) -> Subject:
+        """The operator."""
+        return self.call.subject
+
+    def failure(self, what: str, found: dict[str, object], hint: str) -> Exception:
+        """The error that says what is wrong, and what was asked."""
+        asked = f"tensors {', '.join(map(str, self.wanted))}, by cotangents in {self.layout} memory"
+        return self.subject.failure(
+            what,
+            self.call,
+            found={"gradients asked for": asked, **found},
+            where=definition_of(self.subject.info.grad_transform) or self.subject.where,
+            hint=hint,
+        )
 
 
 def gradients_are_right(subject: Subject) -> None:
@@ -45,7 +62,7 @@ def gradients_are_right(subject: Subject) -> None:
             i for i, x in enumerate(call.sample.tensors) if x.is_floating_point() or x.is_complex()
         )
         if call.is_run and floating and judged < MOST:
-            answers = [_judge(subject, call, question) for question in _questions(floating, judged)]
+            answers = [_judge(question) for question in _questions(call, floating, judged)]
             judged += any(answers)
     if not judged:
         raise NothingToJudge(
@@ -53,25 +70,22 @@ def gradients_are_right(subject: Subject) -> None:
         )
 
 
-def _questions(floating: tuple[int, ...], number: int) -> Iterator[Question]:
-    yield Question(floating)
+def _questions(call: Call, floating: tuple[int, ...], number: int) -> Iterator[Question]:
+    yield Question(call, floating)
     if number == 0:
-        yield Question(floating, "expanded")
-        yield Question(floating, "scattered")
+        yield Question(call, floating, "expanded")
+        yield Question(call, floating, "scattered")
         if len(floating) > 1:
             for i in floating:
-                yield Question((i,))
+                yield Question(call, (i,))
 
 
-def _judge(subject: Subject, call: Call, question: Question) -> bool:
+def _judge(question: Question) -> bool:
     """Judges one question about a call; False where nothing of it depends on what is asked about."""
     try:
-        joint, count = _joint(subject, call.sample, question)
+        joint, count = _joint(question)
     except Exception as error:
-        raise _failure(
-            subject,
-            call,
-            question,
+        raise question.failure(
             "its gradient cannot be written",
             {"raised": "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])},
             "A rule has the operator's signature, computes and returns its result, takes gradients with "
@@ -80,52 +94,49 @@ def _judge(subject: Subject, call: Call, question: Question) -> bool:
         ) from error
     if joint is None:
         return False
-    expected = _expected(subject, call, question)
+    expected = _expected(question)
     if len(expected.cotangents) != count:
-        raise _failure(
-            subject,
-            call,
-            question,
+        raise question.failure(
             "other results require grad than those of the reference",
             {"reference": len(expected.cotangents), "operator": count},
             "A result that carries no gradient says so in the meta function: TensorProxy(…, "
             "requires_grad=False).",
         )
-    given = [x.clone() for x in expected.cotangents]
-    given = [LAYOUTS[question.layout](x) for x in given]
-    inputs = call.sample.copy().tensors
+    results, gradients = _run(question, joint, expected)
+    if question.call.promises_values:
+        _compare_results(question, results, expected)
+        _compare(question, gradients, expected)
+    return True
+
+
+def _run(question: Question, joint: TraceCtx, expected: Expected) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The results and gradients that the joint program gives."""
+    given = [LAYOUTS[question.layout](x.clone()) for x in expected.cotangents]
+    inputs = question.call.sample.copy().tensors
     before = [x.clone() for x in (*inputs, *given)]
     try:
         with seeded():
-            results, gradients = lowered(joint, subject.executor).run(*inputs, *given)
+            results, gradients = lowered(joint, question.subject.executor).run(*inputs, *given)
     except Exception as error:
-        raise _failure(
-            subject,
-            call,
-            question,
+        raise question.failure(
             "its gradient fails when it runs",
             {"raised": f"{type(error).__name__}: {error}", "cotangents": described(given)},
             "A cotangent may be expanded memory with strides of 0, as that of a sum is: call contiguous() "
             "on it where a kernel needs that.",
         ) from error
     if not all(map(same_bits, (*inputs, *given), before)):
-        raise _failure(
-            subject,
-            call,
-            question,
+        raise question.failure(
             "its gradient changes an argument or a cotangent",
             {"cotangents": described(given)},
             "Write to fresh memory: others read the same cotangent.",
         )
-    if call.promises_values:
-        _compare_results(subject, call, question, results, expected)
-        _compare(subject, call, question, gradients, expected)
-    return True
+    return results, gradients
 
 
-def _joint(subject: Subject, sample: Sample, question: Question) -> tuple[TraceCtx | None, int]:
+def _joint(question: Question) -> tuple[TraceCtx | None, int]:
     """The program of the call with its gradient, and how many results it differentiates; None for none."""
-    recording = record(subject.symbol, sample, requiring_grad=question.wanted)
+    subject = question.subject
+    recording = record(subject.symbol, question.call.sample, requiring_grad=question.wanted)
     trace = _returning_differentiable(recording.trace)
     results = differentiable_outputs(trace)
     if not results:
@@ -155,9 +166,7 @@ def _returning_differentiable(trace: TraceCtx) -> TraceCtx:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """Gradients of the reference, exactly and as eager has them in the call's own dtypes, and the
-    cotangents.
-    """
+    """The reference's results, cotangents for them, and its gradients: exact, and in the call's dtypes."""
 
     results: Sequence[torch.Tensor]
     cotangents: Sequence[torch.Tensor]
@@ -165,25 +174,23 @@ class Expected:
     eager: Sequence[torch.Tensor | None]
 
 
-def _expected(subject: Subject, call: Call, question: Question) -> Expected:
+def _expected(question: Question) -> Expected:
+    subject, sample = question.subject, question.call.sample
     reference = subject.reference
     if reference is None:
         raise NothingToJudge(
             f"{subject.id} has no reference; pass references={{{subject.id!r}: a function of torch}}"
         )
-    results, eager, drawn = _by_torch(reference, call.sample, question, None)
+    results, eager, drawn = _by_torch(reference, sample, question, None)
     if eager is None:
-        raise _failure(
-            subject,
-            call,
-            question,
+        raise question.failure(
             "its gradient cannot be judged, for torch cannot differentiate the reference",
             {"reference": reference},
             f"Pass references={{{subject.id!r}: a function of torch's own operators}} that computes the "
             "same.",
         )
     try:
-        _, exact, _ = _by_torch(reference, cast(call.sample, torch.float64), question, drawn)
+        _, exact, _ = _by_torch(reference, cast(sample, torch.float64), question, drawn)
     except (RuntimeError, TypeError, ValueError):  # a reference that does not take float64 is its own judge
         exact = eager
     return Expected(results, drawn, exact if exact is not None else eager, eager)
@@ -195,9 +202,7 @@ def _by_torch(
     question: Question,
     cotangents: Sequence[torch.Tensor] | None,
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor | None] | None, Sequence[torch.Tensor]]:
-    """The results, torch's gradients of the wanted tensors, and the cotangents they are for, drawn if not
-    given.
-    """
+    """The results, torch's gradients of the wanted tensors, and the cotangents, drawn if not given."""
     sample = sample.copy()
     inputs = [sample.tensors[i].requires_grad_() for i in question.wanted]
     with seeded(SEED), torch.enable_grad():
@@ -241,47 +246,34 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 # -- the verdict ---------------------------------------------------------------------------------------------
 
 
-def _compare_results(
-    subject: Subject, call: Call, question: Question, results: Sequence[Any], expected: Expected
-) -> None:
+def _compare_results(question: Question, results: Sequence[Any], expected: Expected) -> None:
     for i, (x, y) in enumerate(zip(results, expected.results, strict=True)):
         if not isinstance(x, torch.Tensor):
             fault: str | None = f"{x!r} is no tensor"
         else:
-            fault = difference(x, y, y, *(4 * t for t in subject.settings.tolerance(y.dtype)))
+            fault = difference(x, y, y, *(4 * t for t in question.subject.settings.tolerance(y.dtype)))
         if fault is not None:
-            raise _failure(
-                subject,
-                call,
-                question,
+            raise question.failure(
                 f"result {i} is wrong where a gradient is needed",
                 {"against the reference": fault},
                 "The rule computes the result too, and returns it: the same as without a gradient.",
             )
 
 
-def _compare(
-    subject: Subject, call: Call, question: Question, gradients: Sequence[Any], expected: Expected
-) -> None:
-    tensors = call.sample.tensors
+def _compare(question: Question, gradients: Sequence[Any], expected: Expected) -> None:
+    tensors = question.call.sample.tensors
     for i, exact, eager in zip(question.wanted, expected.exact, expected.eager, strict=True):
         ours, x = gradients[i], tensors[i]
         if ours is None:
             if exact is not None and bool(exact.abs().max() > 0 if exact.numel() else False):
-                raise _failure(
-                    subject,
-                    call,
-                    question,
+                raise question.failure(
                     f"it gives no gradient for tensor {i} of the call",
                     {"tensor": described(x), "torch's gradient": described(exact)},
                     "put_grads takes every argument that can require grad.",
                 )
             continue
-        if (ours.shape, ours.dtype, ours.device) != (x.shape, x.dtype, x.device):
-            raise _failure(
-                subject,
-                call,
-                question,
+        if not isinstance(ours, torch.Tensor) or _type(ours) != _type(x):
+            raise question.failure(
                 f"the gradient of tensor {i} of the call has another type than the tensor",
                 {"tensor": described(x), "gradient": described(ours)},
                 "A gradient has the shape, dtype and device of its argument, and a kernel what its meta "
@@ -289,27 +281,15 @@ def _compare(
             )
         exact = torch.zeros_like(x) if exact is None else exact
         eager = torch.zeros_like(x) if eager is None else eager
-        rtol, atol = subject.settings.tolerance(x.dtype)
+        rtol, atol = question.subject.settings.tolerance(x.dtype)
         fault = difference(ours, eager, exact, 4 * rtol, 4 * atol)
         if fault is not None:
-            raise _failure(
-                subject,
-                call,
-                question,
+            raise question.failure(
                 f"the gradient of tensor {i} of the call is wrong",
                 {"tensor": described(x), "against torch's autograd in float64": fault},
                 "Check the rule, and which cotangent belongs to which argument.",
             )
 
 
-def _failure(
-    subject: Subject, call: Call, question: Question, what: str, found: dict[str, object], hint: str
-) -> Exception:
-    asked = f"tensors {', '.join(map(str, question.wanted))}, by cotangents in {question.layout} memory"
-    return subject.failure(
-        what,
-        call,
-        found={"gradients asked for": asked, **found},
-        where=definition_of(subject.info.grad_transform) or subject.where,
-        hint=hint,
-    )
+def _type(x: torch.Tensor) -> tuple[Any, ...]:
+    return x.shape, x.dtype, x.device

@@ -34,9 +34,7 @@ class Interleaved:
 
 
 def interleaved(mine: Callable[[], Any], other: Callable[[], Any]) -> Interleaved:
-    """Runs `mine` in a thread, with `other` run whole in another thread at each line of Python that `mine`
-    reaches.
-    """
+    """Runs `mine` in a thread, and at each line that it reaches the whole of `other` in another one."""
     results = Interleaved()
     pending: list[threading.Thread] = []
 

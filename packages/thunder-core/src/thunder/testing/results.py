@@ -104,9 +104,7 @@ def strides_are_eagers(subject: Subject) -> None:
 
 
 def layout_of(x: torch.Tensor) -> tuple[int, ...]:
-    """The strides that have a meaning: those of dimensions with more than one element, of tensors with
-    any.
-    """
+    """The strides that mean something: those of dimensions with more than one element, if there are any."""
     if x.numel() == 0 or x.layout is not torch.strided:
         return ()
     return tuple(s for n, s in zip(x.shape, x.stride(), strict=True) if n > 1)
@@ -120,9 +118,7 @@ def _pairs(ours: Outcome, theirs: Outcome) -> Iterator[tuple[torch.Tensor, torch
 
 
 def sharing_is_declared(subject: Subject) -> None:
-    """Results share memory with arguments, or with one another, only where the operator says that they are
-    views.
-    """
+    """Results share memory with arguments, or with one another, only where they are said to be views."""
     tags = subject.symbol.tags | (
         subject.info.symbol.tags if subject.info.symbol is not None else frozenset()
     )
@@ -197,9 +193,7 @@ def changed_inputs(outcome: Outcome) -> list[int]:
 
 
 def results_are_right(subject: Subject) -> None:
-    """Results are the reference's in float64, within a tolerance, or no farther from them than eager is
-    itself.
-    """
+    """Results are the reference's in float64, within a tolerance and a multiple of what eager is off."""
     subject.exact_calls()
     calls = [call for call in subject.judged_calls() if call.promises_values]
     others = [Call(subject, other_values(call.sample)) for call in calls[:2]]  # of the same types

@@ -1,4 +1,4 @@
-"""Cases about what is around a call: torch's modes and state, other threads, a compiled function."""
+"""Cases about what is around a call: torch's modes and state, memory, other threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder.testing.calls import Call, lowered, record, seeded
+from thunder.testing.calls import Call, Outcome, lowered, record, seeded
 from thunder.testing.closeness import same_bits
 from thunder.testing.failures import described, tensors_in
 from thunder.testing.interleaving import interleaved
@@ -87,32 +87,32 @@ def modes_change_nothing(subject: Subject) -> None:
     for call in subject.run_calls()[:3]:
         plain = call.run()
         for name, mode in MODES.items():
-            try:
-                with mode(), warnings.catch_warnings(), torch.set_grad_enabled(torch.is_grad_enabled()):
-                    warnings.simplefilter("ignore")
-                    other = Call(subject, call.sample)
-                    claimed, result = other.is_claimed, (other.run() if other.is_claimed else None)
-            except Exception as error:
-                raise _under(subject, call, name, {"raised": f"{type(error).__name__}: {error}"}) from error
-            if not claimed or result is None:
-                raise _under(
-                    subject,
-                    call,
-                    name,
-                    {"answer": other.asking_error or other.recording_error or other.answer},
-                )
-            said = [described(p) for p in call.recording.bsym.flat_proxy_outs]
-            found = [described(p) for p in other.recording.bsym.flat_proxy_outs]
-            first, again = tensors_in(plain.result), tensors_in(result.result)
-            if said != found or not (len(first) == len(again) and all(map(same_bits, first, again))):
-                if said == found and not call.promises_values:
-                    continue
-                raise _under(
-                    subject,
-                    call,
-                    name,
-                    {"without": first, "types without": said, "with": again, "types with": found},
-                )
+            other, again = _again_under(mode, call, name)
+            said, found = _types(call), _types(other)
+            if said != found:
+                raise _under(subject, call, name, {"types without": said, "types with": found})
+            first, second = tensors_in(plain.result), tensors_in(again.result)
+            same = len(first) == len(second) and all(map(same_bits, first, second))
+            if call.promises_values and not same:
+                raise _under(subject, call, name, {"without": first, "with": second})
+
+
+def _again_under(mode: Callable[[], Any], call: Call, name: str) -> tuple[Call, Outcome]:
+    """The call anew under a mode, and a run of it."""
+    other = Call(call.subject, call.sample)
+    try:
+        with mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if other.is_claimed:
+                return other, other.run()
+    except Exception as error:
+        raise _under(call.subject, call, name, {"raised": f"{type(error).__name__}: {error}"}) from error
+    answer = other.recording_error or other.asking_error or other.answer
+    raise _under(call.subject, call, name, {"answer": answer})
+
+
+def _types(call: Call) -> list[str]:
+    return [described(p) for p in call.recording.bsym.flat_proxy_outs]
 
 
 def _under(subject: Subject, call: Call, mode: str, found: dict[str, object]) -> Exception:
