@@ -9,6 +9,7 @@ import torch
 
 import thunder
 from autograd.judge import assert_as_eager, leaf
+from thunder.core.errors import UnsupportedProgram
 
 
 def plain(x, w):
@@ -274,3 +275,26 @@ def test_empty_and_scalar_tensors():
 
     assert_as_eager(program, leaf(0), leaf())
     assert_as_eager(program, leaf(2, 0, 3), leaf())
+
+
+def test_contiguous_under_no_grad_is_refused_where_it_may_be_the_tensor_itself():
+    def program(x, w):
+        h = x * w
+        with torch.no_grad():
+            y = h.contiguous()
+        return y * w
+
+    def detached(x, w):
+        h = x * w
+        with torch.no_grad():
+            y = h.detach().contiguous()
+        return y * w
+
+    x, w = (torch.randn(3, requires_grad=True) for _ in range(2))
+    with pytest.raises(UnsupportedProgram, match=r"contiguous\(\) under torch.no_grad\(\)"):
+        thunder.jit(program)(x, w)
+    thunder.jit(detached)(x, w).sum().backward()
+    assert x.grad is None
+    torch.testing.assert_close(w.grad, (x * w).detach())
+    with torch.no_grad():
+        thunder.jit(program)(x, w)

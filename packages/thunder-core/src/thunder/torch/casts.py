@@ -10,10 +10,11 @@ import torch
 from thunder.core import dtypes, prims
 from thunder.core.devices import Device, to_device
 from thunder.core.dtypes import to_dtype
-from thunder.core.errors import OperatorError, UnsupportedOperator
+from thunder.core.errors import OperatorError, UnsupportedOperator, UnsupportedProgram
 from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.tags import OpTags
+from thunder.core.tracectx import get_tracectx
 from thunder.torch.broadcasting import broadcast_to_shape, cast
 from thunder.torch.inplace import assign
 from thunder.torch.registration import spelt_as, torchsymbol
@@ -196,9 +197,24 @@ def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> 
 def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_format) -> TensorProxy:
     """The elements in the order of a memory format: a copy, unless they lie so already."""
     check_memory_format("contiguous", memory_format, len(input.shape))
+    _refuse_where_the_input_keeps_its_gradient(input)
     order = _FORMAT_ORDERS.get(memory_format)
     rank = len(input.shape)
     return prims.stride_order(input, tuple(reversed(range(rank))) if order is None else order)
+
+
+def _refuse_where_the_input_keeps_its_gradient(input: TensorProxy) -> None:
+    """Where the elements lie in order already the result is the input itself, and keeps its gradient, also
+    under ``torch.no_grad``; a copy has none. Which of the two it is, the trace does not know.
+    """
+    trace = get_tracectx()
+    tracked = trace is not None and trace.grad_enabled
+    if tracked and input.requires_grad and not torch.is_grad_enabled():
+        raise UnsupportedProgram(
+            "contiguous() under torch.no_grad() of a tensor that requires grad",
+            found={input.name: f'"{input.type_string()}"'},
+            hint="Write x.detach().contiguous(), or call it where gradients are on.",
+        )
 
 
 #: rank of each dimension's stride, the innermost 0
