@@ -1,15 +1,30 @@
 """Models of the `transformers` library, compiled unmodified."""
 
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput
 
 import thunder
 
 from . import transformers_zoo
 from .contract import Case, ModelContract, Session, modes, run_session
+from .judge import assert_same
+from .transformers_zoo import ARRANGED, Arguments
 
-CASES: list[Case] = [case for name, make in transformers_zoo.MAKERS.items() for case in modes(name, make)]
+#: the encoder of Whisper leaves out a layer if a random number says so
+DECIDES_BY_CHANCE = ("whisper",)
+CASES: list[Case] = [
+    case
+    for name, make in transformers_zoo.MAKERS.items()
+    for case in modes(name, make)
+    if not (case.training and name in DECIDES_BY_CHANCE)
+]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -19,7 +34,55 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 class TestTransformers(ModelContract):
-    """Two encoders and two decoders, tiny and randomly initialised."""
+    """Twelve families, tiny and randomly initialised, with masks; those that have a cache return it."""
+
+
+# -- training ------------------------------------------------------------------------------------------------
+
+ARGUMENTS: dict[str, dict[str, bool]] = {
+    "plain": {},
+    "labelled": {"labelled": True},
+    "masked_and_labelled": {"masked": True, "labelled": True},
+}
+
+
+def in_double(arguments: Arguments) -> Arguments:
+    """The arguments, floating-point tensors in float64."""
+    return {
+        k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in arguments.items()
+    }
+
+
+def step(call: Callable[..., Any], model: nn.Module, arguments: Arguments) -> Any:
+    """The output of one step of gradient descent."""
+    torch.manual_seed(11)
+    output = call(**arguments)
+    loss = output.loss if "labels" in arguments else output.logits.square().sum()
+    loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return output
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+@pytest.mark.parametrize("name", [name for name in ARRANGED if name != "mixtral"])
+def test_one_training_step_is_eagers(name: str, kind: str) -> None:
+    arranged = ARRANGED[name](5)
+    model = arranged.model.double().train(name not in DECIDES_BY_CHANCE)
+    arguments = in_double(arranged.arguments(**ARGUMENTS[kind]))
+    twin = deepcopy(model)
+    compiled = thunder.jit(twin)
+    want, have = step(model, model, arguments), step(compiled, twin, arguments)
+    assert_same(have, want, tolerance=1e-9)
+    assert thunder.last_backward_traces(compiled)
+    for (path, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert (q.grad is None) == (p.grad is None), path
+        if p.grad is not None:
+            torch.testing.assert_close(
+                q.grad, p.grad, rtol=1e-7, atol=1e-9, msg=lambda m, n=path: f"{n}: {m}"
+            )
+        torch.testing.assert_close(q, p, rtol=1e-7, atol=1e-9, msg=lambda m, n=path: f"{n}: {m}")
+    step(compiled, twin, arguments)
+    assert thunder.cache_misses(compiled) == 1, thunder.last_recompile_reasons(compiled)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
@@ -41,3 +104,96 @@ def test_gradient_checkpointing(name: str) -> None:
         assert (want is None) == (have is None)
         assert want is None or torch.allclose(have, want, rtol=1e-4, atol=1e-6)
     assert len(compiled(*args, **kwargs)[0].grad_fn.saved_tensors) < kept
+
+
+# -- decoding ------------------------------------------------------------------------------------------------
+
+STEPS = 16
+
+
+def prompt(name: str) -> tuple[nn.Module, Arguments, str]:
+    """A model, the arguments of the first call, and the name of the one that each token continues."""
+    arranged = ARRANGED[name](5)
+    arguments = arranged.arguments(masked=name not in ("t5", "whisper"))
+    tokens = "decoder_input_ids" if "decoder_input_ids" in arguments else "input_ids"
+    return arranged.model.eval(), arguments, tokens
+
+
+def empty_cache(name: str, model: Any) -> Any:
+    """A cache such as `generate` makes: with windows where the model has them, a pair for a translator."""
+    if name in ("t5", "whisper"):
+        return EncoderDecoderCache(DynamicCache(), DynamicCache())
+    return DynamicCache(config=model.config) if name == "mistral" else DynamicCache()
+
+
+def continued(arguments: Arguments, tokens: str, output: Any) -> Arguments:
+    """The arguments of the next call: the likeliest token, a longer mask, and what the encoder found."""
+    following = arguments | {tokens: output.logits[:, -1:].argmax(dim=-1)}
+    mask = arguments.get("attention_mask")
+    if mask is not None:
+        following["attention_mask"] = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+    if tokens == "decoder_input_ids":
+        following["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
+        for name in ("input_ids", "input_features"):
+            following.pop(name, None)
+    return following
+
+
+@pytest.mark.parametrize("name", [*transformers_zoo.DECODERS, "t5", "whisper"])
+def test_decoding_with_a_cache_is_eagers(name: str) -> None:
+    model, arguments, tokens = prompt(name)
+    compiled = thunder.jit(deepcopy(model))
+    ours, eagers = empty_cache(name, model), empty_cache(name, model)
+    with torch.no_grad():
+        for number in range(STEPS):
+            want = model(**arguments, past_key_values=eagers, use_cache=True)
+            have = compiled(**arguments, past_key_values=ours, use_cache=True)
+            assert have.past_key_values is ours
+            assert_same(have, want, path=f"output of call {number}")
+            arguments = continued(arguments, tokens, want)
+    assert ours.get_seq_length() == eagers.get_seq_length() >= STEPS
+    assert thunder.cache_misses(compiled) == STEPS, "each length has a program of its own"
+
+
+def test_a_cache_that_the_model_makes_is_another_one_at_each_call() -> None:
+    model, arguments, _ = prompt("llama")
+    compiled = thunder.jit(model)
+    with torch.no_grad():
+        first, second = compiled(**arguments), compiled(**arguments)
+    assert type(first.past_key_values) is DynamicCache
+    assert first.past_key_values is not second.past_key_values
+    keys = [output.past_key_values.layers[0].keys for output in (first, second)]
+    assert torch.equal(*keys)
+    assert keys[0].data_ptr() != keys[1].data_ptr()
+    assert thunder.cache_hits(compiled) == 1
+
+
+# -- what depends on the data --------------------------------------------------------------------------------
+
+
+def test_a_layer_left_out_by_chance_is_refused_with_the_line_of_the_model() -> None:
+    arranged = ARRANGED["whisper"](5)
+    line = r"modeling_whisper\.py:\d+ +if dropout_probability < self\.layerdrop"
+    with pytest.raises(thunder.DataDependentControlFlow, match=line):
+        thunder.jit(arranged.model.train())(**arranged.plain)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "error", "line"),
+    [
+        (
+            "grouped_mm",
+            "UnsupportedProgram",
+            r"moe\.py:\d+ +for i, end in enumerate\(ctx\.offs\.tolist\(\)\)",
+        ),
+        ("eager", "UnsupportedOperator", r"modeling_mixtral\.py:\d+ +expert_hit = torch\.greater\(.*nonzero"),
+    ],
+)
+def test_training_of_experts_chosen_by_the_data_is_refused_with_the_line_of_the_model(
+    implementation: str, error: str, line: str
+) -> None:
+    """The default runs an operator of the library's own, whose forward is opaque and whose backward loops."""
+    arranged = ARRANGED["mixtral"](5)
+    arranged.model.set_experts_implementation(implementation)
+    with pytest.raises(getattr(thunder, error), match=line):
+        thunder.jit(arranged.model)(**arranged.plain)
