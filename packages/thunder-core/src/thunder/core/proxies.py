@@ -259,6 +259,23 @@ class TensorProxy(torch.Tensor):
     __reduce_ex__ = _refuse_conversion("pickling a tensor")
 
 
+#: methods of torch's that need the data, each of which a proxy refuses itself
+REFUSED_METHODS: dict[str, Callable[..., NoReturn]] = {
+    name: getattr(TensorProxy, name)
+    for name in (
+        "is_nonzero",
+        "tolist",
+        "numpy",
+        "__array__",
+        "__dlpack__",
+        "data_ptr",
+        "untyped_storage",
+        "__deepcopy__",
+        "__reduce_ex__",
+    )
+}
+
+
 class Count(int):
     """An int that may be called: ``t.numel`` in thunder's own code, ``t.numel()`` in torch's."""
 

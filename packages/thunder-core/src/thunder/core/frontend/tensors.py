@@ -11,7 +11,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
-from thunder.core.proxies import TensorProxy, unknown_torch_function
+from thunder.core.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
 from thunder.torch import metadata
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
         return getter(x)
     if name == "grad":
         return _load_grad(tracer, x)
+    if name in REFUSED_METHODS:
+        return types.MethodType(REFUSED_METHODS[name], x)
     raw = lookup_type(torch.Tensor, name)
     if raw is ABSENT:
         return _load_own(tracer, x, name)
