@@ -58,6 +58,11 @@ def test_training_memory_measures_eager_and_thunder():
     assert cells == ["way", "eager", "thunder"]
 
 
+def test_ledger_cost_measures_each_number_of_executors():
+    cells = first_cells("ledger_cost.py", "--layers", "1", "--executors", "0", "2", "--repeats", "1")
+    assert cells == ["executors that refuse", "0", "2"]
+
+
 def test_saved_bytes_count_each_storage_once_and_no_existing_one():
     weight, x = torch.ones(10, 10, requires_grad=True), torch.ones(10, 10)
 
