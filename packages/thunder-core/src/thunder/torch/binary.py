@@ -96,8 +96,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
 )
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     """``input - alpha * other``."""
-    if pytype(other) is bool or (isinstance(other, TensorProxy) and other.dtype is bool8):
-        raise OperatorError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+    _refuse_bools(input, other)
     a, b = operands(input, other)
     b = _scaled(b, alpha, a.dtype if isinstance(a, TensorProxy) else b.dtype)
     return prims.sub(a, b)
@@ -107,10 +106,15 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     """``other - alpha * input``."""
     require_tensor("rsub", input)
-    if input.dtype is bool8:
-        raise OperatorError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+    _refuse_bools(input, other)
     a, b = operands(input, other)
     return prims.sub(b, _scaled(a, alpha, a.dtype))
+
+
+def _refuse_bools(*operands: Any) -> None:
+    for x in operands:
+        if pytype(x) is bool or (isinstance(x, TensorProxy) and x.dtype is bool8):
+            raise OperatorError("Subtraction, the `-` operator, with a bool tensor is not supported.")
 
 
 mul = binary(
@@ -196,6 +200,8 @@ def pow(input: Any, exponent: Any) -> TensorProxy:
     a, b = operands(input, exponent)
     if isinstance(a, TensorProxy) and a.dtype.is_integer and pytype(b) is int and pyval(b) < 0:
         raise OperatorError("Integers to negative integer powers are not allowed.")
+    if isinstance(a, TensorProxy) and a.dtype is bool8 and pytype(b) is bool:
+        return prims.bitwise_or(a, not pyval(b))  # torch has no kernel for powers of bools, but for these two
     return prims.pow(a, b)
 
 

@@ -337,7 +337,10 @@ def _add_inplace(
     """The twin ``x.add_(y)``: the functional operator, a cast, and a write to ``x``, which it returns."""
 
     def decomposition(*args: Any, **kwargs: Any) -> Any:
-        return write_back(symbol(*args, **kwargs), args[0])
+        value = symbol(*args, **kwargs)
+        if args[0].dtype.is_complex and value.dtype.is_floating_point:  # of all operators abs is the one
+            raise OperatorError(f"In-place {symbol.name} is not supported for complex tensors.")
+        return write_back(value, args[0])
 
     decomposition.__signature__ = inspect.signature(symbol.meta)  # type: ignore[attr-defined,arg-type]
     paths = [*(f"torch.Tensor.{m}" for m in methods), *functions]

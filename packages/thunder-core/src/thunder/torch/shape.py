@@ -276,6 +276,8 @@ def reversed_dims(input: TensorProxy) -> TensorProxy:
 @spelt_as(properties=("mT",))
 def matrix_transpose(input: TensorProxy) -> TensorProxy:
     """``x.mT``: the last two dimensions exchanged."""
+    if not input.shape:  # torch says that this is deprecated, and does it
+        return input
     if len(input.shape) < 2:
         raise OperatorError(
             "tensor.mT is only supported on matrices or batches of matrices. "
@@ -284,14 +286,27 @@ def matrix_transpose(input: TensorProxy) -> TensorProxy:
     return transpose(input, -2, -1)
 
 
-@torchsymbol("torch.adjoint", methods=("adjoint",), properties=("mH", "H"), tags=VIEW)
+@torchsymbol("torch.adjoint", methods=("adjoint",), properties=("mH",), tags=VIEW)
 def adjoint(input: TensorProxy) -> TensorProxy:
     """The last two dimensions exchanged, conjugated if complex."""
+    if not input.shape:
+        return conj(input)
     if len(input.shape) < 2:
         raise OperatorError("tensor.adjoint() is only supported on matrices or batches of matrices.")
     rank = len(input.shape)
     swapped = prims.transpose(input, (*range(rank - 2), rank - 1, rank - 2))
     return prims.conj(swapped) if input.dtype.is_complex else swapped
+
+
+@spelt_as(properties=("H",))
+def conjugate_transpose(input: TensorProxy) -> TensorProxy:
+    """``x.H``: of a matrix, its adjoint."""
+    if len(input.shape) not in (0, 2):
+        raise OperatorError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {len(input.shape)}-D tensor. "
+            "For batches of matrices, consider using tensor.mH"
+        )
+    return adjoint(input)
 
 
 @torchsymbol("torch.conj", methods=("conj",), tags=VIEW)
