@@ -162,7 +162,7 @@ def test_dels_follow_the_last_use_and_names_are_the_users(tmp_path):
 def test_a_value_in_a_variable_named_underscore_is_not_one_that_nobody_reads():
     def program(x):
         values, _ = x.topk(2, 0)
-        ordered, unread = x.sort(0)
+        ordered, _unread = x.sort(0)
         return values + ordered[:2] * _
 
     x = torch.tensor([[3.0, 1.0], [2.0, 5.0], [7.0, 4.0]])

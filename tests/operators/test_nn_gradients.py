@@ -149,7 +149,7 @@ def test_attention_by_the_kernel_is_differentiated_twice(key_heads: int, causal:
 
 
 def kept_bytes(fn: Callable[..., Any], *args: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The result, and the bytes of storages that autograd keeps for the backward, without those of arguments."""
+    """The result, and the bytes of storages that autograd keeps for the backward, without the arguments'."""
     given = {x.untyped_storage().data_ptr() for x in args}
     kept: dict[int, int] = {}
 

@@ -27,7 +27,8 @@ def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
     They are a tuple: one for each floating-point or complex tensor in the arguments, in the order in which
     the arguments name them, whether or not it requires grad; zeros where the result does not depend on it. A
     result of several elements is summed, and so are several results. ``fn`` is a function or what
-    ``thunder.jit`` returned. The function that is returned can be differentiated again, by ``grad`` or by torch.
+    ``thunder.jit`` returned. The function that is returned can be differentiated again, by ``grad`` or by
+    torch.
 
     Raises InvalidArgument if the result has no floating-point tensor, or a complex one.
     """

@@ -93,8 +93,8 @@ def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any])
 def eval_trace(trace: TraceCtx, *args: Any, **kwargs: Any) -> Any:
     """Records the calls of a trace into the current trace, on these arguments; returns what it would return.
 
-    `args` stand for the proxies in `trace.args`, in order. A call through which no gradient flowed (it was made
-    under `torch.no_grad()`) is recorded so that none does. Raises InvalidArgument for a wrong number of
+    `args` stand for the proxies in `trace.args`, in order. A call through which no gradient flowed (it was
+    made under `torch.no_grad()`) is recorded so that none does. Raises InvalidArgument for a wrong number of
     arguments, and TraceError where no trace is current.
     """
     if get_tracectx() is None:

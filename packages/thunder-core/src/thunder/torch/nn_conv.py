@@ -55,7 +55,7 @@ def _convolved(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None, *s
     real.
     """
     if not a.dtype.is_complex:
-        return prims.convolution(a, weight, bias, *sizes)  # type: ignore[no-any-return]
+        return prims.convolution(a, weight, bias, *sizes)
     parts = prims.real(a), prims.imag(a)
     of_real, of_imag = (
         [prims.convolution(part, w, None, *sizes) for part in parts]
@@ -63,8 +63,8 @@ def _convolved(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None, *s
     )
     out = ltorch.complex(prims.sub(of_real[0], of_imag[1]), prims.add(of_real[1], of_imag[0]))
     if bias is None:
-        return out  # type: ignore[no-any-return]
-    return ltorch.add(out, ltorch.reshape(bias, (-1, *(1,) * (len(weight.shape) - 2))))  # type: ignore[no-any-return]
+        return out
+    return ltorch.add(out, ltorch.reshape(bias, (-1, *(1,) * (len(weight.shape) - 2))))
 
 
 def padded_by_name(

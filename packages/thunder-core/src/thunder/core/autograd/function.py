@@ -110,7 +110,7 @@ class Connected:
     def __call__(self, *args: Any) -> Any:
         """Runs the program; its results are connected to ``args`` where gradients are tracked."""
         results: list[Any] = []
-        ThunderFunction.apply(self, results, *args)
+        ThunderFunction.apply(self, results, *args)  # type: ignore[no-untyped-call]
         return results[0]
 
     def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:

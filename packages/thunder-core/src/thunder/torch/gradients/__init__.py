@@ -1,4 +1,4 @@
-"""The gradient rules of the torch language, by subject: tables of formulas (see ``thunder.core.gradient_rules``)."""
+"""The gradient rules of the torch language by subject: tables of formulas (``thunder.core.gradient_rules``)."""
 
 from thunder.torch.gradients import nn_norm  # noqa: F401
 from thunder.torch.gradients import nn_softmax  # noqa: F401

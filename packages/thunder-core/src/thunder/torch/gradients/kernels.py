@@ -19,7 +19,7 @@ def kernel(name: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
 
 
 def computed_by(eager: Callable[..., Any] | None) -> Callable[[Callable[..., Any]], Symbol]:
-    """Registers a decomposition as ``ltorch.<its name>``, which ``eager`` computes (if None, only its parts)."""
+    """Registers a decomposition as ``ltorch.<its name>``, which ``eager`` computes (or only its parts)."""
 
     def decorate(fn: Callable[..., Any]) -> Symbol:
         return torchsymbol(id=f"ltorch.{fn.__name__}", eager=eager)(fn)
