@@ -193,6 +193,22 @@ def test_transforms_and_options_take_part() -> None:
     assert [row.symbol for row in plan.explain().rows] == ["torch.sin", "torch.sin", "torch.add"]
 
 
+def test_a_program_that_writes_through_views_is_planned_without_the_device() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone().t()
+        y[0].add_(1)
+        if not y.is_contiguous():
+            y.view(-1, 1, *y.shape)[0].mul_(2)
+        return y
+
+    x = torch.rand(4, 3)
+    plan = thunder.plan(f, x, device="h200")
+    assert not torch.cuda.is_initialized()
+    assert plan.traces[-1].args[0].device.type == "cuda"
+    symbols = [row.symbol for row in plan.explain().rows]
+    assert symbols == [row.symbol for row in thunder.plan(f, x, device="cpu").explain().rows]
+
+
 def test_m25_unknown_device_is_told_with_those_that_are_known() -> None:
     with pytest.raises(InvalidArgument, match="there is no device profile 'h3000'") as error:
         thunder.plan(torch.sin, torch.ones(2), device="h3000")

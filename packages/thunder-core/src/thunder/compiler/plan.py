@@ -16,6 +16,7 @@ from thunder.compiler.stats import CacheEntry
 from thunder.core.devices import Device
 from thunder.core.errors import InvalidArgument
 from thunder.core.executor import Executor
+from thunder.core.layouts import untouched
 from thunder.core.module import COMPILED
 from thunder.core.trace import TraceCtx
 from thunder.core.transform import Transform
@@ -148,7 +149,8 @@ def _assumed(device: DeviceProfile | str | None) -> Iterator[DeviceProfile | Non
             f"thunder.plan got device={device!r}, of type {type(device).__name__}",
             hint='Give the name of a profile, such as "h200", or a thunder.plugins.DeviceProfile.',
         )
-    with assuming_device(profile_named(device) if isinstance(device, str) else device) as profile:
+    profile = profile_named(device) if isinstance(device, str) else device
+    with assuming_device(profile), untouched(profile.type):
         yield profile
 
 

@@ -8,7 +8,9 @@ of the real device; meta tensors do not (convolution in channels-last, attention
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -24,6 +26,27 @@ from thunder.core.pytree import tree_map
 from thunder.core.symbol import BoundSymbol
 
 _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
+
+
+_untouched: ContextVar[str | None] = ContextVar("thunder_untouched_device", default=None)
+
+
+@contextmanager
+def untouched(kind: str) -> Iterator[None]:
+    """Within the context, tensors of this kind of device are taken to lie as those of the CPU do.
+
+    A fake tensor of a CUDA device makes torch wake the device up, and fails where torch knows no CUDA.
+    """
+    token = _untouched.set(kind)
+    try:
+        yield
+    finally:
+        _untouched.reset(token)
+
+
+def _place(device: Any) -> torch.device:
+    place = to_torch_device(device)
+    return torch.device("cpu") if place.type == _untouched.get() else place
 
 
 class Layouts:
@@ -111,7 +134,7 @@ class Layouts:
             return leaf.value
         if isinstance(leaf, dtype):
             return to_torch_dtype(leaf)
-        return to_torch_device(leaf) if isinstance(leaf, Device) else leaf
+        return _place(leaf) if isinstance(leaf, Device | torch.device) else leaf
 
     def _bind(self, output: Any, result: Any) -> None:
         if isinstance(output, TensorProxy):
@@ -142,7 +165,7 @@ def _text(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 
 def _like(proxy: TensorProxy) -> torch.Tensor:
     """An input: with its strides where they are known, else contiguous."""
-    shape, dtype, device = proxy.shape, to_torch_dtype(proxy.dtype), to_torch_device(proxy.device)
+    shape, dtype, device = proxy.shape, to_torch_dtype(proxy.dtype), _place(proxy.device)
     strides = proxy.__dict__.get("strides")
     if strides is None:
         return torch.empty(shape, dtype=dtype, device=device)
