@@ -209,6 +209,32 @@ def test_a_program_that_writes_through_views_is_planned_without_the_device() -> 
     assert symbols == [row.symbol for row in thunder.plan(f, x, device="cpu").explain().rows]
 
 
+@pytest.mark.usefixtures("untouched")
+def test_a_program_that_asks_for_its_device_is_told_of_the_one_that_is_planned_for() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if not torch.cuda.is_available() or torch.cuda.device_count() != 1:
+            return x.neg()
+        return x.sin() if torch.cuda.get_device_capability(x.device) >= (9, 0) else x.cos()
+
+    x = torch.ones(3)
+    symbols = {d: thunder.plan(f, x, device=d).explain().rows[0].symbol for d in ("a100", "b200", "cpu")}
+    assert symbols["a100"] == "torch.cos"
+    assert symbols["b200"] == "torch.sin"
+    assert torch.cuda.is_available() or symbols["cpu"] == "torch.neg"
+
+
+@pytest.mark.usefixtures("untouched")
+def test_autocast_of_cuda_is_planned_where_there_is_none() -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            return (x @ w).sum()
+
+    plan = thunder.plan(f, torch.ones(4, 4), torch.ones(4, 4, requires_grad=True), device="h100")
+    product = next(b for b in plan.traces[-1].bound_symbols if "matmul" in b.sym.id or b.sym.name == "matmul")
+    assert product.flat_proxy_outs[0].dtype is thunder.bfloat16
+    assert not torch.is_autocast_enabled("cuda")
+
+
 def test_m25_unknown_device_is_told_with_those_that_are_known() -> None:
     with pytest.raises(InvalidArgument, match="there is no device profile 'h3000'") as error:
         thunder.plan(torch.sin, torch.ones(2), device="h3000")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
+from thunder.compiler.answers import answering
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import configured_pipeline
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
@@ -33,6 +34,7 @@ from thunder.core.overrides import Overrides
 from thunder.core.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state
 from thunder.plugins.manager import get_manager
+from thunder.plugins.specs import DeviceProfile
 from thunder.torch.unknown import without_fallback
 
 
@@ -131,9 +133,9 @@ class Dispatcher:
             )
 
     def make_entry(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: Device | None = None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None = None
     ) -> CacheEntry:
-        """Compiles for a call, and runs nothing; with ``device``, as if all tensors were there."""
+        """Compiles for a call, and runs nothing; with ``device``, as if all tensors were on such a device."""
         data, stats = self.data, self.stats
         graph_library()  # an import after the program was read would change facts that it may have read
         started = perf_counter_ns()
@@ -142,14 +144,14 @@ class Dispatcher:
             data.fn,
             args,
             kwargs,
-            language=self._language(),
+            language=self._language() if device is None else answering(self._language(), device),
             sharp_edge=_SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
             pinning=self._pinning(),
             record_log=data.debug_options.record_interpreter_history,
             contributed=_contributed_state(data.transforms),
             overrides=self.overrides,
-            device=device,
+            device=None if device is None else Device(device.type),
         )
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log

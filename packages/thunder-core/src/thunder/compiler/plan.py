@@ -13,7 +13,6 @@ from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.memory import MemoryEstimate, estimate_memory
 from thunder.compiler.stats import CacheEntry
-from thunder.core.devices import Device
 from thunder.core.errors import InvalidArgument
 from thunder.core.executor import Executor
 from thunder.core.layouts import untouched
@@ -101,13 +100,14 @@ def plan(
     Args:
         device: a profile or its name, such as `"h200"` (`thunder.extend.known_profiles()` has all). All
             tensors that are there already (arguments, parameters, globals) are taken to lie on such a device,
-            and checkers see its profile. No device is touched. None leaves each tensor where it is.
+            checkers see its profile, and the program itself is told of it where it asks `torch.cuda`. No
+            device is touched. None leaves each tensor where it is.
 
     Raises InvalidArgument for a device that is not known, and what compiling raises.
     """
     dispatcher = _dispatcher(fn, executors, transforms, options)
     with _assumed(device) as profile, collector_paused():
-        entry = dispatcher.make_entry(args, {}, Device(profile.type) if profile is not None else None)
+        entry = dispatcher.make_entry(args, {}, profile)
     return _as_plan(entry, profile, dispatcher.data.executors_list)
 
 
