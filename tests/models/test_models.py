@@ -15,4 +15,4 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 class TestZoo(ModelContract):
-    """Ten families of models, each in evaluation and in training."""
+    """Sixteen families of models, each in evaluation and in training."""

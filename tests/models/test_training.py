@@ -22,13 +22,15 @@ from .litgpt_zoo import make as make_litgpt
 from .zoo import MAKERS as ZOO
 
 #: a cache that one step has written is part of the graph of that step, so eager cannot train with it either
-#: (and of these the shapes or the path depend on the data while they train)
-NOT_TRAINED = ("llama_like_cached", "mixtral", "whisper")
+NOT_TRAINED = ("llama_like_cached",)
+#: of the library's families, which differ little here; one step of each is compared elsewhere
+FROM_TRANSFORMERS = ("bert", "gpt2", "llama", "vit")
 #: makes its timestep embedding in float32, whatever its parameters are
 IN_FLOAT32 = ("unet_block",)
 
 MAKERS: dict[str, Callable[[int], Made]] = {
-    **{name: make for name, make in {**ZOO, **transformers_zoo.MAKERS}.items() if name not in NOT_TRAINED},
+    **{name: make for name, make in ZOO.items() if name not in NOT_TRAINED},
+    **{name: transformers_zoo.MAKERS[name] for name in FROM_TRANSFORMERS},
     **{f"litgpt_{variant}": partial(make_litgpt, variant) for variant in CONFIGS},
 }
 STEPS = 20

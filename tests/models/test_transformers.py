@@ -41,7 +41,6 @@ class TestTransformers(ModelContract):
 
 ARGUMENTS: dict[str, dict[str, bool]] = {
     "plain": {},
-    "labelled": {"labelled": True},
     "masked_and_labelled": {"masked": True, "labelled": True},
 }
 

@@ -1,4 +1,4 @@
-"""Small models of ten families, written as an ordinary author writes them: nothing here knows of a compiler.
+"""Small models of sixteen families, as an ordinary author writes them: nothing here knows of a compiler.
 
 Each module has `make(seed)`, which returns the model and one set of arguments. Equal seeds give equal
 parameters and equal arguments, so that two copies can be run side by side.
@@ -12,14 +12,20 @@ from torch import nn
 from . import (
     audio_convnet,
     bert,
+    diffusion_transformer,
     dlrm,
+    graph_convolution,
     llama_like,
+    lstm_cells,
     mlp_mixer,
+    mobilenet,
     moe_dense,
     nanogpt,
     resnet,
+    unet,
     unet_block,
     vit,
+    wavenet,
 )
 
 MAKERS: dict[str, Callable[[int], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]] = {
@@ -30,6 +36,12 @@ MAKERS: dict[str, Callable[[int], tuple[nn.Module, tuple[Any, ...], dict[str, An
     "resnet": resnet.make,
     "audio_convnet": audio_convnet.make,
     "unet_block": unet_block.make,
+    "unet": unet.make,
+    "mobilenet": mobilenet.make,
+    "wavenet": wavenet.make,
+    "diffusion_transformer": diffusion_transformer.make,
+    "graph_convolution": graph_convolution.make,
+    "lstm_cells": lstm_cells.make,
     "dlrm": dlrm.make,
     "mlp_mixer": mlp_mixer.make,
     "moe_dense": moe_dense.make,
