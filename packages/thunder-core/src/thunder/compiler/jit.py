@@ -12,7 +12,14 @@ import torch
 
 from thunder.compiler.dispatch import Dispatcher
 from thunder.compiler.stats import CompileData
-from thunder.core.errors import InvalidArgument, Location, NotCompiled, UnsupportedProgram, nearest
+from thunder.core.errors import (
+    InvalidArgument,
+    Location,
+    NotCompiled,
+    UnsupportedProgram,
+    did_you_mean,
+    nearest,
+)
 from thunder.core.executor import Executor, caller_location
 from thunder.core.langctx import LanguageContext, resolve_language
 from thunder.core.module import COMPILED, ThunderModule
@@ -82,18 +89,19 @@ def jit(
     all_transforms = (*attached_transforms(fn), *given) if isinstance(fn, torch.nn.Module) else tuple(given)
     _check_transforms(all_transforms)
     compile_options = resolve_options(options, declared_options(get_manager()), plugins=_plugin_names())
+    executors_list = add_executor_lists(resolve_executors(executors), get_always_executors())
     data = CompileData(
         fn=fn,
         is_module=is_module,
         langctx=resolve_language(langctx),
-        executors_list=add_executor_lists(resolve_executors(executors), get_always_executors()),
+        executors_list=executors_list,
         cache_option=_checked_cache(cache),
         sharp_edges=resolve_sharp_edges_option(sharp_edges),
         disable_torch_autograd_support=disable_torch_autograd,
         compile_options=compile_options,
         debug_options=_checked_debug_options(debug_options),
         transforms=all_transforms,
-        require=_checked_requirements(require),
+        require=_checked_requirements(require, executors_list),
     )
     _claim_transforms(all_transforms)
     for transform in all_transforms:
@@ -272,9 +280,17 @@ def _checked_cache(cache: Any) -> CACHE_OPTIONS:
     return option
 
 
-def _checked_requirements(require: dict[str, str] | None) -> dict[str, str]:
+def _checked_requirements(require: dict[str, str] | None, executors: Sequence[Executor]) -> dict[str, str]:
     known = {row.id for row in all_rows()}
-    for operator_id in require or {}:
+    names = {executor.name for executor in executors}
+    for operator_id, executor in (require or {}).items():
+        if executor not in names:
+            raise InvalidArgument(
+                f"require= names the executor {executor!r}, which is not among those of this compile."
+                f"{did_you_mean(executor, names)}",
+                found={"executors": ", ".join(sorted(names))},
+                hint="Add it to executors=, or take the requirement out.",
+            )
         if operator_id not in known:
             close = nearest(operator_id, known)
             raise InvalidArgument(

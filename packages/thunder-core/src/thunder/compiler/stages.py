@@ -33,6 +33,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceTag
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
+from thunder.core.verify import check_trace
 
 __all__ = ["STAGES", "Stage", "StageFn"]
 
@@ -84,7 +85,10 @@ def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Cont
         (result,) = call_trace_hook(transform, hook, given, **context.facts)
         return result  # type: ignore[no-any-return]
 
-    return edited(trace, change, type(transform).__name__)  # type: ignore[no-any-return]
+    changed: TraceCtx = edited(trace, change, type(transform).__name__)
+    if changed is not trace and not context.check:  # with it, each trace is checked, and more thoroughly
+        check_trace(changed, stage=type(transform).__name__, check_meta=False)
+    return changed
 
 
 def _dce(trace: TraceCtx, context: Context) -> TraceCtx:

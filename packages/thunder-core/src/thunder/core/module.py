@@ -11,6 +11,7 @@ import torch
 
 from thunder.core import state_dicts
 from thunder.core.errors import InvalidArgument, UnsupportedProgram
+from thunder.core.meta_weights import explanation
 from thunder.core.overrides import Overrides
 from thunder.core.transform import Transform
 
@@ -58,7 +59,13 @@ class ThunderModule(torch.nn.Module):
         """Runs the compiled program, between the wrapper's own forward hooks if it has any."""
         own = self.__dict__
         if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"]):
-            return own["_run"](*args, **kwargs)
+            try:
+                return own["_run"](*args, **kwargs)
+            except RuntimeError as error:
+                explained = explanation(error, own["_overrides"], args, kwargs)
+                if explained is None:
+                    raise
+                raise explained from error
         if any(_hook_tables):  # they run around the wrapped module; here, around the wrapper as well
             raise UnsupportedProgram("hooks on a compiled module together with global module hooks")
         return super().__call__(*args, **kwargs)

@@ -116,8 +116,20 @@ def row_of(symbol_or_id: Symbol | str) -> Operator | None:
 def symbol_of(operator_id: str) -> Symbol:
     """The symbol of an id; raises RegistrationError with the nearest id."""
     if operator_id not in _registry:
-        raise RegistrationError(f"there is no operator {operator_id!r}", hint=nearest(operator_id, _registry))
+        raise RegistrationError(
+            f"there is no operator {operator_id!r}.{_did_you_mean(operator_id)}",
+            hint="The id of a function of torch is its path, such as 'torch.nn.functional.linear'.",
+        )
     return _registry[operator_id].symbol
+
+
+def _did_you_mean(operator_id: str) -> str:
+    """The operators nearest to an unknown id, by the whole path and by its last part."""
+    by_name = {known.rpartition(".")[2]: known for known in _registry}
+    close = nearest(operator_id.rpartition(".")[2], by_name)
+    found = {nearest(operator_id, _registry), by_name[close] if close is not None else None}
+    near = sorted(known for known in found if known is not None)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def all_rows() -> tuple[Operator, ...]:

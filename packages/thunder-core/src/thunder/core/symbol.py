@@ -211,6 +211,18 @@ def _collect_proxies(tree: Any, found: list[Any]) -> None:
                 _collect_proxies(leaf, found)
 
 
+def _refused(name: str) -> Callable[[Any, Any], None]:
+    """The setter of a field that cannot be set: traces share bound symbols."""
+
+    def refuse(bsym: Any, value: Any) -> None:
+        raise AttributeError(
+            f"{name} of a bound symbol cannot be assigned. bsym.from_bsym({name}=...) makes a changed copy",
+            name=name,
+        )
+
+    return refuse
+
+
 class BoundSymbol:
     """One call of a symbol: ``output = sym(*args, **kwargs)``, with the calls that it decomposes into.
 
@@ -249,13 +261,20 @@ class BoundSymbol:
         self.header: str | list[str] | None = header if header is not None else _header.get()
         self._flat: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
 
-    sym = property(lambda self: self._sym, doc="The symbol that is called.")
-    args = property(lambda self: self._args, doc="Positional arguments, a tuple.")
-    kwargs = property(lambda self: self._kwargs, doc="Keyword arguments.")
-    output = property(lambda self: self._output, doc="A pytree of proxies and Python values.")
-    subsymbols = property(lambda self: self._subsymbols, doc="The calls that this one decomposes into.")
+    sym = property(lambda self: self._sym, _refused("sym"), doc="The symbol that is called.")
+    args = property(lambda self: self._args, _refused("args"), doc="Positional arguments, a tuple.")
+    kwargs = property(lambda self: self._kwargs, _refused("kwargs"), doc="Keyword arguments.")
+    output = property(
+        lambda self: self._output, _refused("output"), doc="A pytree of proxies and Python values."
+    )
+    subsymbols = property(
+        lambda self: self._subsymbols,
+        _refused("subsymbols"),
+        doc="The calls that this one decomposes into.",
+    )
     tags = property(
         lambda self: self._tags | self._sym.tags if self._tags else self._sym.tags,
+        _refused("tags"),
         doc="The tags of the call and of its symbol.",
     )
     own_tags = property(lambda self: self._tags, doc="The tags of the call, without those of its symbol.")

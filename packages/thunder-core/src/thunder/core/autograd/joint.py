@@ -28,6 +28,7 @@ import torch
 from thunder.core import prims
 from thunder.core.autograd.find import find_rule, missing_gradient
 from thunder.core.effects import has_effect
+from thunder.core.errors import PluginError
 from thunder.core.executor import Executor
 from thunder.core.gradient_rules import Vjp, gradients_of, put_gradients
 from thunder.core.langctx import TORCH, using_language
@@ -64,9 +65,9 @@ class Step:
     """What one call does in the backward: bound symbols with ``get_grad`` of results and ``put_grad`` of
     arguments.
 
-    ``unasked`` are the names of results on which the program's result does not depend, so that their gradients
-    are not asked for. They may be saved all the same, and have a cotangent in a second derivative; then
-    ``complete`` records the step that asks for them too.
+    ``unasked`` are the names of results on which the program's result does not depend, so that their
+    gradients are not asked for. They may be saved all the same, and have a cotangent in a second derivative;
+    then ``complete`` records the step that asks for them too.
     """
 
     bsyms: Sequence[BoundSymbol]
@@ -226,10 +227,10 @@ class _Writer:
         row = row_of(bsym.sym)
         gradients = gradients_of(row) if row is not None and rule is None else None
         if rule is not None:
-            with _named(bsym):
+            with _named(bsym, rule):
                 self._run_rule(rule, bsym)
         elif gradients is not None:
-            with _named(bsym):
+            with _named(bsym, gradients):
                 self._apply(gradients, bsym, reached)
         elif bsym.subsymbols:
             self.write_all(
@@ -350,11 +351,14 @@ def _split(
 
 
 @contextmanager
-def _named(bsym: BoundSymbol) -> Iterator[None]:
+def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
     """Errors of a gradient rule name the operator, and the line of the forward (A18)."""
     try:
         yield
     except Exception as error:
+        if isinstance(error, PluginError):
+            name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
+            error.found = {**(error.found if isinstance(error.found, dict) else {}), "rule": name}
         at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
         error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
         raise

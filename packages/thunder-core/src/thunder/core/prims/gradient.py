@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from thunder.core.errors import InvalidArgument
+from thunder.core.errors import PluginError
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
@@ -25,8 +25,14 @@ def _get_grad_meta(a: TensorProxy) -> TensorProxy:
 
 
 def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
+    for what, value in (("the gradient of", grad_for), ("as a gradient", grad)):
+        if not isinstance(value, TensorProxy):
+            raise PluginError(
+                f"put_grad was given {what} {value!r}, which is no tensor of the program",
+                hint="It takes an argument of the rule, and the gradient of that argument.",
+            )
     if tuple(grad.shape) != tuple(grad_for.shape) or grad.dtype is not grad_for.dtype:
-        raise InvalidArgument(
+        raise PluginError(
             f"a gradient of {grad_for.name} was put that does not fit it",
             found={grad_for.name: grad_for.type_string(), "gradient": grad.type_string()},
             hint="A gradient has the shape and dtype of what it is the gradient of.",
@@ -43,11 +49,18 @@ put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
 def put_grads(values: Iterable[TensorProxy | None], grads: Iterable[TensorProxy | None]) -> None:
     """``put_grad`` of each value with its gradient; a gradient that is None puts nothing.
 
-    Raises InvalidArgument where the two differ in number, or a gradient does not fit.
+    Raises PluginError where the two differ in number, or a gradient does not fit; it says which.
     """
     values, grads = tuple(values), tuple(grads)
     if len(values) != len(grads):
-        raise InvalidArgument(f"put_grads got {len(values)} values and {len(grads)} gradients")
-    for value, grad in zip(values, grads, strict=True):
+        raise PluginError(
+            f"put_grads got {len(values)} values and {len(grads)} gradients",
+            hint="Each value has a gradient, or None in its place.",
+        )
+    for index, (value, grad) in enumerate(zip(values, grads, strict=True)):
         if grad is not None:
-            put_grad(value, grad)
+            try:
+                put_grad(value, grad)
+            except PluginError as error:
+                error.asked = f"gradient {index} of put_grads: {error.asked}"
+                raise

@@ -1,0 +1,108 @@
+"""Programs that cannot be compiled: each names the user's line, and the way out.
+
+Most of the catalogue of programs is in `frontend/test_unsupported.py`; here is what needs more than a
+function of a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import thunder
+from errors import toys
+
+LIBRARY = torch.library.Library("errors_toys", "DEF")
+LIBRARY.define("no_fake(Tensor x) -> Tensor")
+LIBRARY.impl("no_fake", lambda x: x.clone(), "CPU")
+LIBRARY.define("writes(Tensor(a!) x) -> ()")
+LIBRARY.impl("writes", lambda x: None, "CPU")
+
+plain = toys.executor("errors_plain")
+no_rule = toys.operator(plain, "no_rule")
+nobody = plain.register_operator("nobody", meta=toys.like, replace=True)
+
+
+def square(x):
+    return (x * x).sum()
+
+
+def backward_inside(x):
+    loss = square(x)
+    loss.backward()
+    return x.grad
+
+
+def checkpointed(x):
+    return torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
+
+
+#: The program, the class, the text of the line that the message must show, and words that it must contain.
+PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
+    "M38-backward": (backward_inside, "UnsupportedProgram", "loss.backward()", ("outside",)),
+    "M38-grad": (
+        lambda x: torch.autograd.grad(square(x), x),
+        "UnsupportedProgram",
+        "torch.autograd.grad(square(x), x)",
+        ("outside",),
+    ),
+    "M38-func-grad": (
+        lambda x: torch.func.grad(square)(x),
+        "UnsupportedProgram",
+        "torch.func.grad(",
+        ("outside",),
+    ),
+    "M38-vmap": (lambda x: torch.vmap(torch.sin)(x), "UnsupportedProgram", "torch.vmap(", ("outside",)),
+    "M40": (checkpointed, "UnsupportedProgram", "use_reentrant=True", ("use_reentrant=False",)),
+    "M41": (lambda x: toys.NotStatic.apply(x), "UnsupportedProgram", "toys.NotStatic.apply(x)", ("static",)),
+    "M44": (lambda x: x.data_ptr(), "UnsupportedProgram", "x.data_ptr()", ()),
+    "M45-no-fake": (
+        lambda x: torch.ops.errors_toys.no_fake(x),
+        "UnsupportedOperator",
+        "torch.ops.errors_toys.no_fake(x)",
+        ("no_fake", "register_fake"),
+    ),
+    "M45-writes": (
+        lambda x: torch.ops.errors_toys.writes(x),
+        "UnsupportedOperator",
+        "torch.ops.errors_toys.writes(x)",
+        ("writes",),
+    ),
+    "M46": (
+        lambda x: no_rule(x),
+        "MissingGradient",
+        "no_rule(x)",
+        ("errors_plain.no_rule", "grad_transform", "detach"),
+    ),
+    "M47": (
+        lambda x: nobody(x.detach()),
+        "NoExecutor",
+        "nobody(x.detach())",
+        ("errors_plain.nobody", "torch"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_cannot_be_done_is_explained_with_its_line(name: str) -> None:
+    program, error, line, words = PROGRAMS[name]
+    with pytest.raises(getattr(thunder, error)) as caught:
+        thunder.jit(program)(torch.ones(3, requires_grad=True))
+    text = str(caught.value)
+    missing = [word for word in (line, *words) if word not in text]
+    assert not missing, f"{missing} not in: {text}"
+    if line:
+        assert "test_programs.py:" in text
+        assert any(line in (entry.text or "") for entry in caught.value.where), caught.value.where
+
+
+@pytest.mark.parametrize("name", ["M38-backward", "M38-grad", "M38-func-grad", "M38-vmap", "M40"])
+def test_later_calls_work(name: str) -> None:
+    """S51: what was refused leaves nothing behind."""
+    with pytest.raises(thunder.UnsupportedProgram):
+        thunder.jit(PROGRAMS[name][0])(torch.ones(3, requires_grad=True))
+    x = torch.ones(3, requires_grad=True)
+    thunder.jit(square)(x).backward()
+    assert torch.equal(x.grad, torch.full((3,), 2.0))
