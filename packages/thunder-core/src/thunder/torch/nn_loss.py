@@ -18,6 +18,7 @@ _F = "torch.nn.functional."
 
 
 def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """The reduction that the arguments mean, of which two are torch's older ones. Raises ValueError."""
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     if reduction not in ("mean", "sum", "none"):
@@ -26,6 +27,7 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
 
 
 def reduced(loss: TensorProxy, reduction: str) -> TensorProxy:
+    """Elementwise losses as they are, summed, or averaged."""
     if reduction == "none":
         return loss
     return ltorch.mean(loss) if reduction == "mean" else ltorch.sum(loss)
