@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
 from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
-from operators.samples import name_of
+from operators.recorded import update, verdict
+from operators.samples import SKIPPED, name_of
 from thunder.core.errors import MissingGradient, UnsupportedProgram
 from thunder.core.pytree import tree_map
 
@@ -41,12 +42,14 @@ class Tally:
     primitives: bool
     counts: Counter[str] = field(default_factory=Counter)
     first: str = ""
+    second_order: int = 0
 
     def judge(self, sample: Sample, dtype: str, second: bool) -> None:
         """Counts one sample."""
         try:
             compared = check_gradients(sample, second, apart=self.primitives)
             self.counts["passed" if compared else "refused by eager"] += 1
+            self.second_order += compared and second
         except MissingGradient as error:
             self._note("missing", sample, dtype, error)
         except UnsupportedProgram as error:
@@ -65,9 +68,9 @@ class Tally:
     @property
     def state(self) -> str:
         """``failed``, ``missing``, ``partial`` (some samples are refused), ``complete`` or ``nothing``."""
-        for verdict in ("failed", "missing"):
-            if self.counts[verdict]:
-                return verdict
+        for bad in ("failed", "missing"):
+            if self.counts[bad]:
+                return bad
         if self.counts["refused"]:
             return "partial"
         return "complete" if self.counts["passed"] else "nothing"
@@ -90,6 +93,16 @@ def sweep(op: Any, options: argparse.Namespace) -> Tally:
     return tally
 
 
+def facts_of(tally: Tally) -> dict[str, str]:
+    """What the coverage table says of an entry."""
+    counts = tally.counts
+    lacking, failed = counts["refused"], counts["failed"] + counts["missing"]
+    return {
+        "gradient": verdict(counts["passed"], lacking, failed),
+        "second_order": verdict(tally.second_order, lacking, failed) if tally.second_order else "none",
+    }
+
+
 def main() -> int:
     """Prints the table; returns 1 if a sample failed, or its operator has no rule."""
     parser = argparse.ArgumentParser(
@@ -102,17 +115,22 @@ def main() -> int:
     parser.add_argument("--primitives", action="store_true", help="of operators taken apart")
     parser.add_argument("--details", action="store_true", help="show the traceback of each first failure")
     parser.add_argument("--bad", action="store_true", help="show only what fails or has no rule")
+    parser.add_argument("--record", action="store_true", help="write what was found to the coverage file")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     total: Counter[str] = Counter()
+    found: dict[str, dict[str, str]] = {}
     for op in op_db:
         asked = any(fnmatch(n, p) for n in (op.name, name_of(op)) for p in options.names)
         if not is_judged(op) or (options.names and not asked):
             continue
         tally = sweep(op, options)
         total[tally.state] += 1
+        found[name_of(op)] = facts_of(tally)
         if tally.state in ("failed", "missing") or not options.bad:
             print(f"{tally.state:9}{name_of(op):45}{dict(tally.counts)} {tally.first}", flush=True)
+    if options.record:
+        update(found, [name_of(op) for op in op_db if not op.name.startswith(SKIPPED)])
     print(dict(total))
     return 1 if total["failed"] + total["missing"] else 0
 

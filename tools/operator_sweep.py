@@ -2,6 +2,7 @@
 table.
 
     python tools/operator_sweep.py [name …] [--samples N] [--dtypes float32,int64] [--missing] [--details]
+    python tools/operator_sweep.py --record     all dtypes and samples, for the coverage table
 
 A line per operator: samples that pass, samples that thunder refuses by name, samples that fail, and the first
 failure.
@@ -24,11 +25,25 @@ from torch.testing._internal.common_methods_invocations import op_db
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
-from operators.samples import SKIPPED, check, name_of, samples
+from operators.recorded import update, verdict
+from operators.samples import SKIPPED, check, means, name_of, samples
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.pytree import tree_map
 
 DTYPES = ("float32", "float64", "int64", "bool")
+#: dtypes that the coverage table speaks of
+RECORDED = (*DTYPES, "bfloat16", "complex64")
+
+
+def record(op: Any) -> dict[str, Any]:
+    """The facts of an entry for the coverage table."""
+    forward, reason = {}, ""
+    for dtype in RECORDED:
+        counts, refusal, failure = sweep(op, [dtype], None)
+        if counts:
+            forward[dtype] = verdict(counts["passed"], counts["refused"], counts["failed"])
+            reason = reason or failure or refusal
+    return {"means": means(op), "forward": forward, "reason": reason}
 
 
 def sweep(op: Any, dtypes: Iterable[str], limit: int | None) -> tuple[Counter[str], str, str]:
@@ -64,6 +79,16 @@ def short(tree: Any) -> str:
 DETAILS = False
 
 
+def record_all(names: list[str]) -> int:
+    """Records the entries of these names, or all; returns 1 if a sample failed."""
+    entries = {name_of(op): op for op in op_db if not op.name.startswith(SKIPPED)}
+    found = {name: record(op) for name, op in entries.items() if not names or op.name in names}
+    update(found, entries)
+    failed = [name for name, facts in found.items() if "failed" in facts["forward"].values()]
+    print(f"{len(found)} entries recorded, {len(failed)} failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
 def main() -> int:
     """Prints the table; returns 1 if a sample failed."""
     global DETAILS
@@ -77,9 +102,12 @@ def main() -> int:
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--missing", action="store_true", help="show operators without a row too")
     parser.add_argument("--details", action="store_true", help="show the traceback of each first failure")
+    parser.add_argument("--record", action="store_true", help="write what was found to the coverage file")
     options = parser.parse_args()
     DETAILS = options.details
     warnings.simplefilter("ignore")
+    if options.record:
+        return record_all(options.names)
     total: Counter[str] = Counter()
     for op in op_db:
         if op.name.startswith(SKIPPED) or (options.names and op.name not in options.names):

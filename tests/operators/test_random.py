@@ -1,5 +1,5 @@
-"""Random operators: the same seed gives eager's numbers, in eager's order, also where a program computes values
-again; a generator of the program's own is refused by name.
+"""Random operators: the same seed gives eager's numbers, in eager's order, also where a program computes
+values again; a generator of the program's own is refused by name.
 """
 
 from __future__ import annotations

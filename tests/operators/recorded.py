@@ -1,0 +1,63 @@
+"""What the sweeps found: one record for each entry of torch's operator database, kept in ``coverage.json``.
+
+``tools/operator_sweep.py --record`` and ``tools/gradient_sweep.py --record`` write it,
+``tools/coverage_table.py`` makes the table of it that users read, and a test compares it with the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+PATH = Path(__file__).with_name("coverage.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What became of the samples of one entry.
+
+    ``means`` says what runs it: ``"row"``, ``"fallback"`` (no row, so torch runs it as it is) or
+    ``"refused"``. ``forward`` has a verdict for each dtype in which eager has samples on the cpu:
+    ``"complete"``, ``"partial"`` (some samples are refused by name), ``"refused"`` or ``"failed"``.
+    ``gradient`` and ``second_order`` are verdicts of the same kind, and ``"none"`` where eager has none.
+    ``reason`` is why something is refused.
+    """
+
+    means: str = "row"
+    forward: Mapping[str, str] = field(default_factory=dict)
+    gradient: str = "none"
+    second_order: str = "none"
+    reason: str = ""
+
+
+def load() -> dict[str, Record]:
+    """The records by entry."""
+    if not PATH.exists():
+        return {}
+    return {name: Record(**facts) for name, facts in json.loads(PATH.read_text()).items()}
+
+
+def update(found: Mapping[str, Mapping[str, Any]], entries: Iterable[str]) -> None:
+    """Puts new facts into the records, and drops those of entries that the database no longer has."""
+    records = load()
+    for name, facts in found.items():
+        records[name] = replace(records.get(name, Record()), **facts)
+    kept = set(entries)
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(asdict(record), sort_keys=True)}"
+        for name, record in sorted(records.items())
+        if name in kept
+    ]
+    PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def verdict(passed: int, refused: int, failed: int) -> str:
+    """The verdict on so many samples."""
+    if failed:
+        return "failed"
+    if refused:
+        return "partial" if passed else "refused"
+    return "complete" if passed else "none"

@@ -1,0 +1,97 @@
+"""The strides that a program may ask for are those of eager: of views, copies, and memory formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import thunder
+from operators.coverage import PARTLY_REFUSED, REFUSED
+from operators.evaluate import record
+from operators.samples import SKIPPED, copied, name_of, samples
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.proxies import TensorProxy
+from thunder.core.pytree import tree_iter, tree_map
+from thunder.core.strides import strides_of
+
+ENTRIES = {name_of(op): op for op in op_db if not op.name.startswith(SKIPPED) and name_of(op) not in REFUSED}
+#: entries for which torch's kernels without data lay their result out otherwise than those with data, where
+#: the arguments are not contiguous
+OTHERWISE = frozenset(
+    {
+        "nn.functional.batch_norm",
+        "nn.functional.channel_shuffle",
+        "nn.functional.max_pool1d",
+        "nn.functional.max_unpool2d",
+        "nn.functional.max_unpool2d.grad",
+    }
+)
+#: entries whose kernels read data
+OF_DATA = frozenset({"nn.functional.ctc_loss", "nn.functional.gaussian_nll_loss"})
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
+
+
+def laid_out_otherwise(tree: Any) -> Any:
+    """The same values with other strides: channels last where there are four dimensions, else transposed
+    twice.
+    """
+
+    def other(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or x.ndim < 2:
+            return x
+        if x.ndim == 4:
+            return x.contiguous(memory_format=torch.channels_last)
+        return x.mT.contiguous().mT
+
+    return tree_map(other, tree)
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES.keys() - OF_DATA))
+def test_strides_are_eagers(name: str) -> None:
+    op, ran = ENTRIES[name], 0
+    for given in samples(op, torch.float32, 1):
+        for args, kwargs in (given,) if name in OTHERWISE else (given, laid_out_otherwise(given)):
+            try:
+                expected = op.op(*copied(args), **copied(kwargs))
+            except RuntimeError:
+                continue  # eager wants another layout
+            try:
+                trace, _, output = record(op.op, copied(args), copied(kwargs))
+            except UnsupportedProgram:
+                assert name in PARTLY_REFUSED
+                continue
+            proxies = [p for p in tree_iter(output) if isinstance(p, TensorProxy)]
+            tensors = [t for t in tree_iter(expected) if isinstance(t, torch.Tensor)]
+            for proxy, tensor in zip(proxies, tensors, strict=True):
+                if tensor.numel():  # of nothing, strides mean nothing
+                    assert strides_of(proxy, trace) == tensor.stride()
+            ran += 1
+    if not ran:
+        pytest.skip("no sample of float32 runs in eager on the cpu")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.permute(0, 2, 3, 1),
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x.contiguous(memory_format=torch.channels_last).contiguous(),
+        lambda x: x.to(memory_format=torch.channels_last).relu() + 1,
+        lambda x: torch.nn.functional.conv2d(x.to(memory_format=torch.channels_last), x[:1, :, :2, :2]),
+        lambda x: torch.empty_like(x.to(memory_format=torch.channels_last)),
+        lambda x: x.clone(memory_format=torch.channels_last)[:, 1:],
+        lambda x: x.expand(2, *x.shape)[..., ::2],
+        lambda x: x.flatten(1).t().reshape(4, -1),
+    ],
+)
+def test_results_have_eagers_strides_and_the_program_is_told_so(program: Any) -> None:
+    x = torch.randn(2, 3, 4, 4)
+    expected = program(x)
+    compiled = thunder.jit(lambda x: (program(x), program(x).stride(), program(x).is_contiguous()))
+    result, strides, contiguous = compiled(x)
+    assert (result.stride(), strides) == (expected.stride(), expected.stride())
+    assert contiguous == expected.is_contiguous()
