@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput
 
 import thunder
 
@@ -103,68 +101,6 @@ def test_gradient_checkpointing(name: str) -> None:
         assert (want is None) == (have is None)
         assert want is None or torch.allclose(have, want, rtol=1e-4, atol=1e-6)
     assert len(compiled(*args, **kwargs)[0].grad_fn.saved_tensors) < kept
-
-
-# -- decoding ------------------------------------------------------------------------------------------------
-
-STEPS = 16
-
-
-def prompt(name: str) -> tuple[nn.Module, Arguments, str]:
-    """A model, the arguments of the first call, and the name of the one that each token continues."""
-    arranged = ARRANGED[name](5)
-    arguments = arranged.arguments(masked=name not in ("t5", "whisper"))
-    tokens = "decoder_input_ids" if "decoder_input_ids" in arguments else "input_ids"
-    return arranged.model.eval(), arguments, tokens
-
-
-def empty_cache(name: str, model: Any) -> Any:
-    """A cache such as `generate` makes: with windows where the model has them, a pair for a translator."""
-    if name in ("t5", "whisper"):
-        return EncoderDecoderCache(DynamicCache(), DynamicCache())
-    return DynamicCache(config=model.config) if name == "mistral" else DynamicCache()
-
-
-def continued(arguments: Arguments, tokens: str, output: Any) -> Arguments:
-    """The arguments of the next call: the likeliest token, a longer mask, and what the encoder found."""
-    following = arguments | {tokens: output.logits[:, -1:].argmax(dim=-1)}
-    mask = arguments.get("attention_mask")
-    if mask is not None:
-        following["attention_mask"] = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-    if tokens == "decoder_input_ids":
-        following["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
-        for name in ("input_ids", "input_features"):
-            following.pop(name, None)
-    return following
-
-
-@pytest.mark.parametrize("name", [*transformers_zoo.DECODERS, "t5", "whisper"])
-def test_decoding_with_a_cache_is_eagers(name: str) -> None:
-    model, arguments, tokens = prompt(name)
-    compiled = thunder.jit(deepcopy(model))
-    ours, eagers = empty_cache(name, model), empty_cache(name, model)
-    with torch.no_grad():
-        for number in range(STEPS):
-            want = model(**arguments, past_key_values=eagers, use_cache=True)
-            have = compiled(**arguments, past_key_values=ours, use_cache=True)
-            assert have.past_key_values is ours
-            assert_same(have, want, path=f"output of call {number}")
-            arguments = continued(arguments, tokens, want)
-    assert ours.get_seq_length() == eagers.get_seq_length() >= STEPS
-    assert thunder.cache_misses(compiled) == STEPS, "each length has a program of its own"
-
-
-def test_a_cache_that_the_model_makes_is_another_one_at_each_call() -> None:
-    model, arguments, _ = prompt("llama")
-    compiled = thunder.jit(model)
-    with torch.no_grad():
-        first, second = compiled(**arguments), compiled(**arguments)
-    assert type(first.past_key_values) is DynamicCache
-    assert first.past_key_values is not second.past_key_values
-    keys = [output.past_key_values.layers[0].keys for output in (first, second)]
-    assert torch.equal(*keys)
-    assert keys[0].data_ptr() != keys[1].data_ptr()
-    assert thunder.cache_hits(compiled) == 1
 
 
 # -- what depends on the data --------------------------------------------------------------------------------
