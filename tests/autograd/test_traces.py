@@ -254,3 +254,16 @@ def test_training_calls_hit_the_cache() -> None:
     for _ in range(4):
         compiled(torch.rand(2, 3)).sum().backward()
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (3, 1)
+
+
+def test_a_backward_prints_no_lines_and_the_ledger_knows_them():
+    def program(x):
+        return torch.tanh(x)
+
+    jf = thunder.jit(program)
+    jf(torch.randn(3, requires_grad=True))
+    backward = thunder.last_backward_traces(jf)[-1]
+    assert "test_traces.py" not in str(backward)
+    rows = [r for r in thunder.explain(jf).rows if r.trace == "backward" and r.claimed_by == "torch"]
+    assert rows
+    assert {row.source.line for row in rows} == {program.__code__.co_firstlineno + 1}

@@ -174,7 +174,8 @@ def body_lines(trace: TraceCtx, names: Names, print_depth: int) -> list[str]:
     statements: list[list[str]] = []
     last = None
     for bsym in trace.bound_symbols:
-        statements.append([*_source_lines(bsym, last), *_statement(bsym, names, INDENT)])
+        above = _source_lines(bsym, last) if trace.shows_lines else ()
+        statements.append([*above, *_statement(bsym, names, INDENT)])
         last = bsym.source or last
     lines = [] if trace.star_args else list(_input_lines(trace))
     comments = names.for_comments()

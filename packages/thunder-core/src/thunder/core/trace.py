@@ -133,6 +133,11 @@ class TraceCtx:
     def bound_symbols(self, bsyms: list[BoundSymbol]) -> None:
         self.scopes[0] = bsyms
 
+    @property
+    def shows_lines(self) -> bool:
+        """Whether the text has the user's lines. A backward's calls come from lines too, in reverse order."""
+        return TraceTag.BACKWARD not in self.tags
+
     # -- names ---------------------------------------------------------------------------------------------
 
     def has_name(self, name: str) -> bool:

@@ -176,7 +176,7 @@ def backward_trace(
         _unpack(trace, *_sorted(forward.saved), tuple(cotangents))
         recomputing = _Recomputing(trace, forward, values)
         for bsym in _computing(late, proxies_in(gradients)):
-            trace.record(_without_source(recomputing.ready(bsym)))
+            trace.record(recomputing.ready(bsym))
         prims.python_return(tuple(recomputing.value(g) for g in gradients))
     trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
     return trace
@@ -195,10 +195,6 @@ def _unpack(
     ):
         if elements:
             trace.record(prims.unpack_sequence.bind(collection, len(elements), output=elements))
-
-
-def _without_source(bsym: BoundSymbol) -> BoundSymbol:
-    return bsym if bsym.source is None else bsym.from_bsym(source=None)
 
 
 class _Recomputing:
@@ -227,7 +223,7 @@ class _Recomputing:
             swap = {Variable(o): self._renamed(o) for o in call.flat_proxy_outs}
             self.known.update(swap)
             again = {v: new for v, new in swap.items() if new.name != v.name}
-            self.trace.record(_without_source(call.from_bsym_swap_proxies(again)))
+            self.trace.record(call.from_bsym_swap_proxies(again))
         return self.known[Variable(p)]
 
     def _renamed(self, p: Any) -> Any:
