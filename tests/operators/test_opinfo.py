@@ -88,5 +88,9 @@ def test_the_method_means_what_the_function_means(name: str) -> None:
             op.method_variant(*copied(args), **copied(kwargs))
         except (RuntimeError, TypeError):
             continue
-        by_function, by_method = record(op.op, args, kwargs)[0], record(op.method_variant, args, kwargs)[0]
+        try:
+            by_function, by_method = record(op.op, args, kwargs)[0], record(op.method_variant, args, kwargs)[0]
+        except UnsupportedProgram:
+            assert name in PARTLY_REFUSED
+            continue
         assert str(by_function) == str(by_method)
