@@ -77,7 +77,10 @@ def compile_ms(layers: int, executors: list[OperatorExecutor], recorded: bool) -
         start = process_time_ns()
         compiled(tokens)
         spent = process_time_ns() - start
-    assert bool(thunder.compile_stats(compiled).last_entry.ledger[0]) == recorded
+    stats = thunder.compile_stats(compiled)
+    assert stats is not None
+    assert stats.last_entry is not None, "it was called just now"
+    assert bool(stats.last_entry.ledger[0]) == recorded
     return spent / 1e6
 
 

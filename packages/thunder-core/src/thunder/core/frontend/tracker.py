@@ -220,7 +220,8 @@ class Tracker:
             (plain_base(t) in CONTAINERS or is_extended_dict(t)) and not getattr(raw, "__dict__", None)
         ):
             return self._adopt_container(raw, path)
-        if is_dict_and_dataclass(t):  # its attributes are read one by one, as those of any object
+        # its attributes are read one by one, as those of any object
+        if is_dict_and_dataclass(t):  # type: ignore[arg-type]  # mypy's type[Any] is not Hashable
             return self._adopt_container(raw, path, "item")
         if t is frozenset:
             self.note("order", path, _leaf_keys(raw, path))
@@ -329,20 +330,15 @@ def is_extended_dict(cls: type) -> bool:
     )
 
 
-@functools.cache
 def is_dict_and_dataclass(cls: type) -> bool:
     """Whether a class is a dict with items of its own and a dataclass as well, such as the outputs of Hugging
     Face's models. Past its methods its items are those of a dict.
     """
+    if not issubclass(cls, dict) or not dataclasses.is_dataclass(cls):
+        return False
+    called = _CALLED_BY_DICT - _OF_DATACLASSES
     added = [base for base in cls.__mro__ if base not in (dict, OrderedDict, object)]
-    return (
-        dataclasses.is_dataclass(cls)
-        and issubclass(cls, dict)
-        and all(
-            _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT - _OF_DATACLASSES)
-            for base in added
-        )
-    )
+    return all(_is_python_class(base) and base.__dict__.keys().isdisjoint(called) for base in added)
 
 
 _OF_DATACLASSES = frozenset({"__init__", "__eq__", "__hash__", "__getitem__"})
