@@ -18,11 +18,6 @@ from .transformers_zoo import ARRANGED, Arguments
 STEPS = 16
 
 
-@pytest.fixture(autouse=True)
-def every_trace_is_verified() -> None:
-    """Not here: the same models' traces are verified where they are called once."""
-
-
 def prompt(name: str) -> tuple[nn.Module, Arguments, str]:
     """A model, the arguments of the first call, and the name of the one that each token continues."""
     arranged = ARRANGED[name](5)

@@ -70,7 +70,7 @@ def _is_copied_by_state(tracer: Tracer, x: Any, own: str) -> bool:
 
 def _reconstruct(tracer: Tracer, x: Any, memo: dict[int, Any] | None) -> Any:
     """What ``copy`` does with the result of ``object.__reduce_ex__(x, 4)``."""
-    if tracer.type_attr(type(x), "__getstate__") is object.__getstate__:  # type: ignore[attr-defined]
+    if tracer.type_attr(type(x), "__getstate__") is object.__getstate__:
         state = dict(tracer.load_attr(x, "__dict__")) or None
     else:
         state = tracer.call(tracer.load_attr(x, "__getstate__"), (), {})
@@ -81,6 +81,6 @@ def _reconstruct(tracer: Tracer, x: Any, memo: dict[int, Any] | None) -> Any:
 def _note_distinct(tracer: Tracer, memo: dict[int, Any]) -> None:
     """What was copied once is one object; of what was copied apart, no two are the same."""
     records = {id(record): record for key in memo if (record := tracer.tracker.records.get(key)) is not None}
-    first, *others = [record.path for record in records.values()] or [None]
-    if first is not None and others:
-        tracer.tracker.note("different", first, True, others=tuple(others))
+    paths = [record.path for record in records.values()]
+    if len(paths) > 1:
+        tracer.tracker.note("different", paths[0], True, others=tuple(paths[1:]))
