@@ -89,7 +89,10 @@ def test_the_method_means_what_the_function_means(name: str) -> None:
         except (RuntimeError, TypeError):
             continue
         try:
-            by_function, by_method = record(op.op, args, kwargs)[0], record(op.method_variant, args, kwargs)[0]
+            by_function, by_method = (
+                record(op.op, args, kwargs)[0],
+                record(op.method_variant, args, kwargs)[0],
+            )
         except UnsupportedProgram:
             assert name in PARTLY_REFUSED
             continue
