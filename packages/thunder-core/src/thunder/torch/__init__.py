@@ -13,7 +13,6 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     casts,
     creation,
     einsum,
-    gradients,
     grid_sampling,
     indexing,
     integration,
@@ -47,6 +46,10 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     unknown,
 )
 from thunder.torch.registration import SYMBOLS, alias, spelt_as, torchsymbol
+
+# isort: split
+# The rules are given to rows, so the rows come first.
+from thunder.torch import gradients  # noqa: F401
 
 __all__ = ["alias", "spelt_as", "torchsymbol"]
 
