@@ -33,4 +33,4 @@ def explanation(
 
 def _first_on_meta(overrides: Overrides) -> str | None:
     in_use = {**dict(members(overrides.model)), **overrides.tensors}
-    return next((name for name, tensor in in_use.items() if tensor.is_meta), None)
+    return next((name for name, t in in_use.items() if isinstance(t, torch.Tensor) and t.is_meta), None)

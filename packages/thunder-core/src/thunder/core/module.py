@@ -143,7 +143,7 @@ class ThunderModule(torch.nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> ThunderModule:
         """What ``to`` and ``half`` are made of: changes the data of every tensor, overriding ones too."""
-        self._model._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._model._apply(fn, recurse)
         done = {id(t) for t in (*self._model.parameters(), *self._model.buffers())}
         for tensor in self.overrides.values():
             if id(tensor) not in done:

@@ -221,7 +221,7 @@ class Tracker:
         ):
             return self._adopt_container(raw, path)
         # its attributes are read one by one, as those of any object
-        if is_dict_and_dataclass(t):  # type: ignore[arg-type]  # mypy's type[Any] is not Hashable
+        if is_dict_and_dataclass(t):
             return self._adopt_container(raw, path, "item")
         if t is frozenset:
             self.note("order", path, _leaf_keys(raw, path))
