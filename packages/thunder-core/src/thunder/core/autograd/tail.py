@@ -56,18 +56,21 @@ def _returned_views(
     trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
     """The calls that make returned views of what the caller holds too: of inputs, of other results, or of one
-    value of which there are several; and the returned views of what nobody else holds.
+    value of which several calls have made some; and the returned views of what nobody else holds.
+
+    The views that one call makes, such as ``split``, stay what they are: nobody may write to them anyway.
     """
     producer = {p.name: b for b in body for p in b.flat_proxy_outs}
     chains = {p.name: _chain(p.name, producer) for p in end.flat_proxy_args}
-    roots = Counter(root for root, _ in chains.values())
+    made_by = {(root, calls[0] if calls else None) for root, calls in chains.values()}
+    roots = Counter(root for root, _ in made_by)
     held = {p.name for p in trace.args if is_proxy(p)} | {root for root, count in roots.items() if count > 1}
     found = {call for root, calls in chains.values() if root in held for call in calls}
     alone = {
         p.name: p
         for p in end.flat_proxy_args
         if isinstance(p, TensorProxy) and p.requires_grad and chains[p.name][1]
-        if chains[p.name][0] not in held
+        if chains[p.name][0] not in held and len(chains[p.name][1][0].flat_proxy_outs) == 1
     }
     return [b for b in body if b in found], list(alone.values())
 
