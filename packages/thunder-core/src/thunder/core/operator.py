@@ -7,7 +7,7 @@ refused if it is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,8 @@ class Operator:
     for it: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
     implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, by
     default the row's id where that is a path into torch. ``autocast`` says what torch's autocast does with
-    it: ``"lower"``, ``"fp32"``, ``"promote"`` or nothing. ``samples(device, dtype, requires_grad)`` yields
+    it: ``"lower"``, ``"fp32"``, ``"promote"`` or nothing, or a mapping where kinds of device differ.
+    ``samples(device, dtype, requires_grad)`` yields
     sample inputs as ``(args, kwargs)``.
     """
 
@@ -46,7 +47,7 @@ class Operator:
     meta: Callable[..., Any] | None = None
     decomposition: Callable[..., Any] | None = None
     vjp: Any = None
-    autocast: str | None = None
+    autocast: str | Mapping[str, str] | None = None
     samples: Callable[..., Iterable[Any]] | None = None
     tags: frozenset[Any] = frozenset()
     module: str | None = None

@@ -194,7 +194,7 @@ def _reflected(symbol: Symbol, *dunders: str) -> None:
         return symbol(other, input)
 
 
-@torchsymbol("torch.pow", methods=("pow", "__pow__"), inplace=("pow_", "__ipow__"), autocast="fp32")
+@torchsymbol("torch.pow", methods=("pow", "__pow__"), inplace=("pow_", "__ipow__"), autocast={"cuda": "fp32"})
 def pow(input: Any, exponent: Any) -> TensorProxy:
     """``input ** exponent``."""
     a, b = operands(input, exponent)

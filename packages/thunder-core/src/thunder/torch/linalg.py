@@ -59,7 +59,7 @@ def bmm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     return prims.matmul(input, mat2)
 
 
-@torchsymbol("torch.mv", methods=("mv",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.mv", methods=("mv",), tags=MATMUL, autocast={"cuda": "lower"})
 def mv(input: TensorProxy, vec: TensorProxy) -> TensorProxy:
     """``(m, k)`` times ``(k,)``."""
     _require_rank("mv", 2, input)
@@ -67,7 +67,7 @@ def mv(input: TensorProxy, vec: TensorProxy) -> TensorProxy:
     return prims.matmul(input, vec)
 
 
-@torchsymbol("torch.dot", methods=("dot",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.dot", methods=("dot",), tags=MATMUL, autocast={"cuda": "lower"})
 def dot(input: TensorProxy, tensor: TensorProxy) -> TensorProxy:
     """The sum of the products of two vectors."""
     _require_rank("dot", 1, input, tensor)
@@ -130,7 +130,7 @@ def addmm(
     return _accumulated(input, prims.matmul(mat1, mat2), beta, alpha)
 
 
-@torchsymbol("torch.addmv", methods=("addmv",), inplace=("addmv_",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.addmv", methods=("addmv",), inplace=("addmv_",), tags=MATMUL, autocast={"cuda": "lower"})
 def addmv(
     input: TensorProxy, mat: TensorProxy, vec: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -179,7 +179,7 @@ def multi_dot(tensors: Sequence[TensorProxy]) -> TensorProxy:
     return functools.reduce(prims.matmul, tensors)
 
 
-@torchsymbol("torch.tensordot", tags=MATMUL)
+@torchsymbol("torch.tensordot", tags=MATMUL, autocast="lower")
 def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
     """Products summed over the last ``dims`` of ``a`` and the first of ``b``, or over two lists of
     dimensions.
@@ -212,7 +212,7 @@ def _size(lengths: Sequence[int]) -> int:
     return functools.reduce(lambda m, n: m * n, lengths, 1)
 
 
-@torchsymbol("torch.trace", methods=("trace",))
+@torchsymbol("torch.trace", methods=("trace",), autocast={"cpu": "fp32"})
 def trace(input: TensorProxy) -> TensorProxy:
     """The sum of a matrix's diagonal."""
     _require_rank("trace", 2, input)

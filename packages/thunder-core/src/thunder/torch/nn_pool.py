@@ -75,7 +75,11 @@ fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
     for n in (2, 3)
 )
 max_unpool1d, max_unpool2d, max_unpool3d = (
-    by_torch(f"{_F}max_unpool{n}d", "input, indices, kernel_size, stride=None, padding=0, output_size=None")
+    by_torch(
+        f"{_F}max_unpool{n}d",
+        "input, indices, kernel_size, stride=None, padding=0, output_size=None",
+        autocast={"cpu": "fp32"},
+    )
     for n in _DIMS
 )
 

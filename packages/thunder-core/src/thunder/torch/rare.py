@@ -142,6 +142,10 @@ MAYBE_VIEWS = frozenset(
 )
 
 
+#: function → what autocast does with it
+AUTOCAST = {"torch.linalg.vecdot": "lower"}
+
+
 def _add(path: str, parameters: str, **row: Any) -> None:
     if find_torch(path) is None:
         return
@@ -153,6 +157,7 @@ def _add(path: str, parameters: str, **row: Any) -> None:
         *ALIASES.get(path, ()),
         methods=[m for m in methods if hasattr(torch.Tensor, m)],
         tags=(OpTags.MAYBE_VIEW,) if path in MAYBE_VIEWS else (),
+        autocast=AUTOCAST.get(path),
         **row,
     )
 

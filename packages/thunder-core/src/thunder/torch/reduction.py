@@ -42,7 +42,7 @@ def reduced(prim: Symbol, a: TensorProxy, dim: Dims, keepdim: bool, *args: Any, 
     return keeping(prim(a, dims, *args, **kwargs), a.shape, dims, keepdim)
 
 
-@torchsymbol("torch.sum", methods=("sum",), tags=REDUCTION, autocast="fp32")
+@torchsymbol("torch.sum", methods=("sum",), tags=REDUCTION, autocast={"cuda": "fp32"})
 def sum(input: TensorProxy, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> TensorProxy:
     """The sum over dimensions; of integers in int64."""
     a = cast(input, sum_result(input.dtype) if dtype is None else dtype)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,7 +213,7 @@ def torchsymbol(
     eager: Fn | None = None,
     eager_path: str | None = None,
     spelling: Spelling | None = None,
-    autocast: str | None = None,
+    autocast: str | Mapping[str, str] | None = None,
     vjp: Any = None,
     tags: Iterable[Any] = (),
     samples: Callable[..., Iterable[Any]] | None = None,

@@ -32,7 +32,11 @@ def _scan(name: str, prim: Symbol) -> Symbol:
         return prim(a, d) if a.shape else prims.clone(a)
 
     return torchsymbol(
-        f"torch.{name}", methods=(name,), inplace=(f"{name}_",), tags=REDUCTION, autocast="fp32"
+        f"torch.{name}",
+        methods=(name,),
+        inplace=(f"{name}_",),
+        tags=REDUCTION,
+        autocast={"cuda": "fp32"},
     )(decomposition)
 
 

@@ -149,8 +149,10 @@ def cast_arguments(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[
     device = tensors[0].device.type
     if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return args, kwargs
-    target = _target(row.autocast, device, tensors)
-    cast = _Caster(target)
+    policy = row.autocast if isinstance(row.autocast, str) else row.autocast.get(device)
+    if policy is None:
+        return args, kwargs
+    cast = _Caster(_target(policy, device, tensors))
     return tuple(map(cast, args)), {k: cast(v) for k, v in kwargs.items()}
 
 
