@@ -1,12 +1,16 @@
 """What `import thunder` costs on top of `import torch`, in CPU seconds, each time in a fresh process.
 
 python benchmarks/import_time.py [--repeats N]
+
+The modules have byte code, as those of an installed package have.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from statistics import median
 
 from measure import command_line, machine_facts, print_table
@@ -21,9 +25,12 @@ print(between - start, process_time() - between)
 """
 
 
-def sample() -> tuple[float, float]:
-    """CPU seconds of `import torch` and of `import thunder` after it."""
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+def sample(byte_code: str) -> tuple[float, float]:
+    """CPU seconds of `import torch` and of `import thunder` after it; `byte_code` is the folder for that."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": byte_code, "PYTHONDONTWRITEBYTECODE": ""}
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, env=environment
+    )
     torch_seconds, thunder_seconds = map(float, run.stdout.split())
     return torch_seconds, thunder_seconds
 
@@ -33,7 +40,8 @@ def main() -> None:
     parser = command_line(__doc__)
     parser.add_argument("--repeats", type=int, default=7, help="processes (default: %(default)s)")
     repeats = parser.parse_args().repeats
-    samples = [sample() for _ in range(repeats + 1)][1:]  # the first one may write byte code
+    with tempfile.TemporaryDirectory() as folder:
+        samples = [sample(folder) for _ in range(repeats + 1)][1:]  # the first one writes byte code
     print(machine_facts())
     rows = [
         ("import torch", [seconds for seconds, _ in samples]),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import abc
+import subprocess
+import sys
 from typing import ClassVar
 
 import pytest
@@ -102,3 +105,60 @@ def test_S61_add_transform_keeps_cache_mode_and_options():
     assert list(thunder.list_transforms(other)) == [added]
     assert list(thunder.list_transforms(compiled)) == []
     assert torch.equal(other(ramp(3), 2), ramp(3) * 2)
+
+
+class Importing(thunder.Transform):
+    """Changes at its first compiles what abstract base classes know, as an import of a library does."""
+
+    def __init__(self, times: int):
+        self.times = times
+
+    def transform_trace_pre_execution(self, trace, **kwargs):
+        if self.times > 0:
+            self.times -= 1
+            Listed.register(type("Imported", (), {}))
+        return trace
+
+
+class Listed(abc.ABC):
+    """An abstract base class that a program asks for."""
+
+
+def doubled_if_listed(x, scale):
+    return x * 2 if isinstance(scale, Listed) else x * 3
+
+
+class Plain:
+    """An object without meaning."""
+
+
+def test_a_program_is_read_again_where_its_own_compile_changed_what_it_had_read():
+    compiled = thunder.jit(doubled_if_listed, transforms=[Importing(times=1)])
+    assert torch.equal(compiled(ramp(3), Plain()), ramp(3) * 3)
+    assert thunder.cache_misses(compiled) == 1
+    scale = Plain()
+    assert torch.equal(compiled(ramp(3), scale), ramp(3) * 3)
+    Listed.register(Plain)
+    assert torch.equal(compiled(ramp(3), scale), ramp(3) * 2)
+
+
+def test_a_compile_that_always_changes_what_the_program_reads_is_an_error():
+    compiled = thunder.jit(doubled_if_listed, transforms=[Importing(times=5)])
+    with pytest.raises(thunder.core.errors.InternalError, match="do not hold"):
+        compiled(ramp(3), Plain())
+
+
+WITHOUT_GRADIENTS = """
+import sys, torch, thunder
+compiled = thunder.jit(lambda x: (x @ x).relu())
+with torch.no_grad():
+    compiled(torch.eye(3, requires_grad=True))
+assert "networkx" not in sys.modules, "a program without gradients needs no graph algorithms"
+compiled(torch.eye(3, requires_grad=True)).sum().backward()
+assert "networkx" in sys.modules, "the check above looks for the wrong library"
+"""
+
+
+def test_a_compile_without_gradients_loads_no_graph_library():
+    run = subprocess.run([sys.executable, "-c", WITHOUT_GRADIENTS], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
+import torch
+
 from thunder.compiler.answers import answering
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import configured_pipeline
@@ -83,15 +85,12 @@ class Dispatcher:
                 if given is not None:
                     self.stats.cache_hits += 1
                     return entry, given
-            entry = self._compile(args, kwargs)
-            given = entry.prologue_fn(*args, **kwargs)
-            if given is None:
-                raise InternalError("the guards of a new entry do not hold for the call that it was made for")
-            return entry, given
+            return self._compile(args, kwargs)
 
     # -- misses ------------------------------------------------------------------------------------------
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CacheEntry:
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
+        """A new entry, kept for later calls, and what its prologue gives for this one."""
         stats, options = self.stats, self.data.compile_options
         stats.cache_misses += 1
         reasons = [self._reason(entry, args, kwargs) for entry in self._entries]
@@ -99,13 +98,27 @@ class Dispatcher:
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         with collector_paused():
-            entry = self.make_entry(args, kwargs)
+            entry, given = self._entry_that_holds(args, kwargs)
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
         limit = options["recompile_limit"]
         if limit is not None and stats.cache_misses == limit + 1 and reasons:
             warnings.warn(_limit_text(stats, self.data), RecompileWarning, stacklevel=4)
-        return entry
+        return entry, given
+
+    def _entry_that_holds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
+        """An entry, and what its prologue gives.
+
+        A compile may import libraries (the graph algorithms, an executor's kernels), and that changes facts
+        which the program may have read, such as the classes that an abstract base class knows. Then the
+        program is read once more, now that they are loaded.
+        """
+        for _ in range(2):
+            entry = self.make_entry(args, kwargs)
+            given = entry.prologue_fn(*args, **kwargs)
+            if given is not None:
+                return entry, given
+        raise InternalError("the guards of a new entry do not hold for the call that it was made for")
 
     def _store(self, entry: CacheEntry) -> None:
         entries = [entry, *self._entries]
@@ -137,7 +150,8 @@ class Dispatcher:
     ) -> CacheEntry:
         """Compiles for a call, and runs nothing; with ``device``, as if all tensors were on such a device."""
         data, stats = self.data, self.stats
-        graph_library()  # an import after the program was read would change facts that it may have read
+        if torch.is_grad_enabled() and not data.disable_torch_autograd_support:
+            graph_library()  # imported by now, it cannot change what the program reads: one compile is enough
         started = perf_counter_ns()
         baked: list[str] = []
         program = acquire(

@@ -63,6 +63,7 @@ def partition(
     result, gradients = joint.bound_symbols[-1].args
     early, late = split(joint.bound_symbols[:-1], cotangents)
     values = Forward(inputs, early, frozenset(on_tape))
+    late = _computing(late, proxies_in(gradients))
     kept = choose_residuals(values, _read_by(late, gradients, values), policy)
     trace = from_trace(joint)
     trace.args, trace.name = list(inputs), "computation"
@@ -96,12 +97,8 @@ def split(
 
 def _read_by(late: Sequence[BoundSymbol], gradients: Any, values: Forward) -> list[Any]:
     """The values that need no cotangent, and that the calls that do, or the gradients, read."""
-    needed = {p.name for p in proxies_in(gradients)}
-    read = {p.name: p for p in proxies_in(gradients)}
-    for bsym in reversed(late):
-        if has_effect(bsym) or any(p.name in needed for p in bsym.flat_proxy_outs):
-            needed.update(p.name for p in bsym.flat_proxy_args)
-            read.update((p.name, p) for p in bsym.flat_proxy_args)
+    read = {p.name for bsym in late for p in bsym.flat_proxy_args}
+    read.update(p.name for p in proxies_in(gradients))
     return [v for name, v in values.values.items() if name in read]
 
 
