@@ -42,21 +42,23 @@ StageFn = Callable[[TraceCtx, Context], TraceCtx]
 
 @dataclass(frozen=True)
 class Stage:
-    """A named step of the pipeline: a function, or a hook of every transform, in list order."""
+    """A named step of the pipeline: a function, or a hook of every transform, in list order.
+
+    ``for_joint`` is a stage that only programs with gradients have: the others have no joint trace.
+    """
 
     name: str
     run: StageFn | None = None
     hook: str | None = None
-
-    def applies(self, context: Context) -> bool:
-        """Whether there is something for the stage to do: a joint trace is there only with gradients."""
-        return self.name != "transforms_joint" or context.gradient is not None
+    for_joint: bool = False
 
     def steps(self, context: Context) -> Iterator[tuple[str, StageFn]]:
         """What is run, for the forward and then for the backward, before the next step; with its name."""
+        if self.for_joint and context.gradient is None:
+            return
         if self.run is not None:
             yield self.name, self.run
-        for transform in context.transforms if self.applies(context) else ():
+        for transform in context.transforms:
             if self.hook is not None and defines_hook(transform, self.hook):
                 yield type(transform).__name__, partial(_transformed, transform, self.hook)
 
@@ -179,7 +181,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("dce", _dce),
     Stage("cse", _cse),
     Stage("autograd", _autograd),
-    Stage("transforms_joint", hook="transform_joint_trace"),
+    Stage("transforms_joint", hook="transform_joint_trace", for_joint=True),
     Stage("partition", _partition),
     Stage("transforms_pre_execution", hook="transform_trace_pre_execution"),
     Stage("claim", _claim),

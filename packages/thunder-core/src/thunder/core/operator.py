@@ -36,8 +36,7 @@ class Operator:
     implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, by
     default the row's id where that is a path into torch. ``autocast`` says what torch's autocast does with
     it: ``"lower"``, ``"fp32"``, ``"promote"`` or nothing, or a mapping where kinds of device differ.
-    ``samples(device, dtype, requires_grad)`` yields
-    sample inputs as ``(args, kwargs)``.
+    ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``.
     """
 
     id: str
