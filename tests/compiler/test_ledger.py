@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -152,6 +153,69 @@ def test_calls_of_the_backward_are_refused_with_reasons_too(kernels: OperatorExe
     backward = [row for row in explanation.rows if row.trace == "backward" and row.symbol == "torch.mm"]
     assert backward
     assert {r.code for row in backward for r in row.refusals} == {"no-implementation"}
+
+
+# -- lines
+
+
+class Model(torch.nn.Module):
+    """Calls modules of torch, whose own lines call the operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 8)
+        self.rest = torch.nn.Sequential(torch.nn.GELU(), torch.nn.LayerNorm(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.linear(x)
+        return self.rest(hidden)
+
+
+def test_the_line_of_a_call_inside_a_module_of_torch_is_the_users() -> None:
+    compiled = thunder.jit(Model())
+    compiled(torch.randn(2, 4)).sum().backward()
+    rows = thunder.explain(compiled).rows
+    lines = {
+        row.symbol: row.source.text for row in rows if row.source is not None and row.claimed_by == "torch"
+    }
+    assert {row.source.file for row in rows if row.source is not None} == {__file__}
+    assert lines["torch.nn.functional.linear"] == "hidden = self.linear(x)"
+    assert lines["torch.nn.functional.gelu"] == "return self.rest(hidden)"
+    assert lines["ltorch.gelu_backward"] == "return self.rest(hidden)"
+    asked = thunder.explain(compiled).why_not("python", line=_line("self.linear(x)"))
+    assert asked.rows[0].symbol == "torch.nn.functional.linear"
+
+
+def test_the_line_inside_of_the_module_is_kept_beside_it() -> None:
+    compiled = thunder.jit(Model())
+    compiled(torch.randn(2, 4))
+    explanation = thunder.explain(compiled)
+    row = next(row for row in explanation.rows if row.symbol == "torch.nn.functional.linear")
+    assert row.inner is not None
+    assert row.inner.file.endswith("linear.py")
+    assert row.inner.text.startswith("return F.linear(")
+    recorded = json.loads(explanation.to_json())["rows"][row.index]
+    assert recorded["source"]["text"] == "hidden = self.linear(x)"
+    assert recorded["inner"] == row.inner._asdict()
+
+
+def test_a_call_that_the_user_writes_has_one_line() -> None:
+    compiled = thunder.jit(program)
+    compiled(*arguments())
+    assert all(row.inner is None for row in thunder.explain(compiled).rows)
+
+
+def test_a_module_of_torch_alone_has_the_lines_of_torch() -> None:
+    compiled = thunder.jit(torch.nn.Linear(4, 8))
+    compiled(torch.randn(2, 4))
+    (row, *_) = thunder.explain(compiled).rows
+    assert row.source is not None
+    assert row.source.text.startswith("return F.linear(")
+
+
+def _line(text: str) -> int:
+    lines, first = inspect.getsourcelines(Model.forward)
+    return next(first + i for i, line in enumerate(lines) if text in line)
 
 
 # -- who was not asked

@@ -300,3 +300,9 @@ def test_without_grad_the_computation_returns_plainly():
     text = str(thunder.last_traces(function)[-1])
     assert "flat_args" not in text
     assert re.search(r"^  return \w+$", text, re.MULTILINE)
+
+
+def test_the_text_of_an_epilogue_names_a_named_result_as_torch_does():
+    function = compiled(lambda x: (x + 1, torch.max(x, dim=0)), ramp(2, 3))
+    (text,) = [str(trace) for trace in thunder.last_epilogue_traces(function)]
+    assert "return (t0, torch.return_types.max([t1, t2]))" in text

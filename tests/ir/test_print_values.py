@@ -76,6 +76,7 @@ class Opaque:
         (Config, "Config"),
         (Config(3), "ir_test_print_values_Config(width=3, rate=0.5)"),
         (Point(1, 2.0), "ir_test_print_values_Point(x=1, y=2.0)"),
+        (torch.return_types.max([1, 2]), "torch.return_types.max([1, 2])"),
         (Color.BLUE, "_Color_BLUE_0"),
         (Opaque(), "_Opaque_0"),
     ],

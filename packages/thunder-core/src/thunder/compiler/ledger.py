@@ -104,8 +104,11 @@ def _unknown(executor: str, known: set[str]) -> InvalidArgument:
 
 
 def _plain_row(row: LedgerRow) -> dict[str, Any]:
-    source = row.source._asdict() if row.source is not None else None
-    return {**asdict(replace(row, source=None)), "source": source}
+    lines = {
+        name: line._asdict() if line is not None else None
+        for name, line in (("source", row.source), ("inner", row.inner))
+    }
+    return {**asdict(replace(row, source=None, inner=None)), **lines}
 
 
 def explain_placements(
@@ -127,6 +130,7 @@ def explain_placements(
                     refusals=tuple(RefusalRecord.of(name, refusal) for name, refusal in p.refusals),
                     not_asked=unasked_of(p, names),
                     source=p.source,
+                    inner=p.inner,
                 )
             )
     return Explanation(tuple(rows))

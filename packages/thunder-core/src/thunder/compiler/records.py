@@ -32,7 +32,8 @@ class LedgerRow:
     """What became of one call. `trace` is `"forward"` or `"backward"`; `via` is described at `Placement`.
 
     `refusals` has a record for each executor that was asked before, `not_asked` for each other one of this
-    compile.
+    compile. `source` is the user's line; where it calls a module of torch, such as an `nn.Linear`, `inner` is
+    the line there that calls the operator.
     """
 
     index: int
@@ -44,3 +45,4 @@ class LedgerRow:
     refusals: tuple[RefusalRecord, ...]
     not_asked: tuple[RefusalRecord, ...] = ()
     source: Location | None
+    inner: Location | None = None

@@ -158,6 +158,8 @@ def _structured(x: Any, names: Names) -> str:
         return names.fresh(x, f"{type(x).__name__}_{x.name}")
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return f"{_constructor(x, names)}({_fields(x, x._fields, names)})"
+    if isinstance(x, tuple) and type(x).__module__ == "torch.return_types":  # made in C, it names no fields
+        return f"{names.path(f'torch.return_types.{type(x).__name__}')}([{_items(x, names)}])"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         fields = dataclasses.fields(x)
         if all(f.init for f in fields):  # a field that `__init__` does not take cannot be written

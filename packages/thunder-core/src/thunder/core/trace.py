@@ -8,7 +8,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ class Source:
 
     file: str
     line: int
+    #: the line of torch's own Python that it led to, as a call of an `nn.Linear` does
+    inner: Source | None = field(default=None, compare=False)
 
 
 #: Names that the text of a trace uses otherwise, so that no proxy may take them.

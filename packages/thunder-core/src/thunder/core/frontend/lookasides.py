@@ -27,6 +27,7 @@ from thunder.core.frontend.tracker import LEAVES, is_immutable
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
 from thunder.core.proxies import TensorProxy
+from thunder.core.trace import Source
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -321,6 +322,22 @@ refuse(
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
 refuse([torch.set_default_device], "a change of torch's defaults", "Set them before the call.")
 refuse([torch.manual_seed, torch.seed], "seeding", "Seed before the call.")
+
+
+#: Below it lie torch's own files. A line there is none of the user's, unless the program begins there.
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+
+
+def source_of(frames: list[Any]) -> Source | None:
+    """The line of the user's program that is running, and the line of torch that it led to, if it did."""
+    if not frames:
+        return None
+    inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno)
+    for frame in reversed(frames):
+        if not frame.code.co_filename.startswith(_TORCH):
+            own = frame is frames[-1]
+            return inner if own else Source(frame.code.co_filename, frame.f_lineno, inner)
+    return inner
 
 
 def locations(frames: list[Any]) -> list[Location]:

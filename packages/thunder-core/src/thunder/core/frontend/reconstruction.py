@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -60,6 +61,8 @@ def children(value: Any) -> Iterable[Any]:
         return list(value)
     if isinstance(value, dict):
         return [*dict.values(value), *getattr(value, "__dict__", {}).values()]
+    if isinstance(value, weakref.ref):
+        return [value()]
     return () if isinstance(value, slice) else state_of(value).values()
 
 
@@ -115,6 +118,10 @@ def _slice(b: Builder, value: slice) -> str:
     return b.items("slice(", (value.start, value.stop, value.step), ")")
 
 
+def _reference(b: Builder, value: weakref.ref[Any]) -> str:
+    return f"{b.refer(weakref.ref)}({b.expression(value())})"
+
+
 def original(fn: Any) -> Any:
     """The user's function behind a shim that the interpreter handed to native code."""
     return getattr(fn, "interpreted", fn)
@@ -131,6 +138,7 @@ _CONSTRUCTORS: dict[type, Rule] = {
     Counter: _ordered,
     deque: _deque,
     slice: _slice,
+    weakref.ref: _reference,
 }
 
 
@@ -140,7 +148,8 @@ def _namedtuple(b: Builder, value: Any) -> str:
 
 
 def _structseq(b: Builder, value: Any) -> str:
-    return b.shared(value, f"{b.refer(type(value))}({b.items('[', value, ']')})")
+    cls = f"torch.return_types.{type(value).__name__}"  # the text of an epilogue imports torch
+    return b.shared(value, f"{cls}({b.items('[', value, ']')})")
 
 
 def _plain_subclass(b: Builder, value: Any) -> str:

@@ -41,6 +41,12 @@ class Placement:
         """The user's line."""
         return location_of(self.bsym)
 
+    @property
+    def inner(self) -> Location | None:
+        """The line of torch's own Python that the user's line led to, if it did."""
+        inner = self.bsym.source.inner if self.bsym.source is not None else None
+        return Location.of(inner.file, inner.line) if inner is not None else None
+
 
 def location_of(bsym: BoundSymbol) -> Location | None:
     """The user's line that a bound symbol comes from."""
