@@ -434,11 +434,7 @@ class Tracer(Policy):
 
     def locate(self) -> Source | None:
         """The line of the program that is running."""
-        frames = self.machine.frames
-        if not frames:
-            return None
-        frame = frames[-1]
-        return Source(frame.code.co_filename, frame.f_lineno)
+        return lookasides.source_of(self.machine.frames)
 
     def locations(self) -> list[Any]:
         """The lines of the program that are running, innermost first."""
