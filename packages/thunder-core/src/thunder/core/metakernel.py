@@ -14,7 +14,7 @@ import torch
 
 from thunder.core import devices, dtypes
 from thunder.core.errors import OperatorError
-from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.core.pytree import tree_flatten, tree_unflatten
 
 
@@ -50,7 +50,7 @@ _CLASSES = (
 
 def to_meta(x: Any) -> Any:
     """A meta tensor with a proxy's shape, dtype and (where they are known) strides; numbers for number
-    proxies; torch's dtypes and devices.
+    proxies; torch's dtypes and devices; for a generator a new one, so that the program's own stays as it is.
     """
     if isinstance(x, TensorProxy):
         dtype = dtypes.to_torch_dtype(x.dtype)
@@ -60,6 +60,8 @@ def to_meta(x: Any) -> Any:
         return torch.empty_strided(x.shape, strides, dtype=dtype, device="meta")
     if isinstance(x, NumberProxy):
         return x.value
+    if isinstance(x, GeneratorProxy | torch.Generator):
+        return torch.Generator()
     if isinstance(x, dtypes.dtype):
         return x.torch_dtype
     if isinstance(x, devices.Device):
@@ -79,6 +81,15 @@ def to_cpu(x: Any) -> Any:
     if math.prod(x.shape) <= _SMALL:
         return torch.zeros(x.shape, dtype=dtype, device="cpu")
     return torch.zeros((), dtype=dtype, device="cpu").expand(x.shape)
+
+
+def to_regular(x: Any) -> Any:
+    """As :func:`to_cpu`, with matrices that have an inverse, and ones in other tensors."""
+    stand_in = to_cpu(x)
+    if not isinstance(x, TensorProxy) or math.prod(x.shape) > _SMALL:
+        return stand_in
+    made = torch.ones_like(stand_in)
+    return made.tril().triu() if made.dim() > 1 else made
 
 
 def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:
@@ -107,13 +118,24 @@ def torch_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     computes.
     """
     sizes = [math.prod(x.shape) for x in tree_flatten((args, kwargs))[0] if isinstance(x, TensorProxy)]
-    refusal = None
+    by_meta = None
     if sum(sizes) > _SMALL:
-        refusal = _attempt(fn, args, kwargs, to_meta, "meta")
-        if refusal is None:
+        by_meta = meta_error(fn, args, kwargs)
+        if by_meta is None:
             return None
     with torch.random.fork_rng(devices=()):
-        return _attempt(fn, args, kwargs, to_cpu, "cpu") or refusal
+        return _attempt(fn, args, kwargs, to_cpu, "cpu") or by_meta
+
+
+def meta_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """What torch raises for the call on meta tensors, or None if it does not."""
+    return _attempt(fn, args, kwargs, to_meta, "meta")
+
+
+def regular_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """As :func:`torch_error`, for functions that refuse matrices of zeros."""
+    with torch.random.fork_rng(devices=()):
+        return meta_error(fn, args, kwargs) or _attempt(fn, args, kwargs, to_regular, "cpu")
 
 
 def _attempt(
@@ -137,7 +159,7 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = on_meta(fn, args, kwargs)
         except _REFUSALS as error:
-            raise _refusal(torch_error(fn, args, kwargs) or error, args, kwargs) from error
+            raise refusal(torch_error(fn, args, kwargs) or error, args, kwargs) from error
         return as_proxies(result, args, kwargs)
 
     meta.__name__ = getattr(fn, "__name__", "meta")
@@ -169,7 +191,7 @@ def asking_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
     def asking(*args: Any, **kwargs: Any) -> Any:
         error = torch_error(fn, args, kwargs)
         if error is not None:
-            raise _refusal(error, args, kwargs)
+            raise refusal(error, args, kwargs)
         return meta(*args, **kwargs)
 
     return asking
@@ -194,10 +216,11 @@ def ask_torch(fn: Callable[..., Any] | None, args: Any, kwargs: Any, found: Exce
         return
     error = torch_error(fn, args, kwargs)
     if error is not None:
-        raise _refusal(error, args, kwargs) from found
+        raise refusal(error, args, kwargs) from found
 
 
-def _refusal(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorError:
+def refusal(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorError:
+    """The error that says what torch's says, of a call with these arguments."""
     cls = next((ours for theirs, ours in _CLASSES if isinstance(error, theirs)), OperatorError)
     return cls(str(error).strip(), found=described_arguments(args, kwargs))
 

@@ -30,7 +30,8 @@ def _strides(x: TensorProxy, dim: int | None = None) -> Any:
     return strides if dim is None else strides[dim]
 
 
-def _is_contiguous(x: TensorProxy, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+def is_contiguous(x: TensorProxy, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+    """Whether the elements lie in the order of a memory format, without gaps."""
     strides = strides_of(x, get_tracectx())
     with torch._C.DisableTorchFunction():
         stand_in = torch.empty_strided(x.shape, strides, device="meta")
@@ -78,7 +79,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "is_signed": lambda x: dtypes.to_torch_dtype(x.dtype).is_signed,
     "is_same_size": lambda x, other: x.shape == other.shape,
     "stride": _strides,
-    "is_contiguous": _is_contiguous,
+    "is_contiguous": is_contiguous,
 }
 
 #: functions of torch that answer as methods do

@@ -9,7 +9,7 @@ from thunder.core.errors import DataDependentControlFlow, ThunderError, Unsuppor
 from thunder.core.metakernel import described_arguments
 from thunder.core.proxies import TensorProxy
 from thunder.torch.indexing import refuse_mask
-from thunder.torch.registration import spelt_as
+from thunder.torch.registration import spelt_as, unpacked
 
 #: the result's shape depends on data
 DATA_DEPENDENT_SHAPES = (
@@ -29,8 +29,6 @@ DATA_DEPENDENT_VALUES = ("torch.allclose", "torch.equal")
 METADATA_WRITES = {
     "as_strided_": "as_strided",
     "detach_": "detach",
-    "resize_": "reshape or torch.nn.functional.pad",
-    "resize_as_": "reshape_as",
     "set_": "copy_",
     "squeeze_": "squeeze",
     "swapaxes_": "swapaxes",
@@ -67,6 +65,20 @@ def _write_error(method: str, instead: str) -> Callable[..., ThunderError]:
         )
 
     return error
+
+
+def _resized(method: str, shape_of: Callable[..., Any]) -> None:
+    refuse = _write_error(method, "reshape or torch.nn.functional.pad")
+
+    @spelt_as(f"torch.{method}", methods=(method,))
+    def resize(input: TensorProxy, *size: Any, memory_format: Any = None) -> TensorProxy:
+        if memory_format is None and not input.requires_grad and tuple(shape_of(*size)) == input.shape:
+            return input
+        raise refuse(input)
+
+
+_resized("resize_", lambda *size: unpacked(size))
+_resized("resize_as_", lambda other: other.shape)
 
 
 for _name in DATA_DEPENDENT_SHAPES:

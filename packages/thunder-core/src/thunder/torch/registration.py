@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +33,13 @@ from thunder.core.errors import (
 )
 from thunder.core.langctx import TORCH
 from thunder.core.metakernel import ask_torch, described_arguments
-from thunder.core.operator import Operator, register
+from thunder.core.operator import Operator, register, row_of
 from thunder.core.signature import make_normaliser
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.core.tracectx import get_tracectx
 from thunder.torch.inplace import write_back
+from thunder.torch.outputs import decided_by_out, write_to_out
 
 Fn = Callable[..., Any]
 #: binds a call's arguments: (args, kwargs) of the row from those of the user
@@ -87,10 +89,8 @@ def is_users_call(error: Exception) -> bool:
 
 
 def refuse_unforeseen(name: str, args: Any, kwargs: Any, error: Exception) -> None:
-    """Raises UnsupportedOperator for a call that torch accepts, where ours failed on the type of an
-    argument.
-    """
-    if isinstance(error, (AttributeError, AssertionError)):
+    """Raises UnsupportedOperator for a call that torch accepts, where ours failed on an argument."""
+    if not isinstance(error, ThunderError):
         raise UnsupportedOperator(
             f"{name} does not take these arguments here: {error}",
             found=described_arguments(args, kwargs),
@@ -155,6 +155,8 @@ class TorchSymbol(Symbol):
         """As :meth:`Symbol.__call__`; what torch refuses too is an OperatorError that begins with torch's
         text.
         """
+        if kwargs.get("out") is not None:
+            return self._written_to_out(args, kwargs)
         try:
             return super().__call__(*args, **kwargs)
         except FAILURES as error:
@@ -163,6 +165,20 @@ class TorchSymbol(Symbol):
                 ask_torch(self.eager, args, kwargs, error)
                 refuse_unforeseen(self.id, args, kwargs, error)
             raise
+
+    def _written_to_out(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        row = row_of(self)
+        spoken = row.torch if row is not None else ()
+        functions = [f for f in spoken if not isinstance(f, _METHODS)] or spoken
+
+        def compute(*args: Any, **inputs: Any) -> Any:
+            bound = self._as_torch_takes(args, inputs)
+            decided = decided_by_out(self.meta, *bound, kwargs["out"])  # type: ignore[arg-type]
+            return self(*args, **{**inputs, **decided})
+
+        return write_to_out(
+            self.id, functions, compute, args, kwargs, is_random=OpTags.RANDOM_OP in self.tags
+        )
 
     def _as_torch_takes(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -178,6 +194,9 @@ class TorchSymbol(Symbol):
     __hash__ = Symbol.__hash__
     __eq__ = Symbol.__eq__
 
+
+#: methods of torch.Tensor and getters of its properties, as ``torch`` of a row has them
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 
 _TORCH_TYPES: dict[type, Fn] = {dtype: to_torch_dtype, Device: to_torch_device}
 
@@ -309,8 +328,16 @@ def spelt_as(*names: str, methods: Iterable[str] = (), properties: Iterable[str]
 def _refusing(path: str, fn: Fn, meaning: Fn) -> Fn:
     """``meaning``, whose errors begin with torch's text, as a symbol's do."""
 
+    def to_out(*args: Any, out: Any, **kwargs: Any) -> Any:
+        def compute(*args: Any, **inputs: Any) -> Any:
+            return call(*args, **{**inputs, **decided_by_out(meaning, args, inputs, out)})
+
+        return write_to_out(path, [fn], compute, args, {**kwargs, "out": out}, is_random=False)
+
     @functools.wraps(meaning)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("out") is not None:
+            return to_out(*args, **kwargs)
         try:
             return meaning(*args, **kwargs)
         except FAILURES as error:
@@ -352,7 +379,7 @@ def _add_inplace(
         torch=tuple(dict.fromkeys(found)),
         eager=found[0],
         decomposition=decomposition,
-        autocast=row.autocast,
+        autocast=None,  # torch casts nothing for a call that writes
         tags=frozenset({*(row.tags - {OpTags.VIEW, OpTags.MAYBE_VIEW}), OpTags.IN_PLACE}),
         module="ltorch",
     )

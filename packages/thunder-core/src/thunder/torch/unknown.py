@@ -5,6 +5,7 @@ program says ``operator_fallback="error"``, a refusal by name, with the nearest 
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from thunder.core.proxies import UNKNOWN
 from thunder.core.tags import OpTags
 from thunder.torch.fallback import call_by_torch
 from thunder.torch.observation import Unfit
+from thunder.torch.outputs import write_to_out
 
 #: what torch raises for a call that it refuses, or has no kernel without data for
 _REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
@@ -77,6 +79,9 @@ def by_torch(fn: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         name = name_of(fn)
         try:
+            if kwargs.get("out") is not None and not isinstance(fn, torch._ops.OpOverload):
+                compute = functools.partial(call_by_torch, name, fn)
+                return write_to_out(name, [fn], lambda *a, **k: compute(a, k), args, kwargs, is_random=False)
             return call_by_torch(name, fn, args, kwargs)
         except Unfit as unfit:
             raise _refusal(name, args, kwargs, unfit.reason, f"{unfit.hint} {_WAYS_OUT}") from None

@@ -1,0 +1,219 @@
+"""``out=``: what a function computes is written where the program says, as eager writes it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+
+import thunder
+from operators.coverage import WITHOUT_ROW
+from operators.samples import SEED, SKIPPED, UNINITIALISED, copied, name_of
+from thunder.core.errors import OperatorError, UnsupportedProgram
+from thunder.core.pytree import tree_iter, tree_map
+
+#: entries whose samples are refused by name, with ``out=`` or without it
+REFUSED = WITHOUT_ROW | {"linspace.tensor_overload", "lu", "linalg.lstsq", "linalg.lstsq.grad_oriented"}
+
+#: entries of which torch itself does not keep what ``out=`` promises, and why
+NOT_JUDGED: dict[str, str] = {
+    "equal": "gives no tensor",
+    "sparse.sampled_addmm": "gives no strided tensor",
+    "torch._scaled_mm": "takes the memory of out for that of another dtype",
+    "torch._scaled_mm_v2": "takes an object of C's",
+    "split_with_sizes_copy": "returns None",
+    "unbind_copy": "returns None",
+    **dict.fromkeys(
+        ["bernoulli", "multinomial", "normal", "normal.number_mean", "randn"],
+        "is called through a Python function that sets the seed; below",
+    ),
+    **dict.fromkeys(
+        ["narrow_copy", "nn.functional.avg_pool3d", "nn.functional.gelu"],
+        "does not write to an out that is not contiguous",
+    ),
+    **dict.fromkeys(["nn.functional.linear", "cholesky_inverse"], "changes the strides of out"),
+}
+
+ENTRIES = {
+    name_of(op): op
+    for op in op_db
+    if op.supports_out and not op.name.startswith(SKIPPED) and name_of(op) not in NOT_JUDGED
+}
+
+
+def like(dtype: torch.dtype | None = None, strided: bool = False) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Makes tensors of the shape of a result, of its dtype or another, contiguous or not."""
+
+    def make(t: torch.Tensor) -> torch.Tensor:
+        shape = (*t.shape[:-1], 2 * t.shape[-1]) if strided and t.dim() else t.shape
+        made = torch.full(shape, 1, dtype=dtype or t.dtype)
+        return made[..., ::2] if strided and t.dim() else made
+
+    return make
+
+
+KINDS = {
+    "contiguous": like(),
+    "strided": like(strided=True),
+    "float64": like(torch.float64),
+    "complex128": like(torch.complex128),
+    "int64": like(torch.int64),
+}
+
+
+def outcome(fn: Callable[..., Any], op: Any, sample: Any, make: Any) -> Any:
+    """What a call with ``out=`` made by ``make`` gives, and what is in ``out`` then; or the error."""
+    args, kwargs = copied((sample.input, *sample.args)), copied(sample.kwargs)
+    torch.manual_seed(SEED)
+    out = tree_map(make, op.op(*copied(args), **copied(kwargs)))
+    torch.manual_seed(SEED)
+    try:
+        result, same = fn(op.op, out, args, kwargs)
+    except (RuntimeError, TypeError, UnsupportedProgram) as error:
+        return error
+    return result, same, list(tree_iter(out)), args
+
+
+def called(fn: Any, out: Any, args: Any, kwargs: Any) -> Any:
+    result = fn(*args, **kwargs, out=out)
+    same = [a is b for a, b in zip(tree_iter(result), tree_iter(out), strict=True)]
+    return list(tree_iter(result)), same
+
+
+@pytest.mark.parametrize(("kind", "name"), list(zip(cycle(KINDS), ENTRIES, strict=False)))
+def test_out_of_every_entry(name: str, kind: str) -> None:
+    op, make = ENTRIES[name], KINDS[kind]
+    dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else torch.int64
+    sample = next(iter(op.sample_inputs("cpu", dtype)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = outcome(called, op, sample, make)
+        found = outcome(thunder.jit(called), op, sample, make)
+    if isinstance(found, UnsupportedProgram):
+        assert name in REFUSED, str(found)
+    elif isinstance(expected, Exception):
+        assert isinstance(found, OperatorError), f"eager refuses it: {expected}"
+    else:
+        assert not isinstance(found, Exception), str(found)
+        assert found[1] == expected[1]
+        assert all(found[1]), "another tensor is returned"
+        # a kernel of torch's adds up in another order where its result is not contiguous
+        exact = {} if kind == "strided" else {"rtol": 0, "atol": 0}
+        if op.name not in UNINITIALISED:
+            torch.testing.assert_close(tensors(found), tensors(expected), equal_nan=True, **exact)
+        assert [t.stride() for t in found[0]] == [t.stride() for t in expected[0]]
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    return [t for t in tree_iter(tree) if isinstance(t, torch.Tensor)]
+
+
+def judged(fn: Callable[..., Any], *args: Any) -> None:
+    """Asserts that a program does what eager does: its results, its writes, twice."""
+    jitted = thunder.jit(fn)
+    for _ in range(2):
+        theirs, ours = copied(args), copied(args)
+        torch.manual_seed(SEED)
+        expected = fn(*theirs)
+        torch.manual_seed(SEED)
+        found = jitted(*ours)
+        torch.testing.assert_close((found, ours), (expected, theirs), rtol=0, atol=0)
+    assert thunder.cache_misses(jitted) == 1
+
+
+X, Y = torch.randn(3, 4), torch.randn(3, 4)
+
+
+def test_out_may_be_an_input_or_a_view() -> None:
+    judged(lambda a, b: (torch.add(a, b, out=a), a * 2), X, Y)
+    judged(lambda a, buffer: (torch.mul(a, 2, out=buffer[0]), buffer + 1), X, torch.zeros(2, 3, 4))
+    judged(lambda a, buffer: torch.mul(a, 2, out=buffer.mT) + 1, X, torch.zeros(4, 3))
+
+
+def test_the_tensors_that_were_given_are_returned() -> None:
+    def program(a: Any, v: Any, i: Any) -> Any:
+        r = torch.sort(a, dim=0, out=(v, i))
+        assert r.values is v
+        assert r[1] is i
+        s = torch.max(a, 1, out=(v[:, 0], i[:, 1]))
+        return r, s, v, i
+
+    judged(program, X, torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.int64))
+
+
+def test_out_of_functions_that_are_no_rows() -> None:
+    judged(lambda a, out: F.normalize(a, dim=1, out=out) is out, X, torch.zeros(3, 4))
+    judged(lambda a, out: torch.special.airy_ai(a, out=out), X, torch.zeros(3, 4))
+    judged(lambda a, out: torch.ops.aten.add(a, a, out=out), X, torch.zeros(3, 4))
+
+
+def test_out_decides_the_dtype_of_what_is_made() -> None:
+    judged(lambda out: torch.arange(4, out=out), torch.zeros(4, dtype=torch.float64))
+    judged(lambda out: torch.randn(4, out=out), torch.zeros(4, dtype=torch.float64))
+    judged(lambda p, out: torch.bernoulli(p, out=out), X.sigmoid(), torch.zeros(3, 4, dtype=torch.float64))
+    judged(lambda m, out: torch.normal(m, 2.0, out=out), X, torch.zeros(3, 4))
+    judged(lambda p, out: torch.multinomial(p, 2, out=out), X.sigmoid(), torch.zeros(3, 2, dtype=torch.int64))
+    judged(lambda a, out: torch.sum(a, 0, out=out), 1e8 * X, torch.zeros(4, dtype=torch.float64))
+
+
+def test_random_numbers_into_strided_memory_are_refused() -> None:
+    with pytest.raises(UnsupportedProgram, match=r"torch\.randn draws random numbers into an out="):
+        thunder.jit(lambda out: torch.randn(3, 4, out=out.mT))(torch.zeros(4, 3))
+
+
+def test_another_shape_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UnsupportedProgram, match=r"another shape, \[3, 4\][^$]*Make out with that shape"):
+        thunder.jit(lambda a, out: torch.sin(a, out=out))(X, torch.zeros(0))
+
+
+@pytest.mark.parametrize(
+    ("fn", "out"),
+    [
+        (lambda a, out: torch.add(a, a, out=out), torch.zeros(3, 4, dtype=torch.int64)),
+        (lambda a, out: F.relu6(a, out=out), torch.zeros(3, 4)),
+        (lambda a, out: torch.linalg.inv(a[:, :3], out=out), torch.zeros(3, 3, dtype=torch.float64)),
+    ],
+)
+def test_what_torch_refuses_is_refused_with_its_text(fn: Any, out: torch.Tensor) -> None:
+    with pytest.raises((RuntimeError, TypeError)) as theirs:
+        fn(X, out)
+    with pytest.raises((OperatorError, TypeError)) as ours:
+        thunder.jit(fn)(X, out)
+    assert str(ours.value).startswith(str(theirs.value))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_gradients_through_out_are_refused_as_eager_does(which: int) -> None:
+    args = [X.clone(), torch.zeros(3, 4)]
+    args[which].requires_grad_()
+    with pytest.raises(RuntimeError) as theirs:
+        torch.mul(args[0], 2, out=args[1])
+    with pytest.raises(OperatorError) as ours:
+        thunder.jit(lambda a, out: torch.mul(a, 2, out=out))(*args)
+    assert str(ours.value).startswith(str(theirs.value))
+
+
+def test_without_gradients_out_is_written() -> None:
+    def program(a: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            torch.mul(a, 2, out=out)
+        return a * out
+
+    a, out = X.clone().requires_grad_(), torch.zeros(3, 4)
+    thunder.jit(program)(a, out).sum().backward()
+    assert torch.equal(a.grad, 2 * X)
+    assert torch.equal(out, 2 * X)
+
+
+def test_autocast_leaves_calls_alone_that_write() -> None:
+    def program(a: torch.Tensor, out: torch.Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.mm(a, a.mT, out=out), out.addmm_(a, a.mT), out.exp_()
+
+    judged(program, X, torch.zeros(3, 3))
