@@ -1,9 +1,10 @@
 """Random operators: the same seed gives eager's numbers, in eager's order, also where a program computes
-values again; a generator of the program's own is refused by name.
+values again; so does a generator of the program's own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,13 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder.core.errors import UnsupportedOperator
+from thunder.core.devices import Device
+from thunder.core.errors import OperatorError
+from thunder.core.langctx import TORCH, using_language
 from thunder.core.operator import all_rows
+from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.tags import OpTags
+from thunder.core.trace import TraceCtx, tracectx
 
 X = torch.linspace(0.1, 0.9, 12, dtype=torch.float64).reshape(3, 4)
 
@@ -31,9 +36,16 @@ CALLS: dict[str, Callable[..., Any]] = {
     "torch.bernoulli": lambda x, **kw: torch.bernoulli(x, **kw),
     "torch.multinomial": lambda x, **kw: torch.multinomial(x, 2, **kw),
     "torch.normal": lambda x, **kw: torch.normal(x, 2 * x, **kw),
+    "torch.poisson": lambda x, **kw: torch.poisson(x, **kw),
+    "torch.binomial": lambda x, **kw: torch.binomial((10 * x).detach(), x, **kw),
     "torch.Tensor.uniform_": lambda x, **kw: x.clone().uniform_(-1, 1, **kw),
     "torch.Tensor.normal_": lambda x, **kw: x.clone().normal_(1, 2, **kw),
     "torch.Tensor.exponential_": lambda x, **kw: x.clone().exponential_(2, **kw),
+    "torch.Tensor.log_normal_": lambda x, **kw: x.clone().log_normal_(0, 1, **kw),
+    "torch.Tensor.cauchy_": lambda x, **kw: x.clone().cauchy_(1, 2, **kw),
+    "torch.Tensor.geometric_": lambda x, **kw: x.clone().geometric_(0.3, **kw),
+    "torch.Tensor.random_": lambda x, **kw: x.clone().random_(2, 9, **kw),
+    "torch.nn.init.trunc_normal_": lambda x, **kw: torch.nn.init.trunc_normal_(x.clone(), a=-1, **kw),
     "torch.Tensor.bernoulli_": lambda x, **kw: x.clone().bernoulli_(0.3, **kw),
 }
 
@@ -90,14 +102,176 @@ def test_what_is_computed_again_for_the_backward_has_the_same_numbers(name: str)
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+def generator(seed: int = 3) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 @pytest.mark.parametrize("name", CALLS)
-def test_a_generator_is_refused_by_name(name: str) -> None:
-    generator = torch.Generator().manual_seed(3)
-    with pytest.raises(UnsupportedOperator) as error:
-        thunder.jit(lambda x: CALLS[name](x, generator=generator))(X)
-    assert "generator" in str(error.value).splitlines()[0]
-    assert name in str(error.value).splitlines()[0]
-    assert "test_random.py" in str(error.value)
+def test_a_generator_gives_eagers_numbers_between_those_of_others(name: str) -> None:
+    def program(x: torch.Tensor, a: torch.Generator, b: torch.Generator) -> Any:
+        call = CALLS[name]
+        drawn = (call(x, generator=a), torch.rand(2), call(x, generator=b), call(x, generator=a))
+        return (*drawn, call(x), a.get_state(), b.get_state())
+
+    compiled = thunder.jit(program, debug_options=thunder.DebugOptions(check_traces=True))
+    for seed in (3, 4):  # the second call is a hit
+        theirs = seeded(program, X, generator(seed), generator(seed + 10))
+        ours = seeded(compiled, X, generator(seed), generator(seed + 10))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_no_generator_is_torchs_error(name: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return CALLS[name](x, generator=5)
+
+    with pytest.raises(TypeError) as theirs:
+        program(X)
+    with pytest.raises(OperatorError) as ours:
+        thunder.jit(program)(X)
+    assert str(theirs.value).partition(" - got")[0] in str(ours.value)
+
+
+# torch is asked for its words, with zeros: of weights that are zeros it says something else first
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"torch.multinomial"}))
+def test_a_generator_of_another_kind_of_device_is_torchs_error(name: str) -> None:
+    trace = TraceCtx()
+    with tracectx(trace), using_language(TORCH):
+        other, x = (
+            GeneratorProxy(device=Device("cuda")),
+            TensorProxy(shape=(3, 4), device="cpu", dtype=X.dtype),
+        )
+        symbol, args, kwargs = TORCH.functions[_torch_function(name)], *_arguments(name, x)
+        with pytest.raises(
+            OperatorError, match="Expected a 'cpu' device type for generator but found 'cuda'"
+        ):
+            symbol(*args, **kwargs, generator=other)
+
+
+def _torch_function(name: str) -> Any:
+    found: Any = torch
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+    return found
+
+
+def _arguments(name: str, x: TensorProxy) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a call of a row, of which only the generator is wrong."""
+    if name in ("torch.rand", "torch.randn"):
+        return (3, 4), {}
+    if name == "torch.randint":
+        return (2, 9, (5,)), {}
+    if name == "torch.randperm":
+        return (7,), {}
+    more = {
+        "torch.randint_like": (9,),
+        "torch.multinomial": (2,),
+        "torch.normal": (x,),
+        "torch.binomial": (x,),
+    }
+    return (x, *more.get(name, (0.5,) if name == "torch.Tensor.geometric_" else ())), {}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_is_drawn_while_a_program_is_planned(name: str) -> None:
+    g, default = generator(), torch.get_rng_state()
+    before = g.get_state()
+    plan = thunder.plan(lambda x, g: CALLS[name](x, generator=g), X, g)
+    assert torch.equal(g.get_state(), before)
+    assert torch.equal(torch.get_rng_state(), default)
+    assert "generator=g" in str(plan.traces[0]) or ", g)" in str(plan.traces[0])
+
+
+#: method → its arguments, for targets of every layout
+FILLS: dict[str, tuple[Any, ...]] = {
+    "uniform_": (-1, 1),
+    "normal_": (1, 2),
+    "log_normal_": (0, 1),
+    "cauchy_": (1, 2),
+    "exponential_": (2,),
+    "geometric_": (0.3,),
+    "bernoulli_": (0.3,),
+    "random_": (2, 9),
+}
+
+#: a tensor, as it may lie in memory
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "contiguous": lambda x: x,
+    "transposed": lambda x: x.mT,
+    "every other": lambda x: x[..., ::2],
+    "channels last": lambda x: x.to(memory_format=torch.channels_last),
+    "one column": lambda x: x[:, :, :, 3],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("method", FILLS)
+def test_numbers_are_drawn_in_the_order_of_the_memory(method: str, layout: str) -> None:
+    def intermediate(x: torch.Tensor) -> torch.Tensor:
+        y = LAYOUTS[layout](x + 1)
+        return getattr(y, method)(*FILLS[method])
+
+    def of_input(x: torch.Tensor) -> torch.Tensor:
+        getattr(LAYOUTS[layout](x), method)(*FILLS[method])
+        return x
+
+    for program in (intermediate, of_input):
+        ours, theirs = (torch.zeros(2, 3, 6, 8) for _ in range(2))
+        found, expected = seeded(thunder.jit(program), ours), seeded(program, theirs)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("bounds", [(), (5,), (-3, 5), (2, None)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32, torch.bool])
+def test_whole_numbers_of_every_dtype(dtype: torch.dtype, bounds: tuple[Any, ...]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.clone().random_(*bounds)
+
+    x = torch.zeros(50, dtype=dtype)
+    try:
+        expected = seeded(program, x)
+    except (RuntimeError, ValueError) as error:
+        with pytest.raises(RuntimeError, match=re.escape(str(error))):
+            seeded(thunder.jit(program), x)
+    else:
+        torch.testing.assert_close(seeded(thunder.jit(program), x), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["torch.normal", "torch.bernoulli", "torch.poisson"])
+def test_gradients_of_draws_are_torchs_zeros(name: str) -> None:
+    def program(x: torch.Tensor, g: torch.Generator) -> torch.Tensor:
+        return (CALLS[name](x, generator=g) * x).sum() * torch.rand((), generator=g)
+
+    gradients = []
+    for fn in (program, thunder.jit(program)):
+        x, g = X.clone().requires_grad_(), generator()
+        fn(x, g).backward()
+        gradients.append((x.grad, g.get_state()))
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, g: x.cauchy_(sigma=-1, generator=g),
+        lambda x, g: x.geometric_(1.5, generator=g),
+        lambda x, g: x.log_normal_(std=-1, generator=g),
+        lambda x, g: x.exponential_(0, generator=g),
+        lambda x, g: x.bernoulli_(2, generator=g),
+        lambda x, g: x.random_(3, 3, generator=g),
+        lambda x, g: x.random_(0, generator=g),
+        lambda x, g: torch.bernoulli(x, 2, generator=g),
+        lambda x, g: torch.poisson(x.long(), g),
+        lambda x, g: torch.binomial(x, x.float(), generator=g),
+    ],
+)
+def test_parameters_that_torch_refuses_are_refused_in_its_words(call: Callable[..., Any]) -> None:
+    with pytest.raises(RuntimeError) as theirs:
+        call(X.clone(), generator())
+    with pytest.raises(OperatorError, match=re.escape(str(theirs.value).splitlines()[0])):
+        thunder.jit(call)(X.clone(), generator())
 
 
 @pytest.mark.parametrize("name", CALLS)

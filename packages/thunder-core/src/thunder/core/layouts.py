@@ -21,7 +21,7 @@ from thunder.core.devices import Device, to_torch_device
 from thunder.core.dtypes import dtype, to_torch_dtype
 from thunder.core.errors import OperatorError, UnsupportedProgram
 from thunder.core.operator import row_of
-from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.core.pytree import tree_map
 from thunder.core.symbol import BoundSymbol
 
@@ -132,6 +132,8 @@ class Layouts:
             return self._values[leaf.name]
         if isinstance(leaf, NumberProxy):
             return leaf.value
+        if isinstance(leaf, GeneratorProxy):  # without data nothing is drawn
+            return None
         if isinstance(leaf, dtype):
             return to_torch_dtype(leaf)
         return _place(leaf) if isinstance(leaf, Device | torch.device) else leaf

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Any, NoReturn, Self
 
+from thunder.core.devices import Device
 from thunder.core.errors import DataDependentControlFlow, InvalidArgument, OutsideTrace
 from thunder.core.tags import OpenTag
 from thunder.core.tracectx import get_tracectx
@@ -131,6 +132,21 @@ class DictProxy(Proxy):
 
     def type_string(self) -> str:
         return "dict"
+
+
+class GeneratorProxy(Proxy):
+    """A ``torch.Generator``. What stands in the trace is which one is drawn from; its state is the object's
+    own, and moves when the program runs.
+    """
+
+    prefix = "g"
+
+    def __init__(self, name: str | None = None, *, device: Device, prefix: str | None = None) -> None:
+        super().__init__(name, prefix=prefix)
+        self.device = device
+
+    def type_string(self) -> str:
+        return f"Generator {self.device.device_str()}"
 
 
 class NumberProxy(Proxy):

@@ -8,10 +8,33 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 P = inspect.Parameter
 Normaliser = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+
+def left_out_if_none(*names: str) -> Callable[[Fn], Fn]:
+    """Marks keyword arguments that a call has only where they are not None.
+
+    For arguments that few calls give. An executor written for the others need not know of them, and the text
+    of the others does not mention them.
+    """
+
+    def mark(fn: Fn) -> Fn:
+        setattr(fn, _LEFT_OUT, frozenset(names))
+        return fn
+
+    return mark
+
+
+_LEFT_OUT = "__thunder_left_out_if_none__"
+
+
+def left_out(fn: Callable[..., Any] | None) -> frozenset[str]:
+    """The keyword arguments that :func:`left_out_if_none` has marked."""
+    return getattr(fn, _LEFT_OUT, frozenset())
 
 
 def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
@@ -19,8 +42,10 @@ def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
 
         def add(a, b, *, alpha=1): …   →   def add(a, b, *, alpha=1): return (a, b,), {'alpha': alpha}
 
-    Positional parameters come back positionally, so that a printed call reads as the signature does.
+    Positional parameters come back positionally, so that a printed call reads as the signature does. What
+    :func:`left_out_if_none` has marked comes back where it is given.
     """
+    rare = left_out(fn)
     parameters = inspect.signature(fn).parameters.values()
     defaults = {f"_default_{p.name}": p.default for p in parameters if p.default is not P.empty}
     written, positional, keywords = [], [], []
@@ -39,7 +64,8 @@ def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
                 written.append("*")
                 starred = True
             written.append(f"{p.name}{default}")
-            keywords.append(f"{p.name!r}: {p.name}")
+            entry = f"{p.name!r}: {p.name}"
+            keywords.append(f"**({{}} if {p.name} is None else {{{entry}}})" if p.name in rare else entry)
         else:
             written.append(f"{p.name}{default}")
             positional.append(p.name)

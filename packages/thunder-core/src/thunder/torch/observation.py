@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder.core import devices, dtypes
 from thunder.core.errors import UnsupportedOperator
 from thunder.core.metakernel import described_arguments
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 
 #: of operators whose results have a shape, or are Python values, that depend on data
@@ -101,12 +101,10 @@ def _silently() -> Iterator[None]:
 
 
 def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    if kwargs.get("generator") is not None:
-        raise Unfit("it is called with generator=", "Leave generator out, and seed the default generator.")
     if kwargs.get("out") is not None:
         raise Unfit("it is called with out=", "Leave out= out, and use what it returns.")
     for leaf in tree_iter((tuple(args), dict(kwargs))):
-        if not isinstance(leaf, TensorProxy) and type(leaf) not in _CONSTANTS:
+        if not isinstance(leaf, TensorProxy | GeneratorProxy) and type(leaf) not in _CONSTANTS:
             raise Unfit(
                 f"an argument is of type {type(leaf).__qualname__}", "Pass tensors, numbers and strings."
             )
@@ -122,7 +120,11 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def _stand_in(leaf: Any, given: dict[str, torch.Tensor]) -> Any:
-    """A tensor without data for a proxy, one for each; of other values what torch takes."""
+    """A tensor without data for a proxy, one for each; a new generator for one of the program's; of other
+    values what torch takes.
+    """
+    if isinstance(leaf, GeneratorProxy):
+        return torch.Generator(devices.to_torch_device(leaf.device))
     if isinstance(leaf, dtypes.dtype):
         return leaf.torch_dtype
     if isinstance(leaf, devices.Device):

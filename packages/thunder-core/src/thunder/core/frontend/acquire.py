@@ -16,7 +16,7 @@ from thunder.core import prims
 from thunder.core.aliasing import InputAlias
 from thunder.core.devices import Device
 from thunder.core.errors import Location, ThunderError, UnsupportedProgram
-from thunder.core.frontend import ambient, modules, regions
+from thunder.core.frontend import ambient, generators, modules, regions
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
@@ -29,10 +29,13 @@ from thunder.core.interpreter import Machine, jitting
 from thunder.core.langctx import LanguageContext, using_language
 from thunder.core.overrides import Overrides
 from thunder.core.provenance import Path, root
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceProvenance, tracectx
+
+#: what a computation is given, and where it is found
+Input = tuple[TensorProxy | GeneratorProxy, Path]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,17 +80,20 @@ def acquire(
     _refuse_generators(fn)
     trace = TraceCtx(fn=fn)
     tracks_grad = torch.is_grad_enabled() and not disable_grad
-    inputs: list[tuple[TensorProxy, Path]] = []
+    inputs: list[Input] = []
 
-    def make_input(t: torch.Tensor, path: Path) -> TensorProxy:
-        proxy = _input_proxy(t, device)
-        trace.grad_enabled |= tracks_grad and proxy.requires_grad
+    def make_input(t: torch.Tensor | torch.Generator, path: Path) -> TensorProxy | GeneratorProxy:
+        if isinstance(t, torch.Generator):
+            proxy: TensorProxy | GeneratorProxy = generators.input_proxy(t, device)
+        else:
+            proxy = _input_proxy(t, device)
+            trace.grad_enabled |= tracks_grad and proxy.requires_grad
         inputs.append((proxy, path))
         return proxy
 
     tracker = Tracker(make_input)
     modules.honour_overrides(tracker, overrides)
-    tracer = Tracer(trace, tracker, language, sharp_edge)
+    tracer = Tracer(trace, tracker, language, sharp_edge, device)
     machine = Machine(tracer, record_history=record_log)
     with ambient.restored(), tracectx(trace), using_language(language), jitting():
         trace.locate, trace.adapt_call = tracer.locate, regions.adapt_call
@@ -99,7 +105,7 @@ def acquire(
         computation, epilogue, reached = finish.run(result)
     with torch._C.DisableTorchFunction():
         roots = {"args": args, "kwargs": kwargs}
-        _note_shared_memory(trace, tracker, inputs, roots)
+        _note_shared_memory(trace, tracker, _tensors(inputs), roots)
         _note_contributed(tracker, contributed or {})
         prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
         facts = (ambient_fact(), *tracker.facts)
@@ -108,12 +114,12 @@ def acquire(
     return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, facts=facts, **seen)
 
 
-def _needs_grad_mode(trace: TraceCtx, inputs: list[tuple[TensorProxy, Path]], before: bool) -> bool:
+def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:
     """Whether the program leaves another grad mode behind, or has an ``enable_grad`` region that matters."""
     if torch.is_grad_enabled() != before:
         return True
     regions_on = any(b.sym is prims.set_grad_enabled and b.args[0] for b in trace.bound_symbols)
-    return regions_on and any(proxy.requires_grad for proxy, _ in inputs)
+    return regions_on and any(proxy.requires_grad for proxy, _ in _tensors(inputs))
 
 
 def _refuse_hidden(tracer: Tracer) -> None:
@@ -160,10 +166,14 @@ def _note_contributed(tracker: Tracker, contributed: Mapping[str, Callable[[], M
         tracker.note("state", tracker.pinned_path(question, name), dict(question()))
 
 
+def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
+    return [(proxy, path) for proxy, path in inputs if isinstance(proxy, TensorProxy)]
+
+
 def _note_shared_memory(
     trace: TraceCtx, tracker: Tracker, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
 ) -> None:
-    """All inputs are different objects. Where the program writes memory, which of them overlap is a fact
+    """All tensors are different objects. Where the program writes memory, which of them overlap is a fact
     too.
     """
     if len(inputs) < 2:
@@ -225,9 +235,7 @@ def _rooted_call(
 class _Finish:
     """Names the values of a trace, and ends it: what the computation returns, and what the epilogue does."""
 
-    def __init__(
-        self, tracer: Tracer, inputs: list[tuple[TensorProxy, Path]], fn: Callable[..., Any]
-    ) -> None:
+    def __init__(self, tracer: Tracer, inputs: list[Input], fn: Callable[..., Any]) -> None:
         self.tracer, self.trace = tracer, tracer.trace
         self.parameters = _parameter_names(fn)
         self.inputs = sorted(inputs, key=lambda item: _order(item[1]))
@@ -280,7 +288,8 @@ class _Finish:
         named: set[int] = set()
         for proxy, path in self.inputs:
             named.add(id(proxy))
-            proxy.name = trace.make_derived_name(input_name(path, self.parameters))
+            prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
+            proxy.name = trace.make_derived_name(input_name(path, self.parameters, prefix))
         hints = {
             b.__dict__["hint"] for s in trace.bound_symbols for b in _tensor_outs(s) if "hint" in b.__dict__
         }
@@ -340,15 +349,15 @@ def _parameter_names(fn: Callable[..., Any]) -> list[str]:
     return [p.name for p in signature.parameters.values() if p.kind in kinds]
 
 
-def input_name(path: Path, parameters: list[str]) -> str:
-    """The name of an input: a parameter's own, or ``t`` and the steps of its path."""
+def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
+    """The name of an input: a parameter's own, or ``t`` (of generators ``g``) and the steps of its path."""
     keys = path.keys
     if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
         return str(parameters[keys[1]])
     if keys[0] == "kwargs" and len(keys) == 2:
         return str(keys[1])
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
-    return "_".join(["t", *(re.sub(r"\W", "_", str(k)) for k in steps)])
+    return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
 
 
 def _order(path: Path) -> tuple[Any, ...]:

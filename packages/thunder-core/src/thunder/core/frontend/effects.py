@@ -26,7 +26,7 @@ from thunder.core.frontend.tracer import Tracer
 from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import Path, lookup_type
-from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
 
 _PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
@@ -55,7 +55,9 @@ class Builder:
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
-        self.tensors: dict[str, TensorProxy | NumberProxy] = {}  # what the computation must return, by name
+        self.tensors: dict[
+            str, TensorProxy | NumberProxy | GeneratorProxy
+        ] = {}  # what the computation must return, by name
         self.reached: dict[int, tuple[str, Path, Any]] = {}  # objects of the user's: id → name, path, object
         self.statements: list[BoundSymbol] = []
         self.built: dict[int, tuple[str, Any]] = {}
@@ -100,6 +102,10 @@ class Builder:
             return value.name
         if type(value) in _PRINTABLE:
             return repr(value)
+        generator = self.tracer.generators.made_here(value)
+        if generator is not None:
+            self.tensors[generator.name] = generator
+            return generator.name
         record = self.tracer.tracker.record_of(value)
         if record is not None and not isinstance(value, PINNED):
             return self.reach(record.path, record.obj)

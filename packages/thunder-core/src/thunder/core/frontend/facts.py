@@ -106,6 +106,7 @@ KINDS: dict[str, Kind] = {
     "tensor": Kind(lambda x, e: e.describe(x) is None, "{e}.describe({x}) is not None"),
     "dir": Kind(lambda x, e: dir(x) == e, "dir({x}) != {e}"),
     "offset": Kind(lambda x, e: x.storage_offset() == e, "{x}.storage_offset() != {e}"),
+    "seed": Kind(lambda x, e: x.initial_seed() == e, "{x}.initial_seed() != {e}"),
     "state": Kind(lambda x, e: x() == e, "{x}() != {e}"),
 }
 
@@ -180,6 +181,8 @@ def found_text(fact: Fact, value: Any) -> Any:
             return tuple(value)
         case "tensor":
             return fact.expected.describe(value)
+        case "seed":
+            return value.initial_seed()
         case "state":
             return value()
         case "lacks" | "lacks_key":

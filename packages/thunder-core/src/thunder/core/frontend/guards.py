@@ -42,7 +42,7 @@ from thunder.core.provenance import (
     lookup_type,
     pinned,
 )
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.trace import RESERVED_NAMES, TraceCtx, TraceProvenance
 
 #: exceptions that fetching a path raises where the way to it is gone; the fact that says so is found by
@@ -57,7 +57,10 @@ class Writer:
     """Writes the guard function: fetches each path once, inline where it is used once."""
 
     def __init__(
-        self, facts: Sequence[Fact], inputs: Sequence[tuple[TensorProxy, Path]], reached: Sequence[Path]
+        self,
+        facts: Sequence[Fact],
+        inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]],
+        reached: Sequence[Path],
     ) -> None:
         self.facts, self.inputs, self.reached = facts, [path for _, path in inputs], reached
         self.pinned_values: dict[int, Any] = {}  # what a path is promised to fetch, by id of the path
@@ -342,7 +345,7 @@ _HELPERS = {
 
 def prologue_trace(
     facts: Sequence[Fact],
-    inputs: Sequence[tuple[TensorProxy, Path]],
+    inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]],
     reached: Sequence[Path],
     roots: dict[str, Any],
     pinning: str = "nothing",

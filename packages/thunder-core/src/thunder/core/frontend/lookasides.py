@@ -321,7 +321,6 @@ refuse(
 )
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
 refuse([torch.set_default_device], "a change of torch's defaults", "Set them before the call.")
-refuse([torch.manual_seed, torch.seed], "seeding", "Seed before the call.")
 
 
 #: Below it lie torch's own files. A line there is none of the user's, unless the program begins there.

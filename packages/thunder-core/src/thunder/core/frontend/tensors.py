@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend import generators
 from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
@@ -120,9 +121,11 @@ def seen_type(tracer: Tracer, x: TensorProxy) -> type:
 
 def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Records a call of an operator."""
+    args, kwargs = generators.with_proxies(tracer, args, kwargs)
     return symbol(*args, **kwargs)
 
 
 def call_unknown(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a torch function that the language lacks: what the language says of unknown functions."""
+    args, kwargs = generators.with_proxies(tracer, args, kwargs)
     return unknown_torch_function(fn)(*args, **kwargs)

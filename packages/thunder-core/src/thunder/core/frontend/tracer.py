@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
     PluginError,
@@ -29,6 +30,7 @@ from thunder.core.frontend import (
     checkpoints,
     copying,
     custom_operators,
+    generators,
     lookasides,
     modules,
     natives,
@@ -47,7 +49,7 @@ from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
 
 #: modules whose rules stand in place of interpretation
-RULES = (lookasides, regions, autograd_functions, checkpoints, copying, custom_operators)
+RULES = (lookasides, regions, autograd_functions, checkpoints, copying, custom_operators, generators)
 #: packages of thunder whose Python functions run natively while a program is traced
 _OWN = (
     "thunder.core",
@@ -68,13 +70,21 @@ class Tracer(Policy):
         trace: what operators are recorded into.
         tracker: what is known of objects.
         language: what torch's functions stand for.
+        assumed: the device on which everything from outside is taken to lie, if one is.
         sharp_edge: called with a message where the program reads what cannot be guarded; raises, warns or
         returns.
     """
 
     uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
 
-    def __init__(self, trace: TraceCtx, tracker: Tracker, language: LanguageContext, sharp_edge: Any) -> None:
+    def __init__(
+        self,
+        trace: TraceCtx,
+        tracker: Tracker,
+        language: LanguageContext,
+        sharp_edge: Any,
+        assumed: Device | None = None,
+    ) -> None:
         self.trace, self.tracker, self.language, self.sharp_edge = trace, tracker, language, sharp_edge
         self.made: dict[
             int, Any
@@ -93,6 +103,7 @@ class Tracer(Policy):
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
         self.default_dtype = torch.get_default_dtype()
+        self.generators = generators.Generators(self, assumed)
 
     # -- attributes ------------------------------------------------------------------------------------------
 
@@ -103,6 +114,8 @@ class Tracer(Policy):
             found = modules.load_member(self, obj, name)
             if found is not MISSING:
                 return found
+        elif type(obj) is torch.Generator:
+            return generators.load_attr(self, obj, name)
         elif type(obj) in _LAZY:
             getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
@@ -423,6 +436,7 @@ class Tracer(Policy):
             table.clear()
         self.cells.clear()
         self.cell_writes.clear()
+        self.generators.forget()
         self.tracker.records.clear()
         self.tracker.shadows.clear()
         del self.machine
@@ -464,6 +478,7 @@ _SYMBOL_LIKE = frozenset(
         types.GetSetDescriptorType,
         type,
         type(torch.Tensor),
+        type(torch.Generator),
         torch._ops.OpOverload,
         torch._ops.OpOverloadPacket,
     }

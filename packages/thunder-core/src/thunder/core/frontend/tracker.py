@@ -54,7 +54,6 @@ PINNED: tuple[type, ...] = (
     classmethod,
     enum.Enum,
     torch.nn.Module,
-    torch.Generator,
     random.Random,
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
@@ -99,10 +98,11 @@ class Tracker:
     """The tables of one acquisition.
 
     Args:
-        make_input: makes the proxy of a tensor that is reached by a path.
+        make_input: makes the proxy of a tensor, or of a generator of random numbers, that is reached by a
+        path.
     """
 
-    def __init__(self, make_input: Callable[[torch.Tensor, Path], TensorProxy]) -> None:
+    def __init__(self, make_input: Callable[[Any, Path], Any]) -> None:
         self.make_input = make_input
         self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
         self.shadows: list[Shadow] = []
@@ -181,6 +181,8 @@ class Tracker:
             return known.value
         if isinstance(raw, torch.Tensor):
             return self._adopt_tensor(raw, path)
+        if type(raw) is torch.Generator:
+            return self._adopt_generator(raw, path)
         if isinstance(raw, PINNED):
             if path.parent is not None or path.pinned is ABSENT:
                 self.note("is", path, raw)
@@ -202,10 +204,20 @@ class Tracker:
             raise UnsupportedProgram(
                 f"{path.source} is a tensor of layout {raw.layout}", hint="Pass a dense tensor."
             )
-        proxy = self.make_input(raw, path)
+        proxy: TensorProxy = self.make_input(raw, path)
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
         self._track(raw, path, proxy)
         return proxy
+
+    def _adopt_generator(self, raw: torch.Generator, path: Path) -> torch.Generator:
+        """A generator is what its state is, which no fact is about: whichever there is at the next call is
+        drawn from.
+        """
+        if path.parent is not None:
+            self.note("type", path, torch.Generator)
+            self.note("equal", path.step("attribute", "device"), raw.device)
+        self._track(raw, path, raw)
+        return raw
 
     def _adopt_object(self, raw: Any, path: Path) -> Any:
         t = type(raw)
