@@ -55,6 +55,16 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]
         thunder.PluginError,
         ("culprit", "torch.sin"),
     ),
+    "M59-a-tuple-of-one": (
+        lambda: toys.with_transform(toys.in_a_tuple),
+        thunder.PluginError,
+        ("'culprit'", "torch.sin", '"cpu f32[3]"', '("cpu f32[3]",)', "the same structure"),
+    ),
+    "M59-raises": (
+        lambda: toys.with_transform(toys.raising),
+        thunder.PluginError,
+        ("'culprit'", "torch.sin", "raised KeyError", "toys.py:", "module errors.toys"),
+    ),
     "M60-lengths": (
         lambda: toys.with_rule(toys.uneven),
         thunder.PluginError,

@@ -71,7 +71,7 @@ def with_transform(transform: Any) -> Any:
     """Runs torch.sin by an execution transform."""
     ex = executor()
     ex.register_implementation("torch.sin", execution_transform=transform)
-    return running(torch.sin, ex)
+    return running(lambda x: torch.sin(x), ex)
 
 
 def other_metadata(a: Any) -> Any:
@@ -80,6 +80,10 @@ def other_metadata(a: Any) -> Any:
 
 def other_structure(a: Any) -> Any:
     return a, a
+
+
+def in_a_tuple(a: Any) -> Any:
+    return (thunder.torch.cos(a),)
 
 
 def untrue_meta() -> Any:
@@ -105,7 +109,7 @@ def concrete_meta() -> Any:
 def checker_that(answer: Any) -> Any:
     ex = executor()
     ex.register_implementation("torch.sin", operator(ex, "sin"), checker=answer)
-    return running(torch.sin, ex)
+    return running(lambda x: torch.sin(x), ex)
 
 
 def raising(a: Any) -> Any:

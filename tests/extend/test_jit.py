@@ -66,6 +66,77 @@ def test_operator_with_another_implementation_is_rewritten_where_the_checker_agr
         assert called(jf) == [expected]
 
 
+def with_checker(ex: OperatorExecutor) -> Any:
+    """The operator `norm`, whose own function runs where a checker agrees."""
+    norm = ex.opmap["norm"]
+
+    def checker(x: Any, weight: Any, eps: float) -> bool | Refusal:
+        return eps < 1 or Refusal("eps", "too large", eps=eps)
+
+    ex.register_implementation(norm, norm, checker=checker)
+    return norm
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_an_operator_runs_its_own_function_only_where_its_checker_agrees(
+    ex: OperatorExecutor, listed: bool
+) -> None:
+    norm = with_checker(ex)
+    jf = thunder.jit(lambda x, w, eps: norm(x, w, eps), executors=[ex] if listed else [])
+    x, w = torch.randn(4, 8), torch.ones(8)
+    assert torch.equal(jf(x, w, 1e-5), norm_impl(x, w, 1e-5))
+    assert called(jf) == ["norm"]
+    assert "# t0 = norm(" not in str(thunder.last_traces(jf)[-1])
+    with pytest.raises(thunder.NoExecutor, match=r"no executor claims jit_ex\.norm") as caught:
+        jf(x, w, 2.0)
+    assert "jit_ex:  too large (eps=2.0)" in str(caught.value)
+    assert caught.value.where[0].text.startswith("jf = thunder.jit(lambda x, w, eps: norm(")
+
+
+def test_what_the_checker_of_an_operator_refuses_others_are_asked_for(ex: OperatorExecutor) -> None:
+    norm = with_checker(ex)
+    other = OperatorExecutor("jit_other")
+    slow = other.register_operator("slow_norm", meta=norm_meta, fn=norm_impl, replace=True)
+    other.register_implementation(norm, slow)
+    jf = thunder.jit(lambda x, w, eps: norm(x, w, eps), executors=[ex, other])
+    x, w = torch.randn(4, 8), torch.ones(8)
+    placed = []
+    for eps in (1e-5, 2.0):
+        jf(x, w, eps)
+        (row,) = thunder.explain(jf).rows
+        placed.append((row.claimed_by, [(r.executor, r.code) for r in row.refusals]))
+    assert placed == [("jit_ex", []), ("jit_other", [("jit_ex", "eps")])]
+
+
+def test_a_composite_that_its_checker_refuses_is_run_by_its_parts() -> None:
+    ex = OperatorExecutor("jit_parts")
+    norm = ex.register_operator(
+        "norm", like=thunder.torch.softmax, fn=torch.softmax, replaces=torch.softmax, replace=True
+    )
+    ex.register_implementation(norm, norm, checker=lambda *args, **kwargs: Refusal("never", "never at all"))
+    x = torch.randn(4, 8)
+    jf = thunder.jit(lambda x: torch.softmax(x, -1), executors=[ex])
+    torch.testing.assert_close(jf(x), torch.softmax(x, -1))
+    first, *parts = thunder.explain(jf).rows
+    assert (first.claimed_by, first.via, [r.code for r in first.refusals]) == (None, "decomposed", ["never"])
+    assert {row.claimed_by for row in parts} == {"torch"}
+
+
+def test_a_checker_that_a_hook_gives_to_an_operator_is_asked(ex: OperatorExecutor) -> None:
+    class Careful:
+        @hookimpl
+        def thunder_checkers(self, executor: Any) -> list[Any]:
+            refuses = lambda x, weight, eps: eps < 1  # noqa: E731
+            return [("jit_ex.norm", refuses)] if executor.name == "jit_ex" else []
+
+    norm, x, w = ex.opmap["norm"], torch.randn(4, 8), torch.ones(8)
+    with get_manager().temporary(Careful(), "careful"):
+        jf = thunder.jit(lambda x, w, eps: norm(x, w, eps), executors=[ex])
+        assert torch.equal(jf(x, w, 1e-5), norm_impl(x, w, 1e-5))
+        with pytest.raises(thunder.NoExecutor):
+            jf(x, w, 2.0)
+
+
 def test_replaced_function_becomes_the_operator_where_the_executor_is_listed() -> None:
     def doubled(x: Any) -> Any:
         return x + x

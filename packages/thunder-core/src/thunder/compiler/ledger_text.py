@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from thunder.compiler.records import LedgerRow, RefusalRecord
 from thunder.compiler.terminal import rich_module
+from thunder.core.executor import sentence
 
 if TYPE_CHECKING:
     from thunder.compiler.ledger import Explanation
@@ -80,8 +81,7 @@ def _shown(explanation: Explanation, row: LedgerRow) -> tuple[RefusalRecord, ...
 
 
 def _sentence(record: RefusalRecord) -> str:
-    facts = ", ".join(f"{name}={value!s}" for name, value in record.facts.items())
-    return f"{record.executor}: {record.message}" + (f" ({facts})" if facts else "")
+    return f"{record.executor}: {sentence(record.message, record.facts)}"
 
 
 def _notes(explanation: Explanation) -> Iterator[str]:

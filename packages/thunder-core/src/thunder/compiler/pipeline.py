@@ -18,6 +18,7 @@ from thunder.core.autograd.connect import Lowering, connected
 from thunder.core.autograd.function import Interface
 from thunder.core.errors import InvalidArgument, PluginError, ThunderError, nearest
 from thunder.core.executor import Executor
+from thunder.core.origins import origin_of
 from thunder.core.passes.placement import Placement
 from thunder.core.proxies import is_proxy
 from thunder.core.structure import COMMENT, RELEASES
@@ -119,24 +120,27 @@ class Pipeline:
         return _finished(context)
 
 
-def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> Any:
+def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> TraceCtx:
     """Runs a stage of others; what goes wrong in it is told as its fault."""
     try:
-        return edited(trace, lambda given: fn(given, context), name)
+        result = edited(trace, lambda given: fn(given, context), name)
     except ThunderError:
         raise
     except Exception as error:
         raise PluginError(
             f"the stage {name!r} raised {type(error).__name__}: {error}",
             hint="A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out.",
-        ) from error
+        ).of(origin_of(fn)) from error
+    if not isinstance(result, TraceCtx):
+        raise PluginError(
+            f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
+        ).of(origin_of(fn))
+    return result
 
 
 def _advance(line: Line, name: str, step: StageFn, context: Context) -> None:
     trace = line.traces[-1]
     result = step(trace, context)
-    if not isinstance(result, TraceCtx):
-        raise PluginError(f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace.")
     if result is not trace:
         context.record(result, name)
 

@@ -14,13 +14,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 from thunder.core.errors import InvalidArgument, Location, PluginError
+from thunder.core.origins import origin_of
 from thunder.core.symbol import BoundSymbol, Symbol
 
-__all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location"]
+__all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location", "sentence"]
 
 
 class Rank(IntEnum):
@@ -55,9 +56,18 @@ class Refusal:
     def __hash__(self) -> int:
         return hash((self.code, self.message))
 
+    def __str__(self) -> str:
+        return sentence(self.message, self.facts)
+
     def __repr__(self) -> str:
         facts = "".join(f", {name}={value!r}" for name, value in self.facts.items())
         return f"Refusal({self.code!r}, {self.message!r}{facts})"
+
+
+def sentence(message: str, facts: Mapping[str, object]) -> str:
+    """A reason for people: `"takes widths that 8 divides (width=3)"`."""
+    told = ", ".join(f"{name}={value!s}" for name, value in facts.items())
+    return f"{message} ({told})" if told else message
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,20 @@ class Executor:
         self.hooks_from: object = None
         self._merged: Mapping[str, ImplInfo] | None = None
         self._operators: dict[str, Symbol] = {}
+        #: the module that made it
+        self.made_in: str = _caller().f_globals.get("__name__", "__main__")
+        #: the distribution and the module of the plugin that declares it, in words; None if no plugin does
+        self.brought_by: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in words: the distribution with its version, and the module."""
+        return self.brought_by or origin_of(self.made_in)
+
+    def origin_of(self, rule: object) -> str:
+        """Where something in its table comes from: plugins may give it checkers and transforms too."""
+        own = (getattr(info, f.name) for info in self._own.values() for f in fields(info))
+        return self.origin if isinstance(rule, Symbol) or any(rule is r for r in own) else origin_of(rule)
 
     # -- tables
 
@@ -189,21 +213,22 @@ class Executor:
         try:
             answer = checker(*bsym.args, **bsym.kwargs)
         except Exception as error:
-            raise self._checker_fault(bsym, name, f"raised {type(error).__name__}: {error}") from error
+            what = f"raised {type(error).__name__}: {error}"
+            raise self._checker_fault(bsym, name, what, self.origin_of(checker)) from error
         if answer is True or isinstance(answer, Refusal):
             return answer
         if answer is False:
             return Refusal("checker", f"{name} returned False")
-        raise self._checker_fault(bsym, name, f"returned {answer!r}")
+        raise self._checker_fault(bsym, name, f"returned {answer!r}", self.origin_of(checker))
 
-    def _checker_fault(self, bsym: BoundSymbol, checker: str, what: str) -> PluginError:
+    def _checker_fault(self, bsym: BoundSymbol, checker: str, what: str, origin: str) -> PluginError:
         where = [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else None
         return PluginError(
             f"checker {checker} of executor {self.name!r} for {bsym.sym.id} {what}",
             found={"call": str(bsym)},
             where=where,
             hint="A checker has the operator's signature and returns a bool or a thunder.extend.Refusal.",
-        )
+        ).of(origin)
 
     # -- identity
 
@@ -231,7 +256,12 @@ _INNER = (
 
 def caller_location() -> Location:
     """The line outside the modules of this layer that called into them; where something was registered."""
+    frame = _caller()
+    return Location.of(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _caller() -> FrameType:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_INNER):
         frame = frame.f_back
-    return Location.of(frame.f_code.co_filename, frame.f_lineno)
+    return frame

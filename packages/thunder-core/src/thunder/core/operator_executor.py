@@ -75,7 +75,7 @@ class OperatorExecutor(Executor):
         place = caller_location()
         self._check_free(name, place, replace)
         if fn is not None:
-            _check_signatures(f"{self.name}.{name}", meta if like is None else like.meta, fn)
+            _check_signatures(self, name, meta if like is None else like.meta, fn)
         row, call_path = self._row(name, meta, like, fn, module, tags, python_printer)
         make_symbol = partial(Symbol, executor=self, call_path=call_path, bind_postprocess=bind_postprocess)
         symbol = self._enter(row, make_symbol)
@@ -105,7 +105,7 @@ class OperatorExecutor(Executor):
             id=own,
             eager=fn if fn is not None or not isinstance(module, ModuleType) else getattr(module, name, None),
             eager_path=call_path,
-            meta=None if composite else _checked_meta(own, definition),
+            meta=None if composite else _checked_meta(self, own, definition),
             decomposition=definition if composite else None,
             tags=frozenset(tags or ()) | (like.tags if like is not None else frozenset()),
             python_printer=python_printer,
@@ -166,10 +166,17 @@ class OperatorExecutor(Executor):
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
         """Whether it runs this call: it has a record that accepts it, or the operator is its own."""
         info = self.implmap.get(bsym.sym.id)
-        if info is None and bsym.sym.executor is self and bsym.sym.name in self._operators:
+        own = bsym.sym.executor is self and bsym.sym.name in self._operators
+        if info is None and own:
             return True
         answer = self._accepts(bsym)
-        if answer and info is not None and info.symbol is None and info.execution_transform is None:
+        if (
+            answer
+            and not own
+            and info is not None
+            and info.symbol is None
+            and info.execution_transform is None
+        ):
             return Refusal(
                 "no-implementation", f"{self.name} has a checker for {bsym.sym.id} and nothing to run it"
             )
@@ -298,7 +305,9 @@ def _functions(
     return given
 
 
-def _check_signatures(label: str, meta: Callable[..., Any] | None, fn: Callable[..., Any]) -> None:
+def _check_signatures(
+    executor: Executor, name: str, meta: Callable[..., Any] | None, fn: Callable[..., Any]
+) -> None:
     """Refuses an `fn` that cannot be called with what `meta` takes: the program would fail when it runs."""
     assert meta is not None, "a definition has a meta function"
     try:
@@ -310,17 +319,18 @@ def _check_signatures(label: str, meta: Callable[..., Any] | None, fn: Callable[
     if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
         return
     keywords = {p.name: None for p in parameters if p.kind is kinds.KEYWORD_ONLY}
+    label = f"{executor.name}.{name}"
     try:
         taken.bind(*(p.name for p in parameters if p.name not in keywords), **keywords)
     except TypeError as error:
         raise PluginError(
-            f"fn of operator {label!r} does not take the arguments of its meta function: {error}",
+            f"fn of operator {label!r} does not take what its meta function takes: {error}",
             found={"meta": given, "fn": taken},
             hint="Both have the operator's signature.",
-        ) from error
+        ).of(executor.origin) from error
 
 
-def _checked_meta(label: str, meta: Callable[..., Any] | None) -> Callable[..., Any]:
+def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | None) -> Callable[..., Any]:
     """The meta function of a plugin's operator, with its results checked."""
     assert meta is not None, "a primitive has a meta function"
 
@@ -333,7 +343,7 @@ def _checked_meta(label: str, meta: Callable[..., Any] | None) -> Callable[..., 
                     f"the meta function of operator {label!r} returned {_kind_of(leaf)}",
                     found={"returned": repr(leaf)},
                     hint="It returns proxies (TensorProxy(like=x)), numbers, None, or nested tuples of them.",
-                )
+                ).of(executor.origin)
         return result
 
     return checked

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
-from thunder.core.errors import InvalidArgument, PluginError, nearest
+from thunder.core.errors import InvalidArgument, PluginError, ThunderError, nearest
+from thunder.core.origins import origin_of
 from thunder.core.trace import TraceCtx, TraceProvenance
 
 __all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "defines_hook"]
@@ -103,7 +104,15 @@ def call_trace_hook(
     A trace without provenance gets the transform's class name. Raises PluginError for anything else.
     """
     name = type(transform).__name__
-    result = getattr(transform, hook)(*traces, **facts)
+    try:
+        result = getattr(transform, hook)(*traces, **facts)
+    except ThunderError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"{name}.{hook} raised {type(error).__name__}: {error}",
+            hint="Leave the transform out of transforms=, or correct it; the traceback above shows where.",
+        ).of(origin_of(type(transform))) from error
     returned = result if len(traces) > 1 else (result,)
     fits = isinstance(returned, tuple) and len(returned) == len(traces)
     if not fits or not all(
@@ -115,7 +124,7 @@ def call_trace_hook(
             f"{name}.{hook} returned {_kind(result)}",
             found={"expected": expected},
             hint="Return the trace, changed or not.",
-        )
+        ).of(origin_of(type(transform)))
     for trace, given in zip(returned, traces, strict=True):
         if trace is not given and trace is not None and trace.provenance is None:
             trace.set_provenance(TraceProvenance(name))

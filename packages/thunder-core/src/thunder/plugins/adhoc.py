@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thunder.core.executor import Executor
 from thunder.core.options import Option
 from thunder.plugins.markers import hookimpl
 from thunder.plugins.specs import ExecutorSpec
@@ -19,6 +20,12 @@ class AdHocPlugin:
 
     executors: tuple[ExecutorSpec, ...] = ()
     options: tuple[Option, ...] = ()
+
+    @property
+    def made_in(self) -> str | None:
+        """The module that made the first of the executors."""
+        targets = (spec.target for spec in self.executors)
+        return next((target.made_in for target in targets if isinstance(target, Executor)), None)
 
     @hookimpl
     def thunder_executors(self) -> tuple[ExecutorSpec, ...]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from thunder.core.errors import PluginError, PluginWarning, RegistrationError, did_you_mean
+from thunder.core.errors import PluginWarning, RegistrationError, did_you_mean
 from thunder.core.executor import Executor, ImplInfo
 from thunder.core.langctx import TORCH
 from thunder.core.operator import Operator, register, row_of, symbol_of
@@ -46,13 +46,13 @@ def contribute(manager: PluginManager, executor: Executor) -> None:
         return
     records: dict[str, ImplInfo] = {}
     for plugin, rows in manager.call("thunder_operators", executor=executor):
-        for row in _listed(rows):
-            symbol = _add_row(plugin, executor, row)
+        for row in _listed(manager, plugin, "thunder_operators", rows):
+            symbol = _add_row(manager, plugin, executor, row)
             records[symbol.id] = ImplInfo(symbol)
     for hook, field in _RULES.items():
         givers: dict[str, str] = {}
         for plugin, pairs in manager.call(hook, executor=executor):
-            for operator, function in _pairs(plugin, hook, pairs):
+            for operator, function in _pairs(manager, plugin, hook, pairs):
                 if givers.setdefault(operator, plugin) != plugin:
                     _warn_twice(executor, operator, field, givers[operator], plugin)
                     givers[operator] = plugin
@@ -61,20 +61,32 @@ def contribute(manager: PluginManager, executor: Executor) -> None:
     executor.set_hook_records(records, generation)
 
 
-def _listed(found: Any) -> Iterable[Any]:
+def _listed(manager: PluginManager, plugin: str, hook: str, found: Any) -> Iterable[Any]:
+    """What a hook gave, as something to go through; None is nothing."""
+    if found is not None and not isinstance(found, Iterable):
+        text = f"{hook} of plugin {plugin!r} returned {found!r}, and should return a list"
+        raise manager.fault(plugin, text, hook)
     return () if found is None else found
 
 
-def _add_row(plugin: str, executor: Executor, row: object) -> Symbol:
+def _mapping(manager: PluginManager, plugin: str, hook: str, found: Any) -> Mapping[str, Any]:
+    if found is not None and not isinstance(found, Mapping):
+        text = f"{hook} of plugin {plugin!r} returned {found!r}, and should return a mapping"
+        raise manager.fault(plugin, text, hook)
+    return found or {}
+
+
+def _add_row(manager: PluginManager, plugin: str, executor: Executor, row: object) -> Symbol:
     if not isinstance(row, Operator):
-        raise PluginError(f"thunder_operators of plugin {plugin!r} returned {row!r}, which is no Operator")
+        text = f"thunder_operators of plugin {plugin!r} returned {row!r}, which is no Operator"
+        raise manager.fault(plugin, text, "thunder_operators")
     if row_of(row.id) is not None:
         # The hook was asked before, perhaps by another executor object of the same name.
         owner = symbol_of(row.id).executor
         if not isinstance(owner, Executor) or owner.name != executor.name:
             raise RegistrationError(
                 f"plugin {plugin!r} brings operator {row.id!r}, whose id is taken",
-                found={"first": row_of(row.id), "second": row},
+                found={"from": manager.source_of(plugin), "first": row_of(row.id), "second": row},
                 hint="Use another id, such as '<executor>.<name>'.",
             )
     for function in row.torch:
@@ -82,7 +94,7 @@ def _add_row(plugin: str, executor: Executor, row: object) -> Symbol:
         if isinstance(other, Symbol) and other.id != row.id:
             raise RegistrationError(
                 f"plugin {plugin!r} brings {row.id!r} for {function!r}, which stands for {other.id!r}",
-                found={"first": row_of(other.id), "second": row},
+                found={"from": manager.source_of(plugin), "first": row_of(other.id), "second": row},
                 hint="Implement the other operator: thunder_execution_transforms.",
             )
     runs = row.python_impl if row.python_impl is not None or row.eager_path is not None else row.eager
@@ -94,16 +106,18 @@ def _add_row(plugin: str, executor: Executor, row: object) -> Symbol:
     return symbol
 
 
-def _pairs(plugin: str, hook: str, found: Any) -> Iterable[tuple[str, Callable[..., Any]]]:
-    for pair in _listed(found):
+def _pairs(
+    manager: PluginManager, plugin: str, hook: str, found: Any
+) -> Iterable[tuple[str, Callable[..., Any]]]:
+    for pair in _listed(manager, plugin, hook, found):
         if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])):
-            raise PluginError(
-                f"{hook} of plugin {plugin!r} returned {pair!r}, which is no pair (operator, function)"
-            )
+            text = f"{hook} of plugin {plugin!r} returned {pair!r}, which is no pair (operator, function)"
+            raise manager.fault(plugin, text, hook)
         try:
             operator = operator_id(pair[0])
         except RegistrationError as error:
-            raise PluginError(f"{hook} of plugin {plugin!r}: {error.asked}", hint=error.hint) from error
+            text = f"{hook} of plugin {plugin!r}: {error.asked}"
+            raise manager.fault(plugin, text, hook, error.hint) from error
         yield operator, pair[1]
 
 
@@ -151,8 +165,8 @@ def load_transform(manager: PluginManager, name: str) -> Any:
 def recipes(manager: PluginManager) -> Mapping[str, type]:
     """Name → Recipe or Plugin class of all plugins; the first in (rank, name) order keeps a name."""
     found: dict[str, type] = {}
-    for _, given in manager.call("thunder_recipes"):
-        for name, cls in dict(given or {}).items():
+    for plugin, given in manager.call("thunder_recipes"):
+        for name, cls in _mapping(manager, plugin, "thunder_recipes", given).items():
             found.setdefault(name, cls)
     return found
 
@@ -161,11 +175,10 @@ def device_profiles(manager: PluginManager) -> Mapping[str, DeviceProfile]:
     """Name → profile of all plugins; the first in (rank, name) order keeps a name."""
     found: dict[str, DeviceProfile] = {}
     for plugin, given in manager.call("thunder_devices"):
-        for profile in _listed(given):
+        for profile in _listed(manager, plugin, "thunder_devices", given):
             if not isinstance(profile, DeviceProfile):
-                raise PluginError(
-                    f"thunder_devices of plugin {plugin!r} returned {profile!r}, no DeviceProfile"
-                )
+                text = f"thunder_devices of plugin {plugin!r} returned {profile!r}, no DeviceProfile"
+                raise manager.fault(plugin, text, "thunder_devices")
             found.setdefault(profile.name, profile)
     return found
 
@@ -185,10 +198,9 @@ def cache_state(manager: PluginManager) -> Mapping[str, Hashable]:
         return {}
     state: dict[str, Hashable] = {}
     for plugin, given in manager.call("thunder_cache_state"):
-        for name, value in dict(given or {}).items():
+        for name, value in _mapping(manager, plugin, "thunder_cache_state", given).items():
             if name in state:
-                raise PluginError(
-                    f"plugin {plugin!r} adds the cache state {name!r}, which another plugin adds too"
-                )
+                text = f"plugin {plugin!r} adds the cache state {name!r}, which another plugin adds too"
+                raise manager.fault(plugin, text, "thunder_cache_state")
             state[name] = value
     return state

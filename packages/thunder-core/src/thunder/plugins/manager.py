@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -22,6 +23,7 @@ import pluggy
 from thunder.core.errors import PluginError, PluginWarning, RegistrationError
 from thunder.core.executor import Executor
 from thunder.plugins import hookspecs
+from thunder.plugins.adhoc import AdHocPlugin
 from thunder.plugins.discovery import Candidate, installed_plugins
 from thunder.plugins.markers import PROJECT
 from thunder.plugins.policy import Policy
@@ -137,7 +139,9 @@ class PluginManager:
         )
         hint = f"{remedy} {silence}"
         if Policy.from_environment(self._environment).strict:
-            raise PluginError(text, hint=hint, facts={"plugin": info.name, "reason": reason}) from cause
+            raise PluginError(text, hint=hint, facts={"plugin": info.name, "reason": reason}).of(
+                info.source
+            ) from cause
         warnings.warn(f"{text}\n{hint}", PluginWarning, stacklevel=2)
 
     def _enter(self, info: PluginInfo) -> None:
@@ -161,7 +165,7 @@ class PluginManager:
                     f"the plugin name {name!r} is taken by {self._plugins[name].source}",
                     hint="Choose another.",
                 )
-            self._admit(PluginInfo(name=name, state=PluginState.RUNTIME), plugin)
+            self._admit(PluginInfo(name=name, state=PluginState.RUNTIME, module=_module_of(plugin)), plugin)
 
     def unregister(self, name: str) -> None:
         """Removes a plugin; its executors can no longer be found by name."""
@@ -221,9 +225,9 @@ class PluginManager:
         """Registers with pluggy, which calls `thunder_configure`, and collects declarations; all of it or
         nothing.
         """
-        fault = api_fault(plugin) or hook_fault(self._pluggy, plugin)
-        if fault is not None:
-            raise PluginError(fault, found={"plugin": info.name})
+        misfit = api_fault(plugin) or hook_fault(self._pluggy, plugin)
+        if misfit is not None:
+            raise PluginError(misfit, found={"plugin": info.name}).of(info.source)
         try:
             self._pluggy.register(plugin, name=info.name)
             self._pluggy.check_pending()
@@ -234,8 +238,9 @@ class PluginManager:
             if self._pluggy.has_plugin(info.name):
                 self._pluggy.unregister(name=info.name)
             if isinstance(error, PluginError):
-                raise
-            raise PluginError(f"{type(error).__name__}: {error}", found={"plugin": info.name}) from error
+                raise error.of(info.source) from error.__cause__
+            fault = PluginError(f"{type(error).__name__}: {error}", found={"plugin": info.name})
+            raise fault.of(info.source) from error
         usable = not declares.executors or not all(spec.missing for spec in declares.executors)
         state = info.state if usable else PluginState.UNAVAILABLE
         reason = (
@@ -301,6 +306,9 @@ class PluginManager:
             found = self._resolved.get(spec.name)
             if found is None:
                 found = self._resolved[spec.name] = resolve_executor(spec)
+                owner = self.owner_of(spec.name)
+                if isinstance(found, Executor) and owner is not None and owner.package is not None:
+                    found.brought_by = owner.source
             return found
 
     def resolved(self, spec: ExecutorSpec) -> Executor | Unavailable | None:
@@ -343,13 +351,30 @@ class PluginManager:
                 if isinstance(result, Iterator):
                     result = list(result)
             except Exception as error:
-                raise PluginError(
-                    f"hook {hook} of plugin {name!r} raised {type(error).__name__}: {error}",
-                    found={"from": self._plugins[name].source},
-                    facts={"plugin": name, "hook": hook},
-                    hint=f"THUNDER_DISABLE_PLUGINS={name} leaves the plugin out.",
+                raise self.fault(
+                    name, f"hook {hook} of plugin {name!r} raised {type(error).__name__}: {error}", hook
                 ) from error
             yield name, result
+
+    def fault(self, plugin: str, asked: str, hook: str, hint: str | None = None) -> PluginError:
+        """The error for what a plugin's hook did or returned; `hint` tells its author more."""
+        way_out = f"THUNDER_DISABLE_PLUGINS={plugin} leaves the plugin out."
+        return PluginError(
+            asked,
+            facts={"plugin": plugin, "hook": hook},
+            hint=way_out if hint is None else f"{hint} {way_out}",
+        ).of(self.source_of(plugin))
+
+    def source_of(self, plugin: str) -> str:
+        """Where a plugin comes from, in words."""
+        return self._plugins[plugin].source
+
+
+def _module_of(plugin: object) -> str | None:
+    """The module of a plugin that the program registers."""
+    if isinstance(plugin, ModuleType):
+        return plugin.__name__
+    return plugin.made_in if isinstance(plugin, AdHocPlugin) else type(plugin).__module__
 
 
 _manager = PluginManager()

@@ -10,10 +10,11 @@ from typing import Any, Final, TypeVar
 
 import pluggy
 
+from thunder.core.origins import ENTRY_POINT_GROUP
+
 __all__ = ["ENTRY_POINT_GROUP", "HOOK_API_VERSION", "PROJECT", "for_executor", "hookimpl", "hookspec"]
 
 PROJECT: Final = "thunder"
-ENTRY_POINT_GROUP: Final = "thunder.plugins"
 
 HOOK_API_VERSION: Final = (1, 0)
 """The version of the hook specifications: a new hook or argument raises the second number, anything else the

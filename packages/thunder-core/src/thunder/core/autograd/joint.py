@@ -33,6 +33,7 @@ from thunder.core.executor import Executor
 from thunder.core.gradient_rules import Vjp, gradients_of, put_gradients
 from thunder.core.langctx import TORCH, using_language
 from thunder.core.operator import row_of
+from thunder.core.origins import origin_of
 from thunder.core.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.core.pytree import tree_flatten
 from thunder.core.structure import COMMENT, RELEASES, RETURN
@@ -359,6 +360,7 @@ def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
         if isinstance(error, PluginError):
             name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
             error.found = {**(error.found if isinstance(error.found, dict) else {}), "rule": name}
+            error.of(origin_of(rule))
         at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
         error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
         raise

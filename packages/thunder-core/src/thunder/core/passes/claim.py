@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from thunder.core.errors import NoExecutor, PluginError
+from thunder.core.errors import Location, NoExecutor, PluginError
 from thunder.core.executor import Executor, Refusal
 from thunder.core.fusion_executor import FusionExecutor
 from thunder.core.operator import row_of, symbol_of
@@ -78,19 +78,27 @@ class Claimer:
         self._decompose(bsym, tuple(refusals))
 
     def _place_standing(self, bsym: BoundSymbol) -> None:
-        """Keeps a call that runs as it stands, unless somebody has another implementation of its operator."""
+        """Keeps a call that runs as it stands, unless somebody has another implementation of its operator, or
+        the checker of its own executor refuses it.
+        """
         bsym = self._current(bsym)
+        if bsym.sym.id in STRUCTURAL:
+            self.keep(bsym)
+            return
         refusals: list[tuple[str, Refusal]] = []
-        if bsym.sym.id not in STRUCTURAL:
-            for executor in self.executors:
-                if _reimplements(executor, bsym.sym):
-                    answer = self._offer(executor, bsym, tuple(refusals))
-                    if not isinstance(answer, Refusal):
-                        return
-                    refusals.append((executor.name, answer))
-            owner = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
-            via = "fusion" if bsym.sym.is_fusion else "operator"
-            self.placements.append(Placement(bsym, owner, via, tuple(refusals)))
+        keeper = _keeper(bsym.sym)
+        for executor in dict.fromkeys((*self.executors, *((keeper,) if keeper is not None else ()))):
+            if executor is keeper or _reimplements(executor, bsym.sym):
+                answer = self._offer(executor, bsym, tuple(refusals))
+                if not isinstance(answer, Refusal):
+                    return
+                refusals.append((executor.name, answer))
+        if keeper is not None:
+            self._decompose(bsym, tuple(refusals))
+            return
+        owner = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
+        via = "fusion" if bsym.sym.is_fusion else "operator"
+        self.placements.append(Placement(bsym, owner, via, tuple(refusals)))
         self.keep(bsym)
 
     def keep(self, bsym: BoundSymbol) -> None:
@@ -122,6 +130,8 @@ class Claimer:
                 self.trace.add_bound_symbol(self._owned(part, executor) if fuses else part)
         elif fuses:
             self.trace.add_bound_symbol(self._owned(bsym, executor))
+        elif _keeper(bsym.sym) is executor:
+            self.trace.add_bound_symbol(bsym)
         elif symbol is not None:
             self.trace.add_bound_symbol(bind_as(symbol, bsym, executor))
         else:
@@ -163,6 +173,16 @@ def _reimplements(executor: Executor, symbol: Symbol) -> bool:
     return info.execution_transform is not None or info.symbol not in (None, symbol)
 
 
+def _keeper(symbol: Symbol) -> Executor | None:
+    """The executor that brought an operator, if it lets its own function run after its checker has agreed."""
+    executor = symbol.executor
+    if not isinstance(executor, Executor) or row_of(symbol) is None or symbol_of(symbol.id) is not symbol:
+        return None
+    info = executor.implmap.get(symbol.id)
+    guarded = info is not None and info.checker is not None and not _reimplements(executor, symbol)
+    return executor if guarded and runs(symbol) else None
+
+
 def bind_as(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
     """The call `bsym` as a call of an executor's operator, with the same outputs, and `bsym` shown below
     it.
@@ -176,7 +196,7 @@ def bind_as(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbo
                 f"operator {symbol.id!r} of {executor.name!r} does not take the arguments of {bsym.sym.id}",
                 found={"call": str(bsym), "error": error},
                 hint="An implementation is called with the arguments of the operator that it implements.",
-            ) from error
+            ).of(executor.origin) from error
     claimed = bsym.from_bsym(sym=symbol, args=args, kwargs=kwargs, subsymbols=(bsym,))
     if symbol.bind_postprocess is not None:
         symbol.bind_postprocess(claimed)
@@ -199,11 +219,20 @@ def expand(
     trace.push_scope(recorded)
     try:
         result = transform(*bsym.args, **bsym.kwargs)
+    except PluginError as error:
+        raise error.of(executor.origin_of(transform)).at(_where(bsym)) from error.__cause__
+    except Exception as error:
+        raise PluginError(
+            f"{_of(executor, bsym)} raised {type(error).__name__}: {error}",
+            found={"call": str(bsym)},
+            where=_where(bsym),
+            hint="It has the operator's signature. Let the checker refuse calls that it cannot do.",
+        ).of(executor.origin_of(transform)) from error
     finally:
         trace.pop_scope()
     made = {p.name for b in recorded for p in b.flat_proxy_outs} - {p.name for p in bsym.flat_proxy_args}
     renamed: dict[Variable, Any] = {}
-    for old, new in _paired_results(executor, bsym, result):
+    for old, new in _paired_results(executor, transform, bsym, result):
         if is_proxy(new) and new.name in made and Variable(new) not in renamed:
             renamed[Variable(new)] = old
         else:
@@ -214,23 +243,33 @@ def expand(
     return parts
 
 
-def _paired_results(executor: Executor, bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
-    old, old_spec = tree_flatten(bsym.output)
-    new, new_spec = tree_flatten(result)
-    fits = len(old) == len(new) and all(_same_kind(a, b) for a, b in zip(old, new, strict=True))
-    if not fits:
-        where = location_of(bsym)
+def _paired_results(
+    executor: Executor, transform: Callable[..., Any], bsym: BoundSymbol, result: Any
+) -> list[tuple[Any, Any]]:
+    old, new = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
+    same = len(old) == len(new) and all(_same_kind(a, b) for a, b in zip(old, new, strict=True))
+    if not same or _nesting(bsym.output) != _nesting(result):
         raise PluginError(
-            f"the execution transform of executor {executor.name!r} for {bsym.sym.id} returns something else",
-            found={
-                "operator": _described(old),
-                "transform": _described(new),
-                "structures": f"{old_spec}, {new_spec}",
-            },
-            where=[where] if where is not None else None,
+            f"{_of(executor, bsym)} returns something else",
+            found={"operator": _described(bsym.output), "transform": _described(result)},
+            where=_where(bsym),
             hint="It returns what the operator returns: the same structure, shapes, dtypes and devices.",
-        )
+        ).of(executor.origin_of(transform))
     return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
+
+
+def _of(executor: Executor, bsym: BoundSymbol) -> str:
+    return f"the execution transform of executor {executor.name!r} for {bsym.sym.id}"
+
+
+def _where(bsym: BoundSymbol) -> list[Location]:
+    where = location_of(bsym)
+    return [where] if where is not None else []
+
+
+def _nesting(tree: Any) -> Any:
+    """The structure of a result, whose tuples may be lists or have names."""
+    return [_nesting(x) for x in tree] if isinstance(tree, tuple | list) else None
 
 
 def _same_kind(old: Any, new: Any) -> bool:
@@ -243,16 +282,18 @@ def _same_kind(old: Any, new: Any) -> bool:
     return not isinstance(new, TensorProxy)
 
 
-def _described(leaves: list[Any]) -> str:
-    return ", ".join(x.type_string() if is_proxy(x) else repr(x) for x in leaves)
+def _described(tree: Any) -> str:
+    if isinstance(tree, tuple | list):
+        inner = ", ".join(map(_described, tree))
+        return f"[{inner}]" if isinstance(tree, list) else f"({inner}{',' if len(tree) == 1 else ''})"
+    return f'"{tree.type_string()}"' if is_proxy(tree) else repr(tree)
 
 
 def _no_executor(bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> NoExecutor:
-    where = location_of(bsym)
     return NoExecutor(
         f"no executor claims {bsym.sym.id}",
-        found={"call": str(bsym), **{name: refusal.message for name, refusal in refusals}},
-        where=[where] if where is not None else None,
+        found={"call": str(bsym), **{name: str(refusal) for name, refusal in refusals}},
+        where=_where(bsym),
         hint="Add an executor that takes it to executors=; the executor 'torch' runs every row of torch.",
         facts={"refusals": refusals},
     )

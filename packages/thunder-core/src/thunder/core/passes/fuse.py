@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from thunder.core.effects import is_ordered
-from thunder.core.errors import PluginError, TraceError
+from thunder.core.errors import PluginError, ThunderError, TraceError
 from thunder.core.executor import Executor
 from thunder.core.fusion_executor import FusionExecutor
 from thunder.core.passes.claim import PROVENANCE
@@ -34,12 +34,20 @@ def fuse(trace: TraceCtx, executors: Sequence[Executor]) -> TraceCtx:
 
 
 def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
-    new = executor.fusion_pass(trace)
+    try:
+        new = executor.fusion_pass(trace)
+    except ThunderError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"the fusion pass of executor {executor.name!r} raised {type(error).__name__}: {error}",
+            hint="set_fuel(0) of the executor makes no fusions; executors= without it leaves it out.",
+        ).of(executor.origin) from error
     if not isinstance(new, TraceCtx):
         raise PluginError(
             f"the fusion pass of executor {executor.name!r} returned {type(new).__name__}",
             hint="It returns a trace: the one that it got, or from_trace(trace) with other bound symbols.",
-        )
+        ).of(executor.origin)
     lost = Counter(_effects(trace.bound_symbols)) - Counter(_effects(new.bound_symbols))
     if lost:
         raise TraceError(

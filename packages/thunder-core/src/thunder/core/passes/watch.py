@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from thunder.core import devices, dtypes
 from thunder.core.errors import Location, PluginError
+from thunder.core.executor import Executor
 from thunder.core.proxies import TensorProxy
 from thunder.core.structure import STRUCTURAL
 from thunder.core.symbol import BoundSymbol, Symbol
@@ -30,24 +33,32 @@ def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
         watched.append(bsym)
         if bsym.sym.id in STRUCTURAL or (only is not None and only not in bsym.tags):
             continue
-        source = (bsym.source.file, bsym.source.line) if bsym.source is not None else ()
+        notes: tuple[Any, ...] = (bsym.source.file, bsym.source.line) if bsym.source is not None else ()
+        if only is None and isinstance(bsym.sym.executor, Executor):
+            notes = (*(notes or (None, None)), bsym.sym.executor.origin)
         for p in bsym.flat_proxy_outs:
             if isinstance(p, TensorProxy):
-                watched.append(_check.bind(p, bsym.sym.id, p.type_string(), *source, output=None))
+                watched.append(_check.bind(p, bsym.sym.id, p.type_string(), *notes, output=None))
     return with_bound_symbols(trace, watched, "Watch")
 
 
 def _check_result(
-    value: object, operator: str, expected: str, file: str | None = None, line: int | None = None
+    value: object,
+    operator: str,
+    expected: str,
+    file: str | None = None,
+    line: int | None = None,
+    by: str | None = None,
 ) -> None:
     found = type_of(value) if isinstance(value, torch.Tensor) else f"an object of type {type(value).__name__}"
     if found != expected:
-        raise PluginError(
+        error = PluginError(
             f"{operator} computes something else than its meta function says",
             found={"meta": expected, "result": found},
             where=[Location.of(file, line)] if file is not None and line is not None else None,
             hint="The implementation of the executor that runs it, or the meta function, is wrong.",
         )
+        raise error if by is None else error.of(by)
 
 
 _check = Symbol(
