@@ -10,6 +10,7 @@ sees them are attributes of ours.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -60,6 +61,8 @@ __all__ = [
     "TupleProxy",
     "Variable",
     "is_proxy",
+    "known_value",
+    "number_in",
     "pytype",
     "pyval",
     "unknown_torch_function",
@@ -68,8 +71,30 @@ __all__ = [
 ]
 
 
-def _refuse_value(operation: str) -> Callable[..., NoReturn]:
-    def refuse(self: TensorProxy, *args: Any, **kwargs: Any) -> NoReturn:
+def known_value(x: TensorProxy) -> torch.Tensor | None:
+    """The value of a tensor of the current trace, on the CPU, where the trace can tell it: it depends on no
+    input.
+    """
+    trace = get_tracectx()
+    value: torch.Tensor | None = None
+    if trace is not None and trace.known_value is not None:
+        value = trace.known_value(x)
+    return value
+
+
+def number_in(x: Any) -> Any:
+    """The number in a tensor of one element whose value is known; anything else as it is."""
+    value = known_value(x) if isinstance(x, TensorProxy) and math.prod(x.shape) == 1 else None
+    return x if value is None else value.item()
+
+
+def _ask_value(operation: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that asks for the value: answered where it is known, else refused."""
+
+    def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+        value = known_value(self)
+        if value is not None:
+            return ask(value, *args, **kwargs)
         raise DataDependentControlFlow(
             f"{operation} asks for the value of a tensor, which is not known while the program is traced",
             found=f'{self.name}: "{self.type_string()}"',
@@ -77,18 +102,23 @@ def _refuse_value(operation: str) -> Callable[..., NoReturn]:
             "function.",
         )
 
-    return refuse
+    return method
 
 
-def _refuse_conversion(operation: str) -> Callable[..., NoReturn]:
-    def refuse(self: TensorProxy, *args: Any, **kwargs: Any) -> NoReturn:
+def _refuse_conversion(operation: str, ask: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A method that takes the data: refused, but where ``ask`` can have it from a value that is known."""
+
+    def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+        value = known_value(self) if ask is not None else None
+        if ask is not None and value is not None:
+            return ask(value, *args, **kwargs)
         raise UnsupportedProgram(
             f"{operation} takes the data of a tensor out of the program",
             found=f'{self.name}: "{self.type_string()}"',
             hint="Return the tensor and convert it after the call.",
         )
 
-    return refuse
+    return method
 
 
 class TensorProxy(torch.Tensor):
@@ -244,14 +274,14 @@ class TensorProxy(torch.Tensor):
         shape = tuple(self.shape)
         return f'<TensorProxy(name="{self.name}", dtype={self.dtype!r}, shape={shape})>'
 
-    __bool__ = _refuse_value("bool(tensor)")
-    __int__ = _refuse_value("int(tensor)")
-    __float__ = _refuse_value("float(tensor)")
-    __complex__ = _refuse_value("complex(tensor)")
-    __index__ = _refuse_value("index(tensor)")
-    __contains__ = _refuse_value("x in tensor")
-    is_nonzero = _refuse_value("tensor.is_nonzero()")
-    tolist = _refuse_conversion("tensor.tolist()")
+    __bool__ = _ask_value("bool(tensor)", bool)
+    __int__ = _ask_value("int(tensor)", int)
+    __float__ = _ask_value("float(tensor)", float)
+    __complex__ = _ask_value("complex(tensor)", complex)
+    __index__ = _ask_value("index(tensor)", operator.index)
+    __contains__ = _ask_value("x in tensor", operator.contains)
+    is_nonzero = _ask_value("tensor.is_nonzero()", torch.Tensor.is_nonzero)
+    tolist = _refuse_conversion("tensor.tolist()", torch.Tensor.tolist)
     numpy = _refuse_conversion("tensor.numpy()")
     __array__ = _refuse_conversion("numpy.asarray(tensor)")
     __dlpack__ = _refuse_conversion("tensor.__dlpack__()")

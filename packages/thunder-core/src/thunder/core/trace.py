@@ -122,6 +122,8 @@ class TraceCtx:
         self.locate: Callable[[], Source | None] | None = None
         #: called before each top-level recording with symbol, args and kwargs; returns those to record
         self.adapt_call: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None
+        #: called with a tensor whose data the program asks for; its value, or None if it is not known
+        self.known_value: Callable[[Any], Any] | None = None
         self._counter = 0
         self._object_names: dict[int, tuple[str, Any]] = {}
         self._complete = False

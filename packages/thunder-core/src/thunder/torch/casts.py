@@ -12,7 +12,7 @@ from thunder.core.devices import Device, to_device
 from thunder.core.dtypes import to_dtype
 from thunder.core.errors import OperatorError, UnsupportedOperator, UnsupportedProgram
 from thunder.core.operator import NONDIFFERENTIABLE
-from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder.core.proxies import NumberProxy, TensorProxy, number_in
 from thunder.core.tags import OpTags
 from thunder.core.tracectx import get_tracectx
 from thunder.torch.broadcasting import broadcast_to_shape, cast
@@ -229,8 +229,11 @@ def detach(input: TensorProxy) -> TensorProxy:
 
 @torchsymbol("torch.Tensor.item", tags=(OpTags.DEVICE_SYNC_OP,), vjp=NONDIFFERENTIABLE)
 def item(input: TensorProxy) -> NumberProxy:
-    """The number in a tensor of one element, which a program can return but not branch on."""
-    return prims.item(input)
+    """The number in a tensor of one element, which a program can return but not branch on, unless it depends
+    on no input.
+    """
+    found = number_in(input)
+    return prims.item(input) if found is input else found  # type: ignore[no-any-return]
 
 
 @torchsymbol("torch.Tensor.copy_", tags=(OpTags.IN_PLACE,))

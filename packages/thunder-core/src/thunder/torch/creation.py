@@ -14,8 +14,8 @@ from thunder.core.dtypes import dtype as Dtype
 from thunder.core.dtypes import int64, to_dtype
 from thunder.core.errors import OperatorError, UnsupportedOperator
 from thunder.core.operator import NONDIFFERENTIABLE
-from thunder.core.promotion import number_dtype
-from thunder.core.proxies import TensorProxy, pytype
+from thunder.core.promotion import complex_result, number_dtype
+from thunder.core.proxies import TensorProxy, number_in, pytype
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import broadcast_to_shape, cast, operands
@@ -186,7 +186,8 @@ def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict
     named.update({k: kwargs.pop(k) for k in ("start", "end", "step") if k in kwargs})
     if "end" not in named or len(bounds) > 3:
         raise TypeError("arange() received an invalid combination of arguments")
-    return (named.get("start", 0), named["end"], named.get("step", 1)), _options(kwargs)
+    range_of = named.get("start", 0), named["end"], named.get("step", 1)
+    return tuple(map(number_in, range_of)), _options(kwargs)
 
 
 @torchsymbol("torch.arange", spelling=_arange_spelling, vjp=NONDIFFERENTIABLE)

@@ -15,7 +15,7 @@ from typing import Any
 from thunder.core import prims
 from thunder.core.dtypes import int64
 from thunder.core.errors import OperatorError, UnsupportedOperator
-from thunder.core.proxies import IntegerProxy, NumberProxy, TensorProxy, pyval
+from thunder.core.proxies import IntegerProxy, NumberProxy, TensorProxy, number_in, pyval
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import broadcast_to_shape, cast, common_shape
 from thunder.torch.inplace import assign
@@ -154,7 +154,18 @@ def basic_view(a: TensorProxy, found: Selection) -> TensorProxy:
     return a
 
 
-@torchsymbol("torch.Tensor.__getitem__", tags=(OpTags.SHAPE_OP, OpTags.MAYBE_VIEW))
+def _key_spelling(input: TensorProxy, key: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Bounds of slices may be tensors of one element, where their values are known."""
+    items = tuple(map(_with_known_bounds, key)) if isinstance(key, tuple) else _with_known_bounds(key)
+    return (input, items), {}
+
+
+def _with_known_bounds(item: Any) -> Any:
+    bounds = (item.start, item.stop, item.step) if isinstance(item, slice) else ()
+    return slice(*map(number_in, bounds)) if any(isinstance(b, TensorProxy) for b in bounds) else item
+
+
+@torchsymbol("torch.Tensor.__getitem__", spelling=_key_spelling, tags=(OpTags.SHAPE_OP, OpTags.MAYBE_VIEW))
 def getitem(input: TensorProxy, key: Any) -> TensorProxy:
     """``input[key]``."""
     items = key_items(key)

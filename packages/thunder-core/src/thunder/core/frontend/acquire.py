@@ -4,6 +4,7 @@ effects.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,7 @@ from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.tracer import Tracer
 from thunder.core.frontend.tracker import Record, Tracker
 from thunder.core.interpreter import Machine, jitting
+from thunder.core.known_values import known_value
 from thunder.core.langctx import LanguageContext, using_language
 from thunder.core.overrides import Overrides
 from thunder.core.provenance import Path, root
@@ -97,9 +99,10 @@ def acquire(
     machine = Machine(tracer, record_history=record_log)
     with ambient.restored(), tracectx(trace), using_language(language), jitting():
         trace.locate, trace.adapt_call = tracer.locate, regions.adapt_call
+        trace.known_value = functools.partial(known_value, trace)
         grad_mode = torch.is_grad_enabled()
         result = _run(tracer, machine, fn, args, kwargs)
-        trace.locate = trace.adapt_call = None
+        trace.locate = trace.adapt_call = trace.known_value = None
         trace.grad_enabled |= _needs_grad_mode(trace, inputs, grad_mode) and not disable_grad
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)

@@ -73,8 +73,10 @@ def _number(native: Any, *methods: str) -> Native:
                 if found is MISSING:
                     continue
                 if python_special(machine, cls, name) is not MISSING:
-                    # The native conversion checks and converts what the method returned.
                     result = call_special(machine, found, args[0])
+                    if type(result) is native:
+                        return result
+                    # The native conversion checks and converts what the method returned.
                     return machine.policy.call_native(native, (_Answer.of(native, cls, name, result),), {})
                 break
         return machine.policy.call_native(native, args, kwargs)

@@ -1,0 +1,108 @@
+"""Questions about tensors that depend on no input: answered while tracing; all others are refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder
+
+
+def branch(x: Tensor) -> Tensor:
+    return x * 2 if torch.arange(x.shape[0])[0] > 0 else x * 3
+
+
+def numbers(x: Tensor) -> Any:
+    places = torch.arange(x.shape[0])
+    last = places.max()
+    return x * int(last), x * last.item(), places.tolist(), x * (1 if 2 in places else 5), float(last)
+
+
+def bounds(x: Tensor) -> Any:
+    places = torch.arange(x.shape[0])
+    return x[places[1] : places[3]], torch.arange(places[1], places[-1], places[2]), [*range(places[3])]
+
+
+def made_of_parts(x: Tensor) -> Tensor:
+    steps = torch.cat([torch.zeros(2, dtype=torch.long), torch.tensor([4, 5])]).cumsum(0)
+    return x + 1 if (steps > 8).any() and bool((steps == steps.sort().values).all()) else x - 1
+
+
+def written_and_asked(x: Tensor) -> Tensor:
+    count = torch.zeros((), dtype=torch.long)
+    count += 2
+    return x * int(count)
+
+
+ANSWERED: list[Callable[[Tensor], Any]] = [branch, numbers, bounds, made_of_parts]
+
+
+@pytest.mark.parametrize("fn", ANSWERED)
+def test_the_answer_is_eagers_for_each_length(fn: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(fn)
+    for length in (5, 6, 5):
+        x = torch.randn(length)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == 2, "a length has a program of its own"
+
+
+def test_a_tensor_that_was_written_is_not_taken_for_what_it_was() -> None:
+    """Not yet known; what counts is that the old value is not taken."""
+    with pytest.raises(thunder.DataDependentControlFlow, match=r"int\(count\)"):
+        thunder.jit(written_and_asked)(torch.ones(2))
+
+
+def test_a_view_that_was_written_is_seen_through_its_base() -> None:
+    def fn(x: Tensor) -> Tensor:
+        places = torch.arange(3)
+        places[1:].add_(1)
+        return x * int(places[0])
+
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(fn)(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x if x.argmax() > 0 else -x,
+        lambda x: (
+            x if torch.arange(3.0)[0] > 0 else -x
+        ),  # floating point, which differs from device to device
+        lambda x: x if torch.randint(0, 9, ())[None][0] > 3 else -x,
+        lambda x: x if torch.empty(1, dtype=torch.long)[0] > 0 else -x,
+        lambda x: x if torch.zeros(1 << 20, dtype=torch.long).sum() > 0 else -x,
+    ],
+)
+def test_what_depends_on_data_chance_or_memory_is_refused(fn: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(fn)(torch.ones(2))
+
+
+@pytest.mark.parametrize("bound", [-0.5, 0, 0.0, 1, 1.0, 1.5])
+@pytest.mark.parametrize("compare", [torch.lt, torch.le, torch.gt, torch.ge])
+def test_fractions_are_drawn_and_never_leave_their_range(compare: Any, bound: float) -> None:
+    def fn(x: Tensor) -> Tensor:
+        if compare(torch.rand([]), bound):
+            x = x + 1
+        return x + torch.rand([])
+
+    compiled = thunder.jit(fn)
+    if (compare, bound) in ((torch.le, 0), (torch.gt, 0)):  # a fraction may be 0
+        with pytest.raises(thunder.DataDependentControlFlow):
+            compiled(torch.zeros(2))
+        return
+    for _ in range(2):
+        results = []
+        for call in (fn, compiled):
+            torch.manual_seed(3)
+            results.append((call(torch.zeros(2)), torch.get_rng_state()))
+        assert torch.equal(results[0][0], results[1][0])
+        assert torch.equal(results[0][1], results[1][1]), "the number is drawn, though nobody uses it"
+
+
+def test_a_fraction_that_may_be_on_either_side_is_refused() -> None:
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(lambda x: x if torch.rand([]) < 0.5 else -x)(torch.ones(2))
