@@ -18,6 +18,7 @@ import torch
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.arguments import check_arguments, check_protocols, name_of
 from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
+from thunder.core.frontend.questions import ask, is_question
 from thunder.core.frontend.tracker import LEAVES, PINNED, describe, is_foreign, plain_base
 from thunder.core.proxies import TensorProxy
 
@@ -44,8 +45,10 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             if "TensorProxy" in str(error):
                 error.args = (str(error).replace("TensorProxy", "Tensor"),)
             raise
-    if _is_state_query(fn):
-        return _query(tracer, fn, args, kwargs)
+    if is_question(fn):
+        return ask(tracer, fn, args, kwargs)
+    if not callable(fn):
+        return fn(*args, **kwargs)  # the TypeError of the program's own
     module = _module_of(fn)
     name = f"{module}.{getattr(fn, '__qualname__', type(fn).__name__)}"
     if module.partition(".")[0] == "numpy":
@@ -125,6 +128,7 @@ def _is_allowed(tracer: Tracer, fn: Any) -> bool:
             or plain_base(fn) is not object
             or issubclass(fn, BaseException)
             or id(fn) in tracer.made
+            or (fn.__new__ is object.__new__ and fn.__init__ is object.__init__ and _is_plain(fn))
         )
     if isinstance(fn, types.BuiltinFunctionType | types.MethodWrapperType):
         owner = fn.__self__
@@ -203,56 +207,3 @@ def is_unknown_torch(fn: Any) -> bool:
     if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType):
         return fn.__objclass__ is torch._C.TensorBase
     return isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
-
-
-_QUERY_PREFIXES = (
-    "is_",
-    "_is_",
-    "get_",
-    "_get_",
-    "are_",
-    "has_",
-    "_has_",
-    "_jit_get",
-    "_len_",
-    "_are_",
-    "_cuda_is",
-)
-#: ambient state that every prologue guards, so that a query needs no fact of its own
-_ALWAYS_GUARDED = frozenset(
-    {
-        "is_grad_enabled",
-        "is_inference_mode_enabled",
-        "get_default_dtype",
-        "is_autocast_enabled",
-        "_is_any_autocast_enabled",
-        "_get_tracing_state",
-        "is_autocast_cache_enabled",
-        "get_autocast_dtype",
-        "_len_torch_function_stack",
-        "_is_torch_function_mode_enabled",
-        "_is_torch_function_enabled",
-    }
-)
-
-
-def _is_state_query(fn: Any) -> bool:
-    return (
-        isinstance(fn, types.BuiltinFunctionType)
-        and str(fn.__module__).startswith("torch")
-        and fn.__name__.startswith(_QUERY_PREFIXES)
-    )
-
-
-def _query(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A question about torch's ambient state: answered, and guarded by asking again at each call."""
-    value = fn(*args, **kwargs)
-    if type(value) not in LEAVES:
-        raise UnsupportedProgram(
-            f"torch.{fn.__name__} returned {describe(value)}, which thunder cannot guard"
-        )
-    if fn.__name__ not in _ALWAYS_GUARDED:
-        question = functools.partial(fn, *args, **kwargs)
-        path = tracer.tracker.pinned_path(question, f"torch.{fn.__name__}({', '.join(map(repr, args))})")
-        tracer.tracker.note("state", path, value)
-    return value

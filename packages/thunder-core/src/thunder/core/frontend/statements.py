@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from thunder.core.literals import Names
@@ -27,9 +28,9 @@ python_lines = primitive("python_lines", _no_result, python_printer=_print, tags
 
 def record_statement(*lines: str) -> None:
     """Records lines of Python into the current trace, where the program is now."""
-    python_lines(lines, {})
+    python_lines(lines, MappingProxyType({}))
 
 
 def statement(*lines: str, **objects: Any) -> BoundSymbol:
-    """Lines of Python, and the objects that they name."""
-    return python_lines.bind(lines, objects, output=None)
+    """Lines of Python, and the objects that they name, into which no pass looks."""
+    return python_lines.bind(lines, MappingProxyType(objects), output=None)
