@@ -92,6 +92,11 @@ def by_torch(fn: Any) -> Callable[..., Any]:
             why = f"what it returns cannot be found out without data ({_first_line(error)})"
             raise _refusal(name, args, kwargs, why) from error
 
+def may_fall_back(language: LanguageContext) -> bool:
+    """Whether torch may run what thunder has no trace of."""
+    return language.functions[UNKNOWN] is not refused
+
+
     return call
 
 
