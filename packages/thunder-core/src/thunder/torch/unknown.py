@@ -92,11 +92,6 @@ def by_torch(fn: Any) -> Callable[..., Any]:
             why = f"what it returns cannot be found out without data ({_first_line(error)})"
             raise _refusal(name, args, kwargs, why) from error
 
-def may_fall_back(language: LanguageContext) -> bool:
-    """Whether torch may run what thunder has no trace of."""
-    return language.functions[UNKNOWN] is not refused
-
-
     return call
 
 
@@ -107,6 +102,11 @@ def _first_line(error: Exception) -> str:
 def without_fallback(language: LanguageContext) -> LanguageContext:
     """The language, in which functions without a row are refused."""
     return LanguageContext(language.name, {**language.functions, UNKNOWN: refused})
+
+
+def may_fall_back(language: LanguageContext) -> bool:
+    """Whether torch may run what thunder has no trace of."""
+    return language.functions[UNKNOWN] is not refused
 
 
 TORCH.functions[UNKNOWN] = by_torch
