@@ -47,34 +47,3 @@ def test_calls_draw_on():
     torch.manual_seed(5)
     assert all(torch.equal(compiled(x), e) for e in expected)
     assert thunder.cache_hits(compiled) == 2
-
-
-def test_a_generator_argument_is_used_or_refused_by_name():
-    def program(x, g):
-        return x + torch.rand(3, generator=g)
-
-    mine, theirs = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
-    compiled = thunder.jit(program)
-    for _ in range(2):
-        expected = program(ramp(3), theirs)
-        try:
-            found = compiled(ramp(3), mine)
-        except thunder.UnsupportedOperator as error:
-            assert "generator" in str(error)  # noqa: PT017 - the refusal is one of two right answers
-            return
-        assert torch.equal(found, expected)
-
-
-def test_seeding_inside_the_program_is_eagers_or_refused():
-    def program(x):
-        torch.manual_seed(7)
-        return x + torch.rand(3)
-
-    compiled = thunder.jit(program)
-    for _ in range(2):
-        torch.manual_seed(1)
-        try:
-            found = compiled(ramp(3))
-        except thunder.UnsupportedProgram:
-            return
-        assert torch.equal(found, program(ramp(3)))

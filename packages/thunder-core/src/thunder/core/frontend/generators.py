@@ -16,6 +16,7 @@ changes it.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import torch
 from thunder.core import prims
 from thunder.core.devices import Device, to_device, to_torch_device
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.rules import lookaside
+from thunder.core.frontend.rules import closure_lookaside, lookaside
 from thunder.core.provenance import Path, lookup_type
 from thunder.core.proxies import GeneratorProxy
 
@@ -90,6 +91,7 @@ class Generators:
         """What stands for a generator in the trace; one from outside is an input."""
         known = self.of(obj)
         if known.proxy is None:
+            assert known.path is not None, "a generator that the program makes has a proxy from the beginning"
             known.proxy = self.tracer.tracker.make_input(obj, known.path)
         return known.proxy
 
@@ -109,9 +111,9 @@ class Generators:
         made = self.made_here(obj)
         return made.device if made is not None else device_of(obj, self.assumed)
 
-    def changed(self) -> Iterator[Known]:
-        """The generators from outside that the program has seeded."""
-        return (known for known in self._known.values() if known.changed and known.path is not None)
+    def seeded_here(self) -> Iterator[Path]:
+        """Where the generators come from that the program has seeded."""
+        return (k.path for k in self._known.values() if k.changed and k.path is not None)
 
     def forget(self) -> None:
         """Lets go of all of them."""
@@ -165,7 +167,7 @@ def _make(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
 
 
 @lookaside(torch.Generator.manual_seed)
-def _seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+def _seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     obj, seed = args
     began = torch.Generator().manual_seed(seed).initial_seed()  # torch refuses what is no seed
     prims.seed_generator(tracer.generators.proxy(obj), seed)
@@ -187,7 +189,7 @@ def _get_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 @lookaside(torch.Generator.set_state)
-def _set_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+def _set_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     obj, state = args
     prims.set_generator_state(tracer.generators.proxy(obj), state)
     tracer.generators.of(obj).seeded(None)
@@ -197,7 +199,8 @@ def _set_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
 @lookaside(torch.Generator.clone_state)
 def _clone_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
     (obj,) = args
-    seed = None if tracer.generators.of(obj).seed is None else _initial_seed(tracer, args, kwargs)
+    known = tracer.generators.of(obj)
+    seed = known.seed if known.changed or known.path is None else None
     return tracer.generators.made(prims.copy_generator(tracer.generators.proxy(obj)), seed)
 
 
@@ -214,8 +217,8 @@ def _initial_seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> int:
         )
     if known.path is not None and not known.changed:
         tracer.tracker.note("seed", known.path, known.seed)
-        for other in generators.changed():  # in another call both may be one object
-            tracer.tracker.note("same", known.path, False, others=(other.path,))
+        for other in generators.seeded_here():  # in another call both may be one object
+            tracer.tracker.note("same", known.path, False, others=(other,))
     return known.seed
 
 
@@ -235,7 +238,7 @@ for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_
 # -- the default generators ----------------------------------------------------------------------------------
 
 
-@lookaside(torch.manual_seed)
+@lookaside(torch.random.manual_seed)
 def _seed_all(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
     def given(seed: Any) -> Any:
         return seed
@@ -247,6 +250,13 @@ def _seed_all(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
     known.seeded(began)
     tracer.generators.devices_are_seeded = True
     return known.obj
+
+
+@closure_lookaside(torch._compile._disable_dynamo(lambda: None).__code__)
+def _wrapped_by_torch(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """What torch wraps in a switch for its own compiler: ``torch.manual_seed``, once that is loaded."""
+    fn, *given = args
+    return tracer.call(fn.__wrapped__, tuple(given), kwargs)
 
 
 @lookaside(torch.seed)
@@ -284,7 +294,7 @@ def _set_cuda_rng_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     tracer.generators.devices_are_seeded = True
 
 
-@lookaside(torch.random.fork_rng.__wrapped__)
+@lookaside(inspect.unwrap(torch.random.fork_rng))
 def _fork_rng(tracer: Tracer, args: Args, kwargs: Kwargs) -> Iterator[None]:
     return _forked(tracer, *args, **kwargs)
 

@@ -320,6 +320,7 @@ refuse(
     "Call the module inside of it, or wrap the compiled module: DistributedDataParallel(thunder.jit(model)).",
 )
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
+refuse([torch.cuda.seed, torch.cuda.seed_all], "seeding by chance", "Seed with torch.manual_seed.")
 refuse([torch.set_default_device], "a change of torch's defaults", "Set them before the call.")
 
 

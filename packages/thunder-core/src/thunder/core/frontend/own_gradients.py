@@ -45,7 +45,8 @@ from thunder.core.frontend.recordings import (
     writes,
 )
 from thunder.core.proxies import TensorProxy, Variable
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, has_tags
+from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 from thunder.torch.namespace import ltorch
 
@@ -130,6 +131,7 @@ def _differentiated(
         with _as_in_backward(tracer, fn), recorded(tracer.trace) as back:
             gradients = _gradients(tracer, fn, results, cotangents)
         back = without_grad_modes(back)
+        _refuse_draws(fn, back)
     read, made = read_and_made(calls, results)
     read_back, made_back = read_and_made(back, gradients)
     residuals = tuple(p for name, p in read_back.items() if name in made)
@@ -152,6 +154,15 @@ def _differentiated(
     _hide(tracer, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
     _record(tracer.trace, rule, tuple(tensors.values()), results)
     return results
+
+
+def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
+    """The backward stands with its forward in the trace, where eager draws its numbers when it runs."""
+    if any(has_tags(bsym, {OpTags.RANDOM_OP}) for bsym in backward):
+        raise UnsupportedProgram(
+            f"the backward of {fn.name} draws random numbers",
+            hint="Draw them in the forward, and hand them on with ctx.save_for_backward.",
+        )
 
 
 def _without_writes(

@@ -15,6 +15,7 @@ import torch
 from thunder.core.devices import to_device
 from thunder.core.dtypes import uint8
 from thunder.core.errors import OperatorError
+from thunder.core.metakernel import OperatorTypeError
 from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import GeneratorProxy, IntegerProxy, TensorProxy
@@ -39,7 +40,7 @@ def _take(generator: Any) -> None:
 
 def _check_state(state: TensorProxy) -> None:
     if state.dtype is not uint8 or state.device.type != "cpu":
-        raise OperatorError("RNG state must be a torch.ByteTensor", found=f'"{state.type_string()}"')
+        raise OperatorTypeError("RNG state must be a torch.ByteTensor", found=f'"{state.type_string()}"')
 
 
 @cache

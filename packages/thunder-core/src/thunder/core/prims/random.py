@@ -99,10 +99,6 @@ randperm = primitive("randperm", _randperm_meta, eager=_by(torch.randperm), tags
 # -- by a method that fills a tensor -------------------------------------------------------------------------
 
 
-def _strided(shape: Shape, strides: Sequence[int], options: dict[str, Any]) -> torch.Tensor:
-    return torch.empty_strided(tuple(shape), tuple(strides), **options)
-
-
 def _filling(
     name: str, method: Callable[..., torch.Tensor]
 ) -> Callable[[Callable[..., TensorProxy]], Symbol]:
@@ -116,9 +112,12 @@ def _filling(
         generator: torch.Generator | None = None,
         strides: Strides = None,
     ) -> torch.Tensor:
-        options = {"device": to_torch_device(device), "dtype": to_torch_dtype(dtype)}
-        empty = torch.empty(shape, **options) if strides is None else _strided(shape, strides, options)
-        return method(empty, *parameters, generator=generator)
+        options: dict[str, Any] = {"device": to_torch_device(device), "dtype": to_torch_dtype(dtype)}
+        if strides is None:
+            new = torch.empty(shape, **options)
+        else:
+            new = torch.empty_strided(tuple(shape), tuple(strides), **options)
+        return method(new, *parameters, generator=generator)
 
     def declare(meta: Callable[..., TensorProxy]) -> Symbol:
         return primitive(name, left_out_if_none("generator", "strides")(meta), eager=fill, tags=_RANDOM)
