@@ -6,6 +6,7 @@ that does. Each kind of step is one row of :data:`STEPS`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType
@@ -61,6 +62,10 @@ def cell_content(cell: CellType) -> Any:
         return ABSENT
 
 
+#: what a weak reference points to, past a ``__call__`` in Python (``WeakMethod``); None if it is gone
+referent = weakref.ref.__call__
+
+
 class Step(NamedTuple):
     """How one kind of step prints, is fetched, and is written as code.
 
@@ -90,6 +95,12 @@ STEPS: dict[str, Step] = {
     "default": Step(
         lambda p, k: f"{p}.__defaults__[{k}]", lambda o, k: o.__defaults__[k], "{p}.__defaults__[{k}]"
     ),
+    "referent": Step(
+        lambda p, k: f"{p}()",
+        lambda o, k: referent(o) if isinstance(o, weakref.ref) else ABSENT,
+        "referent({p})",
+    ),
+    "reference": Step(lambda p, k: f"weakref.ref({p})", lambda o, k: weakref.ref(o), "ref({p})"),
     "typeattr": Step(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
 }
 
@@ -151,3 +162,12 @@ def comes_with_arguments(path: Path) -> bool:
     while path.parent is not None:
         path = path.parent
     return path.pinned is ABSENT
+
+
+def is_weak(path: Path) -> bool:
+    """Whether a path goes through a weak reference, which does not keep alive what it leads to."""
+    while path.parent is not None:
+        if path.kind == "referent":
+            return True
+        path = path.parent
+    return False

@@ -17,7 +17,7 @@ from thunder.core import prims
 from thunder.core.aliasing import InputAlias
 from thunder.core.devices import Device
 from thunder.core.errors import Location, ThunderError, UnsupportedProgram
-from thunder.core.frontend import ambient, generators, modules, regions
+from thunder.core.frontend import ambient, generators, modules, regions, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
@@ -110,6 +110,7 @@ def acquire(
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, _tensors(inputs), roots)
         _note_contributed(tracker, contributed or {})
+        weakrefs.let_go(tracker)
         prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
         facts = (ambient_fact(), *tracker.facts)
     tracer.forget()

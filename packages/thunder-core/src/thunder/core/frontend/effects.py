@@ -25,7 +25,7 @@ from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
 from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
 from thunder.core.interpreter.policy import MISSING
-from thunder.core.provenance import Path, lookup_type
+from thunder.core.provenance import Path, is_weak, lookup_type
 from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
 
@@ -107,7 +107,7 @@ class Builder:
             self.tensors[generator.name] = generator
             return generator.name
         record = self.tracer.tracker.record_of(value)
-        if record is not None and not isinstance(value, PINNED):
+        if record is not None and (not isinstance(value, PINNED) or is_weak(record.path)):
             return self.reach(record.path, record.obj)
         known = self.built.get(id(value))
         if known is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -90,9 +91,15 @@ class Kind(NamedTuple):
     fails: str
 
 
+def refers_to(reference: weakref.ref[Any], x: Any) -> bool:
+    """Whether ``x`` is the object that ``reference`` was made for, which is still there."""
+    return x is not None and reference() is x
+
+
 #: ``x`` is the value at the path, ``e`` the expected value.
 KINDS: dict[str, Kind] = {
     "is": Kind(lambda x, e: x is e, "{x} is not {e}"),
+    "refers": Kind(lambda x, e: refers_to(e, x), "not refers_to({e}, {x})"),  # "is", without holding it
     "type": Kind(lambda x, e: type(x) is e, "type({x}) is not {e}"),
     "equal": Kind(same_leaf, "not same_leaf({x}, {e})"),
     "int": Kind(same_leaf, "type({x}) is not int or {x} != {e}"),
@@ -162,6 +169,7 @@ class Fact:
 
 _WORDS = {
     "is": "identity",
+    "refers": "identity",
     "equal": "value",
     "int": "value",
     "str": "value",

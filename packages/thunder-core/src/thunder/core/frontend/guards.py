@@ -21,6 +21,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ from typing import Any
 import torch
 
 from thunder.core.frontend import ambient
-from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
+from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, refers_to, same_leaf
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracker import is_immutable
 from thunder.core.provenance import (
@@ -41,6 +42,7 @@ from thunder.core.provenance import (
     lookup_item,
     lookup_type,
     pinned,
+    referent,
 )
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.trace import RESERVED_NAMES, TraceCtx, TraceProvenance
@@ -105,7 +107,7 @@ class Writer:
         if known is None:
             known = base = readable_name(value)
             serial = 0
-            while known in self.objects:
+            while known in self.objects or known in _HELPERS:
                 known, serial = f"{base}_{serial}", serial + 1
             self.names[id(value)] = known
             self.objects[known] = value
@@ -340,6 +342,9 @@ _HELPERS = {
     "cell_content": cell_content,
     "same_leaf": same_leaf,
     "has_keys": has_keys,
+    "refers_to": refers_to,
+    "referent": referent,
+    "ref": weakref.ref,
 }
 
 

@@ -10,6 +10,7 @@ the program calls C code  →   by the table of natives, or not at all
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,7 @@ from thunder.core.frontend import (
     regions,
     tensors,
 )
+    weakrefs,
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
 from thunder.core.interpreter.frame import Frame
@@ -49,7 +51,17 @@ from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
 
 #: modules whose rules stand in place of interpretation
-RULES = (lookasides, regions, autograd_functions, checkpoints, copying, custom_operators, generators)
+RULES = (
+    lookasides,
+    regions,
+    autograd_functions,
+    checkpoints,
+    copying,
+    custom_operators,
+    generators,
+    mask_questions,
+    weakrefs,
+)
 #: packages of thunder whose Python functions run natively while a program is traced
 _OWN = (
     "thunder.core",
@@ -272,7 +284,7 @@ class Tracer(Policy):
         known = self.globals.get(key, self)
         if known is not self:
             return known
-        path = self._namespace_path(namespace).step("global", name)
+        path = self.namespace_path(namespace).step("global", name)
         raw = namespace.get(name, ABSENT)
         if raw is ABSENT:
             self.tracker.note("is", path, ABSENT)
@@ -284,11 +296,12 @@ class Tracer(Policy):
         self.globals[key] = value
         return value
 
-    def _namespace_path(self, namespace: dict[str, Any]) -> Path:
+    def namespace_path(self, namespace: dict[str, Any]) -> Path:
+        """The root that stands for a module's globals."""
         return self.tracker.pinned_path(namespace, f"globals of {namespace.get('__name__', '?')}")
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        self._namespace_path(namespace)  # holds the namespace, so that its id stays its own
+        self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
         self.globals[id(namespace), name] = value
         self.global_writes[id(namespace), name] = (namespace, value)
 
@@ -373,6 +386,9 @@ class Tracer(Policy):
     def function_parts(self, fn: types.FunctionType) -> FunctionParts:
         if id(fn) in self.made or self.is_native(fn):
             return Policy.function_parts(self, fn)
+    def referent(self, reference: weakref.ref[Any]) -> Any:
+        return weakrefs.referent_of(self, reference)
+
         known = self.parts.get(id(fn))
         if known is None:
             known = self.parts[id(fn)] = (fn, self._read_parts(fn))

@@ -118,6 +118,7 @@ class Tracker:
     def note(
         self, kind: str, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
     ) -> None:
+        self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         """Records a fact once. ``key`` tells facts of one kind about one path apart."""
         mark = (kind, id(path), key, *map(id, others))
         if mark not in self._noted:
@@ -187,6 +188,11 @@ class Tracker:
             if path.parent is not None or path.pinned is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
+        if t in weakref.ProxyTypes:  # before all questions that it would hand on
+            raise UnsupportedProgram(
+                f"{path.source} is a weakref.proxy, which cannot be told from the object that it stands for",
+                hint="Use weakref.ref, and call it.",
+            )
                 self.note("type", path, t)
             self._track(raw, path, raw)
             return raw
@@ -263,6 +269,9 @@ class Tracker:
                 hint="Pass tensors, numbers, strings, plain containers, dataclasses "
                 "or objects of Python classes.",
             )
+        if issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref):
+            self._track(raw, path, raw)  # what it points to is read when it is called
+            return raw
         self._track(raw, path, raw)
         return raw
 
@@ -397,21 +406,30 @@ def _is_numpy_scalar(x: Any) -> bool:
     )
 
 
-def is_foreign(t: type) -> bool:
-    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in
-    C, or derived from one.
+def is_ufunc(x: Any) -> bool:
+    """Whether ``x`` is an elementwise function of NumPy's, such as ``numpy.sqrt``: immutable, and without
+    state.
     """
-    return not all(base in _OPEN_BASES or _is_python_class(base) for base in t.__mro__)
+    return type(x).__module__ == "numpy" and type(x).__name__ == "ufunc"
+
+
+def is_foreign(t: type, past: type = object) -> bool:
+    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in
+    C, or derived from one other than ``past``.
+    """
+    return not all(base in _OPEN_BASES or base is past or _is_python_class(base) for base in t.__mro__)
 
 
 @functools.cache
 def _is_python_class(cls: type) -> bool:
     """Whether a class was made by a class statement. C code can make heap types too, and gives them native
-    methods.
+    methods: of their own, and not those of a base (``__hash__ = object.__hash__``).
     """
     native = (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
     return bool(cls.__flags__ & _HEAPTYPE) and not any(
-        isinstance(v, native) or type(v).__name__ == "instancemethod" for v in cls.__dict__.values()
+        (isinstance(v, native) and getattr(v, "__objclass__", cls) not in cls.__mro__[1:])
+        or type(v).__name__ == "instancemethod"
+        for v in cls.__dict__.values()
     )
 
 

@@ -41,6 +41,9 @@ def generic_call(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[
     method = machine.policy.type_attr(kind, "__call__")
     if method is not MISSING and type(method) not in NATIVE_ATTRIBUTES:
         return machine.policy.call(machine.bind_attribute(method, fn, kind), args, kwargs)
+    entry = machine.native_table.get(id(method))
+    if entry is not None:
+        return entry(machine, (fn, *args), kwargs)
     return call_native(machine, fn, args, kwargs)
 
 

@@ -206,6 +206,12 @@ def _chain_from_iterable(machine: Machine, args: tuple[Any, ...], kwargs: dict[s
     return machine.policy.call_native(owner.from_iterable, tuple(rest), kwargs)
 
 
+def _referent(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        return machine.policy.call_native(weakref.ref.__call__, args, kwargs)
+    return machine.policy.referent(args[0])
+
+
 CALLBACKS: Final[dict[int, Native]] = {
     **{id(row.fn): _entry(row) for row in ROWS if not _is_class_method(row.fn)},
     # Methods bound to a class are bound anew at each read: they are found by their descriptors.
@@ -214,6 +220,7 @@ CALLBACKS: Final[dict[int, Native]] = {
         for row in ROWS
         if _is_class_method(row.fn)
     },
+    id(weakref.ref.__call__): _referent,
     id(dict): _dict,
     id(dict.update): _dict_update,
     id(itertools.chain.__dict__["from_iterable"]): _chain_from_iterable,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -134,6 +135,10 @@ class Policy:
     def is_same(self, a: Any, b: Any) -> bool:
         """``a is b``."""
         return a is b
+
+    def referent(self, reference: weakref.ref[Any]) -> Any:
+        """``reference()`` of a weak reference: the object that it points to, or None if it is gone."""
+        return weakref.ref.__call__(reference)
 
     # -- variables that outlive a frame ----------------------------------------------------------------------
 

@@ -1,0 +1,423 @@
+"""Weak references in compiled programs: the object that one points to is a read, and stays weakly held."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder.core.errors import UnsupportedProgram
+
+
+class Node:
+    """A plain object that others point to."""
+
+    def __init__(self, scale: float = 2.0, child: Any = None) -> None:
+        self.scale = scale
+        self.child = child
+
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        """A method to be held weakly."""
+        return x * self.scale
+
+
+class Holder:
+    """Holds objects strongly, and weak references to them."""
+
+    def __init__(self) -> None:
+        self.strong: Any = None
+        self.ref: Any = None
+
+
+X = torch.arange(3.0)
+
+
+def by_reference(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    found = holder.ref()
+    return x if found is None else x * found.scale
+
+
+def holding(scale: float = 2.0) -> tuple[Holder, Node]:
+    holder, node = Holder(), Node(scale)
+    holder.ref = weakref.ref(node)
+    return holder, node
+
+
+def test_what_a_weak_reference_points_to_is_read_and_guarded() -> None:
+    compiled, (holder, node) = thunder.jit(by_reference), holding()
+    assert torch.equal(compiled(X, holder), X * 2)
+    node.scale = 3.0
+    assert torch.equal(compiled(X, holder), X * 3)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_an_entry_does_not_keep_the_object_alive_and_its_end_is_seen() -> None:
+    compiled, (holder, node) = thunder.jit(by_reference), holding()
+    compiled(X, holder)
+    del node
+    assert holder.ref() is None
+    assert torch.equal(compiled(X, holder), X)
+    compiled(X, holder)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
+
+
+def test_a_reference_to_another_object_with_equal_facts_is_a_hit() -> None:
+    compiled, (holder, _node) = thunder.jit(by_reference), holding()
+    compiled(X, holder)
+    other, _other_node = holding()
+    assert torch.equal(compiled(X, other), X * 2)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_tensor_behind_a_weak_reference_is_an_input() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return x + holder.ref()
+
+    holder, w = Holder(), torch.ones(3)
+    holder.ref = weakref.ref(w)
+    compiled = thunder.jit(program)
+    assert torch.equal(compiled(X, holder), X + 1)
+    w.add_(1)
+    assert torch.equal(compiled(X, holder), X + 2)
+    assert thunder.cache_misses(compiled) == 1
+    other = torch.full((3,), 5.0)
+    holder.ref = weakref.ref(other)
+    del w
+    assert torch.equal(compiled(X, holder), X + 5)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_whether_it_is_the_same_object_is_guarded() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return x * 2 if holder.ref() is holder.strong else x * 3
+
+    holder, compiled = Holder(), thunder.jit(program)
+    holder.strong = torch.ones(3)
+    holder.ref = weakref.ref(holder.strong)
+    assert torch.equal(compiled(X, holder), X * 2)
+    kept, holder.strong = holder.strong, torch.ones(3)
+    assert torch.equal(compiled(X, holder), X * 3)
+    holder.ref = weakref.ref(holder.strong)
+    assert torch.equal(compiled(X, holder), X * 2)
+    assert thunder.cache_misses(compiled) == 2
+    assert kept is not holder.strong
+
+
+def test_a_module_behind_a_weak_reference_is_guarded_by_identity_and_can_die() -> None:
+    class Sibling(torch.nn.Module):
+        def __init__(self, other: torch.nn.Module) -> None:
+            super().__init__()
+            self.other = weakref.ref(other)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            other = self.other()
+            return x if other is None else other(x)
+
+    linear = torch.nn.Linear(3, 3)
+    module = Sibling(linear)
+    compiled = thunder.jit(module)
+    assert torch.equal(compiled(X), linear(X))
+    second = torch.nn.Linear(3, 3)
+    module.other = weakref.ref(second)
+    assert torch.equal(compiled(X), second(X))
+    del linear, second
+    gc.collect()
+    assert module.other() is None
+    assert torch.equal(compiled(X), X)
+
+
+def test_another_function_behind_a_weak_reference_is_noticed() -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def triple(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return holder.ref()(x)
+
+    holder, compiled = Holder(), thunder.jit(program)
+    holder.ref = weakref.ref(double)
+    assert torch.equal(compiled(X, holder), X * 2)
+    holder.ref = weakref.ref(triple)
+    assert torch.equal(compiled(X, holder), X * 3)
+
+
+def test_what_lies_behind_the_referent_is_not_kept_alive_either() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return holder.ref().child(x)
+
+    holder, node = holding()
+    node.child = torch.nn.Linear(3, 3)
+    compiled, child = thunder.jit(program), weakref.ref(node.child)
+    assert torch.equal(compiled(X, holder), node.child(X))
+    del node
+    gc.collect()
+    assert child() is None
+
+
+def test_what_is_reached_strongly_first_is_held_weakly_too() -> None:
+    class Parent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.child = torch.nn.Linear(3, 3)
+            self.__dict__["ref"] = weakref.ref(self.child)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.child is not None:
+                x = self.child(x)
+            return x if self.ref() is None else x * 2
+
+    parent = Parent()
+    compiled = thunder.jit(parent)
+    assert torch.equal(compiled(X), parent.child(X) * 2)
+    parent.child = None
+    gc.collect()
+    assert parent.ref() is None
+    assert torch.equal(compiled(X), X)
+
+
+@pytest.mark.parametrize("kind", ["class", "module"])
+def test_a_returned_referent_is_not_kept_by_the_epilogue(kind: str) -> None:
+    def program(x: torch.Tensor, holder: Holder) -> Any:
+        return x + 1, holder.ref()
+
+    made = torch.nn.Linear(3, 3) if kind == "module" else Node()
+    holder = Holder()
+    holder.ref = weakref.ref(made)
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        assert compiled(X, holder)[1] is made
+    del made
+    gc.collect()
+    assert holder.ref() is None
+    assert compiled(X, holder)[1] is None
+
+
+def test_a_reference_that_the_program_makes_and_stores_is_the_one_that_eager_stores() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        holder.refs = [weakref.ref(holder.strong), weakref.ref(holder)]
+        return x * holder.refs[1]().scale + holder.refs[0]()
+
+    holder, compiled = Holder(), thunder.jit(program)
+    holder.scale = 3.0
+    for _ in range(2):
+        holder.strong = torch.ones(3)
+        holder.refs = None
+        assert torch.equal(compiled(X, holder), X * 3 + 1)
+        assert holder.refs[0] is weakref.ref(holder.strong)
+        assert holder.refs[1] is weakref.ref(holder)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_reference_made_twice_is_one_object() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return x * (weakref.ref(holder.strong) is holder.ref)
+
+    holder, compiled = Holder(), thunder.jit(program)
+    holder.strong = torch.ones(3)
+    holder.ref = weakref.ref(holder.strong)
+    assert torch.equal(compiled(X, holder), program(X, holder))
+    other = torch.ones(3)
+    holder.ref = weakref.ref(other)
+    assert torch.equal(compiled(X, holder), program(X, holder))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_reference_to_a_result_is_stored_and_dies_with_it() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        y = x + 1
+        holder.ref = weakref.ref(y)
+        return y
+
+    holder, compiled = Holder(), thunder.jit(program)
+    for _ in range(2):
+        result = compiled(X, holder)
+        assert holder.ref() is result
+        del result
+        assert holder.ref() is None
+
+
+def test_objects_of_the_program_s_own_can_be_asked() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        node = Node(4.0)
+        node.child = Node(5.0)
+        node.child.parent = weakref.ref(node)
+        return x * node.child.parent().scale
+
+    assert torch.equal(thunder.jit(program)(X), X * 4)
+
+
+def test_a_weak_method_is_called() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return holder.ref()(x)
+
+    holder, node = Holder(), Node(2.0)
+    holder.ref = weakref.WeakMethod(node.scaled)
+    compiled = thunder.jit(program)
+    assert torch.equal(compiled(X, holder), X * 2)
+    node.scale = 3.0
+    assert torch.equal(compiled(X, holder), X * 3)
+    del node
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        compiled(X, holder)
+
+
+def test_a_weak_value_dictionary_is_read() -> None:
+    def program(x: torch.Tensor, table: Any) -> torch.Tensor:
+        return x * table["a"].scale
+
+    node = Node(2.0)
+    table = weakref.WeakValueDictionary({"a": node})
+    compiled = thunder.jit(program)
+    assert torch.equal(compiled(X, table), X * 2)
+    node.scale = 3.0
+    assert torch.equal(compiled(X, table), X * 3)
+    del node
+    with pytest.raises(KeyError):
+        compiled(X, table)
+
+
+def test_a_subclass_in_python_is_asked_past_its_own_call() -> None:
+    class Counting(weakref.ref):
+        __slots__ = ("factor",)
+
+        def __call__(self) -> Any:
+            found = super().__call__()
+            return None if found is None else found.scale * self.factor
+
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return x * holder.ref()
+
+    holder, node = Holder(), Node(2.0)
+    holder.ref = Counting(node)
+    holder.ref.factor = 5.0
+    compiled = thunder.jit(program)
+    assert torch.equal(compiled(X, holder), X * 10)
+    holder.ref.factor = 7.0
+    assert torch.equal(compiled(X, holder), X * 14)
+
+
+def test_a_copy_of_a_reference_is_the_reference() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> Any:
+        return x + 1, copy.copy(holder.ref)
+
+    holder, node = holding()
+    assert thunder.jit(program)(X, holder)[1] is holder.ref
+    assert node.scale == 2.0
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+def after_a_write(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x if holder.ref() is None else x * 2
+
+
+def after_a_deletion(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    del holder.strong
+    return x if holder.ref() is None else x * 2
+
+
+def after_a_pop(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.items.pop()
+    return x if holder.ref() is None else x * 2
+
+
+def of_an_intermediate(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    return x if weakref.ref(x + 1)() is None else x * 2
+
+
+def with_a_callback(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.ref = weakref.ref(holder.strong, print)
+    return x
+
+
+def with_a_proxy(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    return x * holder.proxy.scale
+
+
+def with_a_proxy_of_a_module(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    return holder.module_proxy(x)
+
+
+def with_a_key_dictionary(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    return x * holder.by_key[holder.strong]
+
+
+def with_a_set(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    return x if holder.strong in holder.weak_set else x * 2
+
+
+def with_a_finalizer(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    weakref.finalize(holder.strong, print)
+    return x
+
+
+def with_a_count(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    return x * weakref.getweakrefcount(holder.strong)
+
+
+REFUSED: dict[Callable[..., torch.Tensor], str] = {
+    after_a_write: "weak reference, after it wrote",
+    after_a_deletion: "weak reference, after it wrote",
+    after_a_pop: "weak reference, after it wrote",
+    of_an_intermediate: "asks a weak reference for",
+    with_a_callback: "callback",
+    with_a_proxy: "weakref.proxy",
+    with_a_proxy_of_a_module: "weakref.proxy",
+    with_a_key_dictionary: "key of type ReferenceType",
+    with_a_set: "key of type ReferenceType",
+    with_a_finalizer: "finalize",
+    with_a_count: "getweakrefcount",
+}
+
+
+@pytest.mark.parametrize("program", REFUSED, ids=lambda f: f.__name__)
+def test_what_no_guard_can_hold_is_refused_with_its_line(program: Callable[..., torch.Tensor]) -> None:
+    holder = Holder()
+    holder.strong, module = Node(), torch.nn.Linear(3, 3)
+    holder.ref, holder.items = weakref.ref(holder.strong), [holder.strong]
+    holder.proxy, holder.module_proxy = weakref.proxy(holder.strong), weakref.proxy(module)
+    holder.by_key = weakref.WeakKeyDictionary({holder.strong: 2.0})
+    holder.weak_set = weakref.WeakSet([holder.strong])
+    with pytest.raises(UnsupportedProgram, match=REFUSED[program]) as refused:
+        thunder.jit(program)(X, holder)
+    assert "test_weakrefs.py" in str(refused.value)
+
+
+def test_a_reference_whose_object_is_held_elsewhere_is_asked_after_a_write() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        held = holder.strong
+        holder.hidden = (x, x + 1)
+        return x * 2 if holder.ref() is held else x
+
+    holder, compiled = Holder(), thunder.jit(program)
+    holder.strong, holder.hidden = torch.ones(3), (X, X)
+    holder.ref = weakref.ref(holder.strong)
+    for _ in range(2):
+        assert torch.equal(compiled(X, holder), X * 2)
+
+
+def ref(x: torch.Tensor) -> torch.Tensor:
+    """Named as what a prologue calls weakref.ref."""
+    return x * 2
+
+
+def test_helpers_of_the_prologue_are_not_shadowed_by_the_user_s_names() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        return ref(x) + weakref.ref(holder.strong)() + (weakref.ref(holder.strong) is holder.ref)
+
+    holder, compiled = Holder(), thunder.jit(program)
+    holder.strong = torch.ones(3)
+    holder.ref = weakref.ref(holder.strong)
+    for _ in range(2):
+        assert torch.equal(compiled(X, holder), X * 2 + 2)
+    assert thunder.cache_misses(compiled) == 1
