@@ -15,4 +15,4 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 class TestZoo(ModelContract):
-    """Sixteen families of models, each in evaluation and in training."""
+    """Many families of models, each in evaluation and in training."""

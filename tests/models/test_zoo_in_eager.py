@@ -15,7 +15,7 @@ Make = Callable[[int], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]
 every_model = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 
 # Models that behave differently while training: all that have dropout, batch normalisation or noise.
-SAME_IN_BOTH_MODES = {"dlrm", "llama_like", "llama_like_cached"}
+SAME_IN_BOTH_MODES = {"dlrm", "llama_like", "llama_like_cached", "lstm_translator", "recommender"}
 
 
 def run(make: Make, training: bool) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor]:

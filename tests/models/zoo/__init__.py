@@ -1,4 +1,4 @@
-"""Small models of sixteen families, as an ordinary author writes them: nothing here knows of a compiler.
+"""Small models of many families, as an ordinary author writes them: nothing here knows of a compiler.
 
 Each module has `make(seed)`, which returns the model and one set of arguments. Equal seeds give equal
 parameters and equal arguments, so that two copies can be run side by side.
@@ -21,7 +21,10 @@ from . import (
     mobilenet,
     moe_dense,
     nanogpt,
+    recommender,
+    recurrent,
     resnet,
+    torch_transformers,
     unet,
     unet_block,
     vit,
@@ -42,6 +45,13 @@ MAKERS: dict[str, Callable[[int], tuple[nn.Module, tuple[Any, ...], dict[str, An
     "diffusion_transformer": diffusion_transformer.make,
     "graph_convolution": graph_convolution.make,
     "lstm_cells": lstm_cells.make,
+    "lstm_language_model": recurrent.make_language_model,
+    "gru_tagger": recurrent.make_tagger,
+    "lstm_translator": recurrent.make_translator,
+    "speech": recurrent.make_speech,
+    "nn_transformer": torch_transformers.make_translator,
+    "nn_transformer_encoder": torch_transformers.make_classifier,
+    "recommender": recommender.make,
     "dlrm": dlrm.make,
     "mlp_mixer": mlp_mixer.make,
     "moe_dense": moe_dense.make,

@@ -31,6 +31,7 @@ from thunder.torch import (  # noqa: F401  (each fills the table)
     nn_norm,
     nn_pool,
     nn_softmax,
+    nn_recurrent,
     padding,
     random,
     rare,

@@ -8,10 +8,12 @@ import math
 from typing import Any
 
 from thunder.core import dtypes
+from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.by_torch import checked_by_torch
 from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
 
 _F = "torch.nn.functional."
 
@@ -177,3 +179,32 @@ def _attended(
     out = ltorch.scaled_dot_product_attention(q, k, v, mask, dropout_p, causal)
     out = ltorch.permute(out, (2, 0, 1, 3))
     return ltorch.reshape(out, (length, batch, heads // batch * v.shape[-1])), None
+
+
+@torchsymbol("torch._native_multi_head_attention", prim=True, vjp=NONDIFFERENTIABLE)
+def native_multi_head_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: TensorProxy,
+    qkv_bias: TensorProxy,
+    proj_weight: TensorProxy,
+    proj_bias: TensorProxy,
+    mask: TensorProxy | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[TensorProxy, TensorProxy | None]:
+    """What ``torch.nn.MultiheadAttention`` calls where nothing requires grad: ``query: (b, l, e)``,
+    ``key`` and ``value: (b, s, e)`` → ``(b, l, e)``, and the weights ``(b, l, s)``, or by heads
+    ``(b, h, l, s)``.
+    """
+    batch, length, _ = query.shape
+    out = TensorProxy(like=query, requires_grad=False)
+    if not need_weights:  # torch's kernel without data claims that there are some
+        return out, None
+    heads = () if average_attn_weights else (num_head,)
+    shape = (batch, *heads, length, key.shape[1])
+    return out, TensorProxy(like=query, shape=shape, requires_grad=False)

@@ -190,11 +190,6 @@ def _storage_offset(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any
     return storage_offset(tracer, args[0])
 
 
-@lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
-def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return True
-
-
 @lookaside(
     torch.overrides.has_torch_function,
     torch.overrides.has_torch_function_unary,
