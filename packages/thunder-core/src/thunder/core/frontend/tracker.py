@@ -110,6 +110,7 @@ class Tracker:
         self.overridden: dict[
             int, Path
         ] = {}  # by id of a module's tensor, where the one in its place is fetched
+        self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         self._noted: set[tuple[Any, ...]] = set()
         self._pinned_roots: dict[int, Path] = {}
 
@@ -118,7 +119,6 @@ class Tracker:
     def note(
         self, kind: str, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
     ) -> None:
-        self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         """Records a fact once. ``key`` tells facts of one kind about one path apart."""
         mark = (kind, id(path), key, *map(id, others))
         if mark not in self._noted:
@@ -180,6 +180,11 @@ class Tracker:
             elif isinstance(raw, PINNED) and path.parent is not None:
                 self.note("is", path, raw)
             return known.value
+        if t in weakref.ProxyTypes:  # before all questions that it would hand on
+            raise UnsupportedProgram(
+                f"{path.source} is a weakref.proxy, which cannot be told from the object that it stands for",
+                hint="Use weakref.ref, and call it.",
+            )
         if isinstance(raw, torch.Tensor):
             return self._adopt_tensor(raw, path)
         if type(raw) is torch.Generator:
@@ -188,11 +193,6 @@ class Tracker:
             if path.parent is not None or path.pinned is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
-        if t in weakref.ProxyTypes:  # before all questions that it would hand on
-            raise UnsupportedProgram(
-                f"{path.source} is a weakref.proxy, which cannot be told from the object that it stands for",
-                hint="Use weakref.ref, and call it.",
-            )
                 self.note("type", path, t)
             self._track(raw, path, raw)
             return raw
@@ -261,6 +261,9 @@ class Tracker:
             self.note("is", path, raw)
             self._track(raw, path, raw)
             return raw
+        if issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref):
+            self._track(raw, path, raw)  # what it points to is read when it is called
+            return raw
         if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or is_foreign(
             t
         ):
@@ -269,9 +272,6 @@ class Tracker:
                 hint="Pass tensors, numbers, strings, plain containers, dataclasses "
                 "or objects of Python classes.",
             )
-        if issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref):
-            self._track(raw, path, raw)  # what it points to is read when it is called
-            return raw
         self._track(raw, path, raw)
         return raw
 
@@ -404,13 +404,6 @@ def _is_numpy_scalar(x: Any) -> bool:
         and getattr(x, "shape", None) == ()
         and not hasattr(x, "__array_finalize__")
     )
-
-
-def is_ufunc(x: Any) -> bool:
-    """Whether ``x`` is an elementwise function of NumPy's, such as ``numpy.sqrt``: immutable, and without
-    state.
-    """
-    return type(x).__module__ == "numpy" and type(x).__name__ == "ufunc"
 
 
 def is_foreign(t: type, past: type = object) -> bool:
