@@ -33,12 +33,13 @@ from thunder.core.frontend import (
     custom_operators,
     generators,
     lookasides,
+    mask_questions,
     modules,
     natives,
     regions,
     tensors,
-)
     weakrefs,
+)
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
 from thunder.core.interpreter.frame import Frame
@@ -383,12 +384,12 @@ class Tracer(Policy):
             self.tracker.note("same", first.path, False, others=(second.path,))
         return same
 
-    def function_parts(self, fn: types.FunctionType) -> FunctionParts:
-        if id(fn) in self.made or self.is_native(fn):
-            return Policy.function_parts(self, fn)
     def referent(self, reference: weakref.ref[Any]) -> Any:
         return weakrefs.referent_of(self, reference)
 
+    def function_parts(self, fn: types.FunctionType) -> FunctionParts:
+        if id(fn) in self.made or self.is_native(fn):
+            return Policy.function_parts(self, fn)
         known = self.parts.get(id(fn))
         if known is None:
             known = self.parts[id(fn)] = (fn, self._read_parts(fn))
