@@ -19,7 +19,15 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.arguments import check_arguments, check_protocols, name_of
 from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
 from thunder.core.frontend.questions import ask, is_question
-from thunder.core.frontend.tracker import LEAVES, PINNED, describe, is_foreign, plain_base
+from thunder.core.frontend.tracker import (
+    LEAVES,
+    PINNED,
+    describe,
+    is_foreign,
+    is_numpy_scalar,
+    is_ufunc,
+    plain_base,
+)
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:
@@ -45,6 +53,8 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             if "TensorProxy" in str(error):
                 error.args = (str(error).replace("TensorProxy", "Tensor"),)
             raise
+    if is_ufunc(fn) and all(type(a) in LEAVES or is_numpy_scalar(a) for a in (*args, *kwargs.values())):
+        return fn(*args, **kwargs)
     if is_question(fn):
         return ask(tracer, fn, args, kwargs)
     if not callable(fn):
@@ -104,6 +114,20 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
         "than numbers and strings",
         hint="Call its __wrapped__, or call it before the compiled function and pass the result.",
     )
+
+
+def scripted(fn: torch.jit.ScriptFunction[..., Any]) -> Any:
+    """The Python function that ``torch.jit.script`` was given, which means the same. Raises
+    UnsupportedProgram for what ``torch.jit.trace`` made, which does not.
+    """
+    source = getattr(fn, "_torchdynamo_inline", None)
+    kept = torch.jit._state._try_get_jit_cached_function(source) if source is not None else None
+    if kept is None or kept.qualified_name != fn.qualified_name:
+        raise UnsupportedProgram(
+            f"{getattr(fn, '__name__', 'a function')} is a graph of torch.jit.trace",
+            hint="Call the Python function that it was made of.",
+        )
+    return source
 
 
 def _baked(value: Any, name: str) -> Any:

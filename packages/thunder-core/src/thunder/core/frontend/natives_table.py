@@ -114,6 +114,7 @@ CARRIERS = frozenset(
         "insert",
         "extend",
         "__setitem__",
+        "__delitem__",
         "setitem",
         "setdefault",
         "update",

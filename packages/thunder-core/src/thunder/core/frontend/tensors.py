@@ -104,6 +104,8 @@ def store_attr(tracer: Tracer, x: TensorProxy, name: str, value: Any) -> None:
     refused.
     """
     record = tracer.tracker.record_of(x)
+    if record is None and name.startswith("_dynamo_"):
+        return  # a hint to TorchDynamo (`torch._dynamo.mark_static_address`), of which nobody else knows
     if record is None or lookup_type(torch.Tensor, name) is not ABSENT:
         raise UnsupportedProgram(
             f"the program writes the attribute {name!r} of a tensor",

@@ -366,6 +366,8 @@ class Tracer(Policy):
                     return tensors.call_unknown(self, fn, args, kwargs)
             elif kind is natives.CACHED and self.tracker.record_of(fn) is not None:
                 return natives.call_cached(self, fn, args, kwargs)
+            elif kind is torch.jit.ScriptFunction:
+                return self.call(natives.scripted(fn), args, kwargs)
             elif isinstance(fn, Symbol):
                 return tensors.call_symbol(self, fn, args, kwargs)
             elif isinstance(fn, torch.nn.Module):

@@ -13,7 +13,9 @@ import dataclasses
 import enum
 import functools
 import random
+import re
 import types
+import typing
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -49,6 +51,9 @@ PINNED: tuple[type, ...] = (
     types.CodeType,
     types.GenericAlias,
     types.UnionType,
+    typing.TypeVar,
+    typing.ParamSpec,
+    typing.TypeVarTuple,
     property,
     staticmethod,
     classmethod,
@@ -57,10 +62,13 @@ PINNED: tuple[type, ...] = (
     random.Random,
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
+    torch.torch_version.TorchVersion,
+    re.Pattern,
     type(functools.lru_cache(len)),
     functools.cached_property,
     functools.partialmethod,
     functools.singledispatchmethod,
+    torch.jit.ScriptFunction,
 )
 #: objects that have state which Python code cannot read in full, or that reading consumes
 OPAQUE: tuple[type, ...] = (
@@ -163,7 +171,7 @@ class Tracker:
         opaque objects.
         """
         t = type(raw)
-        if t in LEAVES or _is_numpy_scalar(raw) or plain_base(t) in LEAVES:
+        if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
             if t not in LEAVES and id(raw) not in self.records:  # it may have attributes of its own
                 self._track(raw, path, raw)
@@ -189,7 +197,7 @@ class Tracker:
             return self._adopt_tensor(raw, path)
         if type(raw) is torch.Generator:
             return self._adopt_generator(raw, path)
-        if isinstance(raw, PINNED):
+        if isinstance(raw, PINNED) or is_ufunc(raw):
             if path.parent is not None or path.pinned is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
@@ -396,7 +404,7 @@ _HARMLESS = frozenset(
 _LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}
 
 
-def _is_numpy_scalar(x: Any) -> bool:
+def is_numpy_scalar(x: Any) -> bool:
     """Whether ``x`` is a number of NumPy's, which is immutable. Arrays have a shape."""
     return (
         type(x).__module__ == "numpy"
@@ -404,6 +412,13 @@ def _is_numpy_scalar(x: Any) -> bool:
         and getattr(x, "shape", None) == ()
         and not hasattr(x, "__array_finalize__")
     )
+
+
+def is_ufunc(x: Any) -> bool:
+    """Whether ``x`` is an elementwise function of NumPy's, such as ``numpy.sqrt``: immutable, and without
+    state.
+    """
+    return type(x).__module__ == "numpy" and type(x).__name__ == "ufunc"
 
 
 def is_foreign(t: type, past: type = object) -> bool:
