@@ -75,6 +75,16 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]
         thunder.PluginError,
         ("culprit_rule", "culprit.op", "cpu f32[3]", "cpu f32[]"),
     ),
+    "M60-no-result": (
+        lambda: toys.with_rule(toys.without_result),
+        thunder.PluginError,
+        ("culprit_rule", "culprit.op", "toys.py:", "cpu f32[3]", "None", "module errors.toys"),
+    ),
+    "M60-raises": (
+        lambda: toys.with_rule(toys.rule_that_raises),
+        thunder.PluginError,
+        ("culprit_rule", "culprit.op", "toys.py:", "raised KeyError", "module errors.toys"),
+    ),
     "M60-no-input": (
         lambda: toys.with_rule(toys.for_no_tensor),
         thunder.PluginError,
@@ -117,6 +127,26 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]
     "M67-method": (lambda: toys.fused_by(toys.Bare), thunder.PluginError, ("'culprit'", "fusion_pass")),
     "M67-effect": (lambda: toys.fused_by(toys.Loses), thunder.TraceError, ("'culprit'", "effect")),
     "M67-others": (lambda: toys.fused_by(toys.Takes), thunder.TraceError, ("'culprit'", "'other'", "sin")),
+    "M67-result": (
+        lambda: toys.fused_by(toys.Drops),
+        thunder.TraceError,
+        ("'culprit'", "module errors.toys", "is used before it is defined", "toys.py:", "→"),
+    ),
+    "M67-raises": (
+        lambda: toys.fused_by(toys.Fails),
+        thunder.PluginError,
+        ("'culprit'", "module errors.toys", "raised KeyError", "set_fuel(0)"),
+    ),
+    "M47-without-fn": (
+        toys.without_function,
+        thunder.NoExecutor,
+        ("culprit.bare", "registered without fn=", "toys.py:"),
+    ),
+    "M53-arguments": (
+        toys.unlike_operator,
+        thunder.PluginError,
+        ("culprit.narrow", "torch.nn.functional.gelu", "toys.py:", "module errors.toys"),
+    ),
     "M69-id": (
         lambda: register(Operator(id="torch.sin", decomposition=lambda a: a)),
         thunder.RegistrationError,

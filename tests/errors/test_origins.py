@@ -24,6 +24,8 @@ SOURCE = Path(thunder.__file__).parents[1]
 
 #: functions that raise for whoever called them, which says where the culprit comes from
 COMPLETED = {
+    "thunder/core/autograd/joint.py:_named",
+    "thunder/core/autograd/joint.py:_renamed",
     "thunder/core/prims/gradient.py:_put_grad_meta",
     "thunder/core/prims/gradient.py:put_grads",
     "thunder/plugins/manager.py:_check_against",

@@ -58,6 +58,14 @@ def wrong_shape(op: Any, x: Any) -> Any:
     return out
 
 
+def without_result(op: Any, x: Any) -> Any:
+    put_grad(x, get_grad(op(x)))
+
+
+def rule_that_raises(op: Any, x: Any) -> Any:
+    raise KeyError("kernels")
+
+
 def for_no_tensor(op: Any, x: Any) -> Any:
     out = op(x)
     put_grads((3,), (get_grad(out),))
@@ -221,6 +229,35 @@ def fused_by(cls: Any) -> Any:
     return thunder.jit(lambda x: torch.cos(torch.sin(x)) + torch.rand(3), executors=[other, ex])(
         torch.ones(3)
     )
+
+
+class Drops(FusionExecutor):
+    """Loses the result of what it claimed."""
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        new = from_trace(trace)
+        new.bound_symbols = [b for b in trace.bound_symbols if b.sym.executor is not self]
+        return new
+
+
+class Fails(FusionExecutor):
+    """Raises while it fuses."""
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        raise KeyError("kernels")
+
+
+def without_function() -> Any:
+    ex = executor()
+    op = operator(ex, "bare", fn=None)
+    ex.register_implementation("torch.sin", execution_transform=lambda a: op(a))
+    return running(lambda x: torch.sin(x), ex)
+
+
+def unlike_operator() -> Any:
+    ex = executor()
+    ex.register_implementation("torch.nn.functional.gelu", operator(ex, "narrow"))
+    return running(lambda x: torch.nn.functional.gelu(x, approximate="tanh"), ex)
 
 
 # -- programs ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 
 import thunder
 from thunder.core import prims
-from thunder.core.errors import InvalidArgument, PluginError
+from thunder.core.errors import InvalidArgument, PluginError, TraceError
 from thunder.core.trace import TraceCtx, TraceTag, from_trace, with_bound_symbols
 from thunder.plugins import get_manager, hookimpl
 
@@ -138,6 +138,11 @@ def test_an_edit_of_the_program_runs() -> None:
         torch.testing.assert_close(compiled(x), (-x).exp())
 
 
+def losing(trace: TraceCtx, context: Any) -> TraceCtx:
+    del trace.bound_symbols[0]
+    return trace
+
+
 @pytest.mark.parametrize(
     ("place", "error", "text"),
     [
@@ -149,8 +154,13 @@ def test_an_edit_of_the_program_runs() -> None:
             "'mine' returned",
         ),
         (lambda p: p.insert_after("cse", "mine", lambda trace, context: 1 / 0), PluginError, "'mine' raised"),
+        (
+            lambda p: p.insert_after("cse", "mine", losing),
+            TraceError,
+            r"made by mine is malformed(.|\n)*from:  module plugins\.test_stages",
+        ),
     ],
-    ids=["no such neighbour", "name taken", "returns nothing", "raises"],
+    ids=["no such neighbour", "name taken", "returns nothing", "raises", "loses a definition"],
 )
 def test_what_a_plugin_does_wrong_is_told_as_its_fault(place: Any, error: type, text: str) -> None:
     with inserting("toy", lambda pipeline, options: place(pipeline)), pytest.raises(error, match=text):

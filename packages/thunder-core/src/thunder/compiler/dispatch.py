@@ -33,6 +33,7 @@ from thunder.core.langctx import LanguageContext
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.core.overrides import Overrides
+from thunder.core.running import note_statement
 from thunder.core.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state
 from thunder.plugins.manager import get_manager
@@ -73,7 +74,11 @@ class Dispatcher:
         entry.last_use = stats.calls
         stats.last_entry = entry
         ready = perf_counter_ns()
-        result = entry.computation_fn(*given[0])
+        try:
+            result = entry.computation_fn(*given[0])
+        except Exception as error:
+            note_statement(error)
+            raise
         stats.call_times = (start, ready, perf_counter_ns())
         return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *given[1])
 

@@ -24,6 +24,7 @@ from thunder.core.proxies import is_proxy
 from thunder.core.structure import COMMENT, RELEASES
 from thunder.core.trace import TraceCtx
 from thunder.core.transform import Transform
+from thunder.core.verify import check_work
 from thunder.plugins.contributions import configure_pipeline
 from thunder.plugins.manager import get_manager
 
@@ -135,6 +136,8 @@ def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> Trac
         raise PluginError(
             f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
         ).of(origin_of(fn))
+    if result is not trace and not context.check:  # with it, each trace is checked, and more thoroughly
+        check_work(result, name, lambda: origin_of(fn))
     return result
 
 

@@ -20,6 +20,7 @@ from thunder.core.autograd.connect import Differentiated
 from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
 from thunder.core.autograd.partition import partition
 from thunder.core.autograd.tail import split_tail, written_inputs
+from thunder.core.origins import origin_of
 from thunder.core.passes.always import always
 from thunder.core.passes.claim import claim
 from thunder.core.passes.cse import cse
@@ -33,7 +34,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, TraceTag
 from thunder.core.transform import Transform, call_trace_hook, defines_hook
-from thunder.core.verify import check_trace
+from thunder.core.verify import check_work
 
 __all__ = ["STAGES", "Stage", "StageFn"]
 
@@ -89,7 +90,7 @@ def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Cont
 
     changed: TraceCtx = edited(trace, change, type(transform).__name__)
     if changed is not trace and not context.check:  # with it, each trace is checked, and more thoroughly
-        check_trace(changed, stage=type(transform).__name__, check_meta=False)
+        check_work(changed, type(transform).__name__, lambda: origin_of(type(transform)))
     return changed
 
 

@@ -127,6 +127,16 @@ class ThunderError(Exception):
             self.where.extend(locations)
         return self
 
+    def of(self, origin: str) -> Self:
+        """Says where the culprit comes from (see `thunder.core.origins`), unless that is known already;
+        returns the error itself.
+        """
+        if "from" not in self.facts:
+            self.facts["from"] = origin
+            found = self.found if isinstance(self.found, Mapping) else {"found": self.found}
+            self.found = {"from": origin, **({} if self.found is None else found)}
+        return self
+
     def __str__(self) -> str:
         lines = [self.asked]
         lines += [f"  at  {location}" for location in self.where]
@@ -262,16 +272,6 @@ class NoExecutor(UnsupportedProgram):
 
 class PluginError(ThunderError, RuntimeError):
     """A plugin, executor or transform broke its contract; the message names it, and where it comes from."""
-
-    def of(self, origin: str) -> Self:
-        """Says where the culprit comes from (see `thunder.core.origins`), unless that is known already;
-        returns the error itself.
-        """
-        if "from" not in self.facts:
-            self.facts["from"] = origin
-            found = self.found if isinstance(self.found, Mapping) else {"found": self.found}
-            self.found = {"from": origin, **({} if self.found is None else found)}
-        return self
 
 
 class TraceError(ThunderError, RuntimeError):

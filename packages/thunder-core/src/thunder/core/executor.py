@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from thunder.core.errors import InvalidArgument, Location, PluginError
 from thunder.core.origins import origin_of
 from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.trace import detached_trace
 
 __all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location", "sentence"]
 
@@ -211,7 +212,9 @@ class Executor:
     def _ask(self, checker: Callable[..., bool | Refusal], bsym: BoundSymbol) -> bool | Refusal:
         name = getattr(checker, "__qualname__", repr(checker))
         try:
-            answer = checker(*bsym.args, **bsym.kwargs)
+            # What it computes of proxies to find its answer is no part of the program.
+            with detached_trace():
+                answer = checker(*bsym.args, **bsym.kwargs)
         except Exception as error:
             what = f"raised {type(error).__name__}: {error}"
             raise self._checker_fault(bsym, name, what, self.origin_of(checker)) from error
@@ -225,7 +228,7 @@ class Executor:
         where = [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else None
         return PluginError(
             f"checker {checker} of executor {self.name!r} for {bsym.sym.id} {what}",
-            found={"call": str(bsym)},
+            found={"call": bsym.line},
             where=where,
             hint="A checker has the operator's signature and returns a bool or a thunder.extend.Refusal.",
         ).of(origin)

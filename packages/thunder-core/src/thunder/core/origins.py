@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from importlib.metadata import Distribution, distribution, entry_points, packages_distributions
 from typing import Final
 
-__all__ = ["ENTRY_POINT_GROUP", "origin_of"]
+__all__ = ["ENTRY_POINT_GROUP", "module_of", "origin_of"]
 
 ENTRY_POINT_GROUP: Final = "thunder.plugins"
 
@@ -15,13 +15,17 @@ def origin_of(what: object) -> str:
     """Where a function, a class, an object or a module (by its name) comes from, in words:
     `"thunder-acme 0.3.1, thunder_acme.kernels"`, or `"module notebook"` if no distribution installed it.
     """
+    module = module_of(what)
+    found = _distribution_of(module)
+    return f"module {module}" if found is None else f"{found}, {module}"
+
+
+def module_of(what: object) -> str:
+    """The name of the module that a function, a class or an object comes from."""
     while isinstance(what, partial):
         what = what.func
     module = what if isinstance(what, str) else getattr(what, "__module__", None)
-    if not isinstance(module, str):
-        module = type(what).__module__
-    found = _distribution_of(module)
-    return f"module {module}" if found is None else f"{found}, {module}"
+    return module if isinstance(module, str) else type(what).__module__
 
 
 @lru_cache(maxsize=128)

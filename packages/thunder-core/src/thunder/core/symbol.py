@@ -381,6 +381,11 @@ class BoundSymbol:
         """The lines of the statement."""
         return statement_lines(self, indent=indent, commented=commented, print_depth=print_depth)
 
+    @property
+    def line(self) -> str:
+        """The statement by itself, as errors show it."""
+        return "; ".join(line.strip() for line in self.from_bsym(header=None).python())
+
     def __repr__(self) -> str:
         return "\n".join(self.python(print_depth=-1))
 

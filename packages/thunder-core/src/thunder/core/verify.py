@@ -8,7 +8,7 @@ trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,6 +42,17 @@ def check_trace(trace: TraceCtx, *, stage: str | None = None, check_meta: bool =
             fault = _meta_fault(bsym)
             if fault is not None:
                 raise checker.error(index, fault)
+
+
+def check_work(trace: TraceCtx, stage: str, maker: Callable[[], str]) -> None:
+    """Checks what others made of a trace, but for the metadata; the TraceError says where they come from.
+
+    `maker` is asked for that only then (see `thunder.core.origins`).
+    """
+    try:
+        check_trace(trace, stage=stage, check_meta=False)
+    except TraceError as error:
+        raise error.of(maker()) from error.__cause__
 
 
 class _Checker:

@@ -60,7 +60,7 @@ def missing_gradient(bsym: BoundSymbol) -> MissingGradient:
     where = location_of(bsym)
     return MissingGradient(
         f"{bsym.sym.id} has no gradient rule, and a gradient through it is needed",
-        found={"call": str(bsym).strip()},
+        found={"call": bsym.line},
         where=[where] if where is not None else None,
         hint="Call under torch.no_grad(), detach its inputs, or give it a rule: grad_transform= of "
         "register_implementation, or thunder.core.transforms.register_grad.",

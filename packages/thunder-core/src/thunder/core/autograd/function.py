@@ -21,6 +21,7 @@ import torch
 
 from thunder.core.devices import to_torch_device
 from thunder.core.proxies import TensorProxy
+from thunder.core.running import note_statement
 from thunder.core.trace import TraceCtx
 
 __all__ = ["Connected", "Interface", "ThunderFunction"]
@@ -127,7 +128,11 @@ class Connected:
         # The lists are this call's own, so that the backward can let go of each tensor after its last use.
         saved = [list(ctx.saved_tensors), list(ctx.others)]
         ctx.maybe_clear_saved_tensors()
-        return backward(saved, given)  # type: ignore[no-any-return]
+        try:
+            return backward(saved, given)  # type: ignore[no-any-return]
+        except Exception as error:
+            note_statement(error)
+            raise
 
     @staticmethod
     def _of(

@@ -33,9 +33,10 @@ from thunder.core.executor import Executor
 from thunder.core.gradient_rules import Vjp, gradients_of, put_gradients
 from thunder.core.langctx import TORCH, using_language
 from thunder.core.operator import row_of
-from thunder.core.origins import origin_of
+from thunder.core.origins import module_of, origin_of
+from thunder.core.passes.placement import location_of
 from thunder.core.proxies import ProxyTag, TensorProxy, Variable, is_proxy
-from thunder.core.pytree import tree_flatten
+from thunder.core.pytree import tree_flatten, tree_unflatten
 from thunder.core.structure import COMMENT, RELEASES, RETURN
 from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.tags import OpTags
@@ -274,7 +275,11 @@ class _Writer:
         old, old_spec = tree_flatten(bsym.output)
         new, new_spec = tree_flatten(result)
         if len(old) != len(new) or any(is_proxy(a) != is_proxy(b) for a, b in zip(old, new, strict=True)):
-            raise TypeError(f"the gradient rule returned {new_spec}, and the operator gives {old_spec}")
+            raise PluginError(
+                "a gradient rule returned something else than its operator gives",
+                found={"operator": _described(old, old_spec), "rule returned": _described(new, new_spec)},
+                hint="A rule computes and returns the result, and moves gradients on the way.",
+            )
         made = {p.name for b in recorded for p in b.flat_proxy_outs} - {p.name for p in bsym.flat_proxy_args}
         renamed: dict[Variable, Any] = {}
         for a, b in zip(old, new, strict=True):
@@ -356,14 +361,32 @@ def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
     """Errors of a gradient rule name the operator, and the line of the forward (A18)."""
     try:
         yield
+    except PluginError as error:
+        raise _told_of_rule(error, bsym, rule) from error.__cause__
     except Exception as error:
-        if isinstance(error, PluginError):
-            name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
-            error.found = {**(error.found if isinstance(error.found, dict) else {}), "rule": name}
-            error.of(origin_of(rule))
+        if rule is not bsym.sym.gradient and not module_of(rule).startswith("thunder."):
+            fault = PluginError(
+                f"a gradient rule raised {type(error).__name__}: {error}",
+                found={"call": bsym.line},
+                hint="A rule has the operator's signature. It computes and returns the result, takes "
+                "gradients with get_grad, and gives them with put_grad.",
+            )
+            raise _told_of_rule(fault, bsym, rule) from error
         at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
         error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
         raise
+
+
+def _told_of_rule(error: PluginError, bsym: BoundSymbol, rule: Callable[..., Any]) -> PluginError:
+    """An error of a rule that a plugin gives, with its name and the line of the forward."""
+    name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
+    error.found = {**(error.found if isinstance(error.found, dict) else {}), "rule": name}
+    where = location_of(bsym)
+    return error.of(origin_of(rule)).at([where] if where is not None else [])
+
+
+def _described(leaves: Sequence[Any], spec: Any) -> str:
+    return str(tree_unflatten([x.type_string() if is_proxy(x) else x for x in leaves], spec))
 
 
 # -- the joint trace -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from thunder.core.executor import Executor, Refusal
+from thunder.core.operator_executor import OperatorExecutor
 from thunder.core.passes.claim import PROVENANCE, Claimer
 from thunder.core.passes.placement import Placement, runs
 from thunder.core.symbol import BoundSymbol
@@ -52,5 +53,8 @@ def _unfused(
     owner = bsym.sym.executor
     if owner is None:
         return bsym, refusals
-    left = Refusal("not-fused", f"{owner.name} took {bsym.sym.id} into no region")
+    if isinstance(owner, OperatorExecutor):
+        left = Refusal("no-function", f"{bsym.sym.id} was registered without fn=, and has no implementation")
+    else:
+        left = Refusal("not-fused", f"{owner.name} took {bsym.sym.id} into no region")
     return bsym.from_bsym(sym=dataclasses.replace(bsym.sym, executor=None)), (*refusals, (owner.name, left))

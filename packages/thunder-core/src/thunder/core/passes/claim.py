@@ -194,7 +194,8 @@ def bind_as(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbo
         except TypeError as error:
             raise PluginError(
                 f"operator {symbol.id!r} of {executor.name!r} does not take the arguments of {bsym.sym.id}",
-                found={"call": str(bsym), "error": error},
+                found={"call": bsym.line, "error": error},
+                where=_where(bsym),
                 hint="An implementation is called with the arguments of the operator that it implements.",
             ).of(executor.origin) from error
     claimed = bsym.from_bsym(sym=symbol, args=args, kwargs=kwargs, subsymbols=(bsym,))
@@ -224,7 +225,7 @@ def expand(
     except Exception as error:
         raise PluginError(
             f"{_of(executor, bsym)} raised {type(error).__name__}: {error}",
-            found={"call": str(bsym)},
+            found={"call": bsym.line},
             where=_where(bsym),
             hint="It has the operator's signature. Let the checker refuse calls that it cannot do.",
         ).of(executor.origin_of(transform)) from error
@@ -292,7 +293,7 @@ def _described(tree: Any) -> str:
 def _no_executor(bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> NoExecutor:
     return NoExecutor(
         f"no executor claims {bsym.sym.id}",
-        found={"call": str(bsym), **{name: str(refusal) for name, refusal in refusals}},
+        found={"call": bsym.line, **{name: str(refusal) for name, refusal in refusals}},
         where=_where(bsym),
         hint="Add an executor that takes it to executors=; the executor 'torch' runs every row of torch.",
         facts={"refusals": refusals},

@@ -13,6 +13,7 @@ from thunder.core.fusion_executor import FusionExecutor
 from thunder.core.passes.claim import PROVENANCE
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance
+from thunder.core.verify import check_work
 
 
 def fuse(trace: TraceCtx, executors: Sequence[Executor]) -> TraceCtx:
@@ -57,6 +58,8 @@ def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
     for fusion in new.bound_symbols:
         if fusion.sym.is_fusion and fusion.sym.executor == executor:
             _check_members(executor, fusion)
+    if new is not trace:
+        check_work(new, f"the fusion pass of {executor.name!r}", lambda: executor.origin)
     return new
 
 
@@ -75,6 +78,6 @@ def _check_members(executor: FusionExecutor, fusion: BoundSymbol) -> None:
         if owner is not None and owner != executor:
             raise TraceError(
                 f"the fusion {fusion.sym.name} of {executor.name!r} took a call of {owner.name!r}",
-                found={"call": str(member)},
+                found={"call": member.line},
                 hint="A fusion pass groups calls whose sym.executor is the fusion executor itself.",
             )
