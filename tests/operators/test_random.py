@@ -21,6 +21,7 @@ from thunder.core.operator import all_rows
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx, tracectx
+from thunder.extend import OperatorExecutor
 
 X = torch.linspace(0.1, 0.9, 12, dtype=torch.float64).reshape(3, 4)
 
@@ -280,6 +281,28 @@ def test_no_generator_is_the_default_one(name: str) -> None:
         return CALLS[name](x, generator=None)
 
     torch.testing.assert_close(seeded(thunder.jit(program), X), seeded(program, X), rtol=0, atol=0)
+
+
+def test_an_executor_that_knows_no_generators_is_not_given_calls_with_one() -> None:
+    """Its author has read the signature of the calls that most programs make."""
+
+    def sevens(size: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
+        return torch.full(size, 7.0)
+
+    def meta(size: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+        return TensorProxy(shape=size, device="cpu", dtype=torch.float32)
+
+    executor = OperatorExecutor("sevens")
+    symbol = executor.register_operator("rand", meta=meta, fn=sevens)
+    executor.register_implementation("torch.rand", symbol, checker=lambda size, *, dtype, device: True)
+    compiled = thunder.jit(
+        lambda g: (torch.rand(2), torch.rand(2, generator=g)), executors=[executor, "torch"]
+    )
+    plain, of_generator = compiled(generator())
+    assert plain.tolist() == [7.0, 7.0]
+    assert torch.equal(of_generator, torch.rand(2, generator=generator()))
+    (refusal,) = [r for row in thunder.explain(compiled).rows for r in row.refusals]
+    assert (refusal.code, refusal.message) == ("argument", "sevens knows no generator= of torch.rand")
 
 
 def test_every_random_row_is_called_here() -> None:

@@ -10,6 +10,7 @@ checker to somebody else's implementation keeps the rest of the record.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -19,6 +20,7 @@ from typing import Any, ClassVar
 
 from thunder.core.errors import InvalidArgument, Location, PluginError
 from thunder.core.origins import origin_of
+from thunder.core.signature import left_out
 from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import detached_trace
 
@@ -205,6 +207,9 @@ class Executor:
         info = self.implmap.get(bsym.sym.id)
         if info is None:
             return Refusal("no-implementation", f"{self.name} has no implementation of {bsym.sym.id}")
+        unforeseen = _unforeseen_argument(info, bsym)
+        if unforeseen is not None:
+            return Refusal("argument", f"{self.name} knows no {unforeseen}= of {bsym.sym.id}")
         if info.checker is None:
             return True
         return self._ask(info.checker, bsym)
@@ -246,6 +251,21 @@ class Executor:
         # The classes of this layer are written as users import them.
         module = "thunder.extend" if cls.__module__.startswith(_INNER) else cls.__module__
         return f"{module}.{cls.__qualname__}({self.name!r})"
+
+
+def _unforeseen_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
+    """An argument that few calls have, that this one has, and that an implementation does not take."""
+    rare = left_out(bsym.sym.meta) & bsym.kwargs.keys()
+    if not rare:
+        return None
+    meta = info.symbol.meta if info.symbol is not None else None
+    functions = [fn for fn in (info.checker, info.execution_transform, meta) if fn is not None]
+    return next((name for name in sorted(rare) for fn in functions if not _takes(fn, name)), None)
+
+
+def _takes(fn: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(fn).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 # Frames of these modules are not where an author wrote something.

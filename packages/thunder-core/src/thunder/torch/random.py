@@ -238,7 +238,8 @@ def _strides(target: TensorProxy) -> tuple[int, ...] | None:
     if target.__dict__.get("strides") is None and _is_new(target, recorded):
         return None
     tensor = Layouts((), recorded).of(target)
-    return None if tensor.is_contiguous() else tuple(tensor.stride())
+    with torch._C.DisableTorchFunction():  # these questions are no calls of the program
+        return None if tensor.is_contiguous() else tuple(tensor.stride())
 
 
 #: operators whose results are contiguous: to be asked for before torch is, which takes its time
