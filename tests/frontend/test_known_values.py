@@ -106,3 +106,24 @@ def test_fractions_are_drawn_and_never_leave_their_range(compare: Any, bound: fl
 def test_a_fraction_that_may_be_on_either_side_is_refused() -> None:
     with pytest.raises(thunder.DataDependentControlFlow):
         thunder.jit(lambda x: x if torch.rand([]) < 0.5 else -x)(torch.ones(2))
+
+
+def written_through_a_view(drawn: Tensor) -> Tensor:
+    drawn.view(1).add_(2)
+    return drawn
+
+
+@pytest.mark.parametrize("write", [written_through_a_view, lambda d: d.mul_(5)])
+def test_a_fraction_that_was_written_to_is_none(write: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(lambda x: x if write(torch.rand([])) < 1 else -x)(torch.ones(2))
+
+
+def test_a_comparison_that_was_written_to_is_none() -> None:
+    def fn(x: Tensor) -> Tensor:
+        below = torch.rand([]) < 1
+        below.view(-1).logical_not_()
+        return x if below else -x
+
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(fn)(torch.ones(2))

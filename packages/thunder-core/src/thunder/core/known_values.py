@@ -46,7 +46,7 @@ def known_value(trace: TraceCtx, x: TensorProxy) -> torch.Tensor | None:
     makers = {id(out): bsym for bsym in recorded for out in bsym.flat_proxy_outs}
     needed = _made_of_constants(x, makers)
     if needed is None:
-        return _of_a_fraction(x, makers)
+        return _of_a_fraction(x, makers, recorded)
     if any(_writes_to(recorded, needed)):
         return None
     values: dict[int, Any] = {}
@@ -121,7 +121,9 @@ def _run(bsym: BoundSymbol, values: dict[int, Any]) -> None:
     values.update({id(out): value for out, value in zip(outs, results, strict=True)})
 
 
-def _of_a_fraction(x: TensorProxy, makers: dict[int, BoundSymbol]) -> torch.Tensor | None:
+def _of_a_fraction(
+    x: TensorProxy, makers: dict[int, BoundSymbol], recorded: Iterable[BoundSymbol]
+) -> torch.Tensor | None:
     """What a comparison of numbers of ``torch.rand`` with a number comes to, where that is known."""
     bsym = makers.get(id(x))
     rule = _OF_FRACTIONS.get(bsym.sym.id) if bsym is not None else None
@@ -130,6 +132,8 @@ def _of_a_fraction(x: TensorProxy, makers: dict[int, BoundSymbol]) -> torch.Tens
     drawn, bound = bsym.args[:2]
     maker = makers.get(id(drawn))
     if maker is None or maker.sym.id != "torch.rand" or type(bound) not in (int, float):
+        return None
+    if any(_writes_to(recorded, [maker])):
         return None
     answer = rule(bound)
     return None if answer is None else torch.full(x.shape, answer)
