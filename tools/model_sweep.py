@@ -6,9 +6,9 @@
 
 A process a family, with a time limit. Three questions are asked of each family: the forward in evaluation,
 called twice with different data; the forward with a padding mask; a training step with the gradients of all
-parameters, in float64 where eager can. The answers are: right; refused, by an error of thunder's that names a
-line; recompiled, where the second call did not use the program of the first; as compiled, where eager does the
-same once `torch.compiler.is_compiling()` is true for it as well; wrong, where a number or a type is not
+parameters, in float64 where eager can. The answers are: right; refused, by an error of thunder's that names
+a line; recompiled, where the second call did not use the program of the first; as compiled, where eager does
+the same once `torch.compiler.is_compiling()` is true for it as well; wrong, where a number or a type is not
 eager's; crashed, by any other exception; not asked, where eager cannot do it, or not twice the same way.
 Families that eager cannot run from a small configuration are counted and left out.
 """
@@ -210,7 +210,8 @@ def ask_training(built: Built) -> None:
     have = step(compiled, twin, in_dtype(built.arguments, dtype))
     missing = [n for n in want if (want[n] is None) != (have[n] is None)]
     assert not missing, f"only one has gradients for {missing[:3]}"
-    scale = max(float(g.abs().max()) for g in want.values() if g is not None and g.numel())
+    sizes = [g.abs().nan_to_num(0.0).max() for g in want.values() if g is not None and g.numel()]
+    scale = float(torch.stack(sizes).max())
     for name, expected in want.items():
         if expected is not None:
             same(have[name], expected, tolerance * max(scale, 1.0), f"gradient of {name}")

@@ -284,3 +284,19 @@ def test_transforms_of_functorch_around_a_call_are_refused():
         torch.func.grad(lambda t: compiled(t).sum())(x)
     with pytest.raises(thunder.UnsupportedProgram, match="functorch"):
         torch.vmap(compiled)(x)
+
+
+def test_running_statistics_of_a_normalisation_whose_result_nobody_uses():
+    """As of an auxiliary head: the buffers are written, and no gradient comes from them."""
+    norm, twin = (torch.nn.BatchNorm2d(3) for _ in range(2))
+    x = torch.randn(2, 3, 4, 4, requires_grad=True)
+
+    def program(module, x):
+        module(x)
+        return x * 2
+
+    thunder.jit(lambda x: program(norm, x))(x).sum().backward()
+    program(twin, x)
+    assert torch.equal(x.grad, torch.full_like(x, 2.0))
+    assert torch.equal(norm.running_mean, twin.running_mean)
+    assert norm.weight.grad is None

@@ -205,3 +205,46 @@ def test_what_cannot_be_traced_is_refused_by_name(name):
 def test_an_argument_that_the_schema_lacks_is_refused():
     with pytest.raises(TypeError, match="factor"):
         thunder.jit(lambda x, y: OPS.plain(x, y, factor=2.0))(leaf(3), leaf(3))
+
+
+# -- a backward that has no trace ----------------------------------------------------------------------------
+
+
+@operator("grouped", fake=lambda x, ends: torch.empty_like(x))
+def grouped(x: Tensor, ends: Tensor) -> Tensor:
+    return torch.cat([part * (i + 1) for i, part in enumerate(torch.tensor_split(x, ends))])
+
+
+def save_ends(ctx, inputs, output):
+    ctx.ends = inputs[1]
+
+
+def grouped_backward(ctx, g):
+    parts, start = [torch.rand(0)], 0  # drawn once in a backward, and not while tracing
+    for i, end in enumerate([*ctx.ends.tolist(), len(g)]):
+        parts.append(g[start:end] * (i + 1))
+        start = end
+    return torch.cat(parts), None
+
+
+grouped.register_autograd(grouped_backward, setup_context=save_ends)
+
+
+def test_a_backward_that_loops_over_data_is_run_by_torch():
+    compiled = thunder.jit(lambda x, ends: (grouped(x.sin(), ends) * x).cos())
+    for ends in ([1, 3], [2, 2]):
+        gradients = []
+        for call in (compiled, lambda x, ends: (grouped(x.sin(), ends) * x).cos()):
+            x = leaf(4)
+            torch.manual_seed(0)
+            call(x, torch.tensor(ends)).sum().backward()
+            gradients.append((x.grad, torch.get_rng_state()))
+        torch.testing.assert_close(gradients[0][0], gradients[1][0])
+        assert torch.equal(gradients[0][1], gradients[1][1])
+    assert thunder.cache_misses(compiled) == 1, "what the backward reads of the data is read at each run"
+    assert "grouped_backward" in str(thunder.last_backward_traces(compiled)[-1])
+
+
+def test_without_the_fallback_a_backward_that_loops_over_data_is_refused_with_its_line():
+    with pytest.raises(thunder.UnsupportedProgram, match=r"ctx\.ends\.tolist\(\)"):
+        thunder.jit(grouped, operator_fallback="error")(leaf(4), torch.tensor([1, 3]))

@@ -1,8 +1,8 @@
 """Families of the `transformers` library from their own configuration classes, made small; no downloads.
 
 A configuration is made small by a table of field names that the library's families share, so that a family
-which nobody has looked at yet is built as well as one that somebody has. Arguments are made by the names of the
-parameters of `forward`. What eager cannot run, built this way, is no model here.
+which nobody has looked at yet is built as well as one that somebody has. Arguments are made by the names of
+the parameters of `forward`. What eager cannot run, built this way, is no model here.
 """
 
 from __future__ import annotations

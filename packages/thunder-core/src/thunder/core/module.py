@@ -30,8 +30,10 @@ class ThunderModule(torch.nn.Module):
 
     Parameters, buffers and state dicts are those in use: the wrapped module's own, except for the tensors
     that a transform overrode, which the wrapped module keeps as they are. ``training`` is the wrapped
-    module's; attributes that the wrapper lacks are read from it and written to it. Forward hooks on the
-    wrapper run around the compiled call; hooks on submodules are traced.
+    module's; attributes that the wrapper lacks are read from it and written to it. A method that the wrapper
+    lacks (``generate``) is the wrapped module's and calls that one, uncompiled: for such methods write
+    ``model.forward = thunder.jit(model.forward)``. Forward hooks on the wrapper run around the compiled call;
+    hooks on submodules are traced.
     """
 
     _model: torch.nn.Module

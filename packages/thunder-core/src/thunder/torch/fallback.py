@@ -138,7 +138,7 @@ def gradients_by_torch(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
         leaves, spec = tree_flatten(given)
         wanted = tuple(i for i, leaf in enumerate(leaves) if wants_grad(leaf))
         cotangents = tuple(call.g) if isinstance(call.out, tuple | list) else (call.g,)
-        found = _derivative_symbol(row_id, fn)(cotangents, wanted, *given[0], **given[1])
+        found = derivative_symbol(row_id, fn)(cotangents, wanted, *given[0], **given[1])
         by_leaf = dict(zip(wanted, found, strict=True))
         args, kwargs = tree_unflatten([by_leaf.get(i) for i in range(len(leaves))], spec)
         return {"args": args, **kwargs} if args else dict(kwargs)
@@ -146,7 +146,10 @@ def gradients_by_torch(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
     return gradients
 
 
-def _derivative_symbol(row_id: str, fn: Fn) -> Symbol:
+def derivative_symbol(row_id: str, fn: Fn) -> Symbol:
+    """The operator ``(cotangents, wanted, *args, **kwargs)`` → the gradients of the tensors at the places
+    ``wanted`` among the leaves of the arguments, by torch's autograd of ``fn``.
+    """
     derivative_id = f"fallback.{row_id.removeprefix('fallback.')}_backward"
     known = row_of(derivative_id)
     if known is not None and _runs(known, fn):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 
-from thunder.core.errors import UnsupportedOperator
+from thunder.core.errors import UnsupportedOperator, UnsupportedProgram
 from thunder.core.frontend.function_context import FunctionContext
 from thunder.core.frontend.own_gradients import OwnGradient, call_with_own_gradient
 from thunder.core.frontend.rules import lookaside
@@ -20,6 +20,8 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
+from thunder.torch.fallback import derivative_symbol
+from thunder.torch.unknown import may_fall_back
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -255,8 +257,16 @@ class _Call:
             [*map(_requires_grad, a)] if _is_list(a) else _requires_grad(a) for a in self.args
         ]
         self.context.needs_input_grad = tuple(needs)
-        given = tree_unflatten(cotangents, self.spec)
-        gradients = self.tracer.call(self.backward, (self.context, *given), {})
+        scope = self.tracer.trace.peek_scope()
+        recorded = len(scope)
+        try:
+            given = tree_unflatten(cotangents, self.spec)
+            gradients = self.tracer.call(self.backward, (self.context, *given), {})
+        except UnsupportedProgram:
+            if not may_fall_back(self.tracer.language) or OpTags.RANDOM_OP in self.symbol.tags:
+                raise
+            del scope[recorded:]
+            return self._gradients_by_torch(cotangents)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         flat: list[Any] = []
         for i, gradient in enumerate(gradients):
@@ -271,6 +281,17 @@ class _Call:
                     f"{len(gradient)} gradients of the list at position {i}, {len(argument)} tensors (inputs)"
                 )
         return tuple(flat)
+
+    def _gradients_by_torch(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        """Gradients of a backward that has no trace, such as one that loops over the values of a tensor:
+        torch runs the operator again, and its backward, as eager does.
+        """
+        leaves, _ = tree_flatten((self.args, self.kwargs))
+        wanted = tuple(i for i, leaf in enumerate(leaves) if _requires_grad(leaf))
+        eager = row_of(self.symbol).eager  # type: ignore[union-attr]
+        symbol = derivative_symbol(self.symbol.id, eager)  # type: ignore[arg-type]
+        found = iter(symbol(tuple(cotangents), wanted, *self.args, **self.kwargs))
+        return tuple(next(found) if _requires_grad(i) else None for i in self.inputs)
 
 
 def _is_list(x: Any) -> bool:

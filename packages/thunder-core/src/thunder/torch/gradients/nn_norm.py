@@ -278,6 +278,8 @@ def _of_native_batch_norm(c: Call) -> Any:
 
 @vjp("prims.batch_norm_update")
 def _of_batch_norm_update(c: Call) -> Any:
+    if c.g[0] is None:  # the program wants the running statistics alone, through which no gradient flows
+        return {}
     mask = [c.needs("a"), c.needs("weight"), c.needs("bias")]
     gradients = batch_norm_backward(c.g[0], c.a, *c.out[3:], c.weight, c.bias, c.eps, mask)
     return dict(zip(("a", "weight", "bias"), gradients, strict=True))
