@@ -104,4 +104,9 @@ def without_fallback(language: LanguageContext) -> LanguageContext:
     return LanguageContext(language.name, {**language.functions, UNKNOWN: refused})
 
 
+def may_fall_back(language: LanguageContext) -> bool:
+    """Whether torch may run what thunder has no trace of."""
+    return language.functions[UNKNOWN] is not refused
+
+
 TORCH.functions[UNKNOWN] = by_torch
