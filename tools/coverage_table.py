@@ -49,6 +49,7 @@ complex128, second derivatives in float64 and complex128.
 - **row**: thunder knows the operator: what it computes, what it consists of, its gradient.
 - **fallback**: it has no row, and torch runs it as it is, also under training. `thunder.explain` says so, and
   `thunder.jit(…, operator_fallback="error")` refuses it.
+- **interpreted**: it is Python code of torch's, which is followed as the program's own is.
 - **refused**: a typed error names it, the line of the program, and the way out.
 
 Dtypes are those in which all samples that eager takes are right; those in parentheses have samples that are

@@ -1,5 +1,5 @@
-"""Which entries of torch's operator database have no row: torch runs them as they are, or they are refused by
-name. Everything else must pass.
+"""Which entries of torch's operator database have no row: torch runs them as they are, or their code is
+interpreted, or they are refused by name. Everything else must pass.
 """
 
 from __future__ import annotations
@@ -95,7 +95,14 @@ FALLBACK = frozenset(
     ]
 )
 
-_OBJECT = "an argument is an object that Python code reads: a program is interpreted, and this is not"
+#: entries without a row that are Python code of torch's, followed as a program's own
+INTERPRETED = frozenset(
+    [
+        "nn.functional.linear_cross_entropy.chunked",
+        "nn.functional.linear_cross_entropy.chunked_none",
+        "nn.functional.triplet_margin_with_distance_loss",
+    ]
+)
 
 #: entries that are refused by name, and why
 REFUSED: dict[str, str] = {
@@ -104,41 +111,27 @@ REFUSED: dict[str, str] = {
     "allclose": "returns a Python value made of data",
     "argwhere": "the shape of its result depends on data",
     "bincount": "the shape of its result depends on data",
-    "combinations": "the shape of its result depends on data",
-    "corrcoef": "reads elements of its arguments, to warn",
-    "cov": "reads elements of its arguments, to warn",
     "equal": "returns a Python value made of data",
-    "geqrf": "torch has no kernel without data, which would tell the metadata of its result",
-    "histogram": "torch has no kernel without data, which would tell the metadata of its result",
-    "histogramdd": "torch has no kernel without data, which would tell the metadata of its result",
-    "istft": "reads elements of its window",
-    "linalg.lstsq": "the shape of its residuals depends on data",
-    "linalg.lstsq.grad_oriented": "the shape of its residuals depends on data",
     "masked_select": "the shape of its result depends on data",
     "native_batch_norm": "writes to its arguments, and its schema does not say so",
-    "nn.functional.linear_cross_entropy.chunked": _OBJECT,
-    "nn.functional.linear_cross_entropy.chunked_none": _OBJECT,
-    "nn.functional.triplet_margin_with_distance_loss": _OBJECT,
     "nonzero": "the shape of its result depends on data",
-    "resize_": "changes the memory of its argument",
-    "resize_as_": "changes the memory of its argument",
     "slice": "returns memory of its argument, by torch.ops; indexing does the same",
     "to_sparse": "its result is not strided",
     "unique": "the shape of its result depends on data",
     "unique_consecutive": "the shape of its result depends on data",
 }
 
-WITHOUT_ROW = FALLBACK | REFUSED.keys()
+WITHOUT_ROW = FALLBACK | INTERPRETED | REFUSED.keys()
 
 #: entries some of whose samples are refused by name, and why
 PARTLY_REFUSED: dict[str, str] = {
     "__getitem__": "a boolean mask: the shape depends on data",
     "index_put": "a boolean mask: the shape depends on data",
-    "linspace.tensor_overload": "a bound in a tensor",
+    "linalg.lstsq": "gelss and gelsd: the shape of the residuals depends on the rank",
+    "linalg.lstsq.grad_oriented": "gelss and gelsd: the shape of the residuals depends on the rank",
     "narrow": "a start in a tensor",
-    "nn.functional.embedding_bag": "max_norm, which writes to the weight",
     "nn.functional.one_hot": "without num_classes the shape depends on data",
     "repeat_interleave": "repeats in a tensor: the shape depends on data",
-    "scatter": "reduce=, which torch.scatter_reduce replaces",
+    "resize_": "another shape changes the memory of its argument",
     "tensor_split": "indices in a tensor: shapes depend on data",
 }

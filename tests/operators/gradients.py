@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from operators.coverage import REFUSED
+import thunder
+from operators.coverage import INTERPRETED, REFUSED
 from operators.evaluate import Recording
 from operators.samples import SEED, SKIPPED, UNINITIALISED, name_of
 from thunder.core import prims
@@ -268,6 +269,9 @@ def run(trace: TraceCtx, values: Sequence[torch.Tensor]) -> Any:
 
 def thunders_derivatives(sample: Sample, second: bool, apart: bool = False) -> Derivatives:
     """What thunder's autograd gives, for the program as it is or for its primitives."""
+    if name_of(sample.op) in INTERPRETED:
+        program = thunder.jit(lambda *args, **kwargs: sample.op.op(*args, **kwargs))
+        return eager_derivatives(replace(sample, op=_entry(program, sample.op.name)), second)
     trace, tensors = recorded(sample)
     trace = taken_apart(trace) if apart else trace
     wanted = [i for i, x in enumerate(tensors) if x.requires_grad]

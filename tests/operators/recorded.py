@@ -19,9 +19,9 @@ PATH = Path(__file__).with_name("coverage.json")
 class Record:
     """What became of the samples of one entry.
 
-    ``means`` says what runs it: ``"row"``, ``"fallback"`` (no row, so torch runs it as it is) or
-    ``"refused"``. ``forward`` has a verdict for each dtype in which eager has samples on the cpu:
-    ``"complete"``, ``"partial"`` (some samples are refused by name), ``"refused"`` or ``"failed"``.
+    ``means`` says what runs it: ``"row"``, ``"fallback"`` (no row, so torch runs it as it is),
+    ``"interpreted"`` or ``"refused"``. ``forward`` has a verdict for each dtype in which eager has samples on
+    the cpu: ``"complete"``, ``"partial"`` (some samples are refused by name), ``"refused"`` or ``"failed"``.
     ``gradient`` and ``second_order`` are verdicts of the same kind, and ``"none"`` where eager has none.
     ``reason`` is why something is refused.
     """

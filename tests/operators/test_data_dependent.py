@@ -42,7 +42,6 @@ SHAPES: dict[str, Callable[[torch.Tensor], Any]] = {
     "bincount": lambda x: torch.bincount(x.flatten().long().abs()),
     "repeat_interleave": lambda x: x.repeat_interleave(torch.tensor([1, 2]), 0),
     "one_hot": lambda x: torch.nn.functional.one_hot(x.long().abs()),
-    "combinations": lambda x: torch.combinations(x[0]),
     "without a row": lambda x: torch.ops.aten.nonzero(x),
 }
 VALUES: dict[str, Callable[[torch.Tensor], Any]] = {

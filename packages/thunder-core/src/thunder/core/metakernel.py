@@ -117,9 +117,8 @@ def torch_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     is asked on meta tensors first, where nothing is computed: if they refuse it, so will the cpu, before it
     computes.
     """
-    sizes = [math.prod(x.shape) for x in tree_flatten((args, kwargs))[0] if isinstance(x, TensorProxy)]
     by_meta = None
-    if sum(sizes) > _SMALL:
+    if _elements(args, kwargs) > _SMALL:
         by_meta = meta_error(fn, args, kwargs)
         if by_meta is None:
             return None
@@ -133,9 +132,15 @@ def meta_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def regular_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """As :func:`torch_error`, for functions that refuse matrices of zeros."""
+    """As :func:`torch_error`, for functions that refuse matrices of zeros. Large calls are not asked."""
+    if _elements(args, kwargs) > _SMALL:
+        return None
     with torch.random.fork_rng(devices=()):
-        return meta_error(fn, args, kwargs) or _attempt(fn, args, kwargs, to_regular, "cpu")
+        return _attempt(fn, args, kwargs, to_regular, "cpu")
+
+
+def _elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    return sum(math.prod(x.shape) for x in tree_flatten((args, kwargs))[0] if isinstance(x, TensorProxy))
 
 
 def _attempt(

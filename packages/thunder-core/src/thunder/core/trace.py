@@ -110,6 +110,8 @@ class TraceCtx:
         self.scopes: list[list[BoundSymbol]] = [[]]
         #: whether the program runs under the caller's grad mode, and not under ``torch.no_grad``
         self.grad_enabled = False
+        #: whether what is recorded now is a backward: gradients are on in case it is differentiated itself
+        self.in_backward = False
         #: whether the signature is ``(*args, **kwargs)``: a prologue
         self.star_args = False
         #: whether the function runs without decorators: it computes nothing

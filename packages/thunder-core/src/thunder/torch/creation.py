@@ -207,15 +207,34 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: An
     return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=wanted)
 
 
+@torchsymbol(
+    id="torch.linspace_of_tensors",
+    eager=torch.linspace,
+    eager_path="torch.linspace",
+    prim=True,
+    vjp=NONDIFFERENTIABLE,
+)
+def linspace_of_tensors(
+    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
+    """As ``linspace``, between bounds of which one or both are in tensors without dimensions."""
+    bounds = [x for x in (start, end) if isinstance(x, TensorProxy)]
+    if any(x.shape for x in bounds):
+        raise OperatorError("linspace only supports 0-dimensional start and end tensors")
+    wanted = default_dtype(dtype)
+    if dtype is None and any(_value_dtype(x).is_complex for x in (start, end)):
+        wanted = complex_result(wanted)
+    where = bounds[0].device if device is None else default_device(device)
+    return TensorProxy(shape=(steps,), device=where, dtype=wanted)
+
+
 @torchsymbol("torch.linspace", vjp=NONDIFFERENTIABLE)
 def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """``steps`` numbers from ``start`` to ``end``, both included, at equal distances."""
     if steps < 0:
         raise OperatorError("number of steps must be non-negative")
     if isinstance(start, TensorProxy) or isinstance(end, TensorProxy):
-        raise UnsupportedOperator(
-            "torch.linspace to a bound in a tensor", hint="Give the bounds as Python numbers."
-        )
+        return linspace_of_tensors(start, end, steps, dtype=dtype, device=device)
     return prims.linspace(start, end, steps, device=default_device(device), dtype=default_dtype(dtype))
 
 

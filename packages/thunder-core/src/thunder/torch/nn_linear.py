@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from thunder.core import prims
-from thunder.core.errors import UnsupportedOperator
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.inplace import assign
-from thunder.torch.registration import torchsymbol
+from thunder.torch.registration import spelt_as, torchsymbol
 
 
 @torchsymbol("torch.nn.functional.linear", autocast="lower", tags=(OpTags.MATMUL_OP,))
@@ -33,10 +34,7 @@ def embedding(
     ``max_norm`` scales those rows of ``weight`` down first, in place and without gradient, as torch does.
     """
     if max_norm is not None:
-        scaled = prims.embedding_renorm(weight, input, max_norm, norm_type)
-        with torch.no_grad():
-            assign(scaled, weight)
-        weight = scaled
+        weight = _renormalised(weight, input, max_norm, norm_type)
     return prims.embedding(
         input,
         weight,
@@ -46,6 +44,16 @@ def embedding(
         scale_grad_by_freq=scale_grad_by_freq,
         sparse=sparse,
     )
+
+
+def _renormalised(
+    weight: TensorProxy, indices: TensorProxy, max_norm: float, norm_type: float
+) -> TensorProxy:
+    """``weight`` with the rows that ``indices`` names scaled down, written to it and returned."""
+    scaled = prims.embedding_renorm(weight, indices, max_norm, norm_type)
+    with torch.no_grad():
+        assign(scaled, weight)
+    return scaled
 
 
 def _row(padding_idx: int | None, weight: TensorProxy) -> int | None:
@@ -69,11 +77,6 @@ def _embedding_bag_meta(
     padding_idx: int | None = None,
 ) -> TensorProxy:
     """``input: (b, n)``, or ``(n,)`` cut into bags at ``offsets: (b,)``; ``weight: (v, d)`` → ``(b, d)``."""
-    if max_norm is not None:
-        raise UnsupportedOperator(
-            "embedding_bag with max_norm, which writes to its weight, is not an operator thunder knows",
-            hint="Leave max_norm out, or renormalise the weight before the call.",
-        )
     if len(input.shape) == 2:
         bags = input.shape[0]
     else:
@@ -83,4 +86,20 @@ def _embedding_bag_meta(
     return TensorProxy(shape=(bags, weight.shape[1]), device=weight.device, dtype=weight.dtype)
 
 
-embedding_bag = torchsymbol("torch.nn.functional.embedding_bag", prim=True)(_embedding_bag_meta)
+embedding_bag = torchsymbol(id="torch.nn.functional.embedding_bag", prim=True)(_embedding_bag_meta)
+
+
+@spelt_as("torch.nn.functional.embedding_bag")
+def embedding_bag_call(
+    input: TensorProxy,
+    weight: TensorProxy,
+    offsets: TensorProxy | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    *args: Any,
+    **kwargs: Any,
+) -> TensorProxy:
+    """``max_norm`` scales the rows of ``weight`` first, as in ``embedding``."""
+    if max_norm is not None:
+        weight = _renormalised(weight, prims.reshape(input, (input.numel,)), max_norm, norm_type)
+    return embedding_bag(input, weight, offsets, None, norm_type, *args, **kwargs)

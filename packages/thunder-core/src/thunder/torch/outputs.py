@@ -43,7 +43,7 @@ def write_to_out(
     """
     inputs = dict(kwargs)
     targets = [t for t in tree_iter(inputs.pop("out")) if isinstance(t, TensorProxy)]
-    if torch.is_grad_enabled() and any(_requires_grad(x) for x in tree_iter((args, kwargs))):
+    if _tracks_gradients() and any(_requires_grad(x) for x in tree_iter((args, kwargs))):
         raise OperatorError(
             f"{name.rpartition('.')[2]}(): functions with out=... arguments don't support automatic "
             "differentiation, but one of the arguments requires grad.",
@@ -56,7 +56,7 @@ def write_to_out(
             found=described_arguments((), {"out": kwargs["out"]}),
             hint="Leave out= out, and copy_ what it returns.",
         )
-    with _autocast_aside():
+    with autocast_aside():
         result = compute(*args, **inputs)
     values, spec = tree_flatten(result)
     if len(values) == len(targets):
@@ -67,6 +67,12 @@ def write_to_out(
     for value, target in zip(values, targets, strict=True):
         write_back(value, target)
     return tree_unflatten(targets, spec)
+
+
+def _tracks_gradients() -> bool:
+    """Whether torch would record the call for a backward, which it cannot for one with ``out=``."""
+    trace = get_tracectx()
+    return torch.is_grad_enabled() and not (trace is not None and trace.in_backward)
 
 
 def _requires_grad(x: Any) -> bool:
@@ -90,15 +96,16 @@ def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, A
     """
     without = {key: value for key, value in kwargs.items() if key != "out"}
     for ask in (torch_error, regular_error, meta_error):
-        errors = [error for fn in fns if ask(fn, args, without) is None for error in [ask(fn, args, kwargs)]]
-        if errors:
-            if None not in errors:
-                raise refusal(errors[0], args, kwargs)
+        answers = [ask(fn, args, kwargs) for fn in fns if ask(fn, args, without) is None]
+        errors = [answer for answer in answers if answer is not None]
+        if errors and len(errors) == len(answers):
+            raise refusal(errors[0], args, kwargs)
+        if answers:
             return
 
 
 @contextmanager
-def _autocast_aside() -> Iterator[None]:
+def autocast_aside() -> Iterator[None]:
     """Calls are recorded as they are, and not as autocast would have them."""
     trace = get_tracectx()
     assert trace is not None, "a call is recorded into a trace"

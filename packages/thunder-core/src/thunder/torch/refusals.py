@@ -15,7 +15,6 @@ from thunder.torch.registration import spelt_as, unpacked
 DATA_DEPENDENT_SHAPES = (
     "torch.argwhere",
     "torch.bincount",
-    "torch.combinations",
     "torch.masked_select",
     "torch.nonzero",
     "torch.unique",

@@ -8,7 +8,7 @@ from typing import Any
 
 from thunder.core import prims
 from thunder.core.dtypes import int64
-from thunder.core.errors import OperatorError, UnsupportedOperator
+from thunder.core.errors import OperatorError
 from thunder.core.prims.linalg import broadcast_shapes
 from thunder.core.promotion import result_dtype
 from thunder.core.proxies import TensorProxy, pytype
@@ -96,8 +96,18 @@ def scatter(
 ) -> TensorProxy:
     """``out[index[i][j]][j] = src[i][j]`` for ``dim`` 0; other elements are the input's."""
     if reduce is not None:
-        raise UnsupportedOperator("torch.scatter with reduce=", hint="Use torch.scatter_reduce.")
+        return _reduced(input, dim, index, src, reduce)
     return prims.scatter(input, index, src, canonical_dim(dim, len(input.shape)))
+
+
+def _reduced(input: TensorProxy, dim: int, index: TensorProxy, src: Any, reduce: str) -> TensorProxy:
+    """What torch made before it had ``scatter_reduce``: of numbers too, and with other names."""
+    known = {"add": "sum", "multiply": "prod"}
+    if reduce not in known:
+        raise OperatorError("reduce argument must be either add or multiply.")
+    if not isinstance(src, TensorProxy):
+        src = prims.full(index.shape, src, device=input.device, dtype=input.dtype)
+    return scatter_reduce(input, dim, index, src, known[reduce])
 
 
 @torchsymbol("torch.scatter_add", methods=("scatter_add",), inplace=("scatter_add_",))

@@ -20,6 +20,8 @@ from thunder.core.tags import OpTags
 from thunder.torch.fallback import call_by_torch
 from thunder.torch.observation import Unfit
 from thunder.torch.outputs import write_to_out
+from thunder.torch.registration import name_of
+from thunder.torch.twins import in_place_or
 
 #: what torch raises for a call that it refuses, or has no kernel without data for
 _REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
@@ -28,18 +30,6 @@ _WAYS_OUT = (
     "Register it (thunder.extend.OperatorExecutor.register_operator), or compute it outside the compiled "
     "function; thunder.examine lists what a program needs."
 )
-
-
-def name_of(fn: Any) -> str:
-    """The dotted name of a torch function, as a program would write it."""
-    if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        return f"torch.ops.{fn}"
-    name = torch.overrides.resolve_name(fn)
-    if name is None:
-        module, qualname = getattr(fn, "__module__", None), getattr(fn, "__qualname__", repr(fn))
-        qualname = qualname.replace("_VariableFunctionsClass.", "")
-        name = f"{module}.{qualname}" if module else qualname
-    return str(name).replace("torch.TensorBase.", "torch.Tensor.").replace("torch.functional.", "torch.")
 
 
 def nearest_rows(name: str) -> list[str]:
@@ -64,13 +54,13 @@ def _refusal(
     )
 
 
-def refused(fn: Any) -> Callable[..., NoReturn]:
-    """The function that refuses a call of ``fn``."""
+def refused(fn: Any) -> Callable[..., Any]:
+    """The function that refuses a call of ``fn``, unless it writes what a known function computes."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise _refusal(name_of(fn), args, kwargs)
 
-    return refuse
+    return in_place_or(fn, refuse)
 
 
 def by_torch(fn: Any) -> Callable[..., Any]:
@@ -92,7 +82,7 @@ def by_torch(fn: Any) -> Callable[..., Any]:
             why = f"what it returns cannot be found out without data ({_first_line(error)})"
             raise _refusal(name, args, kwargs, why) from error
 
-    return call
+    return in_place_or(fn, call)
 
 
 def _first_line(error: Exception) -> str:

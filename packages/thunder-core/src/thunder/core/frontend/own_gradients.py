@@ -48,6 +48,7 @@ from thunder.core.proxies import TensorProxy, Variable
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
+from thunder.core.tracectx import get_tracectx
 from thunder.torch.namespace import ltorch
 
 if TYPE_CHECKING:
@@ -216,9 +217,13 @@ def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
         for device in ambient.AUTOCAST_DEVICES:
             torch.set_autocast_enabled(device, False)
         tracer.backwards.append(fn.key)
+        trace = get_tracectx()
+        assert trace is not None, "a backward is recorded into a trace"
+        outside, trace.in_backward = trace.in_backward, True
         try:
             yield
         finally:
+            trace.in_backward = outside
             tracer.backwards.pop()
 
 
