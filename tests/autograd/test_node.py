@@ -165,3 +165,21 @@ def test_a_node_is_the_same_for_next_functions_as_eagers_leaves():
 
 def test_results_and_gradients_are_eagers():
     assert_as_eager(product, leaf(3), leaf(3, seed=1))
+
+
+def test_an_input_that_no_call_reads_is_no_part_of_the_graph():
+    class Holder:
+        last = None
+        count = 0
+
+    def keep(x, holder):
+        before = holder.last  # a result of the call before, whose graph is freed by now
+        holder.last = (x * 2).sin()
+        return holder.last.sum() * (2 if before is None or before.ndim else 3)
+
+    compiled, holder, x = thunder.jit(keep), Holder(), torch.ones(3, requires_grad=True)
+    for _ in range(3):
+        (found,) = torch.autograd.grad(compiled(x, holder), x)
+        assert torch.equal(found, 4 * (x * 2).cos())
+    results = [compiled(x, holder) for _ in range(3)]
+    assert [len(r.grad_fn.next_functions) for r in results] == [1, 1, 1]

@@ -321,6 +321,23 @@ def after_a_write(x: torch.Tensor, holder: Holder) -> torch.Tensor:
     return x if holder.ref() is None else x * 2
 
 
+def after_a_write_and_compared(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    held = holder.strong
+    holder.strong = None
+    return x if holder.ref() is held else x * 2
+
+
+def after_a_write_and_stored(x: torch.Tensor, holder: Holder) -> Any:
+    holder.strong = None
+    return x + 1, [holder.ref()]
+
+
+def after_a_write_in_its_dictionary(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    held = holder.strong
+    holder.__dict__["strong"] = None
+    return x * held.scale if isinstance(holder.ref(), Node) else x * 2
+
+
 def after_a_deletion(x: torch.Tensor, holder: Holder) -> torch.Tensor:
     del holder.strong
     return x if holder.ref() is None else x * 2
@@ -367,6 +384,9 @@ def with_a_count(x: torch.Tensor, holder: Holder) -> torch.Tensor:
 
 REFUSED: dict[Callable[..., torch.Tensor], str] = {
     after_a_write: "weak reference, after it wrote",
+    after_a_write_and_compared: "weak reference, after it wrote",
+    after_a_write_and_stored: "weak reference, after it wrote",
+    after_a_write_in_its_dictionary: "weak reference, after it wrote",
     after_a_deletion: "weak reference, after it wrote",
     after_a_pop: "weak reference, after it wrote",
     of_an_intermediate: "asks a weak reference for",
@@ -385,12 +405,31 @@ def test_what_no_guard_can_hold_is_refused_with_its_line(program: Callable[..., 
     holder = Holder()
     holder.strong, module = Node(), torch.nn.Linear(3, 3)
     holder.ref, holder.items = weakref.ref(holder.strong), [holder.strong]
-    holder.proxy, holder.module_proxy = weakref.proxy(holder.strong), weakref.proxy(module)
-    holder.by_key = weakref.WeakKeyDictionary({holder.strong: 2.0})
-    holder.weak_set = weakref.WeakSet([holder.strong])
+    if "dictionary" not in program.__name__ or "key" in program.__name__:
+        holder.proxy, holder.module_proxy = weakref.proxy(holder.strong), weakref.proxy(module)
+        holder.by_key = weakref.WeakKeyDictionary({holder.strong: 2.0})
+        holder.weak_set = weakref.WeakSet([holder.strong])
     with pytest.raises(UnsupportedProgram, match=REFUSED[program]) as refused:
         thunder.jit(program)(X, holder)
     assert "test_weakrefs.py" in str(refused.value)
+
+
+def test_what_may_be_gone_is_not_another_object() -> None:
+    def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+        holder.strong = x + 1
+        changed = holder.ref() is not holder.strong and holder.ref() is not holder.other
+        holder.ref = weakref.ref(holder.strong)
+        return holder.strong * 2 if changed else x
+
+    holder, compiled = Holder(), thunder.jit(program)
+    holder.strong, holder.other = torch.ones(3), torch.ones(3)
+    holder.ref = weakref.ref(holder.strong)
+    for _ in range(3):
+        assert torch.equal(compiled(X, holder), (X + 1) * 2)
+        assert holder.ref() is holder.strong
+    holder.other = holder.strong
+    with pytest.raises(UnsupportedProgram, match="after it wrote"):  # here it is, and eager knows
+        compiled(X, holder)
 
 
 def test_a_reference_whose_object_is_held_elsewhere_is_asked_after_a_write() -> None:

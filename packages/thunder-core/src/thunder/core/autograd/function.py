@@ -14,7 +14,7 @@ backward of its own: the same steps, begun with the cotangents that are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,13 +34,15 @@ class ThunderFunction(torch.autograd.Function):
     """The node of a compiled program in torch's graph."""
 
     @staticmethod
-    def forward(ctx: Any, program: Connected, results: list[Any], *args: Any) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, program: Connected, results: list[Any], unread: list[Any], *read: Any
+    ) -> tuple[torch.Tensor, ...]:
         """Runs the forward of ``program``; puts what the program returns into ``results``.
 
         torch hands on the very tensors that are returned here, after it has entered them into its graph. So
         the structure that the program returns already holds them.
         """
-        returned, (saved, others) = program.forward_fn(*args)
+        returned, (saved, others) = program.forward_fn(*program.interface.merged(read, unread))
         ctx.program, ctx.others = program, others
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
@@ -52,7 +54,9 @@ class ThunderFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[Any, ...]:
         """The gradients of the program's inputs."""
-        return (None, None, *ctx.program.gradients(ctx, cotangents))
+        gradients = ctx.program.gradients(ctx, cotangents)
+        unread = ctx.program.interface.unread
+        return (None, None, None, *(g for i, g in enumerate(gradients) if i not in unread))
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,15 @@ class Interface:
     """Which tensors of a forward are results of the function.
 
     ``results`` are positions in ``flat_output``: what requires grad and is no input. ``hidden`` are positions
-    among the saved tensors (Note [Hidden results]).
+    among the saved tensors (Note [Hidden results]). ``unread`` are positions of inputs that no call of the
+    program reads: they are no part of torch's graph, for what they came from may be freed by now.
     """
 
     results: tuple[int, ...]
     hidden: tuple[int, ...]
     #: the names of the saved tensors
     saved: tuple[str, ...]
+    unread: tuple[int, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, forward: TraceCtx) -> Interface:
@@ -77,7 +83,17 @@ class Interface:
         results = tuple(i for i, p in enumerate(flat) if p.requires_grad and p.name not in inputs)
         known = inputs | {flat[i].name for i in results}
         hidden = tuple(i for i, p in enumerate(saved) if p.requires_grad and p.name not in known)
-        return cls(results, hidden, tuple(p.name for p in saved))
+        names = tuple(p.name for p in saved)
+        read = {p.name for bsym in forward.bound_symbols[:-1] for p in bsym.flat_proxy_args} | {*names}
+        unread = tuple(i for i, p in enumerate(forward.args) if p.name not in read)
+        return cls(results, hidden, names, unread)
+
+    def merged(self, read: Sequence[Any], unread: Sequence[Any]) -> list[Any]:
+        """The inputs, of those that the program reads and of the others."""
+        if not unread:
+            return list(read)
+        ones, others = iter(read), iter(unread)
+        return [next(others if i in self.unread else ones) for i in range(len(read) + len(unread))]
 
     @property
     def usual(self) -> Present:
@@ -111,7 +127,9 @@ class Connected:
     def __call__(self, *args: Any) -> Any:
         """Runs the program; its results are connected to ``args`` where gradients are tracked."""
         results: list[Any] = []
-        ThunderFunction.apply(self, results, *args)  # type: ignore[no-untyped-call]
+        unread = self.interface.unread
+        read = [a for i, a in enumerate(args) if i not in unread] if unread else args
+        ThunderFunction.apply(self, results, [args[i] for i in unread], *read)  # type: ignore[no-untyped-call]
         return results[0]
 
     def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:

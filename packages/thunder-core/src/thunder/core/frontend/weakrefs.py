@@ -9,8 +9,8 @@ A weak reference tells whether its object is alive, so three things must not cha
 
 - An entry of the cache. Facts about the identity of such objects hold them weakly (:func:`let_go`).
 - The acquisition. It holds all that it has seen, so an object that the program lets go of does not die, as it
-  may in eager. What the program has overwritten is therefore lost, and so is what it may have held
-  (:class:`_Lost`); a weak reference to what may be lost is refused.
+  may in eager. Where the program wrote, what was there may be gone, and what that held (:class:`_Lost`). Of an
+  object that may be gone the program can learn one thing, that it is not another object: :class:`Uncertain`.
 - The trace. Tensors that the program computes live as long as the trace needs them, not as long as the
   program; weak references to them can be made and stored, but not asked.
 """
@@ -61,9 +61,11 @@ def referent_of(tracer: Tracer, reference: weakref.ref[Any]) -> Any:
         return raw
     if raw is None:
         return tracer.tracker.adopt(None, record.path.step("referent", "referent"))
-    _refuse_lost(tracer, record, raw)
+    path = record.path.step("referent", "referent")
+    if _may_be_gone(tracer, raw):
+        return Uncertain(raw, path, tracer.locations())
     tracer.tracker.referents.add(id(raw))
-    return tracer.tracker.adopt(raw, record.path.step("referent", "referent"))
+    return tracer.tracker.adopt(raw, path)
 
 
 # -- what the program let go of ------------------------------------------------------------------------------
@@ -75,30 +77,25 @@ class _Lost:
     def __init__(self, tracer: Tracer) -> None:
         self.steps: set[tuple[int, Any]] = set()  # id of the path, and key
         self.all_steps: set[int] = set()  # ids of paths, all steps from which are lost
+        of_dictionaries = {id(r.own): r for r in tracer.tracker.records.values() if r.own is not None}
         for shadow in tracer.tracker.written_shadows():
             self._add_shadow(shadow)
+            record = of_dictionaries.get(id(shadow.copy))
+            if record is not None:  # what was read as an attribute was overwritten in ``__dict__``
+                self.steps |= {(id(record.path), key) for key in _gone(shadow) or ()}
         for record in tracer.tracker.written_records():
             self.steps |= {(id(p), k) for p in (record.path, *record.members.values()) for k in record.writes}
-        for record in tracer.tracker.records.values():
-            if record.own is not None:
-                self.all_steps.add(id(record.path))
         for (_, name), (namespace, _) in tracer.global_writes.items():
             self.steps.add((id(tracer.namespace_path(namespace)), name))
         for path, _ in tracer.cell_writes.values():
             self.steps.add((id(path.parent), path.key))
 
     def _add_shadow(self, shadow: Shadow) -> None:
-        if isinstance(shadow.copy, dict):
-            now = {k: id(v) for k, v in dict.items(shadow.copy)}
-            gone = {k for k, v in shadow.snapshot if now.get(k) != id(v)}
-        elif isinstance(shadow.copy, list):
-            gone = {
-                i for i, v in enumerate(shadow.snapshot) if i >= len(shadow.copy) or shadow.copy[i] is not v
-            }
-        else:
+        gone = _gone(shadow)
+        if gone is None:
             self.all_steps.add(id(shadow.path))
-            return
-        self.steps |= {(id(shadow.path), key) for key in gone}
+        else:
+            self.steps |= {(id(shadow.path), key) for key in gone}
 
     def __bool__(self) -> bool:
         return bool(self.steps or self.all_steps)
@@ -112,20 +109,58 @@ class _Lost:
         return False
 
 
-def _refuse_lost(tracer: Tracer, reference: Record, raw: Any) -> None:
-    """Refuses a weak reference to an object that eager may have let go of by now."""
+def _gone(shadow: Shadow) -> set[Any] | None:
+    """The keys under which a container holds something else by now; None for all of a set or deque."""
+    if isinstance(shadow.copy, dict):
+        now = {key: id(value) for key, value in dict.items(shadow.copy)}
+        return {key for key, value in shadow.snapshot if now.get(key) != id(value)}
+    if isinstance(shadow.copy, list):
+        before, now_ = shadow.snapshot, shadow.copy
+        return {i for i, value in enumerate(before) if i >= len(now_) or now_[i] is not value}
+    return None
+
+
+def _may_be_gone(tracer: Tracer, raw: Any) -> bool:
+    """Whether eager may have let go of an object of the user's by now: the program wrote somewhere, and not
+    all of a way to the object is still as it was.
+    """
     lost = _Lost(tracer)
-    if not lost:
-        return
     holder = tracer.tracker.record_of(raw)
-    if holder is not None and not is_weak(holder.path) and not lost.has(holder.path):
-        return
-    raise UnsupportedProgram(
-        f"the program asks {reference.path.source}, a weak reference, after it wrote to what may have been "
-        "the last to hold the object",
-        found={reference.path.source: describe(raw)},
-        hint="Ask the weak reference before the write, or keep the object itself.",
-    )
+    return bool(lost) and (holder is None or is_weak(holder.path) or lost.has(holder.path))
+
+
+class Uncertain:
+    """What a weak reference gives for an object that may be gone: the object or None, and nobody knows which.
+
+    Every use asks for its class, and is refused then; but for ``is`` (:func:`is_same`).
+    """
+
+    __slots__ = ("path", "raw", "where")
+
+    def __init__(self, raw: Any, path: Path, where: list[Any]) -> None:
+        self.raw, self.path, self.where = raw, path, where
+
+    @property
+    def __class__(self) -> Any:
+        reference = self.path.source.removesuffix("()")
+        raise UnsupportedProgram(
+            f"the program asks {reference}, a weak reference, after it wrote to what may have been the last to "
+            "hold the object",
+            found={reference: describe(self.raw)},
+            where=self.where,
+            hint="Ask the weak reference before the write, or keep the object itself.",
+        )
+
+
+def is_same(tracer: Tracer, a: Any, b: Any) -> bool:
+    """``a is b``, of which one is uncertain: neither the object nor None is another object."""
+    one, other = (a, b) if type(a) is Uncertain else (b, a)
+    record = tracer.tracker.record_of(other)
+    if other is None or type(other) is Uncertain or (record is not None and record.obj is one.raw):
+        return isinstance(one, type)  # refused
+    if record is not None:
+        tracer.tracker.note("same", one.path, False, others=(record.path,))
+    return False
 
 
 def let_go(tracker: Tracker) -> None:

@@ -30,11 +30,11 @@ def POP_JUMP_IF_TRUE(frame: Frame, stack: list[Any], target: int) -> int | None:
 
 
 def POP_JUMP_IF_NONE(frame: Frame, stack: list[Any], target: int) -> int | None:
-    return target if stack.pop() is None else None
+    return target if frame.machine.policy.is_same(stack.pop(), None) else None
 
 
 def POP_JUMP_IF_NOT_NONE(frame: Frame, stack: list[Any], target: int) -> int | None:
-    return None if stack.pop() is None else target
+    return None if frame.machine.policy.is_same(stack.pop(), None) else target
 
 
 def JUMP_IF_FALSE_OR_POP(frame: Frame, stack: list[Any], target: int) -> int | None:
