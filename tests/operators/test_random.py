@@ -224,6 +224,34 @@ def test_numbers_are_drawn_in_the_order_of_the_memory(method: str, layout: str) 
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
+#: layers that draw for each element of a tensor
+OF_ELEMENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dropout": lambda x: F.dropout(x, 0.4),
+    "dropout2d": lambda x: F.dropout2d(x, 0.4),
+    "alpha_dropout": lambda x: F.alpha_dropout(x, 0.4, training=True),
+    "feature_alpha_dropout": lambda x: F.feature_alpha_dropout(x, 0.4, training=True),
+    "rrelu": lambda x: F.rrelu(x - 0.5, training=True),
+    "gumbel_softmax": lambda x: F.gumbel_softmax(x),
+    "rand_like": lambda x: x * torch.rand_like(x),
+    "normal": lambda x: x * torch.normal(x, x),
+}
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "one column"])
+@pytest.mark.parametrize("name", OF_ELEMENTS)
+def test_layers_and_their_gradients_draw_in_the_order_of_the_memory(name: str, layout: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return OF_ELEMENTS[name](LAYOUTS[layout](x))
+
+    found = []
+    for fn in (program, thunder.jit(program)):
+        x = torch.rand(2, 3, 6, 8, generator=generator(), dtype=torch.float64).requires_grad_()
+        out, state = seeded(fn, x)
+        out.sum().backward()
+        found.append((out, x.grad, state))
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("bounds", [(), (5,), (-3, 5), (2, None)])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32, torch.bool])
 def test_whole_numbers_of_every_dtype(dtype: torch.dtype, bounds: tuple[Any, ...]) -> None:

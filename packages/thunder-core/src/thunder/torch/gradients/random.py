@@ -74,10 +74,6 @@ formulas(
 # -- dropout of channels, and dropout that keeps mean and variance -------------------------------------------
 
 
-def _whole(input: Tensor) -> tuple[int, ...]:
-    return tuple(input.shape)
-
-
 def _channels(leading: int) -> Callable[[Tensor], tuple[int, ...]]:
     """The shape that differs by channel alone; ``leading`` dimensions do if the input has no batch."""
 
@@ -105,15 +101,21 @@ def _multiplied(name: str, shape: Callable[[Tensor], tuple[int, ...]]) -> None:
     ltorch_symbol = getattr(nn_dropout, name)
 
 
-def _shifted(name: str, shape: Callable[[Tensor], tuple[int, ...]]) -> None:
-    """``x * noise + shift``, where the operator makes the shift of zeros: positive where x is kept."""
+def _zeros_of(shape: Callable[[Tensor], tuple[int, ...]]) -> Callable[[Tensor], Tensor]:
+    return lambda input: prims.full(shape(input), 0, device=input.device, dtype=input.dtype)
+
+
+def _shifted(name: str, zeros: Callable[[Tensor], Tensor]) -> None:
+    """``x * noise + shift``, where the operator makes the shift of zeros: positive where x is kept.
+
+    The zeros lie as torch's own noise does, for it is drawn in the order of the memory.
+    """
 
     @gradient_rule(f"{_F}{name}")
     def rule(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
         if p == 1.0:
             return _dropping_all(input)
-        zeros = prims.full(shape(input), 0, device=input.device, dtype=input.dtype)
-        shift = ltorch_symbol(zeros, p, True)
+        shift = ltorch_symbol(zeros(input), p, True)
         kept = ltorch.to(ltorch.gt(shift, 0), dtype=input.dtype.torch_dtype)
         noise = ltorch.mul(kept, 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p)))
         out = ltorch.add(ltorch.mul(input, noise), shift)
@@ -126,15 +128,15 @@ def _shifted(name: str, shape: Callable[[Tensor], tuple[int, ...]]) -> None:
 _multiplied("dropout1d", _channels(2))
 _multiplied("dropout2d", _channels(0))
 _multiplied("dropout3d", _channels(4))
-_shifted("alpha_dropout", _whole)
-_shifted("feature_alpha_dropout", _channels(0))
+_shifted("alpha_dropout", ltorch.zeros_like)
+_shifted("feature_alpha_dropout", _zeros_of(_channels(0)))
 
 
 # -- random slopes -------------------------------------------------------------------------------------------
 
 
 def _rrelu_with_noise(input: torch.Tensor, lower: float, upper: float) -> tuple[torch.Tensor, torch.Tensor]:
-    noise = torch.empty_like(input)
+    noise = torch.empty(input.shape, dtype=input.dtype, device=input.device)  # torch's kernel fills memory
     return torch.ops.aten.rrelu_with_noise_functional.default(input, noise, lower, upper, True)
 
 
