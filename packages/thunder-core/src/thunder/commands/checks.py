@@ -221,4 +221,6 @@ def examined() -> dict[str, list[Finding]]:
     """The findings of all checks. What plugins warn of while they load is among them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
-        return {part: list(check()) for part, check in CHECKS.items()}
+        # The program first: it calls hooks that nobody has called yet, whose faults are told of the plugins.
+        first = {"program": list(program())}
+        return {part: first.get(part) or list(check()) for part, check in CHECKS.items()}

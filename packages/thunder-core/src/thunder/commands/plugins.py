@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
-from thunder.plugins import PluginState, list_plugins
+from thunder.core.errors import PluginWarning
+from thunder.plugins import PluginState, Unavailable, get_manager, list_plugins
 from thunder.plugins.listing import as_json, as_table
 
 __all__ = ["BROKEN", "add"]
@@ -25,6 +28,17 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the list."""
-    found = list_plugins()
-    print(as_json(found) if options.json else as_table(found))
-    return int(any(info.state in BROKEN for info in found))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # the table says it
+        found = list_plugins()
+    unusable = _unusable()
+    print(as_json(found, unusable) if options.json else as_table(found, unusable))
+    failed = any(answer.cause is not None for answer in unusable.values())
+    return int(failed or any(info.state in BROKEN for info in found))
+
+
+def _unusable() -> Mapping[str, Unavailable]:
+    """The executors that cannot be used though their libraries are installed; finding out imports them."""
+    manager = get_manager()
+    answers = {spec.name: manager.resolve(spec) for spec in manager.executor_specs() if not spec.missing}
+    return {name: answer for name, answer in answers.items() if isinstance(answer, Unavailable)}

@@ -21,6 +21,7 @@ from thunder.core.autograd.residuals import graph_library
 from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
+    PluginError,
     RecompileError,
     RecompileWarning,
     SameInputViolation,
@@ -62,6 +63,8 @@ class Dispatcher:
         for entry in self._entries:
             try:
                 given = entry.prologue_fn(*args, **kwargs)
+            except PluginError:
+                raise
             except Exception as error:
                 raise InternalError("a guard failed to evaluate", found={"error": repr(error)}) from error
             if given is not None:

@@ -25,7 +25,7 @@ from thunder.core.structure import COMMENT, RELEASES
 from thunder.core.trace import TraceCtx
 from thunder.core.transform import Transform
 from thunder.core.verify import check_work
-from thunder.plugins.contributions import configure_pipeline
+from thunder.plugins.contributions import configure_pipeline, isolated
 from thunder.plugins.manager import get_manager
 
 __all__ = ["STAGES", "Compiled", "Context", "Pipeline", "Stage", "configured_pipeline"]
@@ -228,10 +228,15 @@ def _with_tail(fn: Callable[..., Any], tail: Line, forward: TraceCtx) -> Callabl
     return run
 
 
-def configured_pipeline(transforms: Sequence[Transform], options: Mapping[str, Any]) -> Pipeline:
-    """The stages of core with those that plugins, in their order, and then transforms, in theirs, insert."""
+def _with_plugins(options: Mapping[str, Any]) -> Pipeline:
     pipeline = Pipeline()
     configure_pipeline(get_manager(), pipeline, options)
+    return pipeline
+
+
+def configured_pipeline(transforms: Sequence[Transform], options: Mapping[str, Any]) -> Pipeline:
+    """The stages of core with those that plugins, in their order, and then transforms, in theirs, insert."""
+    pipeline = isolated(get_manager(), lambda: _with_plugins(options))
     for transform in transforms:
         transform.configure_pipeline(pipeline, options)
     return pipeline

@@ -16,11 +16,12 @@ from thunder.core.errors import (
     PluginWarning,
     RegistrationError,
     UnknownExecutor,
+    UserError,
     did_you_mean,
 )
 from thunder.core.executor import Executor
 from thunder.plugins.adhoc import AdHocPlugin
-from thunder.plugins.contributions import contribute
+from thunder.plugins.contributions import contribute, isolated
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.records import PluginState
 from thunder.plugins.specs import ExecutorSpec, Unavailable
@@ -106,8 +107,10 @@ class ExecutorRegistry:
         spec = self._spec_of(name)
         found = self._manager.resolve(spec)
         if isinstance(found, Unavailable):
+            owner = self._manager.owner_of(spec.name)
             raise ExecutorUnavailable(
                 f"executor {name!r} cannot be used here: {found.reason}",
+                found=None if owner is None else {"from": owner.source},
                 facts={"executor": spec.name, "reason": found.reason},
                 hint="python -m thunder plugins lists what is installed.",
             ) from found.cause
@@ -132,6 +135,7 @@ class ExecutorRegistry:
             if info.name == name and not info.is_loaded:
                 raise ExecutorUnavailable(
                     f"executor {name!r} cannot be used here: its plugin is {info.state}: {info.reason}",
+                    found={"from": info.source},
                     facts={"executor": name, "reason": info.reason},
                     hint="python -m thunder plugins lists what is installed.",
                 )
@@ -149,12 +153,17 @@ class ExecutorRegistry:
         """The executors that `thunder.jit` uses when none are given."""
         if self._default is not None:
             return self._ready(self._default)
+        return isolated(self._manager, self._default_executors)
+
+    def _default_executors(self) -> tuple[Executor, ...]:
         usable = self._usable(spec for spec in self._manager.executor_specs() if spec.default)
-        for plugin, answer in self._manager.call("thunder_default_executors", executors=usable):
+        hook = "thunder_default_executors"
+        for plugin, answer in self._manager.call(hook, executors=usable):
             if answer is not None:
-                return self._ready(
-                    self._resolve_all(answer, f"thunder_default_executors of plugin {plugin!r}")
-                )
+                try:
+                    return self._ready(self._resolve_all(answer, f"{hook} of plugin {plugin!r}"))
+                except UserError as error:
+                    raise self._manager.fault(plugin, error.asked, hook, error.hint) from error
         return usable
 
     def get_always_executors(self) -> tuple[Executor, ...]:
@@ -220,8 +229,10 @@ class ExecutorRegistry:
             elif not spec.missing and spec.name not in self._warned:
                 # An absent library is no fault. One that is there and fails should be heard of, once.
                 self._warned.add(spec.name)
+                owner = self._manager.owner_of(spec.name)
+                source = owner.source if owner is not None else "the program"
                 warnings.warn(
-                    f"executor {spec.name!r} is left out of the default list: {ex.reason}",
+                    f"executor {spec.name!r} is left out of the default list: {ex.reason} (from {source})",
                     PluginWarning,
                     stacklevel=3,
                 )

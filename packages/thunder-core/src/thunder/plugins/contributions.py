@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from thunder.core.errors import PluginWarning, RegistrationError, did_you_mean
+from thunder.core.errors import PluginWarning, RegistrationError, ThunderError, did_you_mean
 from thunder.core.executor import Executor, ImplInfo
 from thunder.core.langctx import TORCH
 from thunder.core.operator import Operator, register, row_of, symbol_of
@@ -26,10 +26,13 @@ __all__ = [
     "contribute",
     "declared_options",
     "device_profiles",
+    "isolated",
     "load_transform",
     "recipes",
     "transform_names",
 ]
+
+T = TypeVar("T")
 
 # Hook → the field of an executor's record that it fills.
 _RULES: Mapping[str, str] = {
@@ -39,15 +42,31 @@ _RULES: Mapping[str, str] = {
 }
 
 
+def isolated(manager: PluginManager, collect: Callable[[], T]) -> T:
+    """What `collect` gives of the hooks; an installed plugin that breaks a rule in it is left out."""
+    while True:
+        try:
+            return collect()
+        except ThunderError as error:
+            manager.isolate(error)
+
+
 def contribute(manager: PluginManager, executor: Executor) -> None:
     """Fills the hook layer of an executor's table, unless it is of the manager's present generation."""
-    generation = manager.generation
-    if executor.hooks_from is generation:
+    if executor.hooks_from is manager.generation:
         return
+    records = isolated(manager, lambda: _records(manager, executor))
+    executor.set_hook_records(records, manager.generation)
+
+
+def _records(manager: PluginManager, executor: Executor) -> dict[str, ImplInfo]:
     records: dict[str, ImplInfo] = {}
-    for plugin, rows in manager.call("thunder_operators", executor=executor):
-        for row in _listed(manager, plugin, "thunder_operators", rows):
-            symbol = _add_row(manager, plugin, executor, row)
+    for plugin, given in manager.call("thunder_operators", executor=executor):
+        rows = list(_listed(manager, plugin, "thunder_operators", given))
+        for row in rows:  # all of them, before any is entered
+            _check_row(manager, plugin, executor, row)
+        for row in rows:
+            symbol = _add_row(executor, row)
             records[symbol.id] = ImplInfo(symbol)
     for hook, field in _RULES.items():
         givers: dict[str, str] = {}
@@ -58,7 +77,7 @@ def contribute(manager: PluginManager, executor: Executor) -> None:
                     givers[operator] = plugin
                 rule: dict[str, Any] = {field: function}
                 records[operator] = replace(records.get(operator, ImplInfo()), **rule)
-    executor.set_hook_records(records, generation)
+    return records
 
 
 def _listed(manager: PluginManager, plugin: str, hook: str, found: Any) -> Iterable[Any]:
@@ -76,7 +95,7 @@ def _mapping(manager: PluginManager, plugin: str, hook: str, found: Any) -> Mapp
     return found or {}
 
 
-def _add_row(manager: PluginManager, plugin: str, executor: Executor, row: object) -> Symbol:
+def _check_row(manager: PluginManager, plugin: str, executor: Executor, row: object) -> None:
     if not isinstance(row, Operator):
         text = f"thunder_operators of plugin {plugin!r} returned {row!r}, which is no Operator"
         raise manager.fault(plugin, text, "thunder_operators")
@@ -87,6 +106,7 @@ def _add_row(manager: PluginManager, plugin: str, executor: Executor, row: objec
             raise RegistrationError(
                 f"plugin {plugin!r} brings operator {row.id!r}, whose id is taken",
                 found={"from": manager.source_of(plugin), "first": row_of(row.id), "second": row},
+                facts={"plugin": plugin},
                 hint="Use another id, such as '<executor>.<name>'.",
             )
     for function in row.torch:
@@ -95,8 +115,12 @@ def _add_row(manager: PluginManager, plugin: str, executor: Executor, row: objec
             raise RegistrationError(
                 f"plugin {plugin!r} brings {row.id!r} for {function!r}, which stands for {other.id!r}",
                 found={"from": manager.source_of(plugin), "first": row_of(other.id), "second": row},
+                facts={"plugin": plugin},
                 hint="Implement the other operator: thunder_execution_transforms.",
             )
+
+
+def _add_row(executor: Executor, row: Operator) -> Symbol:
     runs = row.python_impl if row.python_impl is not None or row.eager_path is not None else row.eager
     symbol = register(
         replace(row, python_impl=runs), replace=True, make_symbol=partial(Symbol, executor=executor)
@@ -164,6 +188,10 @@ def load_transform(manager: PluginManager, name: str) -> Any:
 
 def recipes(manager: PluginManager) -> Mapping[str, type]:
     """Name → Recipe or Plugin class of all plugins; the first in (rank, name) order keeps a name."""
+    return isolated(manager, lambda: _recipes(manager))
+
+
+def _recipes(manager: PluginManager) -> dict[str, type]:
     found: dict[str, type] = {}
     for plugin, given in manager.call("thunder_recipes"):
         for name, cls in _mapping(manager, plugin, "thunder_recipes", given).items():
@@ -173,6 +201,10 @@ def recipes(manager: PluginManager) -> Mapping[str, type]:
 
 def device_profiles(manager: PluginManager) -> Mapping[str, DeviceProfile]:
     """Name → profile of all plugins; the first in (rank, name) order keeps a name."""
+    return isolated(manager, lambda: _device_profiles(manager))
+
+
+def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
     found: dict[str, DeviceProfile] = {}
     for plugin, given in manager.call("thunder_devices"):
         for profile in _listed(manager, plugin, "thunder_devices", given):
@@ -196,11 +228,27 @@ def cache_state(manager: PluginManager) -> Mapping[str, Hashable]:
     """What all plugins add to the cache key of a call now."""
     if not manager.implementations("thunder_cache_state"):
         return {}
+    return isolated(manager, lambda: _cache_state(manager))
+
+
+def _cache_state(manager: PluginManager) -> dict[str, Hashable]:
     state: dict[str, Hashable] = {}
     for plugin, given in manager.call("thunder_cache_state"):
         for name, value in _mapping(manager, plugin, "thunder_cache_state", given).items():
             if name in state:
                 text = f"plugin {plugin!r} adds the cache state {name!r}, which another plugin adds too"
                 raise manager.fault(plugin, text, "thunder_cache_state")
+            # What can change while it stays the same object would be guarded by nothing.
+            if not _is_hashable(value):
+                text = f"plugin {plugin!r} gives the cache state {name!r} as {value!r}, which is not hashable"
+                raise manager.fault(plugin, text, "thunder_cache_state")
             state[name] = value
     return state
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

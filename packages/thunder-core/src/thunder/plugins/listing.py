@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from thunder.plugins.records import PluginInfo
-from thunder.plugins.specs import ExecutorSpec
+from thunder.plugins.specs import ExecutorSpec, Unavailable
 
 __all__ = ["as_json", "as_table"]
 
 
-def as_table(plugins: Iterable[PluginInfo]) -> str:
-    """One line per plugin."""
+def as_table(
+    plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] = MappingProxyType({})
+) -> str:
+    """One line per plugin. `unusable` are executors by name that turned out not to work here."""
     rows = [("plugin", "package", "state", "brings", "reason")]
     rows += [
         (
             info.name,
             f"{info.package or ''} {info.version or ''}".strip(),
             info.state.value,
-            ", ".join(_contributions(info)),
-            (info.reason or "").partition("\n")[0],
+            ", ".join(_contributions(info, unusable)),
+            "; ".join(_reasons(info, unusable)),
         )
         for info in plugins
     ]
@@ -29,8 +32,8 @@ def as_table(plugins: Iterable[PluginInfo]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def as_json(plugins: Iterable[PluginInfo]) -> str:
-    """A list of objects, one per plugin."""
+def as_json(plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] = MappingProxyType({})) -> str:
+    """A list of objects, one per plugin; `unusable` as for the table."""
     return json.dumps(
         [
             {
@@ -40,7 +43,7 @@ def as_json(plugins: Iterable[PluginInfo]) -> str:
                 "module": info.module,
                 "state": info.state.value,
                 "reason": info.reason,
-                "executors": [_executor(spec) for spec in info.declares.executors],
+                "executors": [_executor(spec, unusable) for spec in info.declares.executors],
                 "transforms": [spec.name for spec in info.declares.transforms],
                 "options": [option.name for option in info.declares.options],
             }
@@ -50,23 +53,32 @@ def as_json(plugins: Iterable[PluginInfo]) -> str:
     )
 
 
-def _contributions(info: PluginInfo) -> list[str]:
-    executors = [f"{spec.name} ({_standing(spec)})" for spec in info.declares.executors]
+def _contributions(info: PluginInfo, unusable: Mapping[str, Unavailable]) -> list[str]:
+    executors = [f"{spec.name} ({_standing(spec, unusable)})" for spec in info.declares.executors]
     return [*executors, *(spec.name for spec in info.declares.transforms)]
 
 
-def _standing(spec: ExecutorSpec) -> str:
+def _standing(spec: ExecutorSpec, unusable: Mapping[str, Unavailable]) -> str:
     """The rank of an executor, and what it lacks."""
     missing = f", needs {', '.join(spec.missing)}" if spec.missing else ""
-    return f"rank {int(spec.rank)}{missing}"
+    return f"rank {int(spec.rank)}{missing}{', unavailable' if spec.name in unusable else ''}"
 
 
-def _executor(spec: ExecutorSpec) -> dict[str, object]:
+def _reasons(info: PluginInfo, unusable: Mapping[str, Unavailable]) -> Iterator[str]:
+    if info.reason:
+        yield info.reason.partition("\n")[0]
+    for spec in info.declares.executors:
+        if spec.name in unusable:
+            yield f"{spec.name}: {unusable[spec.name].reason}".partition("\n")[0]
+
+
+def _executor(spec: ExecutorSpec, unusable: Mapping[str, Unavailable]) -> dict[str, object]:
     return {
         "name": spec.name,
         "rank": int(spec.rank),
         "default": spec.default,
         "aliases": list(spec.aliases),
         "missing": list(spec.missing),
+        "unavailable": unusable[spec.name].reason if spec.name in unusable else None,
         "description": spec.description,
     }

@@ -20,7 +20,7 @@ from typing import Any
 
 import pluggy
 
-from thunder.core.errors import PluginError, PluginWarning, RegistrationError
+from thunder.core.errors import PluginError, PluginWarning, RegistrationError, ThunderError
 from thunder.core.executor import Executor
 from thunder.plugins import hookspecs
 from thunder.plugins.adhoc import AdHocPlugin
@@ -126,14 +126,30 @@ class PluginManager:
             state = PluginState.FAILED if misfit is None else PluginState.INCOMPATIBLE
             return self._reject(info, state, error.asked, error)
 
+    def isolate(self, error: ThunderError) -> None:
+        """Leaves out from now on, with one warning, the installed plugin whose hook broke a rule.
+
+        Raises the error where the program registered the plugin itself, or `THUNDER_PLUGIN_STRICT=1` is set.
+        """
+        with self._lock:
+            info = self._plugins.get(str(error.facts.get("plugin")))
+            installed = info is not None and info.state in (PluginState.LOADED, PluginState.UNAVAILABLE)
+            if info is None or not installed or Policy.from_environment(self._environment).strict:
+                raise error
+            self.unregister(info.name)
+            self._reject(info, PluginState.FAILED, error.asked, error, what="broke a rule")
+
     def _reject(
-        self, info: PluginInfo, state: PluginState, reason: str, cause: BaseException | None = None
+        self,
+        info: PluginInfo,
+        state: PluginState,
+        reason: str,
+        cause: BaseException | None = None,
+        what: str = "could not be loaded",
     ) -> None:
         self._enter(replace(info, state=state, reason=reason, declares=Declarations()))
         remedy = f"Reinstall or upgrade {info.package}, or" if info.package else "Correct it, or"
-        text = (
-            f"thunder plugin {info.name!r} (from {info.source}) could not be loaded and is disabled: {reason}"
-        )
+        text = f"thunder plugin {info.name!r} (from {info.source}) {what} and is disabled: {reason}"
         silence = (
             f"silence this with THUNDER_DISABLE_PLUGINS={info.name}; THUNDER_PLUGIN_STRICT=1 raises instead."
         )
