@@ -118,7 +118,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_numbers_and_states_are_eagers(name: str) -> None:
-    judge(PROGRAMS[name], lambda: (seeded(1), seeded(2)), lambda: (seeded(5), seeded(6)), one_twice)
+    """The third call has one generator where there were two, which is another program."""
+    calls = (lambda: (seeded(1), seeded(2)), lambda: (seeded(5), seeded(6)), one_twice)
+    judge(PROGRAMS[name], *calls, misses=2)
 
 
 def test_a_new_generator_at_each_call_is_no_reason_to_compile() -> None:
@@ -348,11 +350,26 @@ def test_a_seed_is_not_taken_for_that_of_the_default_generator() -> None:
         assert compiled(g) == (5 if g is torch.default_generator else 1)
 
 
-def test_which_generator_it_is_is_a_fact_where_the_program_asks() -> None:
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda g, h: g is h,
+        lambda g, h: g == h,
+        lambda g, h: [h, g].index(g),
+        lambda g, h: [g, g].count(h),
+        lambda g, h: len({g, h}),
+        lambda g, h: {g: 1}.get(h, 2),
+        lambda g, h: g in {1: h}.values(),
+    ],
+)
+def test_which_generators_are_one_is_a_fact(question: Callable[..., Any]) -> None:
     def program(g: torch.Generator, h: torch.Generator) -> torch.Tensor:
-        return torch.rand(2, generator=g) + (1 if g is h else 0)
+        return torch.rand(2, generator=g) + question(g, h)
 
-    judge(program, lambda: (seeded(1), seeded(2)), one_twice, lambda: (seeded(3), seeded(4)), misses=2)
+    calls = (lambda: (seeded(1), seeded(2)), one_twice, lambda: (seeded(3), seeded(4)), lambda: one_twice(5))
+    compiled = thunder.jit(program)
+    for make in calls:
+        assert torch.equal(compiled(*make()), program(*make()))
 
 
 # -- forked states -------------------------------------------------------------------------------------------
@@ -388,6 +405,19 @@ def left_by_an_error(x: torch.Tensor) -> Any:
 @pytest.mark.parametrize("program", [forked, forked_twice, left_by_an_error])
 def test_forked_states_are_put_back(program: Callable[..., Any]) -> None:
     judge(program, lambda: (X,), lambda: (X,))
+
+
+def test_a_seed_that_is_put_back_is_not_that_of_another_generator() -> None:
+    def program(g: torch.Generator) -> tuple[int, int]:
+        with torch.random.fork_rng():
+            g.manual_seed(9)
+            inside = g.initial_seed()
+        return inside, g.initial_seed()
+
+    compiled = thunder.jit(program)
+    for g in (seeded(1), torch.default_generator, seeded(1)):
+        torch.manual_seed(1)
+        assert compiled(g) == ((9, 1) if g is torch.default_generator else (9, 9))
 
 
 def test_a_seed_that_is_put_back_is_a_fact_again() -> None:

@@ -111,9 +111,15 @@ class Generators:
         made = self.made_here(obj)
         return made.device if made is not None else device_of(obj, self.assumed)
 
-    def seeded_here(self) -> Iterator[Path]:
-        """Where the generators come from that the program has seeded."""
-        return (k.path for k in self._known.values() if k.changed and k.path is not None)
+    def note_difference(self) -> None:
+        """That the generators from outside are as many objects at each call: so what the program has seeded,
+        found in a list or used as a key is the same one as now.
+        """
+        tracker = self.tracer.tracker
+        paths = {id(r): r.path for r in tracker.records.values() if type(r.obj) is torch.Generator}
+        if len(paths) > 1:
+            first, *others = paths.values()
+            tracker.note("different", first, True, others=tuple(others))
 
     def forget(self) -> None:
         """Lets go of all of them."""
@@ -217,8 +223,6 @@ def _initial_seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> int:
         )
     if known.path is not None and not known.changed:
         tracer.tracker.note("seed", known.path, known.seed)
-        for other in generators.seeded_here():  # in another call both may be one object
-            tracer.tracker.note("same", known.path, False, others=(other,))
     return known.seed
 
 
