@@ -127,3 +127,15 @@ def test_a_comparison_that_was_written_to_is_none() -> None:
 
     with pytest.raises(thunder.DataDependentControlFlow):
         thunder.jit(fn)(torch.ones(2))
+
+
+def test_the_type_of_a_number_out_of_a_tensor_is_known_and_its_value_is_not() -> None:
+    def kinds(x: Tensor) -> Any:
+        total, positive = x.sum().item(), (x > 0).all().item()
+        asked = isinstance(total, float), isinstance(total, int), isinstance(total, int | float)
+        return asked, isinstance(positive, bool), type(total) is float, type(positive) is bool, total
+
+    x = torch.ones(2)
+    assert thunder.jit(kinds)(x) == kinds(x)
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(lambda x: torch._check((x > 0).all().item()))(x)

@@ -62,6 +62,33 @@ def test_decoding_with_a_cache_is_eagers(name: str) -> None:
     assert thunder.cache_misses(compiled) == STEPS, "each length has a program of its own"
 
 
+@pytest.mark.parametrize(("implementation", "programs"), [("dynamic", STEPS), ("static", 2)])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "t5", "whisper"])
+def test_generate_with_a_compiled_forward(name: str, implementation: str, programs: int) -> None:
+    """A cache that grows has a shape for each length; one of full length has a program for the prompt, and
+    one for all tokens.
+    """
+    model, arguments, _ = prompt(name)
+    arguments.pop("decoder_input_ids", None)
+    options = {"max_new_tokens": STEPS, "min_new_tokens": STEPS, "cache_implementation": implementation}
+    want = deepcopy(model).generate(**arguments, **options, do_sample=False)
+    compiled = model.forward = thunder.jit(model.forward)
+    assert torch.equal(model.generate(**arguments, **options, do_sample=False), want)
+    assert thunder.cache_misses(compiled) == programs
+    assert thunder.cache_misses(compiled) + thunder.cache_hits(compiled) == STEPS
+    for _ in range(2):  # a cache of full length is kept by the model: the next prompt finds it made
+        assert torch.equal(model.generate(**arguments, **options, do_sample=False), want)
+        assert thunder.cache_misses(compiled) == programs + (implementation == "static")
+
+
+def test_methods_of_a_compiled_module_run_the_module_itself() -> None:
+    model, arguments, _ = prompt("llama")
+    compiled = thunder.jit(model)
+    have = compiled.generate(**arguments, max_new_tokens=2)
+    assert torch.equal(have, model.generate(**arguments, max_new_tokens=2))
+    assert thunder.cache_misses(compiled) == 0
+
+
 def test_a_cache_that_the_model_makes_is_another_one_at_each_call() -> None:
     model, arguments, _ = prompt("llama")
     compiled = thunder.jit(model)

@@ -15,14 +15,9 @@ from .contract import Case, ModelContract, Session, modes, run_session
 from .judge import assert_same
 from .transformers_zoo import ARRANGED, Arguments
 
-#: the encoder of Whisper leaves out a layer if a random number says so
-DECIDES_BY_CHANCE = ("whisper",)
-CASES: list[Case] = [
-    case
-    for name, make in transformers_zoo.MAKERS.items()
-    for case in modes(name, make)
-    if not (case.training and name in DECIDES_BY_CHANCE)
-]
+CASES: list[Case] = [case for name, make in transformers_zoo.MAKERS.items() for case in modes(name, make)]
+#: eager has no grouped products of matrices in float64
+IN_FLOAT32 = ("mixtral",)
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -61,23 +56,24 @@ def step(call: Callable[..., Any], model: nn.Module, arguments: Arguments) -> An
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
-@pytest.mark.parametrize("name", [name for name in ARRANGED if name != "mixtral"])
+@pytest.mark.parametrize("name", ARRANGED)
 def test_one_training_step_is_eagers(name: str, kind: str) -> None:
     arranged = ARRANGED[name](5)
-    model = arranged.model.double().train(name not in DECIDES_BY_CHANCE)
-    arguments = in_double(arranged.arguments(**ARGUMENTS[kind]))
+    model, arguments = arranged.model.train(), arranged.arguments(**ARGUMENTS[kind])
+    exact = name not in IN_FLOAT32
+    if exact:
+        model, arguments = model.double(), in_double(arguments)
+    tolerances = {"rtol": 1e-7, "atol": 1e-9} if exact else {"rtol": 1e-3, "atol": 1e-5}
     twin = deepcopy(model)
     compiled = thunder.jit(twin)
     want, have = step(model, model, arguments), step(compiled, twin, arguments)
-    assert_same(have, want, tolerance=1e-9)
+    assert_same(have, want, tolerance=1e-9 if exact else 1e-5)
     assert thunder.last_backward_traces(compiled)
     for (path, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
         assert (q.grad is None) == (p.grad is None), path
         if p.grad is not None:
-            torch.testing.assert_close(
-                q.grad, p.grad, rtol=1e-7, atol=1e-9, msg=lambda m, n=path: f"{n}: {m}"
-            )
-        torch.testing.assert_close(q, p, rtol=1e-7, atol=1e-9, msg=lambda m, n=path: f"{n}: {m}")
+            torch.testing.assert_close(q.grad, p.grad, **tolerances, msg=lambda m, n=path: f"{n}: {m}")
+        torch.testing.assert_close(q, p, **tolerances, msg=lambda m, n=path: f"{n}: {m}")
     step(compiled, twin, arguments)
     assert thunder.cache_misses(compiled) == 1, thunder.last_recompile_reasons(compiled)
 
@@ -108,27 +104,15 @@ def test_gradient_checkpointing(name: str) -> None:
 
 def test_a_layer_left_out_by_chance_is_refused_with_the_line_of_the_model() -> None:
     arranged = ARRANGED["whisper"](5)
+    arranged.model.model.encoder.layerdrop = 0.5
     line = r"modeling_whisper\.py:\d+ +if dropout_probability < self\.layerdrop"
     with pytest.raises(thunder.DataDependentControlFlow, match=line):
         thunder.jit(arranged.model.train())(**arranged.plain)
 
 
-@pytest.mark.parametrize(
-    ("implementation", "error", "line"),
-    [
-        (
-            "grouped_mm",
-            "UnsupportedProgram",
-            r"moe\.py:\d+ +for i, end in enumerate\(ctx\.offs\.tolist\(\)\)",
-        ),
-        ("eager", "UnsupportedOperator", r"modeling_mixtral\.py:\d+ +expert_hit = torch\.greater\(.*nonzero"),
-    ],
-)
-def test_training_of_experts_chosen_by_the_data_is_refused_with_the_line_of_the_model(
-    implementation: str, error: str, line: str
-) -> None:
-    """The default runs an operator of the library's own, whose forward is opaque and whose backward loops."""
+def test_experts_that_the_program_looks_up_are_refused_with_the_line_of_the_model() -> None:
     arranged = ARRANGED["mixtral"](5)
-    arranged.model.set_experts_implementation(implementation)
-    with pytest.raises(getattr(thunder, error), match=line):
+    arranged.model.set_experts_implementation("eager")
+    line = r"modeling_mixtral\.py:\d+ +expert_hit = torch\.greater\(.*nonzero"
+    with pytest.raises(thunder.UnsupportedOperator, match=line):
         thunder.jit(arranged.model)(**arranged.plain)

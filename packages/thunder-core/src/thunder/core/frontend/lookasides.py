@@ -22,11 +22,11 @@ import torch
 from thunder.core import prims
 from thunder.core.errors import Location, UnsupportedProgram
 from thunder.core.frontend.rules import lookaside
-from thunder.core.frontend.tensors import seen_type, storage_offset
+from thunder.core.frontend.tensors import is_inference, is_marked, seen_type, storage_offset
 from thunder.core.frontend.tracker import LEAVES, is_immutable
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import NumberProxy, TensorProxy
 from thunder.core.trace import Source
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def _isinstance(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     _note_hierarchy(tracer, args)
     if len(args) == 2 and isinstance(args[0], TensorProxy):
         return any(_is_instance_of(tracer, args[0], cls) for cls in _flatten_classes(args[1]))
+    if len(args) == 2 and isinstance(args[0], NumberProxy):
+        return issubclass(args[0].python_type, tuple(_flatten_classes(args[1])))
     return tracer.machine.generic_call(isinstance, args, kwargs)
 
 
@@ -88,6 +90,8 @@ _LEGACY_TENSOR_TYPES = frozenset(t for t in torch._tensor_classes if t is not to
 def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and not kwargs and isinstance(args[0], TensorProxy):
         return seen_type(tracer, args[0])
+    if len(args) == 1 and not kwargs and isinstance(args[0], NumberProxy):
+        return args[0].python_type
     return tracer.machine.generic_call(type, args, kwargs)
 
 
