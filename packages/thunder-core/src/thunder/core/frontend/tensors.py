@@ -48,6 +48,7 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
     raise UnsupportedProgram(
         f"the program reads the attribute {name!r} of a tensor, which thunder does not model",
         found={x.name: x.type_string()},
+        hint="Read it outside the compiled function, and pass what the program needs of it.",
     )
 
 
@@ -68,6 +69,40 @@ def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
     offset: int = x.__dict__["storage_offset"]
     tracer.tracker.note("offset", record.path, offset)
     return offset
+
+
+def is_inference(tracer: Tracer, x: TensorProxy) -> bool:
+    """Whether a tensor was made in inference mode. Raises UnsupportedProgram for an intermediate of a program
+    that enters or leaves that mode.
+    """
+    record = tracer.tracker.record_of(x)
+    if record is not None:
+        with torch._C.DisableTorchFunction():
+            return bool(record.obj.is_inference())  # among the dispatch keys, which are checked
+    if tracer.had_inference_regions:
+        raise UnsupportedProgram(
+            "is_inference() of an intermediate tensor, in a program that changes the mode",
+            found={x.name: x.type_string()},
+            hint="Ask torch.is_inference_mode_enabled() where the tensor is made.",
+        )
+    return torch.is_inference_mode_enabled()
+
+
+def is_marked(tracer: Tracer, x: TensorProxy, question: str) -> bool:
+    """Whether the conjugate or the negative of a tensor's elements is still to be taken (``is_conj``,
+    ``is_neg``). Raises UnsupportedProgram for an intermediate of which that is not certain.
+    """
+    record = tracer.tracker.record_of(x)
+    if record is not None:
+        with torch._C.DisableTorchFunction():
+            return bool(getattr(record.obj, question)())  # among the dispatch keys, which are checked
+    if not (x.dtype.is_complex if question == "is_conj" else x.dtype.is_inexact):
+        return False
+    raise UnsupportedProgram(
+        f"{question}() of an intermediate tensor",
+        found={x.name: x.type_string()},
+        hint=f"Call {question.replace('is', 'resolve')}() instead, which asks when the program runs.",
+    )
 
 
 def _load_grad(tracer: Tracer, x: TensorProxy) -> Any:
