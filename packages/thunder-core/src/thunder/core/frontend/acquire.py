@@ -85,11 +85,8 @@ def acquire(
     inputs: list[Input] = []
 
     def make_input(t: torch.Tensor | torch.Generator, path: Path) -> TensorProxy | GeneratorProxy:
-        if isinstance(t, torch.Generator):
-            proxy: TensorProxy | GeneratorProxy = generators.input_proxy(t, device)
-        else:
-            proxy = _input_proxy(t, device)
-            trace.grad_enabled |= tracks_grad and proxy.requires_grad
+        proxy = _input_proxy(t, device)
+        trace.grad_enabled |= tracks_grad and isinstance(proxy, TensorProxy) and proxy.requires_grad
         inputs.append((proxy, path))
         return proxy
 
@@ -155,8 +152,10 @@ def _note_unapplied(tracer: Tracer, error: Exception) -> None:
         error.add_note(f"thunder did not apply what the program wrote before it raised: {', '.join(written)}")
 
 
-def _input_proxy(t: torch.Tensor, device: Device | None) -> TensorProxy:
+def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> TensorProxy | GeneratorProxy:
     """A proxy with everything that a program can ask of the tensor and that is not in its values."""
+    if isinstance(t, torch.Generator):
+        return GeneratorProxy(device=generators.device_of(t, device))
     with torch._C.DisableTorchFunction():
         proxy = TensorProxy(like=t, device=device, requires_grad=t.requires_grad)
         proxy.__dict__["strides"] = tuple(t.stride())

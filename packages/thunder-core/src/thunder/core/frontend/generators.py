@@ -133,11 +133,6 @@ def device_of(obj: torch.Generator, assumed: Device | None) -> Device:
     return to_device(obj.device) if assumed is None or obj is torch.default_generator else assumed
 
 
-def input_proxy(obj: torch.Generator, assumed: Device | None) -> GeneratorProxy:
-    """The input of a trace that a generator from outside is."""
-    return GeneratorProxy(device=device_of(obj, assumed))
-
-
 def with_proxies(tracer: Tracer, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments of an operator, with the proxies of generators."""
     if any(type(a) is torch.Generator for a in args):
