@@ -42,18 +42,20 @@ from thunder.core.errors import ThunderError
 
 RECORDED = Path(__file__).parents[1] / "tests" / "models" / "library.json"
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
-STAGES = ("forward", "masked", "training")
+#: question → in words
+STAGES = {"forward": "forward", "masked": "with a padding mask", "training": "training step"}
 #: bytes of address space that a family may have
 MEMORY = 12 << 30
 
 Answer = dict[str, Any]
+Records = dict[str, Answer]
 
 
 # -- one family ----------------------------------------------------------------------------------------------
 
 
 #: what a question raises → what is said of it; anything else is a crash
-VERDICTS = {
+VERDICTS: dict[type[Exception], str] = {
     NotAJudge: "not asked",
     AsCompiled: "as compiled",
     Recompiled: "recompiled",
@@ -88,7 +90,7 @@ def place_of(error: Exception) -> str:
 def examine(family: str, stages: Iterable[str]) -> Answer:
     """The record of a family."""
     torch.set_num_threads(1)
-    logging.set_verbosity_error()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     try:
@@ -105,7 +107,8 @@ def examine(family: str, stages: Iterable[str]) -> Answer:
 def sweep(names: list[str], stages: tuple[str, ...], jobs: int, limit: float) -> Iterator[tuple[str, Answer]]:
     """Families with their records, each examined in a process of its own, in the order in which they end."""
     context = multiprocessing.get_context("fork")
-    waiting, running = names[::-1], {}
+    waiting = names[::-1]
+    running: dict[Any, tuple[str, Any, float]] = {}
 
     def work(name: str, end: Any) -> None:
         end.send(examine(name, stages))
@@ -154,27 +157,106 @@ def show(name: str, record: Answer, details: bool) -> None:
             print(answer.get("trace", ""), end="")
 
 
-def summary(records: dict[str, Answer]) -> Iterator[str]:
-    """Lines of what came of each question, and the reasons by how many families they hold up."""
-    asked = {n: r for n, r in records.items() if "class" in r}
-    late = sum("late" in r for r in records.values())
-    yield f"{len(records)} families, {len(asked)} built and run by eager, {late} late"
-    for stage in STAGES:
-        answers = [r[stage] for r in asked.values() if stage in r]
-        yield f"{stage}: " + ", ".join(
-            f"{n} {v}" for v, n in Counter(a["verdict"] for a in answers).most_common()
-        )
-    reasons: dict[tuple[str, str], set[str]] = {}
-    for name, record in asked.items():
+def asked(records: Records) -> Records:
+    """The families that eager ran."""
+    return {name: record for name, record in records.items() if "class" in record}
+
+
+def reasons(records: Records) -> list[tuple[str, str, list[str]]]:
+    """Verdicts other than right with their reasons and families, the one that holds up most of them first."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for name, record in asked(records).items():
         for stage in STAGES:
             answer = record.get(stage, {"verdict": "right"})
             if answer["verdict"] not in ("right", "not asked"):
-                reasons.setdefault((answer["verdict"], answer["reason"][:140]), set()).add(name)
-    for (verdict, reason), names in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        yield f"{len(names):4} {verdict}: {reason}   [{', '.join(sorted(names)[:6])}]"
+                found.setdefault((answer["verdict"], answer["reason"][:140]), set()).add(name)
+    return [(*key, sorted(names)) for key, names in sorted(found.items(), key=lambda i: (-len(i[1]), i[0]))]
 
 
-def main() -> None:
+def counted(records: Records, stage: str) -> Counter[str]:
+    """How many families have which verdict."""
+    return Counter(r[stage]["verdict"] for r in asked(records).values() if stage in r)
+
+
+def summary(records: Records) -> Iterator[str]:
+    """Lines of what came of each question, and the reasons by how many families they hold up."""
+    late = sum("late" in record for record in records.values())
+    yield f"{len(records)} families, {len(asked(records))} built and run by eager, {late} late"
+    for stage in STAGES:
+        yield f"{stage}: " + ", ".join(f"{n} {v}" for v, n in counted(records, stage).most_common())
+    for verdict, reason, names in reasons(records):
+        yield f"{len(names):4} {verdict}: {reason}   [{', '.join(names[:6])}]"
+
+
+# -- the record and its page ---------------------------------------------------------------------------------
+
+
+def record(records: Records) -> None:
+    """Puts the records among those that are kept, without what differs from run to run."""
+    kept: Records = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    for name, found in records.items():
+        kept[name] = {
+            key: {k: v for k, v in value.items() if k in ("verdict", "reason", "at")}
+            if isinstance(value, dict)
+            else value
+            for key, value in found.items()
+        }
+    RECORDED.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+
+HEAD = """# Models
+
+Families of the `transformers` library that nobody has looked at, compiled unmodified, with eager as judge. A
+family is built from its own configuration class, made small by the names of its fields, with random weights;
+its arguments are made by the names of the parameters of `forward`. This page is made by
+`tools/model_sweep.py --page` of what `tools/model_sweep.py --record` found; `tests/models` has the families
+that every run of the tests looks at.
+
+- **right**: values, types, keys and strides of everything that it returns are eager's, for two calls with
+  different data, of which the second runs the program of the first. In training, so are the gradients of all
+  parameters, in float64 where eager can, and the buffers.
+- **refused**: a typed error names the line and says what to do.
+- **as compiled**: not what eager does, but what eager does once `torch.compiler.is_compiling()` is true, as it
+  is in a compiled program: a few families then take another branch.
+- **wrong**: not what eager does. **crashed**: an error that is not thunder's own refusal.
+- **not asked**: eager cannot do it, or not twice the same way, or the family has no mask.
+"""
+
+
+def page(records: Records) -> str:
+    """The text of the page."""
+    ran, late = asked(records), [name for name, r in records.items() if "late" in r]
+    lines = [HEAD, f"{len(records)} families have a configuration. Of {len(ran)} eager runs a small model."]
+    lines += [f"Not ready in time: {', '.join(late)}."] if late else []
+    verdicts = ("right", "refused", "as compiled", "recompiled", "wrong", "crashed", "not asked")
+    lines += ["", f"| | {' | '.join(verdicts)} |", "|---|" + "--:|" * len(verdicts)]
+    for stage, words in STAGES.items():
+        counts = counted(records, stage)
+        lines.append(f"| {words} | {' | '.join(str(counts[v]) for v in verdicts)} |")
+    lines += ["", "## What is not right", "", "| families | | reason |", "|---|---|---|"]
+    for verdict, reason, names in reasons(records):
+        text = " ".join(reason.replace("|", "\\|").split())
+        lines.append(f"| {', '.join(names)} | {verdict} | {text} |")
+    lines += ["", "## What is right", "", "Forward: " + ", ".join(_right(ran, "forward")) + "."]
+    lines += ["", "Training: " + ", ".join(_right(ran, "training")) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def _right(records: Records, stage: str) -> list[str]:
+    return sorted(name for name, r in records.items() if r[stage]["verdict"] == "right")
+
+
+def keep_page(check: bool) -> int:
+    """Writes the page, or says whether it is what the record gives."""
+    text = page(json.loads(RECORDED.read_text()))
+    if check:
+        return 0 if PAGE.read_text() == text else print(f"{PAGE} is not up to date") or 1
+    PAGE.write_text(text)
+    return 0
+
+
+def options() -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -184,20 +266,32 @@ def main() -> None:
     parser.add_argument("--stages", default=",".join(STAGES), help="the questions to ask")
     parser.add_argument("--details", action="store_true", help="the reason of each refusal and failure")
     parser.add_argument("--output", type=Path, help="a file for the records, in JSON")
-    options = parser.parse_args()
-    unknown = sorted(set(options.families) - set(families()))
+    parser.add_argument("--record", action="store_true", help="keep the records for the page")
+    parser.add_argument("--page", action="store_true", help="write the page, and sweep nothing")
+    parser.add_argument("--check", action="store_true", help="compare the page, and sweep nothing")
+    given = parser.parse_args()
+    unknown = sorted({*given.families} - {*families()} | {*given.stages.split(",")} - {*STAGES})
     if unknown:
-        parser.error(f"no families: {', '.join(unknown)}")
-    records: dict[str, Answer] = {}
-    for name, record in sweep(
-        options.families or families(), tuple(options.stages.split(",")), options.jobs, options.limit
-    ):
-        records[name] = record
-        show(name, record, options.details)
-        if options.output:
-            options.output.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+        parser.error(f"neither families nor questions: {', '.join(unknown)}")
+    return given
+
+
+def main() -> int:
+    given = options()
+    if given.page or given.check:
+        return keep_page(given.check)
+    records: Records = {}
+    stages = tuple(given.stages.split(","))
+    for name, found in sweep(given.families or families(), stages, given.jobs, given.limit):
+        records[name] = found
+        show(name, found, given.details)
+        if given.output:
+            given.output.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+    if given.record:
+        record(records)
     print("\n".join(summary(records)))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

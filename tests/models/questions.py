@@ -156,12 +156,12 @@ def ask_training(built: Built) -> None:
         eager_step(built, dtype)
     except Exception:
         dtype = torch.float32
-    compiled: list[Any] = []
+    compiled: list[tuple[Any, nn.Module]] = []
 
     def ours() -> Trained:
         twin = deepcopy(built.model).to(dtype).train()
         compiled.append((thunder.jit(twin), twin))
-        gradients = step(*compiled[-1], in_dtype(built.arguments, dtype))
+        gradients = step(compiled[-1][0], twin, in_dtype(built.arguments, dtype))
         return gradients, {n: b.clone() for n, b in twin.named_buffers()}
 
     def compare(have: Trained, want: Trained) -> None:
@@ -169,8 +169,9 @@ def ask_training(built: Built) -> None:
         same(have[1], want[1], TOLERANCES[dtype], "buffers")
 
     judge(ours, lambda: eager_step(built, dtype), compare)
-    step(*compiled[-1], in_dtype(built.others, dtype))
-    refuse_recompilation(compiled[-1][0])
+    last, twin = compiled[-1]
+    step(last, twin, in_dtype(built.others, dtype))
+    refuse_recompilation(last)
 
 
 def same_gradients(have: Gradients, want: Gradients, tolerance: float) -> None:

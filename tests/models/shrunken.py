@@ -119,7 +119,7 @@ ATTEMPTS: tuple[dict[str, Any], ...] = (
 
 def backbone() -> Any:
     """A small network for images, in place of one that another library would fetch."""
-    return transformers.ResNetConfig(
+    return transformers.ResNetConfig(  # type: ignore[no-untyped-call]
         embedding_size=8,
         hidden_sizes=[8, 8, 16, 16],
         depths=[1, 1, 1, 1],
@@ -207,7 +207,7 @@ def field(config: Any, names: tuple[str, ...], default: Any) -> Any:
 
 def size_of(value: Any) -> tuple[int, int]:
     """Height and width."""
-    return (value, value) if isinstance(value, int) else tuple(value)[-2:]  # type: ignore[return-value]
+    return (value, value) if isinstance(value, int) else tuple(value)[-2:]
 
 
 def tokens(config: Any) -> Tensor:
