@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from documents.blocks import FENCE
+from thunder.extend import FusionExecutor
+from thunder.testing import conformance
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "executors.md"
 BLOCKS = FENCE.findall(GUIDE.read_text(encoding="utf-8"))
@@ -65,3 +67,20 @@ def test_the_triton_kernel_runs_in_its_interpreter(tmp_path: Path) -> None:
         [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_compiler_of_regions_passes_the_conformance_kit() -> None:
+    first, fusing = (
+        next(source for language, source in BLOCKS if language == "python" and word in source)
+        for word in ("import thunder", "class Chains(")
+    )
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for source in (first, fusing):
+        exec(compile(source, "executors.md", "exec"), namespace)
+    chains = namespace["chains"]
+    assert isinstance(chains, FusionExecutor)
+    passed = []
+    for case in conformance(chains, module="documents.test_executors_guide"):
+        case.run()
+        passed.append(case.property)
+    assert {"regions", "fuel", "fusions-repeat", "fusion-threads", "values"} <= set(passed)

@@ -132,6 +132,25 @@ print(steps)
     assert done.stdout == "[[False, False], [True, False], [True, True]]\n", done.stderr
 
 
+COST = """
+import thunder
+from time import process_time
+start = process_time()
+loaded = len([i for i in thunder.plugins.list_plugins() if i.state == "loaded"])
+print(loaded, len(thunder.get_default_executors()), (process_time() - start) / loaded)
+"""
+
+
+def test_an_installed_plugin_costs_less_than_five_milliseconds(tmp_path: Path) -> None:
+    for i in range(20):
+        write_distribution(tmp_path, f"many{i}", ACME.replace("acme", f"many{i}"))
+        kernels = KERNELS.replace("acme", f"many{i}")
+        (tmp_path / f"many{i}_kernels.py").write_text(kernels, encoding="utf-8")
+    loaded, defaults, seconds = run(tmp_path, "-c", COST).stdout.split()
+    assert (loaded, defaults) == ("20", "20")
+    assert float(seconds) < 0.005  # of CPU time, of finding, loading and resolving
+
+
 def test_command_prints_a_table_and_fails_if_a_plugin_does(site: Path) -> None:
     done = run(site, "-W", "ignore", "-m", "thunder", "plugins")
     assert done.returncode == 1, done.stderr
