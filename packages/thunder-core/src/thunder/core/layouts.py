@@ -8,6 +8,7 @@ of the real device; meta tensors do not (convolution in channels-last, attention
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,7 +27,11 @@ from thunder.core.pytree import tree_map
 from thunder.core.symbol import BoundSymbol
 
 _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
-
+#: operators whose results are contiguous whatever they are given
+_CONTIGUOUS = frozenset(
+    f"torch.{name}"
+    for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "Tensor.contiguous")
+)
 
 _untouched: ContextVar[str | None] = ContextVar("thunder_untouched_device", default=None)
 
@@ -76,6 +81,16 @@ class Layouts:
         tensor = self.of(proxy)
         start, end = _stretch(tensor)
         return start != 0 or end != tensor.numel() * tensor.element_size()
+
+    def strides(self, proxy: TensorProxy) -> tuple[int, ...]:
+        """The strides that eager would give a tensor, without running anything where they are plain."""
+        known = proxy.__dict__.get("strides")
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        call = self._producers.get(proxy.name)
+        if proxy.name in self._inputs or (call is not None and call.sym.id in _CONTIGUOUS):
+            return tuple(math.prod(proxy.shape[d + 1 :]) for d in range(len(proxy.shape)))
+        return tuple(self.of(proxy).stride())
 
     def of(self, proxy: TensorProxy) -> FakeTensor:
         """A tensor without data that lies as eager's would."""

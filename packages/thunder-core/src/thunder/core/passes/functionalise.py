@@ -105,6 +105,8 @@ class _Functionaliser:
         #: values in which several elements may be one place in memory, of so many calls of the new trace
         self.stretched: set[str] = set()
         self.looked_through = 0
+        #: memories that hold a value which may lie otherwise than they do
+        self.unplaced: set[Memory] = set()
         #: results of which eager's layouts say that they are no views
         self.copies: set[str] = set()
         self.at = 0
@@ -174,6 +176,8 @@ class _Functionaliser:
         if any(o.requires_grad for o in _tensors(bsym.flat_proxy_outs)):
             for p in arguments:
                 self._refuse_cut(p)
+        for p in arguments:
+            self._place(self.memories.of(p))
         current = {p.name: value for p in arguments if (value := self.memories.read(p)) is not p}
         views = views_of(bsym)
         results: dict[str, TensorProxy] = {}
@@ -196,6 +200,8 @@ class _Functionaliser:
         tensor, grad = self.memories.of(target), bsym.kwargs["grad_enabled"]
         chain = list(self.memories.chain(tensor))
         root = chain[-1].proxy
+        if tensor.view is not None:
+            self._place(tensor)
         detached = any(
             t.view is not None and any(c.sym.id == "prims.detach" for c in t.view.path) for t in chain
         )
@@ -212,6 +218,8 @@ class _Functionaliser:
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.memories.write(tensor, value)
         self._give_each_element_a_place(chain)
+        if not self._lies_as_before(target, chain[-1]):
+            self.unplaced.add(tensor.memory)
         if root.name in self.inputs:
             tracked = grad and not detached
             self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
@@ -233,6 +241,27 @@ class _Functionaliser:
         for tensor in views_between:
             if tensor.value.name in self.stretched:
                 tensor.version = root.version - 1  # is made anew from its parent when it is read
+
+    def _lies_as_before(self, target: TensorProxy, root: Tensor) -> bool:
+        """Whether the value that was written lies in memory as the one before: it was computed from that one
+        (``y.add_(1)``), or is that one with another part.
+        """
+        if root.memory.shared is not None:
+            return True
+        call, at = self.call_of[self.at], self.at - 1
+        while at >= 0 and self.call_of[at] == call:
+            if any(p.name == target.name for p in self.program[at].flat_proxy_args):
+                return True
+            at -= 1
+        made_by = self.new.bound_symbols[-1] if self.new.bound_symbols else None
+        return made_by is not None and made_by.sym is prims.copy_with_setitem and made_by.output is root.value
+
+    def _place(self, tensor: Tensor) -> None:
+        """Before a memory is read: its value, as eager's lies."""
+        if tensor.memory in self.unplaced:
+            self.unplaced.discard(tensor.memory)
+            root = self.memories.root(tensor)
+            self.memories.renew(root, self._placed(root.proxy, self.memories.read(root.proxy)))
 
     def _refuse_second_write(self, target: TensorProxy) -> None:
         """A call that writes two tensors does so in an order of its own, which shows where they overlap."""
@@ -321,6 +350,7 @@ class _Functionaliser:
         """
         together: dict[Memory, list[TensorProxy]] = {}
         for tensor in own.values():
+            self._place(tensor)
             together.setdefault(tensor.memory, []).append(tensor.proxy)
         roots = self._roots_of_values()
         #: value → the memory that owns it, None for an input's
@@ -357,7 +387,7 @@ class _Functionaliser:
 
     def _placed(self, root: TensorProxy, value: TensorProxy) -> TensorProxy:
         """A value with its elements in the order in which eager has them, so that views of it are views."""
-        strides = self.layouts.of(root).stride()
+        strides = self.layouts.strides(root)
         ranked = sorted(range(len(strides)), key=lambda d: (strides[d], -d))
         order = tuple(ranked.index(d) for d in range(len(strides)))
         return prims.stride_order(value, order)  # type: ignore[no-any-return]
