@@ -83,11 +83,18 @@ def test_values_and_gradients_are_those_of_float64(found: Any) -> None:
     assert found["gradient"]["gradients"] < CLOSE
 
 
-@pytest.mark.parametrize("case", ["dim", "offset"])
-def test_what_the_kernel_declines_the_operator_runs(found: Any, case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("dim", ["arguments", "the kernel norms the last dimension"]),
+        ("offset", ["arguments", "the kernel norms the last dimension"]),
+        ("dtype", ["dtype", "the kernel computes in float32"]),
+    ],
+)
+def test_what_the_kernel_declines_the_operator_runs(found: Any, case: str, reason: list[str]) -> None:
     declined = found["declined"][case]
     assert declined["runs"] == "my_ex.rms_norm"
-    assert declined["reasons"] == [["arguments", "the kernel norms the last dimension"]]
+    assert declined["reasons"] == [reason]
     assert declined["deviation"] < CLOSE
 
 

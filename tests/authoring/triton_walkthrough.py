@@ -115,6 +115,7 @@ def block_and_warps(n):
 def forward_impl(x, weight, eps):
     rows, (block, warps) = x.reshape(-1, x.shape[-1]).contiguous(), block_and_warps(x.shape[-1])
     y, r = torch.empty_like(rows), rows.new_empty(len(rows), dtype=torch.float32)
+    weight = weight.contiguous()
     norm_rows[(len(rows),)](y, rows, weight, r, rows.shape[1], eps, BLOCK=block, num_warps=warps)
     return y.view(x.shape), (r, block, warps)
 
@@ -129,7 +130,7 @@ def backward_impl(x, weight, r, block, warps, dy):
     rows, cotangents = (t.reshape(-1, x.shape[-1]).contiguous() for t in (x, dy))
     dx = torch.empty_like(rows)
     norm_rows_backward[(len(rows),)](
-        dx, cotangents, rows, weight, r, rows.shape[1], BLOCK=block, num_warps=warps
+        dx, cotangents, rows, weight.contiguous(), r, rows.shape[1], BLOCK=block, num_warps=warps
     )
     return dx.view(x.shape)
 
@@ -151,9 +152,11 @@ def to_kernel(x, weight, dim, eps, add_unit_offset):
 def checker(x, weight, dim, eps, add_unit_offset):
     if dim != -1 or add_unit_offset:
         return Refusal("arguments", "the kernel norms the last dimension", dim=dim, offset=add_unit_offset)
+    if x.dtype is thunder.float64:
+        return Refusal("dtype", "the kernel computes in float32", dtype=x.dtype)
     if weight.requires_grad:
         return Refusal("gradient", "the kernel's backward has no gradient of the weight")
-    return x.device.type == DEVICE and weight.device.type == DEVICE
+    return x.device.type == DEVICE or Refusal("device", f"the kernel runs on {DEVICE}", device=x.device)
 
 
 my_ex.register_implementation(rms_norm, checker=checker, execution_transform=to_kernel)
@@ -220,6 +223,7 @@ def declined(module, x):
 
 found["declined"] = {
     "dim": declined(norm(1, dim=0), torch.randn(96, device=DEVICE)),
+    "dtype": declined(norm(96).double(), torch.randn(16, 96, device=DEVICE, dtype=torch.float64)),
     "offset": declined(norm(96, add_unit_offset=True), torch.randn(16, 96, device=DEVICE)),
 }
 try:  # nothing differentiates the operator itself
