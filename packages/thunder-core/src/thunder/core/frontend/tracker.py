@@ -207,6 +207,11 @@ class Tracker:
         return self._adopt_object(raw, path)
 
     def _adopt_tensor(self, raw: torch.Tensor, path: Path) -> TensorProxy:
+        if torch.nn.parameter.is_lazy(raw):
+            raise UnsupportedProgram(
+                f"{path.source} has no shape yet: it belongs to a lazy module that was never called",
+                hint="Call the module once before it is compiled.",
+            )
         if type(raw) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise UnsupportedProgram(
                 f"the tensor subclass {type(raw).__module__}.{type(raw).__qualname__} "

@@ -9,8 +9,8 @@ A weak reference tells whether its object is alive, so three things must not cha
 
 - An entry of the cache. Facts about the identity of such objects hold them weakly (:func:`let_go`).
 - The acquisition. It holds all that it has seen, so an object that the program lets go of does not die, as it
-  may in eager. Where the program wrote, what was there may be gone, and what that held (:class:`_Lost`). Of an
-  object that may be gone the program can learn one thing, that it is not another object: :class:`Uncertain`.
+  may in eager. Where the program wrote, what was there may be gone, and what that held (:class:`_Lost`). Of
+  an object that may be gone the program learns one thing, that it is not another object: :class:`Uncertain`.
 - The trace. Tensors that the program computes live as long as the trace needs them, not as long as the
   program; weak references to them can be made and stored, but not asked.
 """
@@ -24,7 +24,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.shadows import Shadow
-from thunder.core.frontend.tracker import Record, Tracker, describe
+from thunder.core.frontend.tracker import Tracker, describe
 from thunder.core.provenance import Path, is_weak
 from thunder.core.proxies import TensorProxy
 
@@ -144,8 +144,8 @@ class Uncertain:
     def __class__(self) -> Any:
         reference = self.path.source.removesuffix("()")
         raise UnsupportedProgram(
-            f"the program asks {reference}, a weak reference, after it wrote to what may have been the last to "
-            "hold the object",
+            f"the program asks {reference}, a weak reference, after it wrote to what may have been the last "
+            "to hold the object",
             found={reference: describe(self.raw)},
             where=self.where,
             hint="Ask the weak reference before the write, or keep the object itself.",
