@@ -27,6 +27,7 @@ from thunder.core.langctx import TORCH
 from thunder.core.operator import all_rows
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
+from thunder.torch.registration import find_torch
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 
@@ -132,18 +133,20 @@ def _table(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
 
 def rows_beside_the_database() -> list[str]:
     """Ids of the language's rows for which the database has no samples."""
-    met = {s.id for op in op_db if not op.name.startswith(SKIPPED) for s in _symbols_of(op)}
+    sampled = [fn for op in op_db if not op.name.startswith(SKIPPED) for fn in _variants_of(op)]
+    met = {meaning.id for meaning in map(TORCH.resolve, sampled) if isinstance(meaning, Symbol)}
     return sorted(
         row.id
         for row in all_rows()
         if row.module == "ltorch"
         and row.id.startswith("torch.")
         and row.id not in met
+        and find_torch(row.id) not in sampled
         and OpTags.FALLBACK not in row.tags
     )
 
 
-def _symbols_of(op: Any) -> Iterable[Symbol]:
+def _variants_of(op: Any) -> list[Any]:
     variants = (
         op.op,
         op.method_variant,
@@ -151,8 +154,7 @@ def _symbols_of(op: Any) -> Iterable[Symbol]:
         op.operator_variant,
         op.inplace_operator_variant,
     )
-    meanings = (TORCH.resolve(variant) for variant in variants if variant is not None)
-    return (meaning for meaning in meanings if isinstance(meaning, Symbol))
+    return [variant for variant in variants if variant is not None]
 
 
 def main() -> int:

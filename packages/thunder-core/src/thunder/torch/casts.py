@@ -17,6 +17,7 @@ from thunder.core.tags import OpTags
 from thunder.core.tracectx import get_tracectx
 from thunder.torch.broadcasting import broadcast_to_shape, cast
 from thunder.torch.inplace import assign
+from thunder.torch.metadata import is_contiguous
 from thunder.torch.registration import spelt_as, torchsymbol
 
 _KEEPS = (torch.preserve_format, torch.contiguous_format)
@@ -170,6 +171,12 @@ _TENSOR_TYPES = {
         ("BFloat16", torch.bfloat16),
         ("Float", torch.float32),
         ("Double", torch.float64),
+        ("ComplexHalf", torch.complex32),
+        ("ComplexFloat", torch.complex64),
+        ("ComplexDouble", torch.complex128),
+        ("UInt16", torch.uint16),
+        ("UInt32", torch.uint32),
+        ("UInt64", torch.uint64),
     )
 }
 
@@ -178,11 +185,12 @@ _TENSOR_TYPES = {
 def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Without an argument the name of the tensor's type, else a conversion."""
     if dtype is None:
-        if input.device.type != "cpu":
+        name = next((name for name, d in _TENSOR_TYPES.items() if input.dtype == d), None)
+        if input.device.type != "cpu" or name is None:
             raise UnsupportedOperator(
-                "tensor.type() of a tensor that is not on the cpu", hint="Use tensor.dtype."
+                f"tensor.type() of a tensor of {input.dtype} on {input.device}", hint="Use tensor.dtype."
             )
-        return next(name for name, d in _TENSOR_TYPES.items() if input.dtype == d)
+        return name
     return to(input, None, _TENSOR_TYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
 
 
@@ -197,23 +205,29 @@ def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> 
 def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_format) -> TensorProxy:
     """The elements in the order of a memory format: a copy, unless they lie so already."""
     check_memory_format("contiguous", memory_format, len(input.shape))
-    _refuse_where_the_input_keeps_its_gradient(input)
+    if keeps_its_gradient(input) and is_contiguous(input, memory_format):
+        return input
     order = _FORMAT_ORDERS.get(memory_format)
     rank = len(input.shape)
     return prims.stride_order(input, tuple(reversed(range(rank))) if order is None else order)
 
 
-def _refuse_where_the_input_keeps_its_gradient(input: TensorProxy) -> None:
-    """Where the elements lie in order already the result is the input itself, and keeps its gradient, also
-    under ``torch.no_grad``; a copy has none. Which of the two it is, the trace does not know.
+def keeps_its_gradient(input: TensorProxy) -> bool:
+    """Whether it matters if a result is the input itself, which keeps its gradient under ``torch.no_grad``,
+    or a copy, which has none.
     """
     trace = get_tracectx()
     tracked = trace is not None and trace.grad_enabled
-    if tracked and input.requires_grad and not torch.is_grad_enabled():
+    return tracked and input.requires_grad and not torch.is_grad_enabled()
+
+
+def refuse_where_the_input_keeps_its_gradient(name: str, input: TensorProxy) -> None:
+    """For functions that return their input or a copy: which of the two it is, the trace does not know."""
+    if keeps_its_gradient(input):
         raise UnsupportedProgram(
-            "contiguous() under torch.no_grad() of a tensor that requires grad",
+            f"{name}() under torch.no_grad() of a tensor that requires grad",
             found={input.name: f'"{input.type_string()}"'},
-            hint="Write x.detach().contiguous(), or call it where gradients are on.",
+            hint=f"Write x.detach().{name}(), or call it where gradients are on.",
         )
 
 

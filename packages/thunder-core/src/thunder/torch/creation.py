@@ -20,9 +20,9 @@ from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import broadcast_to_shape, cast, operands
 from thunder.torch.casts import check_memory_format, to
-from thunder.torch.inplace import assign
+from thunder.torch.inplace import assign, write_back
 from thunder.torch.registration import spelt_as, torchsymbol, unpacked
-from thunder.torch.shape import unsqueeze
+from thunder.torch.shape import diagonal, unsqueeze
 
 
 def default_dtype(dtype: Any) -> Dtype:
@@ -163,6 +163,19 @@ def fill(input: TensorProxy, value: Any) -> TensorProxy:
             f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
         )
     return _filled(input.shape, value, input.device, input.dtype)
+
+
+@spelt_as(methods=("fill_diagonal_",))
+def fill_diagonal_(input: TensorProxy, fill_value: Any, wrap: bool = False) -> TensorProxy:
+    """Writes a number to the diagonal of a matrix; other ranks and ``wrap`` are refused."""
+    if len(input.shape) != 2 or wrap:
+        raise UnsupportedOperator(
+            "torch.Tensor.fill_diagonal_ of more dimensions than two, or with wrap=True",
+            found={input.name: f'"{input.type_string()}"'},
+            hint="Write to views: x.diagonal().fill_(value).",
+        )
+    write_back(_filled((min(input.shape),), fill_value, input.device, input.dtype), diagonal(input))
+    return input
 
 
 @torchsymbol("torch.Tensor.zero_", "torch.zero_", tags=(OpTags.IN_PLACE,))

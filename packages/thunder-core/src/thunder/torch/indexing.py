@@ -19,7 +19,7 @@ from thunder.core.proxies import IntegerProxy, NumberProxy, TensorProxy, number_
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import broadcast_to_shape, cast, common_shape
 from thunder.torch.inplace import assign
-from thunder.torch.registration import torchsymbol
+from thunder.torch.registration import spelt_as, torchsymbol
 
 _HINT = "Use torch.where or masked_fill, which keep the shape."
 
@@ -281,7 +281,13 @@ def written(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
     return fitted if part is input else prims.copy_with_setitem(input, key, fitted)
 
 
-@torchsymbol("torch.Tensor.__setitem__", tags=(OpTags.IN_PLACE,))
+@torchsymbol(id="torch.Tensor.__setitem__", tags=(OpTags.IN_PLACE,))
 def setitem(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
     """``input[key] = value``; returns the input."""
     return assign(written(input, key, value), input)
+
+
+@spelt_as(methods=("__setitem__",))
+def setitem_statement(input: TensorProxy, key: Any, value: Any) -> None:
+    """The statement has no value."""
+    setitem(input, key, value)

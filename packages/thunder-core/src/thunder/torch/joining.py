@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -174,35 +174,28 @@ def _clipped(index: int, length: int) -> int:
     return max(0, min(length, index + length if index < 0 else index))
 
 
-@spelt_as("torch.hsplit", methods=("hsplit",))
-def hsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, ...]:
-    """``tensor_split`` along the second dimension; of a vector along the first."""
-    if (
-        isinstance(indices_or_sections, int)
-        and input.shape[-1 if len(input.shape) == 1 else 1] % indices_or_sections
-    ):
-        raise OperatorError("torch.hsplit attempted to split unevenly")
-    return tensor_split(input, indices_or_sections, 0 if len(input.shape) == 1 else 1)
+def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
+    """``tensor_split`` along a dimension that the name says, into equal parts or at given places."""
+
+    @spelt_as(f"torch.{name}", methods=(name,))
+    def split_along(input: TensorProxy, *where: Any, **named: Any) -> tuple[TensorProxy, ...]:
+        parts = named["sections"] if "sections" in named else named.get("indices")
+        parts = parts if named else where[0] if len(where) == 1 else where
+        rank = len(input.shape)
+        if rank < least:
+            raise OperatorError(f"torch.{name} requires a tensor with at least {least} dimensions")
+        d = dim_of(rank)
+        if isinstance(parts, int) and (parts < 1 or input.shape[d] % parts):
+            raise OperatorError(
+                f"torch.{name} attempted to split along dimension {d}, but the size of the dimension "
+                f"{input.shape[d]} is not divisible by the split_size {parts}!"
+            )
+        return tensor_split(input, parts, d)
 
 
-@spelt_as("torch.vsplit", methods=("vsplit",))
-def vsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, ...]:
-    """``tensor_split`` along the first dimension."""
-    if len(input.shape) < 2 or (
-        isinstance(indices_or_sections, int) and input.shape[0] % indices_or_sections
-    ):
-        raise OperatorError("torch.vsplit requires a tensor with at least 2 dimensions, evenly split")
-    return tensor_split(input, indices_or_sections, 0)
-
-
-@spelt_as("torch.dsplit", methods=("dsplit",))
-def dsplit(input: TensorProxy, indices_or_sections: Any) -> tuple[TensorProxy, ...]:
-    """``tensor_split`` along the third dimension."""
-    if len(input.shape) < 3 or (
-        isinstance(indices_or_sections, int) and input.shape[2] % indices_or_sections
-    ):
-        raise OperatorError("torch.dsplit requires a tensor with at least 3 dimensions, evenly split")
-    return tensor_split(input, indices_or_sections, 2)
+_split_along("hsplit", 1, lambda rank: 0 if rank == 1 else 1)
+_split_along("vsplit", 2, lambda rank: 0)
+_split_along("dsplit", 3, lambda rank: 2)
 
 
 @torchsymbol("torch.select", methods=("select",), tags=VIEW)

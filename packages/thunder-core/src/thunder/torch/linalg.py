@@ -11,6 +11,7 @@ from thunder.core.dtypes import dtype as Dtype
 from thunder.core.dtypes import int64
 from thunder.core.errors import OperatorError
 from thunder.core.prims.linalg import broadcast_shapes
+from thunder.core.promotion import result_dtype
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.binary import add, mul
@@ -164,7 +165,8 @@ def addr(
 ) -> TensorProxy:
     """``beta * input + alpha * outer(vec1, vec2)``."""
     product = outer(vec1, vec2)
-    return _weighted(cast(input, product.dtype), product, beta, alpha)
+    common = result_dtype(input, product)
+    return _weighted(cast(input, common), cast(product, common), beta, alpha)
 
 
 def _multi_dot_spelling(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

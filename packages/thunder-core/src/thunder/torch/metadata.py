@@ -61,6 +61,10 @@ ATTRIBUTES: dict[str, Callable[[TensorProxy], Any]] = {
     "is_quantized": lambda x: False,
     "is_nested": lambda x: False,
     "is_mkldnn": lambda x: False,
+    "is_vulkan": lambda x: False,
+    "is_ipu": lambda x: False,
+    "is_maia": lambda x: False,
+    "is_mtia": lambda x: False,
     "itemsize": _itemsize,
     "nbytes": lambda x: math.prod(x.shape) * _itemsize(x),
     "names": lambda x: (None,) * len(x.shape),
@@ -80,6 +84,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "is_same_size": lambda x, other: x.shape == other.shape,
     "stride": _strides,
     "is_contiguous": is_contiguous,
+    "is_distributed": lambda x: False,
+    "dense_dim": lambda x: len(x.shape),
+    "sparse_dim": lambda x: 0,
 }
 
 #: functions of torch that answer as methods do
@@ -90,6 +97,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.is_signed: METHODS["is_signed"],
     torch.is_same_size: METHODS["is_same_size"],
     torch.numel: METHODS["numel"],
+    torch.get_device: METHODS["get_device"],
+    torch.is_distributed: METHODS["is_distributed"],
     torch.result_type: lambda tensor1, tensor2: result_dtype(tensor1, tensor2).torch_dtype,
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from thunder.core import prims
 from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.torch.by_torch import by_torch_or_inplace
 from thunder.torch.inplace import write_back
@@ -71,3 +72,20 @@ alpha_dropout, feature_alpha_dropout = (
 rrelu = by_torch_or_inplace(
     f"{_F}rrelu", f"input, lower={1 / 8!r}, upper={1 / 3!r}, training=False", tags=(OpTags.RANDOM_OP,)
 )
+
+
+def _told_whether(name: str, symbol: Symbol) -> None:
+    """``torch.name(input, p, train)``, which the function of ``torch.nn.functional`` calls, and its twin."""
+
+    @spelt_as(f"torch.{name}")
+    def call(input: TensorProxy, p: float, train: bool) -> Any:
+        return input if _identity(input, p, train) else symbol(input, p, train)
+
+    @spelt_as(f"torch.{name}_")
+    def write(input: TensorProxy, p: float, train: bool) -> TensorProxy:
+        return input if _identity(input, p, train) else write_back(symbol(input, p, train), input)
+
+
+_told_whether("alpha_dropout", alpha_dropout)
+_told_whether("feature_alpha_dropout", feature_alpha_dropout)
+_told_whether("feature_dropout", dropout2d)

@@ -100,6 +100,8 @@ def embedding_bag_call(
     **kwargs: Any,
 ) -> TensorProxy:
     """``max_norm`` scales the rows of ``weight`` first, as in ``embedding``."""
+    if input.dtype.is_floating_point and weight.dtype.is_integer:
+        input, weight = weight, input  # torch takes them in the order that they once had
     if max_norm is not None:
         weight = _renormalised(weight, prims.reshape(input, (input.numel,)), max_norm, norm_type)
     return embedding_bag(input, weight, offsets, None, norm_type, *args, **kwargs)

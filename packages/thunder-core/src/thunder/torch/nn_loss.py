@@ -9,7 +9,9 @@ import math
 from torch.nn import _reduction
 
 from thunder.core.errors import OperatorError
+from thunder.core.promotion import result_dtype
 from thunder.core.proxies import TensorProxy
+from thunder.torch.broadcasting import cast
 from thunder.torch.by_torch import checked_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -56,9 +58,15 @@ def mse_loss(
     return averaged(squared_error(input, target), weight, reduction_of(size_average, reduce, reduction))
 
 
+def promoted(input: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    """Both in the type that torch's kernels of losses compute in, where one of them may be of booleans."""
+    common = result_dtype(input, target)
+    return cast(input, common), cast(target, common)
+
+
 def squared_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
     """``(input - target)^2``."""
-    difference = ltorch.sub(input, target)
+    difference = ltorch.sub(*promoted(input, target))
     return ltorch.mul(difference, difference)
 
 
@@ -90,7 +98,10 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> TensorProxy:
     """Girshick, Fast R-CNN (2015): ``|d| - beta / 2``, and below ``beta`` ``d^2 / (2 beta)``."""
-    loss = ltorch.div(huber_error(input, target, beta), beta) if beta else absolute_error(input, target)
+    if beta:
+        loss = ltorch.div(huber_error(input, target, beta), beta)
+    else:
+        loss = absolute_error(*promoted(input, target))
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
@@ -108,7 +119,7 @@ def huber_loss(
 
 def huber_error(input: TensorProxy, target: TensorProxy, delta: float) -> TensorProxy:
     """The elements of ``huber_loss``."""
-    size = absolute_error(input, target)
+    size = absolute_error(*promoted(input, target))
     square = ltorch.mul(ltorch.mul(size, size), 0.5)
     return ltorch.where(ltorch.le(size, delta), square, ltorch.mul(ltorch.sub(size, delta / 2), delta))
 

@@ -124,7 +124,7 @@ fold = by_torch(f"{_F}fold", "input, output_size, kernel_size, dilation=1, paddi
 unfold = by_torch(f"{_F}unfold", "input, kernel_size, dilation=1, padding=0, stride=1")
 
 
-@checked_by_torch("torch.channel_shuffle", f"{_F}channel_shuffle")
+@checked_by_torch("torch.channel_shuffle", f"{_F}channel_shuffle", "torch.native_channel_shuffle")
 def channel_shuffle(input: TensorProxy, groups: int) -> TensorProxy:
     """Zhang et al., ShuffleNet (2018): channels ``(groups, c / groups)`` transposed."""
     n, c, *space = input.shape

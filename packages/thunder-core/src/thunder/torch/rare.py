@@ -6,18 +6,20 @@ A method of the same name shares the row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from thunder.core.operator import NONDIFFERENTIABLE
+from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.by_torch import by_torch
-from thunder.torch.registration import find_torch
+from thunder.torch.casts import refuse_where_the_input_keeps_its_gradient
+from thunder.torch.registration import SYMBOLS, find_torch, spelt_as
 
 ELEMENTWISE = (
     ("torch.angle", "input"),
-    ("torch.conj_physical", "input"),
     ("torch.deg2rad", "input"),
     ("torch.i0", "input"),
     ("torch.igamma", "input, other"),
@@ -26,8 +28,6 @@ ELEMENTWISE = (
     ("torch.mvlgamma", "input, p"),
     ("torch.polygamma", "n, input"),
     ("torch.rad2deg", "input"),
-    ("torch.resolve_conj", "input"),
-    ("torch.resolve_neg", "input"),
     ("torch.sinc", "input"),
     ("torch.polar", "abs, angle"),
     ("torch.special.bessel_j0", "input"),
@@ -52,6 +52,19 @@ DISCRETE = (
     ("torch.tril_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
     ("torch.triu_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
     ("torch.histc", "input, bins=100, min=0, max=0"),
+    ("torch.fft.fftfreq", "n, d=1.0, *, dtype=None, device=None"),
+    ("torch.fft.rfftfreq", "n, d=1.0, *, dtype=None, device=None"),
+    ("torch.range", "start, end, step=1, *, dtype=None, device=None"),
+    *(
+        (f"torch.{name}_window", f"window_length, periodic=True, {more}*, dtype=None, device=None")
+        for name, more in (
+            ("bartlett", ""),
+            ("blackman", ""),
+            ("hamming", "alpha=0.54, beta=0.46, "),
+            ("hann", ""),
+            ("kaiser", "beta=12.0, "),
+        )
+    ),
 )
 
 SELECTIONS = (
@@ -130,27 +143,28 @@ ALIASES = {
     "torch.linalg.det": ("torch.det",),
     "torch.linalg.inv": ("torch.inverse",),
     "torch.linalg.pinv": ("torch.pinverse",),
-    "torch.linalg.slogdet": ("torch.slogdet",),
     "torch.linalg.matrix_power": ("torch.matrix_power",),
     "torch.matrix_exp": ("torch.linalg.matrix_exp",),
 }
 
 
 #: functions above that return their argument where there is nothing to do
-MAYBE_VIEWS = frozenset(
-    {"torch.cartesian_prod", "torch.conj_physical", "torch.resolve_conj", "torch.resolve_neg"}
-)
+MAYBE_VIEWS = frozenset({"torch.cartesian_prod"})
 
 
 #: function → what autocast does with it
 AUTOCAST = {"torch.linalg.vecdot": "lower"}
 
 
+#: functions above of which the method has other parameters
+WITHOUT_METHOD = frozenset({"torch.polygamma"})
+
+
 def _add(path: str, parameters: str, **row: Any) -> None:
     if find_torch(path) is None:
         return
     paths = (path, *ALIASES.get(path, ()))
-    methods = [p.rpartition(".")[2] for p in paths if p.count(".") == 1]
+    methods = [p.rpartition(".")[2] for p in paths if p.count(".") == 1 and p not in WITHOUT_METHOD]
     by_torch(
         path,
         parameters,
@@ -166,3 +180,32 @@ for _path, _parameters in (*ELEMENTWISE, *SELECTIONS, *ARRANGEMENTS, *MATRICES, 
     _add(_path, _parameters)
 for _path, _parameters in DISCRETE:
     _add(_path, _parameters, vjp=NONDIFFERENTIABLE)
+
+
+@spelt_as(methods=("polygamma",))
+def polygamma(input: TensorProxy, n: int) -> TensorProxy:
+    """The function has its arguments the other way round."""
+    return SYMBOLS["polygamma"](n, input)
+
+
+@spelt_as("torch.slogdet", methods=("slogdet",))
+def slogdet(input: TensorProxy) -> Any:
+    """As ``torch.linalg.slogdet``, but for the name of what it returns."""
+    return torch.return_types.slogdet(tuple(SYMBOLS["slogdet"](input)))
+
+
+def _resolved(name: str, unchanged: Callable[[TensorProxy], bool]) -> None:
+    """A function that returns its argument where that has no mark (of a conjugate, a negative) to resolve."""
+    symbol = by_torch(f"torch.{name}", "input", claimed=False, tags=(OpTags.MAYBE_VIEW,))
+
+    @spelt_as(f"torch.{name}", methods=(name,))
+    def resolve(input: TensorProxy) -> TensorProxy:
+        if unchanged(input):
+            return input
+        refuse_where_the_input_keeps_its_gradient(name, input)
+        return symbol(input)
+
+
+_resolved("conj_physical", lambda x: not x.dtype.is_complex)
+_resolved("resolve_conj", lambda x: not x.dtype.is_complex)
+_resolved("resolve_neg", lambda x: not x.dtype.is_inexact)

@@ -215,6 +215,6 @@ def positive(input: TensorProxy) -> TensorProxy:
 
 
 @torchsymbol("torch.frexp", methods=("frexp",))
-def frexp(input: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+def frexp(input: TensorProxy) -> Any:
     """Mantissa and exponent."""
-    return prims.frexp(input)
+    return torch.return_types.frexp(prims.frexp(input))

@@ -194,6 +194,27 @@ def _storage_offset(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any
     return storage_offset(tracer, args[0])
 
 
+@lookaside(torch.Tensor.is_inference, torch.is_inference)
+def _is_inference(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return is_inference(tracer, args[0])
+
+
+@lookaside(torch.Tensor.is_conj, torch.is_conj)
+def _is_conj(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return is_marked(tracer, args[0], "is_conj")
+
+
+@lookaside(torch.Tensor.is_neg, torch.is_neg)
+def _is_neg(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return is_marked(tracer, args[0], "is_neg")
+
+
+@lookaside(torch.broadcast_shapes)
+def _broadcast_shapes(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Size:
+    shape: torch.Size = torch.broadcast_shapes(*args, **kwargs)
+    return shape
+
+
 @lookaside(
     torch.overrides.has_torch_function,
     torch.overrides.has_torch_function_unary,

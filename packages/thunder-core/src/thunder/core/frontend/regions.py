@@ -54,6 +54,7 @@ def _enter_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     region = f"inference_mode_{len(tracer.inference_regions)}"
     tracer.inference_regions.append((region, tracer.in_inference_mode, torch.is_grad_enabled()))
     tracer.in_inference_mode = mode
+    tracer.had_inference_regions = True
     torch._C._set_grad_enabled(torch.is_grad_enabled() and not mode)
     record_statement(f"{region} = torch.inference_mode({mode})", f"{region}.__enter__()")
 
@@ -77,7 +78,12 @@ _FACTORIES = frozenset(_device_constructors())
 
 #: factories whose results have the default dtype, whatever they are given
 _OF_DEFAULT_DTYPE = frozenset(
-    {torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.eye, torch.linspace, torch.logspace}
+    {
+        *(torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.eye),
+        *(torch.linspace, torch.logspace, torch.range, torch.fft.fftfreq, torch.fft.rfftfreq),
+        *(torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window),
+        torch.kaiser_window,
+    }
 )
 
 

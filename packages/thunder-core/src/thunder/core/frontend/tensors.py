@@ -64,7 +64,9 @@ def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
     record = tracer.tracker.record_of(x)
     if record is None:
         raise UnsupportedProgram(
-            "storage_offset() of an intermediate tensor", found={x.name: x.type_string()}
+            "storage_offset() of an intermediate tensor",
+            found={x.name: x.type_string()},
+            hint="Ask for that of an input, or outside the compiled function.",
         )
     offset: int = x.__dict__["storage_offset"]
     tracer.tracker.note("offset", record.path, offset)

@@ -110,7 +110,7 @@ class Tracer(Policy):
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
         self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
-        self.in_inference_mode = False
+        self.in_inference_mode = self.had_inference_regions = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
         self.hidden: dict[int, tuple[Any, str]] = {}
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
