@@ -206,6 +206,29 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+#: how a program makes a tensor to draw into, of another
+MAKES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "empty_like": torch.empty_like,
+    "zeros_like, of a layout": lambda x: torch.zeros_like(x, memory_format=torch.contiguous_format),
+    "clone": torch.clone,
+    "clone, of a layout": lambda x: x.clone(memory_format=torch.channels_last),
+    "contiguous, of a layout": lambda x: (x + 1).contiguous(memory_format=torch.channels_last),
+    "new_empty": lambda x: x.new_empty(x.shape),
+    "empty_strided": lambda x: torch.empty_strided((2, 3, 6, 8), (1, 2, 48, 6)),
+    "view of a new one": lambda x: torch.empty(6, 3, 8, 2).permute(3, 1, 0, 2),
+}
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "channels last"])
+@pytest.mark.parametrize("make", MAKES)
+def test_tensors_made_in_every_way_are_drawn_into_as_they_lie(make: str, layout: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return MAKES[make](LAYOUTS[layout](x)).normal_()
+
+    x = torch.zeros(2, 3, 6, 6)
+    torch.testing.assert_close(seeded(thunder.jit(program), x), seeded(program, x), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("method", FILLS)
 def test_numbers_are_drawn_in_the_order_of_the_memory(method: str, layout: str) -> None:
@@ -250,6 +273,26 @@ def test_layers_and_their_gradients_draw_in_the_order_of_the_memory(name: str, l
         out.sum().backward()
         found.append((out, x.grad, state))
     torch.testing.assert_close(*found)
+
+
+INITIALISERS = ("normal_", "uniform_", "trunc_normal_", "orthogonal_", "sparse_")
+INITIALISERS += tuple(
+    f"{kind}_{numbers}_" for kind in ("xavier", "kaiming") for numbers in ("uniform", "normal")
+)
+
+
+@pytest.mark.parametrize("name", INITIALISERS)
+def test_initialisers_draw_from_a_generator(name: str) -> None:
+    def program(weight: torch.nn.Parameter, g: torch.Generator) -> Any:
+        more = (0.3,) if name == "sparse_" else ()
+        getattr(torch.nn.init, name)(weight, *more, generator=g)
+        return g.get_state()
+
+    results = []
+    for fn in (program, thunder.jit(program)):
+        weight = torch.nn.Parameter(torch.ones(6, 5, dtype=torch.float64))
+        results.append((seeded(fn, weight, generator()), weight))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("bounds", [(), (5,), (-3, 5), (2, None)])

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from thunder.core.dtypes import dtype, to_torch_dtype
 from thunder.core.operator import row_of
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_map
+from thunder.core.strides import contiguous_strides
 from thunder.core.structure import COMMENT, DEL, RELEASES, RETURN
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceTag
@@ -153,7 +153,7 @@ class _Heap:
         """A tensor without data that lies as this one does: as the input is known to, else contiguous."""
         found = self._stand_ins.get(proxy.name)
         if found is None:
-            shape, strides = proxy.shape, proxy.__dict__.get("strides") or _contiguous(proxy.shape)
+            shape, strides = proxy.shape, proxy.__dict__.get("strides") or contiguous_strides(proxy.shape)
             found = torch.empty_strided(shape, strides, dtype=to_torch_dtype(proxy.dtype), device="meta")
             self._stand_ins[proxy.name] = found
         return found
@@ -175,10 +175,6 @@ def _written(bsym: BoundSymbol) -> TensorProxy | None:
     if bsym.sym.id == "prims.copy_":
         return bsym.args[1]  # type: ignore[no-any-return]
     return _written(bsym.subsymbols[0]) if len(bsym.subsymbols) == 1 else None
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def _bytes(proxy: TensorProxy) -> int:

@@ -19,6 +19,7 @@ from thunder.core.errors import OperatorError, TraceError
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.signature import left_out_if_none
+from thunder.core.strides import contiguous_strides
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 
@@ -173,7 +174,7 @@ def trunc_normal(
 
     How often depends on the numbers, so torch cannot be asked without data how the result lies.
     """
-    lying = torch.empty(shape, device="meta").stride() if strides is None else strides
+    lying = contiguous_strides(shape) if strides is None else strides
     return _drawn(shape, device, dtype, generator, lying)
 
 
