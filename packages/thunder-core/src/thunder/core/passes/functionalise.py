@@ -18,7 +18,7 @@ memory is written after the call, or if the result and something else of a writt
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -218,7 +218,7 @@ class _Functionaliser:
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.memories.write(tensor, value)
         self._give_each_element_a_place(chain)
-        if not self._lies_as_before(target, chain[-1]):
+        if not self._lies_as_before(source, target, chain[-1]):
             self.unplaced.add(tensor.memory)
         if root.name in self.inputs:
             tracked = grad and not detached
@@ -242,17 +242,23 @@ class _Functionaliser:
             if tensor.value.name in self.stretched:
                 tensor.version = root.version - 1  # is made anew from its parent when it is read
 
-    def _lies_as_before(self, target: TensorProxy, root: Tensor) -> bool:
+    def _parts_before(self) -> Iterator[BoundSymbol]:
+        """What the call that is being written of has done so far, last first."""
+        at = self.at - 1
+        while at >= 0 and self.call_of[at] == self.call_of[self.at]:
+            yield self.program[at]
+            at -= 1
+
+    def _lies_as_before(self, value: TensorProxy, target: TensorProxy, root: Tensor) -> bool:
         """Whether the value that was written lies in memory as the one before: it was computed from that one
-        (``y.add_(1)``), or is that one with another part.
+        (``y.add_(1)``), made for it (``y.normal_()``), or is that one with another part.
         """
         if root.memory.shared is not None:
             return True
-        call, at = self.call_of[self.at], self.at - 1
-        while at >= 0 and self.call_of[at] == call:
-            if any(p.name == target.name for p in self.program[at].flat_proxy_args):
-                return True
-            at -= 1
+        read = [p for bsym in self._parts_before() for p in _tensors(bsym.flat_proxy_args)]
+        made_here = any(out is value for bsym in self._parts_before() for out in bsym.flat_proxy_outs)
+        if made_here and (not read or any(p.name == target.name for p in read)):
+            return True
         made_by = self.new.bound_symbols[-1] if self.new.bound_symbols else None
         return made_by is not None and made_by.sym is prims.copy_with_setitem and made_by.output is root.value
 
