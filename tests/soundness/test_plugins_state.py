@@ -70,6 +70,31 @@ def test_S30_state_that_a_transform_contributes_is_guarded(monkeypatch):
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (2, 2)
 
 
+def test_S30_state_that_a_transform_changes_in_place_is_guarded_and_named():
+    class Kept(thunder.Transform):
+        state: ClassVar = {"recipe": 1, "level": 2}
+
+        def cache_state(self):
+            return self.state
+
+    compiled = thunder.jit(lambda x: x * 2, transforms=[Kept()])
+    compiled(ramp(3))
+    Kept.state["recipe"] = 2
+    compiled(ramp(3))
+    assert thunder.cache_misses(compiled) == 2
+    (reason,) = thunder.last_recompile_reasons(compiled)
+    assert reason.fact == "state of transforms[0], Kept: recipe"
+
+
+def test_S30_state_that_could_change_unseen_is_refused():
+    class Loose(thunder.Transform):
+        def cache_state(self):
+            return {"recipe": []}
+
+    with pytest.raises(thunder.PluginError, match=r"Loose\.cache_state returned"):
+        thunder.jit(lambda x: x * 2, transforms=[Loose()])(ramp(3))
+
+
 def test_S60_registering_an_executor_later_changes_nothing_for_an_existing_object():
     def program(x):
         return torch.sin(x)

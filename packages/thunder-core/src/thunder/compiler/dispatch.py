@@ -6,7 +6,7 @@ import functools
 import gc
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
@@ -33,10 +33,11 @@ from thunder.core.frontend.guards import first_failure
 from thunder.core.langctx import LanguageContext
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
+from thunder.core.origins import origin_of
 from thunder.core.overrides import Overrides
 from thunder.core.running import note_statement
 from thunder.core.transform import Transform, defines_hook
-from thunder.plugins.contributions import cache_state
+from thunder.plugins.contributions import cache_state, is_hashable
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import DeviceProfile
 from thunder.torch.unknown import without_fallback
@@ -141,7 +142,8 @@ class Dispatcher:
         if failure is None:
             raise InternalError("a guard failed, and every fact that it was made of holds")
         fact, found = failure
-        return RecompileReason(entry, str(fact), fact.expected, found, fact.source)
+        text = f"{fact}{_changed_names(fact.expected, found) if fact.kind == 'state' else ''}"
+        return RecompileReason(entry, text, fact.expected, found, fact.source)
 
     def _keep_promise(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         failure = first_failure(entry.guards, args, kwargs)
@@ -229,13 +231,33 @@ class Dispatcher:
 def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
     """What plugins and transforms add to the facts under which an entry is valid: name → question."""
     questions: dict[str, Callable[[], Mapping[str, Any]]] = {
-        f"cache state of transforms[{position}], {type(transform).__name__}": transform.cache_state
+        f"transforms[{position}], {type(transform).__name__}": functools.partial(_state_of, transform)
         for position, transform in enumerate(transforms)
         if defines_hook(transform, "cache_state")
     }
     if get_manager().implementations("thunder_cache_state"):
-        questions["cache state of plugins"] = functools.partial(cache_state, get_manager())
+        questions["plugins"] = functools.partial(cache_state, get_manager())
     return questions
+
+
+def _state_of(transform: Transform) -> dict[str, Hashable]:
+    """A copy of what a transform adds: its own mapping may change and stay the same object."""
+    given = transform.cache_state()
+    if isinstance(given, Mapping) and all(map(is_hashable, given.values())):
+        return dict(given)
+    raise PluginError(
+        f"{type(transform).__name__}.cache_state returned {given!r}",
+        hint="It returns a mapping of names to hashable values, which are guarded by equality.",
+    ).of(origin_of(type(transform)))
+
+
+def _changed_names(expected: object, found: object) -> str:
+    """The names under which two states differ."""
+    if not (isinstance(expected, Mapping) and isinstance(found, Mapping)):
+        return ""
+    missing = object()
+    names = [n for n in {**expected, **found} if expected.get(n, missing) != found.get(n, missing)]
+    return f": {', '.join(map(str, names))}"
 
 
 @contextmanager

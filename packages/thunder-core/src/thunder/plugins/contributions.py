@@ -26,6 +26,7 @@ __all__ = [
     "contribute",
     "declared_options",
     "device_profiles",
+    "is_hashable",
     "isolated",
     "load_transform",
     "recipes",
@@ -239,14 +240,15 @@ def _cache_state(manager: PluginManager) -> dict[str, Hashable]:
                 text = f"plugin {plugin!r} adds the cache state {name!r}, which another plugin adds too"
                 raise manager.fault(plugin, text, "thunder_cache_state")
             # What can change while it stays the same object would be guarded by nothing.
-            if not _is_hashable(value):
+            if not is_hashable(value):
                 text = f"plugin {plugin!r} gives the cache state {name!r} as {value!r}, which is not hashable"
                 raise manager.fault(plugin, text, "thunder_cache_state")
             state[name] = value
     return state
 
 
-def _is_hashable(value: object) -> bool:
+def is_hashable(value: object) -> bool:
+    """Whether a value can be guarded by equality: it does not change while it stays the same object."""
     try:
         hash(value)
     except TypeError:
