@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.core import devices, dtypes
@@ -160,11 +164,7 @@ class _Observer(TorchDispatchMode):
         kwargs = kwargs or {}
         self.operators += 1
         if not _OF_DATA.isdisjoint(func.tags):
-            raise UnsupportedOperator(
-                f"the shape or the value of what {self.name} returns depends on data",
-                found=self.found,
-                hint="Call it outside the compiled function, or keep all elements, with torch.where.",
-            )
+            raise self._of_data()
         if func._schema.name in _WRITES_UNSAID:
             raise _WRITES
         arguments = func._schema.arguments
@@ -174,7 +174,17 @@ class _Observer(TorchDispatchMode):
         for i, argument in enumerate(arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 self._refuse_write(args[i] if i < len(args) else kwargs.get(argument.name))
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            raise self._of_data() from None  # its tags do not say so
+
+    def _of_data(self) -> UnsupportedOperator:
+        return UnsupportedOperator(
+            f"the shape or the value of what {self.name} returns depends on data",
+            found=self.found,
+            hint="Call it outside the compiled function, or keep all elements, with torch.where.",
+        )
 
     def _refuse_write(self, target: Any) -> None:
         for t in tree_iter(target):
