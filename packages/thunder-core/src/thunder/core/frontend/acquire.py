@@ -20,6 +20,7 @@ from thunder.core.errors import Location, ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient, generators, modules, regions, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
+from thunder.core.frontend.grad_requests import refuse_results_of_requests
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
 from thunder.core.frontend.lookasides import locations_of
 from thunder.core.frontend.memory import overlapping_groups
@@ -275,6 +276,7 @@ class _Finish:
 
     def _computation(self) -> TraceCtx:
         _refuse_hidden(self.tracer)
+        refuse_results_of_requests(self.tracer, [proxy for proxy, _ in self.inputs])
         if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
             self.trace.bound_symbols = [
                 b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled

@@ -9,6 +9,7 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend import generators
+from thunder.core.frontend.grad_requests import request_grad
 from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
@@ -143,6 +144,9 @@ def store_attr(tracer: Tracer, x: TensorProxy, name: str, value: Any) -> None:
     record = tracer.tracker.record_of(x)
     if record is None and name.startswith("_dynamo_"):
         return  # a hint to TorchDynamo (`torch._dynamo.mark_static_address`), of which nobody else knows
+    if name == "requires_grad":
+        request_grad(tracer, x, value)
+        return
     if record is None or lookup_type(torch.Tensor, name) is not ABSENT:
         raise UnsupportedProgram(
             f"the program writes the attribute {name!r} of a tensor",

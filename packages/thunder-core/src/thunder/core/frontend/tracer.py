@@ -32,6 +32,7 @@ from thunder.core.frontend import (
     copying,
     custom_operators,
     generators,
+    grad_requests,
     lookasides,
     mask_questions,
     modules,
@@ -60,6 +61,7 @@ RULES = (
     copying,
     custom_operators,
     generators,
+    grad_requests,
     mask_questions,
     weakrefs,
 )
@@ -113,6 +115,8 @@ class Tracer(Policy):
         self.in_inference_mode = self.had_inference_regions = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
         self.hidden: dict[int, tuple[Any, str]] = {}
+        #: tensors that the program made require gradients, with the lines
+        self.grad_requests: list[tuple[TensorProxy, list[Any]]] = []
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
         self.default_dtype = torch.get_default_dtype()

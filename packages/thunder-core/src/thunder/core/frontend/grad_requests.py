@@ -1,0 +1,68 @@
+"""Tensors that a program makes require gradients on its way.
+
+    h = x[None]; h.requires_grad = True; return self.conv(h)     # an extractor of features, while training
+
+What is computed from ``h`` then requires gradients, as in eager. The gradient of ``h`` itself is nobody's: the
+tensor is gone when the program is done. So a program may do it, unless a tensor that it returns or keeps
+requires gradients for no other reason: that one's backward would end at ``h``, and be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.rules import lookaside
+from thunder.core.proxies import TensorProxy
+
+if TYPE_CHECKING:
+    from thunder.core.frontend.tracer import Tracer
+
+
+def request_grad(tracer: Tracer, x: TensorProxy, value: bool) -> None:
+    """``x.requires_grad = value``. Raises UnsupportedProgram for an input, and where a tensor ceases to
+    require gradients.
+    """
+    if x.requires_grad == value:
+        return
+    if not value or tracer.tracker.record_of(x) is not None or not x.dtype.is_inexact:
+        raise UnsupportedProgram(
+            f"the program sets requires_grad of a tensor to {value}",
+            found={x.name: f'"{x.type_string()}"'},
+            hint="Set it before the call, or use detach().",
+        )
+    x.requires_grad = True
+    tracer.grad_requests.append((x, tracer.locations()))
+
+
+@lookaside(torch.Tensor.requires_grad_)
+def _requires_grad_(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def requires_grad_(self: TensorProxy, requires_grad: bool = True) -> TensorProxy:
+        request_grad(tracer, self, requires_grad)
+        return self
+
+    return requires_grad_(*args, **kwargs)
+
+
+def refuse_results_of_requests(tracer: Tracer, inputs: Iterable[TensorProxy]) -> None:
+    """Raises UnsupportedProgram if what the program returns or keeps requires gradients for no other reason
+    than that the program said so on its way.
+    """
+    if not tracer.grad_requests:
+        return
+    through = {id(p) for p in inputs if p.requires_grad}
+    for bsym in tracer.trace.bound_symbols:
+        if any(id(p) in through for p in bsym.flat_proxy_args):
+            through.update(id(p) for p in bsym.flat_proxy_outs if getattr(p, "requires_grad", False))
+    for p in tracer.trace.bound_symbols[-1].flat_proxy_args:
+        if isinstance(p, TensorProxy) and p.requires_grad and id(p) not in through:
+            x, where = tracer.grad_requests[0]
+            raise UnsupportedProgram(
+                "a result requires gradients only because the program says so of a tensor on its way",
+                found={x.name: f'"{x.type_string()}"'},
+                where=where,
+                hint="Set requires_grad of an input before the call.",
+            )

@@ -1,0 +1,88 @@
+"""Tensors that a program makes require gradients on its way."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder
+
+
+class Extractor(nn.Module):
+    """Makes its input require gradients while training, as models of speech do."""
+
+    def __init__(self, by_method: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.by_method = by_method
+
+    def forward(self, x: Tensor) -> tuple[Tensor, bool]:
+        h = x[None]
+        if self.by_method:
+            h.requires_grad_()
+        else:
+            h.requires_grad = True
+        return self.linear(h).sin(), h.requires_grad
+
+
+@pytest.mark.parametrize("by_method", [False, True])
+def test_gradients_of_parameters_are_eagers(by_method: bool) -> None:
+    model, x = Extractor(by_method), torch.randn(2, 3)
+    compiled, gradients = thunder.jit(model), []
+    for call in (model, compiled):
+        model.zero_grad()
+        y, asked = call(x)
+        y.sum().backward()
+        gradients.append((y.detach(), asked, model.linear.weight.grad))
+    assert torch.equal(gradients[0][0], gradients[1][0])
+    assert gradients[0][1] is gradients[1][1] is True
+    torch.testing.assert_close(gradients[0][2], gradients[1][2])
+    with torch.no_grad():
+        y, asked = compiled(x)
+    assert not y.requires_grad
+    assert asked
+    assert x.grad is None
+
+
+def of_nothing_else(x: Tensor) -> Tensor:
+    h = x * 2
+    h.requires_grad = True
+    return h.sin()
+
+
+def returned(x: Tensor) -> Tensor:
+    return (x * 2).requires_grad_()
+
+
+def no_longer(x: Tensor) -> Tensor:
+    h = x.detach().requires_grad_()
+    h.requires_grad = False
+    return h
+
+
+REFUSED: list[Callable[[Tensor], Tensor]] = [
+    of_nothing_else,
+    returned,
+    no_longer,
+    lambda x: x.requires_grad_(),
+    lambda x: x.argmax().requires_grad_(),
+]
+
+
+@pytest.mark.parametrize("fn", REFUSED)
+def test_what_a_compiled_program_cannot_give_is_refused_with_the_line(fn: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(thunder.UnsupportedProgram, match=r"require.*grad(.|\n)*test_grad_requests\.py:\d+ +"):
+        thunder.jit(fn)(torch.ones(3))
+
+
+def test_saying_what_is_so_already_is_allowed() -> None:
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        h = (x * w).requires_grad_()
+        h.requires_grad = True
+        x.requires_grad = False
+        return h + x.detach().requires_grad_(False)
+
+    x, w = torch.ones(3), torch.ones(3, requires_grad=True)
+    thunder.jit(fn)(x, w).sum().backward()
+    assert torch.equal(w.grad, torch.ones(3))
