@@ -109,7 +109,7 @@ def fetched_through_sys_modules():
     return world(lambda x: x * sys.modules["world_of_traps"].h.s, ramp(3))
 
 
-@cases("trap", may_refuse=UNSUPPORTED, scale=scale(7.0))
+@cases("trap", scale=scale(7.0))
 def weak_reference():
     class Holder:
         scale = 2.0
