@@ -2,7 +2,7 @@
 
     h = x[None]; h.requires_grad = True; return self.conv(h)     # an extractor of features, while training
 
-What is computed from ``h`` then requires gradients, as in eager. The gradient of ``h`` itself is nobody's: the
+What is computed from ``h`` then requires gradients, as in eager. The gradient of ``h`` is nobody's: the
 tensor is gone when the program is done. So a program may do it, unless a tensor that it returns or keeps
 requires gradients for no other reason: that one's backward would end at ``h``, and be empty.
 """

@@ -339,6 +339,11 @@ refuse(
     "a DistributedDataParallel module",
     "Call the module inside of it, or wrap the compiled module: DistributedDataParallel(thunder.jit(model)).",
 )
+refuse(
+    [torch.overrides.TorchFunctionMode.__enter__],
+    "a mode that changes what calls of torch mean",
+    "Enter it outside, or write the calls that it makes (torch.vmap: with broadcasting).",
+)
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
 refuse([torch.cuda.seed, torch.cuda.seed_all], "seeding by chance", "Seed with torch.manual_seed.")
 refuse([torch.set_default_device], "a change of torch's defaults", "Set them before the call.")
