@@ -15,26 +15,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.langctx import TORCH
 from thunder.core.pytree import tree_iter
 
-#: entries whose dtypes differ, and why
-DIFFERENT: dict[str, str] = {
-    **dict.fromkeys(
-        ["nn.functional.pad.reflect", "nn.functional.pad.replicate", "nn.functional.pad.replicate_negative"],
-        "the modes are one row here, and kernels of their own in torch",
-    ),
-    **dict.fromkeys(
-        ["nn.functional.adaptive_avg_pool3d", "nn.functional.adaptive_max_pool3d"],
-        "torch widens in three dimensions only",
-    ),
-    **dict.fromkeys(
-        ["linalg.pinv", "linalg.pinv.hermitian"],
-        "the product inside of it is lowered, and it is one row here",
-    ),
-    "nn.functional.binary_cross_entropy": "torch widens it on CPUs, and refuses it on others",
-}
-
-ENTRIES = {
-    name_of(op): op for op in op_db if TORCH.resolve(op.op) is not None and name_of(op) not in DIFFERENT
-}
+ENTRIES = {name_of(op): op for op in op_db if TORCH.resolve(op.op) is not None}
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about what autocast does not support
 
@@ -65,3 +46,19 @@ def test_results_have_eagers_dtypes(name: str) -> None:
         except UnsupportedProgram:  # by name, for this sample
             continue
         assert found == expected, f"of {dtype}"
+
+
+def test_what_torch_casts_inside_of_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedProgram, match=r"torch\.linalg\.pinv under autocast"):
+        dtypes_under_autocast(thunder.jit(lambda x: torch.linalg.pinv(x)), (torch.rand(3, 3),), {})
+    wide = torch.rand(3, 3, dtype=torch.float64)  # of which autocast knows nothing
+    assert dtypes_under_autocast(thunder.jit(lambda x: torch.linalg.pinv(x)), (wide,), {}) == [torch.float64]
+
+
+def test_calls_that_write_are_left_alone() -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x * 1
+        return y.addmm_(x, x), y.exp_(), y
+
+    x = torch.rand(3, 3)
+    assert dtypes_under_autocast(thunder.jit(program), (x,), {}) == dtypes_under_autocast(program, (x,), {})

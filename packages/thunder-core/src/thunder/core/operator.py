@@ -26,6 +26,10 @@ class _NonDifferentiable:
 NONDIFFERENTIABLE = _NonDifferentiable()
 
 
+#: what autocast does with an operator, everywhere or by kind of device
+Autocast = str | Mapping[str, str] | None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator:
     """One operator.
@@ -35,7 +39,9 @@ class Operator:
     for it: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
     implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, by
     default the row's id where that is a path into torch. ``autocast`` says what torch's autocast does with
-    it: ``"lower"``, ``"fp32"``, ``"promote"`` or nothing, or a mapping where kinds of device differ.
+    it: ``"lower"``, ``"fp32"``, ``"promote"``, ``"banned"`` (torch refuses it), ``"within"`` (torch casts
+    inside of it, so thunder refuses it) or nothing; a mapping where kinds of device differ; or a function of
+    the arguments that gives one of these.
     ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``.
     """
 
@@ -46,7 +52,7 @@ class Operator:
     meta: Callable[..., Any] | None = None
     decomposition: Callable[..., Any] | None = None
     vjp: Any = None
-    autocast: str | Mapping[str, str] | None = None
+    autocast: Autocast | Callable[..., Autocast] = None
     samples: Callable[..., Iterable[Any]] | None = None
     tags: frozenset[Any] = frozenset()
     module: str | None = None

@@ -30,7 +30,12 @@ Fn = Callable[..., Any]
 
 
 def left_to_run(
-    path: str, parameters: str, eager: Fn | None = None, constant: Sequence[int] = ()
+    path: str,
+    parameters: str,
+    *,
+    eager: Fn | None = None,
+    constant: Sequence[int] = (),
+    autocast: str | None = None,
 ) -> Callable[[Fn], Symbol]:
     """Registers the decorated function as the metadata of torch's function at ``path``; whether the arguments
     are right, torch is asked. No gradient flows through the results at the places ``constant``.
@@ -53,7 +58,9 @@ def left_to_run(
         meta.__name__, meta.__doc__ = name, shapes.__doc__
         meta.__signature__ = signature  # type: ignore[attr-defined]
         gradients, tags = gradients_by_torch(path, by_name), (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
-        symbol = torchsymbol(id=path, prim=True, eager=eager, vjp=gradients, tags=tags)(meta)
+        symbol = torchsymbol(id=path, prim=True, eager=eager, vjp=gradients, tags=tags, autocast=autocast)(
+            meta
+        )
 
         @spelt_as(path, methods=(name,) if path.count(".") == 1 and hasattr(torch.Tensor, name) else ())
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -79,14 +86,14 @@ def _between_variables(x: TensorProxy, dtype: Dtype) -> TensorProxy:
     return _like(x, (x.shape[0], x.shape[0]) if several else (), float_result(dtype))
 
 
-@left_to_run("torch.cov", "input, *, correction=1, fweights=None, aweights=None")
+@left_to_run("torch.cov", "input, *, correction=1, fweights=None, aweights=None", autocast="within")
 def cov(input: TensorProxy, *, aweights: TensorProxy | None = None, **how: Any) -> TensorProxy:
     """``input: (v, n)`` → ``(v, v)``; torch warns where there are too few observations."""
     weighted = input.dtype if aweights is None else result_dtype(input, aweights)
     return _between_variables(input, weighted)
 
 
-@left_to_run("torch.corrcoef", "input")
+@left_to_run("torch.corrcoef", "input", autocast="within")
 def corrcoef(input: TensorProxy) -> TensorProxy:
     """``input: (v, n)`` → ``(v, v)``."""
     return _between_variables(input, input.dtype)

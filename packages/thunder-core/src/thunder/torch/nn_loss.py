@@ -280,7 +280,7 @@ def kl_div(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}binary_cross_entropy")
+@checked_by_torch(f"{_F}binary_cross_entropy", autocast={"cpu": "fp32", "cuda": "banned"})
 def binary_cross_entropy(
     input: TensorProxy,
     target: TensorProxy,

@@ -153,7 +153,7 @@ MAYBE_VIEWS = frozenset({"torch.cartesian_prod"})
 
 
 #: function → what autocast does with it
-AUTOCAST = {"torch.linalg.vecdot": "lower"}
+AUTOCAST = {"torch.linalg.vecdot": "lower", "torch.linalg.pinv": "within"}
 
 
 #: functions above of which the method has other parameters

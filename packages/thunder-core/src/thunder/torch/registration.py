@@ -33,7 +33,7 @@ from thunder.core.errors import (
 )
 from thunder.core.langctx import TORCH
 from thunder.core.metakernel import ask_torch, described_arguments
-from thunder.core.operator import Operator, register, row_of
+from thunder.core.operator import Autocast, Operator, register, row_of
 from thunder.core.signature import make_normaliser
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
@@ -244,7 +244,7 @@ def torchsymbol(
     eager: Fn | None = None,
     eager_path: str | None = None,
     spelling: Spelling | None = None,
-    autocast: str | Mapping[str, str] | None = None,
+    autocast: Autocast | Callable[..., Autocast] = None,
     vjp: Any = None,
     tags: Iterable[Any] = (),
     samples: Callable[..., Iterable[Any]] | None = None,

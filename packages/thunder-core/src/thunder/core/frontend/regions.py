@@ -11,15 +11,17 @@ afterwards. The trace must do the same when it runs. Three ways, by what the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._device import _device_constructors
 
 from thunder.core import dtypes, prims
+from thunder.core.errors import OperatorError, ThunderError, UnsupportedOperator
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.statements import record_statement
+from thunder.core.metakernel import described_arguments
 from thunder.core.operator import row_of
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
@@ -155,11 +157,29 @@ def cast_arguments(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[
     device = tensors[0].device.type
     if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return args, kwargs
-    policy = row.autocast if isinstance(row.autocast, str) else row.autocast.get(device)
+    said = row.autocast(*args, **kwargs) if callable(row.autocast) else row.autocast
+    policy = said.get(device) if isinstance(said, Mapping) else said
     if policy is None:
         return args, kwargs
+    if policy in _REFUSED:
+        kind, why = _REFUSED[policy]
+        raise kind(
+            f"{row.id} {why}",
+            found=described_arguments(args, kwargs),
+            hint="Cast its arguments, and call it under torch.autocast(…, enabled=False).",
+        )
     cast = _Caster(_target(policy, device, tensors))
     return tuple(map(cast, args)), {k: cast(v) for k, v in kwargs.items()}
+
+
+#: policies under which there is no call, with what is raised
+_REFUSED: dict[str, tuple[type[ThunderError], str]] = {
+    "banned": (OperatorError, "is unsafe to autocast"),
+    "within": (
+        UnsupportedOperator,
+        "under autocast: torch casts between the steps of it, which are one here",
+    ),
+}
 
 
 def _target(policy: str, device: str, tensors: list[TensorProxy]) -> dtypes.dtype:
