@@ -193,7 +193,7 @@ def gru_cell(
     reset = ltorch.sigmoid(ltorch.add(reset_h, reset_i))
     update = ltorch.sigmoid(ltorch.add(update_h, update_i))
     new = ltorch.tanh(ltorch.add(new_i, ltorch.mul(new_h, reset)))
-    return ltorch.add(ltorch.mul(ltorch.sub(hx, new), update), new)  # type: ignore[no-any-return]
+    return ltorch.add(ltorch.mul(ltorch.sub(hx, new), update), new)
 
 
 def _elman_cell(name: str, nonlinearity: str) -> None:
@@ -209,7 +209,7 @@ def _elman_cell(name: str, nonlinearity: str) -> None:
         """``input: (b, i)``, ``hx: (b, h)`` → the next state. Elman, Finding Structure in Time (1990)."""
         refuse_autocast(f"torch.{name}", input)
         gates = ltorch.add(ltorch.linear(hx, w_hh, b_hh), ltorch.linear(input, w_ih, b_ih))
-        return getattr(ltorch, nonlinearity)(gates)  # type: ignore[no-any-return]
+        return getattr(ltorch, nonlinearity)(gates)
 
 
 _elman_cell("rnn_tanh_cell", "tanh")

@@ -140,7 +140,7 @@ class Uncertain:
     def __init__(self, raw: Any, path: Path, where: list[Any]) -> None:
         self.raw, self.path, self.where = raw, path, where
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         reference = self.path.source.removesuffix("()")
         raise UnsupportedProgram(
