@@ -102,6 +102,27 @@ def test_what_a_checker_computes_is_no_part_of_the_program(ex: OperatorExecutor)
     assert names == ["works", "python_del", "add", "python_del", "python_return"]
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_an_executor_computes_that_answers_for_itself_is_no_part_of_it(requires_grad: bool) -> None:
+    class Computes(OperatorExecutor):
+        def can_execute(self, bsym: Any) -> Any:
+            return (bsym.flat_proxy_args[0] * 3).ndim == 1 and super().can_execute(bsym)
+
+    ex = Computes("computing_ex")
+    works = ex.register_operator("works", meta=like, fn=torch.sin, replace=True)
+
+    def rule(a: Any) -> Any:
+        result = works(a)
+        put_grad(a, get_grad(result))
+        return result
+
+    ex.register_implementation("torch.sin", works, grad_transform=rule)
+    compiled = thunder.jit(lambda x: torch.sin(x), executors=[ex])
+    compiled(torch.ones(3, requires_grad=requires_grad))
+    assert "mul" not in str(thunder.last_traces(compiled)[-1])
+    assert thunder.last_traces(compiled)[-1].bound_symbols[0].sym.name == "works"
+
+
 def test_what_the_checker_of_a_fusion_executor_computes_is_no_part_of_it_either() -> None:
     class Lazy(FusionExecutor):
         def fusion_pass(self, trace: Any) -> Any:

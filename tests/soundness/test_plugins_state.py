@@ -145,7 +145,7 @@ class Importing(thunder.Transform):
         return trace
 
 
-class Listed(abc.ABC):
+class Listed(abc.ABC):  # noqa: B024
     """An abstract base class that a program asks for."""
 
 

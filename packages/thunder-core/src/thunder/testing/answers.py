@@ -196,10 +196,10 @@ def _answer(subject: Subject, name: str, recording: Recording, where: Any) -> An
         ) from error
     if len(recording.trace.bound_symbols) != before:
         raise subject.failure(
-            "its checker records calls into the program",
+            "its can_execute records calls into the program",
             found={"call": recording.bsym, "sample": name},
             where=where,
-            hint="A checker reads its arguments and computes nothing with them.",
+            hint="An executor that answers for itself reads the call, and computes nothing with it.",
         )
     return answer
 

@@ -12,6 +12,7 @@ from thunder.core.operator import row_of
 from thunder.core.operator_executor import operator_id
 from thunder.core.passes.placement import location_of
 from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.trace import detached_trace
 
 #: operator id → rule, of :func:`register_grad`
 _registered: dict[str, Callable[..., Any]] = {}
@@ -44,7 +45,8 @@ def find_rule(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callable[...,
 def _claimers_rule(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callable[..., Any] | None:
     if not any(executor.get_grad_transform(bsym.sym) for executor in executors):
         return None  # whoever claims it: nobody is asked
-    claimer = next((e for e in executors if e.can_execute_or_fuse(bsym)), None)
+    with detached_trace():  # what an executor computes to find its answer is no part of the program
+        claimer = next((e for e in executors if e.can_execute_or_fuse(bsym)), None)
     return claimer.get_grad_transform(bsym.sym) if claimer is not None else None
 
 

@@ -114,7 +114,10 @@ class Claimer:
         self, executor: Executor, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]
     ) -> bool | Refusal:
         fuses = isinstance(executor, FusionExecutor)
+        scope = self.trace.scopes[-1]
+        before = len(scope)
         answer = executor.can_fuse(bsym) if fuses else executor.can_execute(bsym)
+        del scope[before:]  # what an executor computes to find its answer is no part of the program
         if isinstance(answer, Refusal):
             return answer
         if answer is not True:  # a subclass answers for itself
