@@ -129,3 +129,42 @@ def test_a_cached_function_that_returns_an_object_is_refused():
     cached = functools.lru_cache(lambda: [1.0])
     with pytest.raises(thunder.UnsupportedProgram, match="lru_cache"):
         thunder.jit(lambda x: x * cached()[0])(ramp(3))
+
+
+def sets_and_dicts_by_statement(a, b):
+    counts = {}
+    counts[a] = 1
+    counts[b] = 2
+    names = {a}
+    names |= {b}
+    return len(counts) + 10 * len(names)
+
+
+#: questions that native code answers by comparing two objects of the user's
+WHICH_OBJECTS = {
+    "index": lambda a, b: [b, a].index(a),
+    "count": lambda a, b: [b, b].count(a),
+    "dict": lambda a, b: len({a: 1, b: 2}),
+    "dict of pairs": lambda a, b: len(dict(zip([a, b], [1, 2], strict=True))),
+    "keys": lambda a, b: len(dict.fromkeys([a, b])),
+    "get": lambda a, b: {a: 1}.get(b, 5),
+    "values": lambda a, b: a in {1: b}.values(),
+    "set": lambda a, b: len({a, b}),
+    "set of a list": lambda a, b: len(set([a, b])),
+    "set with a star": lambda a, b: len({*[a, b]}),
+    "set by comprehension": lambda a, b: len({i for i in (a, b)}),
+    "dict by comprehension": lambda a, b: len({i: 1 for i in (a, b)}),  # noqa: C420, RUF100
+    "statements": sets_and_dicts_by_statement,
+}
+
+
+@pytest.mark.parametrize("make", [Bag, torch.Generator])
+@pytest.mark.parametrize("question", WHICH_OBJECTS)
+def test_S13_which_objects_are_one_is_a_fact_where_native_code_asks(question, make):
+    def program(x, a, b):
+        return x * WHICH_OBJECTS[question](a, b)
+
+    x, a, b = ramp(3), make(), make()
+    compiled = thunder.jit(program)
+    for first, second in ((a, b), (a, a), (b, b), (b, a), (make(), make())):
+        assert torch.equal(compiled(x, first, second), program(x, first, second))

@@ -107,7 +107,7 @@ def acquire(
     with torch._C.DisableTorchFunction():
         roots = {"args": args, "kwargs": kwargs}
         _note_shared_memory(trace, tracker, _tensors(inputs), roots)
-        tracer.generators.note_difference()
+        tracker.note_difference()
         _note_contributed(tracker, contributed or {})
         weakrefs.let_go(tracker)
         prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)

@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 
-def check_keys(container: Any) -> None:
+def check_keys(tracer: Tracer, container: Any) -> None:
     """Refuses keys whose hash or equality is Python code, which C code ran unseen when it made the
     container.
     """
+    note_keys(tracer, container)
     for key in container:
         if type(key) not in LEAVES and not isinstance(key, (tuple, *PINNED)):
             _check_key_protocol(key)
+
+
+def note_keys(tracer: Tracer, keys: Iterable[Any]) -> None:
+    """Notes that native code asked which objects the keys of a container are, if there are some of the
+    user's.
+    """
+    tracer.tracker.compares |= any(id(key) in tracer.tracker.records for key in keys)
 
 
 def _check_key_protocol(key: Any) -> None:
@@ -85,6 +93,9 @@ def check_protocols(fn: Any, values: Iterable[Any], depth: int = 0) -> None:
             )
 
 
+#: of what native code stores or hands on, that which has to find a key
+_BY_KEY = frozenset({"get", "setdefault", "pop", "add", "update"} | {"getitem", "setitem"})
+_BY_KEY |= {f"__{name}__" for name in ("getitem", "setitem")}
 _COMPARISONS = frozenset({"eq", "ne", "__eq__", "__ne__"})
 _COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque})
 
@@ -104,10 +115,12 @@ def check_arguments(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
         ):
             continue
         if name_of(fn) in CARRIERS:
+            tracer.tracker.compares |= name_of(fn) in _BY_KEY
             continue
         protocol: tuple[Any, Any] = type(a).__eq__, type(a).__hash__
         if protocol == (object.__eq__, object.__hash__):
             tracer.tracker.pin(a)
+            tracer.tracker.compares = True
             continue
         raise UnsupportedProgram(
             f"native code ({getattr(fn, '__qualname__', fn)}) would look into {record.path.source}, "

@@ -111,16 +111,6 @@ class Generators:
         made = self.made_here(obj)
         return made.device if made is not None else device_of(obj, self.assumed)
 
-    def note_difference(self) -> None:
-        """That the generators from outside are as many objects at each call: so what the program has seeded,
-        found in a list or used as a key is the same one as now.
-        """
-        tracker = self.tracer.tracker
-        paths = {id(r): r.path for r in tracker.records.values() if type(r.obj) is torch.Generator}
-        if len(paths) > 1:
-            first, *others = paths.values()
-            tracker.note("different", first, True, others=tuple(others))
-
     def forget(self) -> None:
         """Lets go of all of them."""
         self._known.clear()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.arguments import check_arguments, check_protocols, name_of
+from thunder.core.frontend.arguments import check_arguments, check_protocols, name_of, note_keys
 from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
 from thunder.core.frontend.questions import ask, is_question
 from thunder.core.frontend.tracker import (
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 
+#: containers that native code makes, which find their elements by what objects they are
+_KEYED = frozenset({dict, set, frozenset})
+
+
 def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls ``fn`` natively if the tables allow it. Raises UnsupportedProgram or SharpEdge, with the
     callable's name.
@@ -48,6 +52,8 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             result = fn(*args, **kwargs)
             if isinstance(result, type):
                 tracer.made[id(result)] = result
+            elif type(result) in _KEYED:
+                note_keys(tracer, result)
             return result
         except TypeError as error:
             if "TensorProxy" in str(error):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -440,8 +440,11 @@ class Tracer(Policy):
         if isinstance(obj, types.FunctionType | types.CellType | type):
             self.made[id(obj)] = obj
         elif isinstance(obj, dict | set | frozenset):
-            arguments.check_keys(obj)
+            arguments.check_keys(self, obj)
         return obj
+
+    def on_keys(self, keys: Iterable[Any]) -> None:
+        arguments.note_keys(self, keys)
 
     def on_store_local(self, frame: Frame, name: str, value: Any) -> None:
         if type(value) is TensorProxy and "hint" not in value.__dict__:

@@ -28,7 +28,7 @@ from thunder.core.devices import to_torch_device
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact, TensorFacts
 from thunder.core.frontend.shadows import CONTAINERS, Shadow
-from thunder.core.provenance import ABSENT, Path, comes_with_arguments, pinned
+from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, pinned
 from thunder.core.proxies import TensorProxy
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -119,6 +119,8 @@ class Tracker:
             int, Path
         ] = {}  # by id of a module's tensor, where the one in its place is fetched
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
+        #: whether native code has compared objects of the user's, or used one as a key
+        self.compares = False
         self._noted: set[tuple[Any, ...]] = set()
         self._pinned_roots: dict[int, Path] = {}
 
@@ -163,6 +165,22 @@ class Tracker:
         record = self.record_of(obj)
         if record is not None and record.path.parent is not None:
             self.note("is", record.path, record.obj)
+
+    def note_difference(self) -> None:
+        """That different objects are as many at each call: all generators of random numbers, for what the
+        program does to one it does not do to another; and objects, where native code asked which they are.
+        """
+        paths = {id(r): r.path for r in self.records.values() if self._is_asked(r) and not is_weak(r.path)}
+        if len(paths) > 1:
+            first, *others = paths.values()
+            self.note("different", first, True, others=tuple(others))
+
+    def _is_asked(self, record: Record) -> bool:
+        if type(record.obj) is torch.Generator:
+            return True
+        if not self.compares or record.value is not record.obj or isinstance(record.obj, PINNED):
+            return False
+        return type(record.obj).__eq__ is object.__eq__ and record.path.kind != "typeattr"
 
     # -- adoption --------------------------------------------------------------------------------------------
 

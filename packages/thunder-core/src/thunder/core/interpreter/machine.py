@@ -68,7 +68,7 @@ class Machine:
         assert versions.TABLE, "the table of the running version is installed"
         self.policy = Policy() if policy is None else policy
         self.policy.machine = self
-        self.on_make = self.policy.on_make
+        self.on_make, self.on_keys = self.policy.on_make, self.policy.on_keys
         self.on_store_local = self.policy.on_store_local
         self.thread = ThreadState()
         self.instructions = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -217,6 +217,10 @@ class Policy:
     """Called with each function, method, cell, container, slice and generator that the interpreter itself
     makes, if it is
     not None; returns what takes its place (in general the same object)."""
+
+    on_keys: Callable[[Iterable[Any]], None] | None = None
+    """Called with what a comprehension or a display with ``*`` puts into a set, and with the keys that one
+    puts into a dict, if it is not None."""
 
     on_store_local: Callable[[Frame, str, Any], None] | None = None
     """Called with (frame, variable name, value) at each STORE_FAST, if it is not None."""

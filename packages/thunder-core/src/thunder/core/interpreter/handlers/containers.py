@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from thunder.core.interpreter import iteration
@@ -57,12 +58,20 @@ def LIST_APPEND(frame: Frame, stack: list[Any], depth: int) -> None:
 def SET_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
     value = stack.pop()
     stack[-depth].add(value)
+    _tell_keys(frame, (value,))
 
 
 def MAP_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
     value = stack.pop()
     key = stack.pop()
     stack[-depth][key] = value
+    _tell_keys(frame, (key,))
+
+
+def _tell_keys(frame: Frame, keys: Iterable[Any]) -> None:
+    on_keys = frame.machine.on_keys
+    if on_keys is not None:
+        on_keys(keys)
 
 
 def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
@@ -75,8 +84,9 @@ def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
 
 
 def SET_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
-    items = stack.pop()
-    stack[-depth].update(iteration.iterate(frame.machine, items))
+    items = list(iteration.iterate(frame.machine, stack.pop()))
+    stack[-depth].update(items)
+    _tell_keys(frame, items)
 
 
 def DICT_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
