@@ -1,8 +1,9 @@
 """Recurrent networks: whole sequences are torch's kernels, the cells have decompositions.
 
 How a sequence is computed is torch's choice (oneDNN for float32 on CPUs, cuDNN on CUDA devices, else one cell
-after the other), so nobody takes it apart; its gradient is torch's too. Only the dropout between layers is
-taken out, for a kernel that draws random numbers cannot be run again for its gradient:
+after the other), so nobody takes it apart. Its gradient is torch's too, found by running the sequence again:
+nothing but the arguments is saved. Only the dropout between layers is taken out, for a kernel that draws
+random numbers cannot be run again:
 
     lstm(x, hx, w, layers=2, dropout=p)   →   y = lstm(x, hx[:1], w[:4])
                                               lstm(dropout(y, p), hx[1:], w[4:])
