@@ -145,6 +145,20 @@ def test_it_is_left_out_with_one_warning_that_names_its_distribution(fault: Any)
         ExecutorRegistry(m).get_executor("faulty")
 
 
+def test_a_fault_that_two_threads_meet_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_module(
+        monkeypatch, "thunder_faulty", thunder_cache_state=implementation("thunder_cache_state", raising)
+    )
+    m = manager(candidate("faulty"))
+    with pytest.raises(PluginError) as met:
+        list(m.call("thunder_cache_state"))
+    with pytest.warns(PluginWarning, match="broke a rule"):
+        m.isolate(met.value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        m.isolate(met.value)
+
+
 def test_it_is_an_error_under_strict(fault: Any) -> None:
     ask, _, reason = fault
     m = manager(candidate("faulty"), candidate("good"), environment={"THUNDER_PLUGIN_STRICT": "1"})
@@ -201,7 +215,9 @@ def test_a_default_executor_that_cannot_be_used_is_told_with_its_distribution(
     specs = [ExecutorSpec("late", "thunder_late:nothing", default=True)]
     add_module(monkeypatch, "thunder_late", thunder_executors=hookimpl(lambda: specs))
     registry = ExecutorRegistry(manager(candidate("late")))
-    with pytest.warns(PluginWarning, match=r"'late' is left out .* .from thunder-late 0\.3\.1, thunder_late."):
+    with pytest.warns(
+        PluginWarning, match=r"'late' is left out .* .from thunder-late 0\.3\.1, thunder_late."
+    ):
         assert registry.get_default_executors() == ()
     with pytest.raises(ExecutorUnavailable, match="from:  thunder-late"):
         registry.get_executor("late")

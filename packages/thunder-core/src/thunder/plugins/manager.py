@@ -133,6 +133,8 @@ class PluginManager:
         """
         with self._lock:
             info = self._plugins.get(str(error.facts.get("plugin")))
+            if info is not None and info.state is PluginState.FAILED:
+                return  # another thread met the fault first
             installed = info is not None and info.state in (PluginState.LOADED, PluginState.UNAVAILABLE)
             if info is None or not installed or Policy.from_environment(self._environment).strict:
                 raise error
