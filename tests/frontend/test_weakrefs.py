@@ -254,6 +254,20 @@ def test_objects_of_the_program_s_own_can_be_asked() -> None:
     assert torch.equal(thunder.jit(program)(X), X * 4)
 
 
+def test_objects_of_the_program_s_own_die_as_in_eager() -> None:
+    def made() -> Any:
+        node = Node(4.0)
+        return weakref.ref(node)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        node = Node(5.0)
+        reference = weakref.ref(node)
+        del node
+        return x * (2 if reference() is None else 3) * (5 if made()() is None else 7)
+
+    assert torch.equal(thunder.jit(program)(X), program(X))
+
+
 def test_a_weak_method_is_called() -> None:
     def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
         return holder.ref()(x)
@@ -338,6 +352,61 @@ def after_a_write_in_its_dictionary(x: torch.Tensor, holder: Holder) -> torch.Te
     return x * held.scale if isinstance(holder.ref(), Node) else x * 2
 
 
+def after_a_write_and_asked_for_truth(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x if holder.ref() else x * 2
+
+
+def after_a_write_and_negated(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x if not holder.ref() else x * 2
+
+
+def after_a_write_and_equated(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x if holder.ref() == holder else x * 2
+
+
+def after_a_write_and_searched(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x if holder.ref() in [1, holder] else x * 2
+
+
+def after_a_write_and_as_a_key(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x * len({holder.ref(): 1, None: 2})
+
+
+def after_a_write_and_its_type(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x if type(holder.ref()) is type(None) else x * 2
+
+
+def after_a_write_and_as_text(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x * len(f"{holder.ref()}")
+
+
+def after_a_write_and_read(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    return x * holder.ref().scale
+
+
+def after_a_write_and_matched(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    holder.strong = None
+    match holder.ref():
+        case None:
+            return x
+        case _:
+            return x * 2
+
+
+def after_a_write_to_the_parameters(x: torch.Tensor, holder: Holder) -> torch.Tensor:
+    held = holder.module.weight
+    del holder.module._parameters["weight"]
+    return x if holder.of_weight() is held else x * 2
+
+
 def after_a_deletion(x: torch.Tensor, holder: Holder) -> torch.Tensor:
     del holder.strong
     return x if holder.ref() is None else x * 2
@@ -387,6 +456,16 @@ REFUSED: dict[Callable[..., torch.Tensor], str] = {
     after_a_write_and_compared: "weak reference, after it wrote",
     after_a_write_and_stored: "weak reference, after it wrote",
     after_a_write_in_its_dictionary: "weak reference, after it wrote",
+    after_a_write_and_asked_for_truth: "weak reference, after it wrote",
+    after_a_write_and_negated: "weak reference, after it wrote",
+    after_a_write_and_equated: "weak reference, after it wrote",
+    after_a_write_and_searched: "weak reference, after it wrote",
+    after_a_write_and_as_a_key: "weak reference, after it wrote",
+    after_a_write_and_its_type: "weak reference, after it wrote",
+    after_a_write_and_as_text: "weak reference, after it wrote",
+    after_a_write_and_read: "weak reference, after it wrote",
+    after_a_write_and_matched: "weak reference, after it wrote",
+    after_a_write_to_the_parameters: "weak reference, after it wrote",
     after_a_deletion: "weak reference, after it wrote",
     after_a_pop: "weak reference, after it wrote",
     of_an_intermediate: "asks a weak reference for",
@@ -405,6 +484,7 @@ def test_what_no_guard_can_hold_is_refused_with_its_line(program: Callable[..., 
     holder = Holder()
     holder.strong, module = Node(), torch.nn.Linear(3, 3)
     holder.ref, holder.items = weakref.ref(holder.strong), [holder.strong]
+    holder.module, holder.of_weight = module, weakref.ref(module.weight)
     if "dictionary" not in program.__name__ or "key" in program.__name__:
         holder.proxy, holder.module_proxy = weakref.proxy(holder.strong), weakref.proxy(module)
         holder.by_key = weakref.WeakKeyDictionary({holder.strong: 2.0})

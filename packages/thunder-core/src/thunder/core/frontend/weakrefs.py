@@ -71,42 +71,43 @@ def referent_of(tracer: Tracer, reference: weakref.ref[Any]) -> Any:
 # -- what the program let go of ------------------------------------------------------------------------------
 
 
+Place = tuple[Any, ...]
+
+
+def _place(path: Path) -> Place:
+    """A path by its root and its keys; of two paths to one place, such as those that an attribute and
+    ``__dict__`` give, the same.
+    """
+    if path.parent is None:
+        return (id(path),)
+    before = _place(path.parent)
+    return before if path.key == "__dict__" else (*before, path.key)
+
+
 class _Lost:
-    """The steps of paths that no longer lead where they led, for the program wrote there."""
+    """The places where something else is by now, for the program wrote there."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self.steps: set[tuple[int, Any]] = set()  # id of the path, and key
-        self.all_steps: set[int] = set()  # ids of paths, all steps from which are lost
-        of_dictionaries = {id(r.own): r for r in tracer.tracker.records.values() if r.own is not None}
+        self.places: set[Place] = set()
         for shadow in tracer.tracker.written_shadows():
-            self._add_shadow(shadow)
-            record = of_dictionaries.get(id(shadow.copy))
-            if record is not None:  # what was read as an attribute was overwritten in ``__dict__``
-                self.steps |= {(id(record.path), key) for key in _gone(shadow) or ()}
+            at = _place(shadow.path)
+            gone = _gone(shadow)
+            self.places |= {at} if gone is None else {(*at, key) for key in gone}
         for record in tracer.tracker.written_records():
-            self.steps |= {(id(p), k) for p in (record.path, *record.members.values()) for k in record.writes}
+            at = _place(record.path)
+            within = (at, *((*at, member) for member in record.members))
+            self.places |= {(*place, name) for place in within for name in record.writes}
         for (_, name), (namespace, _) in tracer.global_writes.items():
-            self.steps.add((id(tracer.namespace_path(namespace)), name))
-        for path, _ in tracer.cell_writes.values():
-            self.steps.add((id(path.parent), path.key))
-
-    def _add_shadow(self, shadow: Shadow) -> None:
-        gone = _gone(shadow)
-        if gone is None:
-            self.all_steps.add(id(shadow.path))
-        else:
-            self.steps |= {(id(shadow.path), key) for key in gone}
+            self.places.add((*_place(tracer.namespace_path(namespace)), name))
+        self.places |= {_place(path) for path, _ in tracer.cell_writes.values()}
 
     def __bool__(self) -> bool:
-        return bool(self.steps or self.all_steps)
+        return bool(self.places)
 
     def has(self, path: Path) -> bool:
-        """Whether a path leads through a step that is lost."""
-        while path.parent is not None:
-            if id(path.parent) in self.all_steps or (id(path.parent), path.key) in self.steps:
-                return True
-            path = path.parent
-        return False
+        """Whether a path leads through such a place."""
+        place = _place(path)
+        return any(place[:size] in self.places for size in range(1, len(place) + 1))
 
 
 def _gone(shadow: Shadow) -> set[Any] | None:
@@ -132,7 +133,7 @@ def _may_be_gone(tracer: Tracer, raw: Any) -> bool:
 class Uncertain:
     """What a weak reference gives for an object that may be gone: the object or None, and nobody knows which.
 
-    Every use asks for its class, and is refused then; but for ``is`` (:func:`is_same`).
+    Every use is refused, at the latest when native code asks for its class; but for ``is`` (:func:`is_same`).
     """
 
     __slots__ = ("path", "raw", "where")
@@ -150,6 +151,12 @@ class Uncertain:
             where=self.where,
             hint="Ask the weak reference before the write, or keep the object itself.",
         )
+
+    def _refuse(self, *args: Any) -> Any:
+        return self.__class__
+
+    __bool__ = __len__ = __iter__ = __call__ = __getitem__ = __contains__ = __repr__ = __str__ = _refuse
+    __eq__ = __ne__ = __hash__ = __enter__ = __exit__ = __getattr__ = _refuse
 
 
 def is_same(tracer: Tracer, a: Any, b: Any) -> bool:
