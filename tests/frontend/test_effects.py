@@ -282,3 +282,16 @@ class MappingOutput(OrderedDict):
 
     def __getitem__(self, key):
         return dict(self.items())[key]
+
+
+def test_a_list_that_changes_after_an_operator_got_it_is_what_the_operator_got():
+    def program(x):
+        tensors, numbers = [x, x + 1], [1.0, 2.0]
+        joined, made = torch.cat(tensors), torch.tensor(numbers)
+        tensors.append(x)
+        tensors[0] = x * 9
+        numbers[0] = 5.0
+        return joined, made, torch.stack(tensors)
+
+    for expected, actual in zip(program(ramp(3)), thunder.jit(program)(ramp(3)), strict=True):
+        assert torch.equal(actual, expected)

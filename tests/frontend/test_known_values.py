@@ -139,3 +139,37 @@ def test_the_type_of_a_number_out_of_a_tensor_is_known_and_its_value_is_not() ->
     assert thunder.jit(kinds)(x) == kinds(x)
     with pytest.raises(thunder.DataDependentControlFlow):
         thunder.jit(lambda x: torch._check((x > 0).all().item()))(x)
+
+
+def test_a_list_that_changes_after_a_tensor_was_made_of_it_is_not_looked_at_again() -> None:
+    def fn(x: Tensor) -> Tensor:
+        numbers = [1, 2]
+        made = torch.tensor(numbers)
+        numbers[0] = 5
+        return x * int(made[0])
+
+    assert torch.equal(thunder.jit(fn)(torch.ones(2)), torch.ones(2))
+
+
+def test_an_item_that_was_assigned_is_not_taken_for_what_it_was() -> None:
+    def fn(x: Tensor) -> Tensor:
+        places = torch.arange(3)
+        places[0] = 7
+        return x * int(places[0])
+
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(fn)(torch.ones(2))
+
+
+def test_operators_of_others_do_not_run_while_tracing() -> None:
+    ran = []
+
+    @torch.library.custom_op("thunder_tests::counted", mutates_args=())
+    def counted(x: Tensor) -> Tensor:
+        ran.append(x)
+        return x + 1
+
+    counted.register_fake(torch.empty_like)
+    with pytest.raises(thunder.DataDependentControlFlow):
+        thunder.jit(lambda x: x * int(counted(torch.arange(3))[0]))(torch.ones(2))
+    assert not ran

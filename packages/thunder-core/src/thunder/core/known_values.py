@@ -29,6 +29,7 @@ from thunder.core.trace import TraceCtx
 
 #: elements of the largest tensor that is computed while tracing
 _LARGEST: Final = 1 << 16
+_OF_TORCH: Final = ("torch.", "ltorch.")
 #: of operators whose results are not determined by their arguments
 _UNDETERMINED: Final = KEPT | {OpTags.FALLBACK}
 #: comparison with a number → whether it holds of numbers of [0, 1), where that is known
@@ -77,6 +78,7 @@ def _is_determined(bsym: BoundSymbol) -> bool:
     return (
         row is not None
         and row.eager is not None
+        and row.id.startswith(_OF_TORCH)  # what others registered may do more than compute
         and all(_is_exact(p) for p in (*bsym.flat_proxy_outs, *bsym.flat_proxy_args))
         and not has_tags(bsym, _UNDETERMINED)
         and not any("empty" in b.sym.name for b in _with_parts(bsym))

@@ -93,6 +93,8 @@ class Symbol:
         if self.meta is None:
             raise TraceError(f"{self.name} has no meta function and can only be bound")
         args, kwargs = self._normaliser(*args, **kwargs)
+        if any(type(a) in _CHANGEABLE for a in (*args, *kwargs.values())):
+            args, kwargs = _kept(args), _kept(kwargs)
         if trace.adapt_call is not None and len(trace.scopes) == 1:
             args, kwargs = trace.adapt_call(self, args, kwargs)
         subsymbols: list[BoundSymbol] = []
@@ -137,6 +139,19 @@ class Symbol:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+#: containers that may be changed after the call, or hold others that may
+_CHANGEABLE = frozenset({list, dict, tuple})
+
+
+def _kept(value: Any) -> Any:
+    """Copies of the containers in an argument: the program may write to its list after ``torch.cat(list)``."""
+    if type(value) in (list, tuple):
+        return type(value)([_kept(v) for v in value])
+    if type(value) is dict:
+        return {k: _kept(v) for k, v in value.items()}
+    return value
 
 
 def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:

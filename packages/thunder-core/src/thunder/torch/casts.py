@@ -247,7 +247,7 @@ def item(input: TensorProxy) -> NumberProxy:
     on no input.
     """
     found = number_in(input)
-    return prims.item(input) if found is input else found  # type: ignore[no-any-return]
+    return prims.item(input) if found is input else found
 
 
 @torchsymbol("torch.Tensor.copy_", tags=(OpTags.IN_PLACE,))

@@ -276,7 +276,7 @@ class _Finish:
 
     def _computation(self) -> TraceCtx:
         _refuse_hidden(self.tracer)
-        refuse_results_of_requests(self.tracer, [proxy for proxy, _ in self.inputs])
+        refuse_results_of_requests(self.tracer, (proxy for proxy, _ in self.inputs))
         if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
             self.trace.bound_symbols = [
                 b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled

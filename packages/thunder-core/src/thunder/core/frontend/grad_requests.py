@@ -17,14 +17,16 @@ import torch
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.rules import lookaside
 from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import BoundSymbol
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 
 def request_grad(tracer: Tracer, x: TensorProxy, value: bool) -> None:
-    """``x.requires_grad = value``. Raises UnsupportedProgram for an input, and where a tensor ceases to
-    require gradients.
+    """``x.requires_grad = value``. Raises UnsupportedProgram for an input, where a tensor ceases to require
+    gradients, and for one that was computed without gradients from one that requires them: no gradient may
+    flow back from it, and of the calls of a trace only ``detach`` stops one.
     """
     if x.requires_grad == value:
         return
@@ -34,8 +36,23 @@ def request_grad(tracer: Tracer, x: TensorProxy, value: bool) -> None:
             found={x.name: f'"{x.type_string()}"'},
             hint="Set it before the call, or use detach().",
         )
+    if any(_would_pass_on(bsym, x) for scope in tracer.trace.scopes for bsym in scope):
+        raise UnsupportedProgram(
+            "the program sets requires_grad of what it computed without gradients from a tensor that has them",
+            found={x.name: f'"{x.type_string()}"'},
+            hint="Use what detach() of it returns.",
+        )
     x.requires_grad = True
     tracer.grad_requests.append((x, tracer.locations()))
+
+
+def _would_pass_on(bsym: BoundSymbol, x: TensorProxy) -> bool:
+    """Whether a call made ``x``, and would pass its gradient on."""
+    return (
+        any(out is x for out in bsym.flat_proxy_outs)
+        and bsym.sym.id != "torch.detach"
+        and any(getattr(p, "requires_grad", False) for p in bsym.flat_proxy_args)
+    )
 
 
 @lookaside(torch.Tensor.requires_grad_)
@@ -47,13 +64,13 @@ def _requires_grad_(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any
     return requires_grad_(*args, **kwargs)
 
 
-def refuse_results_of_requests(tracer: Tracer, inputs: Iterable[TensorProxy]) -> None:
+def refuse_results_of_requests(tracer: Tracer, inputs: Iterable[Any]) -> None:
     """Raises UnsupportedProgram if what the program returns or keeps requires gradients for no other reason
     than that the program said so on its way.
     """
     if not tracer.grad_requests:
         return
-    through = {id(p) for p in inputs if p.requires_grad}
+    through = {id(p) for p in inputs if getattr(p, "requires_grad", False)}
     for bsym in tracer.trace.bound_symbols:
         if any(id(p) in through for p in bsym.flat_proxy_args):
             through.update(id(p) for p in bsym.flat_proxy_outs if getattr(p, "requires_grad", False))

@@ -122,7 +122,7 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
     )
 
 
-def scripted(fn: torch.jit.ScriptFunction[..., Any]) -> Any:
+def scripted(fn: Any) -> Any:
     """The Python function that ``torch.jit.script`` was given, which means the same. Raises
     UnsupportedProgram for what ``torch.jit.trace`` made, which does not.
     """
