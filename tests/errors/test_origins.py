@@ -146,7 +146,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     record.write_text("thunder_acme.py,,\nthunder_acme_kernels.py,,\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={"PYTHONPATH": f"{site}:{SOURCE}", "PATH": "", "OMP_NUM_THREADS": "1"},
+        env={
+            "PYTHONPATH": f"{site}:{SOURCE}",
+            "PATH": "",
+            "OMP_NUM_THREADS": "1",
+            "THUNDER_PLUGIN_STRICT": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
