@@ -15,7 +15,12 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils._mode_utils import no_dispatch
 
 from thunder.core.devices import Device, to_torch_device
@@ -26,6 +31,8 @@ from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.core.pytree import tree_map
 from thunder.core.symbol import BoundSymbol
 
+#: what fake tensors raise for functions that look at data
+_OF_DATA = (DataDependentOutputException, DynamicOutputShapeException)
 _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
 #: operators whose results are contiguous whatever they are given
 _CONTIGUOUS = frozenset(
@@ -138,6 +145,12 @@ class Layouts:
         args, kwargs = tree_map(self._value, (call.args, call.kwargs))
         try:
             result = row.eager(*args, **kwargs)
+        except _OF_DATA as error:
+            raise UnsupportedProgram(
+                f"where {call.sym.name} places its results in memory is not known without data",
+                found=repr(call),
+                hint="Call contiguous() on them, before the program writes to them or asks for strides.",
+            ) from error
         except _REFUSALS as error:
             raise OperatorError(_text(row.eager, args, kwargs) or str(error), found=repr(call)) from error
         self._bind(call.output, result)

@@ -34,11 +34,11 @@ def left_to_run(
     parameters: str,
     *,
     eager: Fn | None = None,
-    constant: Sequence[int] = (),
     autocast: str | None = None,
+    finish: Fn | None = None,
 ) -> Callable[[Fn], Symbol]:
     """Registers the decorated function as the metadata of torch's function at ``path``; whether the arguments
-    are right, torch is asked. No gradient flows through the results at the places ``constant``.
+    are right, torch is asked. ``finish(result, *args, **kwargs)`` is what the program gets.
     """
 
     def decorate(shapes: Fn) -> Symbol:
@@ -65,9 +65,7 @@ def left_to_run(
         @spelt_as(path, methods=(name,) if path.count(".") == 1 and hasattr(torch.Tensor, name) else ())
         def call(*args: Any, **kwargs: Any) -> Any:
             result = symbol(*args, **kwargs)
-            for place in constant:
-                result[place].requires_grad = False
-            return result
+            return result if finish is None else finish(result, *args, **kwargs)
 
         return symbol
 
@@ -78,12 +76,19 @@ def _like(x: TensorProxy, shape: Sequence[int], dtype: Dtype | None = None) -> T
     return TensorProxy(shape=shape, device=x.device, dtype=x.dtype if dtype is None else dtype)
 
 
+def _dense(x: TensorProxy, shape: Sequence[int], dtype: Dtype | None = None) -> TensorProxy:
+    """As ``_like``, of a result that lies in order."""
+    made = _like(x, shape, dtype)
+    made.__dict__["strides"] = tuple(math.prod(made.shape[i + 1 :]) for i in range(len(made.shape)))
+    return made
+
+
 # -- statistics ----------------------------------------------------------------------------------------------
 
 
 def _between_variables(x: TensorProxy, dtype: Dtype) -> TensorProxy:
     several = len(x.shape) == 2 and x.shape[0] != 1
-    return _like(x, (x.shape[0], x.shape[0]) if several else (), float_result(dtype))
+    return _dense(x, (x.shape[0], x.shape[0]) if several else (), float_result(dtype))
 
 
 @left_to_run("torch.cov", "input, *, correction=1, fweights=None, aweights=None", autocast="within")
@@ -104,8 +109,8 @@ def combinations(input: TensorProxy, r: int = 2, with_replacement: bool = False)
     """``input: (n,)`` → each choice of ``r`` elements, ``(count, r)``."""
     n = input.shape[0]
     if r == 0:
-        return _like(input, (0,))
-    return _like(input, (math.comb(n + r - 1 if with_replacement else n, r) if n else 0, r))
+        return _dense(input, (0,))
+    return _dense(input, (math.comb(n + r - 1 if with_replacement else n, r) if n else 0, r))
 
 
 # -- histograms ----------------------------------------------------------------------------------------------
@@ -125,13 +130,31 @@ def histogram(input: TensorProxy, bins: Any, **how: Any) -> Any:
     return torch.return_types.histogram((_like(input, (count,)), _like(input, (count + 1,))))
 
 
-@left_to_run("torch.histogramdd", "input, bins, range=None, weight=None, density=False")
+def _histogramdd(*args: Any, **kwargs: Any) -> Any:
+    """With edges of their own memory."""
+    counts, edges = torch.histogramdd(*args, **kwargs)
+    return counts, tuple(edge.clone() for edge in edges)
+
+
+def _with_given_edges(result: Any, input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
+    """torch returns edges that it was given as they are."""
+    given = bins if isinstance(bins, list | tuple) else [bins] * len(result[1])
+    edges = tuple(b if isinstance(b, TensorProxy) else e for b, e in zip(given, result[1], strict=True))
+    return torch.return_types.histogramdd((result[0], edges))
+
+
+@left_to_run(
+    "torch.histogramdd",
+    "input, bins, range=None, weight=None, density=False",
+    eager=_histogramdd,
+    finish=_with_given_edges,
+)
 def histogramdd(input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
     """``input: (*, d)`` → counts with a dimension for each of the ``d``, and the edges of each."""
     each = list(bins) if isinstance(bins, list | tuple) else [bins] * input.shape[-1]
     counts = [b.shape[0] - 1 if isinstance(b, TensorProxy) else b for b in each]
     edges = tuple(_like(input, (count + 1,)) for count in counts)
-    return torch.return_types.histogramdd((_like(input, counts), edges))
+    return _like(input, counts), edges
 
 
 # -- matrices ------------------------------------------------------------------------------------------------
@@ -148,7 +171,16 @@ def geqrf(input: TensorProxy) -> Any:
 _OF_ANY_RANK = ("gelss", "gelsd")
 
 
-@left_to_run("torch.linalg.lstsq", "A, B, rcond=None, *, driver=None", constant=(3,))
+def _without_gradient_of_singular_values(result: Any, *args: Any, **kwargs: Any) -> Any:
+    result[3].requires_grad = False
+    return result
+
+
+@left_to_run(
+    "torch.linalg.lstsq",
+    "A, B, rcond=None, *, driver=None",
+    finish=_without_gradient_of_singular_values,
+)
 def lstsq(A: TensorProxy, B: TensorProxy, rcond: Any = None, *, driver: str | None = None) -> Any:
     """``A: (*, m, n)``, ``B: (*, m, k)`` or ``(*, m)`` → ``(*, n, k)`` or ``(*, n)``, residuals, rank, and
     singular values.
