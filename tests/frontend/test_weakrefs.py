@@ -530,6 +530,35 @@ def ref(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+def v0(x: torch.Tensor) -> torch.Tensor:
+    """Named as a variable of a prologue."""
+    return x * 2
+
+
+def check_tensors(x: torch.Tensor) -> torch.Tensor:
+    """Named as what a prologue calls its check."""
+    return x * 2
+
+
+def x(y: torch.Tensor) -> torch.Tensor:
+    """Named as an argument."""
+    return y * 2
+
+
+@pytest.mark.parametrize("function", ["v0", "check_tensors", "x"])
+def test_variables_of_the_prologue_are_not_shadowed_by_the_user_s_names(function: str) -> None:
+    calls: dict[str, Callable[..., torch.Tensor]] = {
+        "v0": lambda x, holder: v0(x) + holder.strong * (holder.strong is holder.same),
+        "check_tensors": lambda x, holder: check_tensors(x) + holder.strong,
+        "x": lambda *x: globals()["x"](x[0]) + x[1].strong,
+    }
+    holder, compiled = Holder(), thunder.jit(calls[function])
+    holder.strong = holder.same = torch.ones(3)
+    for _ in range(2):
+        assert torch.equal(compiled(X, holder), X * 2 + 1)
+    assert thunder.cache_misses(compiled) == 1
+
+
 def test_helpers_of_the_prologue_are_not_shadowed_by_the_user_s_names() -> None:
     def program(x: torch.Tensor, holder: Holder) -> torch.Tensor:
         return ref(x) + weakref.ref(holder.strong)() + (weakref.ref(holder.strong) is holder.ref)

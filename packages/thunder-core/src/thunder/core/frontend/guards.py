@@ -67,6 +67,7 @@ class Writer:
         self.facts, self.inputs, self.reached = facts, [path for _, path in inputs], reached
         self.pinned_values: dict[int, Any] = {}  # what a path is promised to fetch, by id of the path
         self.input_names = {id(path): proxy for proxy, path in inputs}
+        self.variables_of_inputs = {proxy.name for proxy, _ in inputs}
         self.objects: dict[str, Any] = {}
         self.lines: list[str] = []
         self.conditions: list[str] = []
@@ -107,11 +108,15 @@ class Writer:
         if known is None:
             known = base = readable_name(value)
             serial = 0
-            while known in self.objects or known in _HELPERS:
+            while known in self.objects or self._is_taken(known):
                 known, serial = f"{base}_{serial}", serial + 1
             self.names[id(value)] = known
             self.objects[known] = value
         return known
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether the text of a prologue means something of its own by a name."""
+        return name in _OWN_NAMES or name in self.variables_of_inputs or _VARIABLE.fullmatch(name) is not None
 
     def value(self, path: Path) -> str:
         """The expression for the value at a path; what is used again becomes a variable."""
@@ -346,6 +351,10 @@ _HELPERS = {
     "referent": referent,
     "ref": weakref.ref,
 }
+
+
+_OWN_NAMES = frozenset({*_HELPERS, "args", "kwargs", "check_tensors", "detailed_state"})
+_VARIABLE = re.compile(r"v\d+")
 
 
 def prologue_trace(
