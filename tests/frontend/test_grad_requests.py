@@ -86,3 +86,37 @@ def test_saying_what_is_so_already_is_allowed() -> None:
     x, w = torch.ones(3), torch.ones(3, requires_grad=True)
     thunder.jit(fn)(x, w).sum().backward()
     assert torch.equal(w.grad, torch.ones(3))
+
+
+def of_what_has_no_gradient(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        h = x * 2
+    h.requires_grad = True
+    return h * 3
+
+
+def of_a_view_without_gradient(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        h = x[:1]
+    return h.requires_grad_() * x
+
+
+@pytest.mark.parametrize("program", [of_what_has_no_gradient, of_a_view_without_gradient])
+def test_no_gradient_flows_where_eager_has_none(program: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(thunder.UnsupportedProgram, match=r"detach\(\)"):
+        thunder.jit(program)(torch.ones(3, requires_grad=True))
+
+
+def test_a_detached_tensor_that_requires_gradients_is_a_leaf_with_none_before_it() -> None:
+    def program(x: Tensor) -> tuple[Tensor, bool]:
+        h = (x * 2).detach().requires_grad_()
+        return h * x, h.is_leaf
+
+    gradients = []
+    for call in (program, thunder.jit(program)):
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        y, leaf = call(x)
+        y.sum().backward()
+        gradients.append(x.grad)
+        assert leaf
+    assert torch.equal(*gradients)

@@ -38,11 +38,11 @@ def request_grad(tracer: Tracer, x: TensorProxy, value: bool) -> None:
         )
     if any(_would_pass_on(bsym, x) for scope in tracer.trace.scopes for bsym in scope):
         raise UnsupportedProgram(
-            "the program sets requires_grad of what it computed without gradients from a tensor that has them",
+            "the program sets requires_grad of what it computed without gradients from a tensor with them",
             found={x.name: f'"{x.type_string()}"'},
             hint="Use what detach() of it returns.",
         )
-    x.requires_grad = True
+    x.requires_grad = x.__dict__["is_leaf"] = True
     tracer.grad_requests.append((x, tracer.locations()))
 
 
