@@ -264,7 +264,11 @@ def saving(x):
         return torch.sin(x) * x
 
 
-@pytest.mark.parametrize("program", [hook, retained, requiring, saving])
+def test_a_tensor_that_requires_grad_anew_begins_another_graph():
+    assert_as_eager(requiring, leaf(3))
+
+
+@pytest.mark.parametrize("program", [hook, retained, saving])
 def test_what_has_no_meaning_in_a_trace_is_refused(program):
     with pytest.raises(thunder.UnsupportedProgram):
         thunder.jit(program)(leaf(3))
