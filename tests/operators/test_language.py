@@ -189,7 +189,7 @@ def test_an_unknown_function_is_refused_with_its_name_and_arguments() -> None:
 
 def test_the_refusal_names_rows_that_are_near() -> None:
     with pytest.raises(UnsupportedOperator) as error:
-        record(torch.Tensor.log_normal_, (X,), {})
+        record(torch.unsafe_split_with_sizes, (X, [1, 1]), {})
     assert error.value.facts["nearest"]
 
 
