@@ -20,10 +20,10 @@ import torch
 
 from thunder.core.aliasing import View, views_of
 from thunder.core.dtypes import dtype, to_torch_dtype
+from thunder.core.layouts import contiguous_strides
 from thunder.core.operator import row_of
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_map
-from thunder.core.strides import contiguous_strides
 from thunder.core.structure import COMMENT, DEL, RELEASES, RETURN
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceTag

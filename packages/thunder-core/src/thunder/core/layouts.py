@@ -9,7 +9,7 @@ of the real device; meta tensors do not (convolution in channels-last, attention
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -34,11 +34,11 @@ from thunder.core.symbol import BoundSymbol
 #: what fake tensors raise for functions that look at data
 _OF_DATA = (DataDependentOutputException, DynamicOutputShapeException)
 _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
-#: operators whose results are contiguous whatever they are given
-_CONTIGUOUS = frozenset(
-    f"torch.{name}"
-    for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange", "Tensor.contiguous")
-)
+#: operators whose results are contiguous, and those whose results lie as their first argument does
+_NEW = frozenset(
+    f"torch.{name}" for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange")
+) | {f"torch.Tensor.new_{name}" for name in ("empty", "zeros", "ones", "full")}
+_LIKE = frozenset({"torch.empty_like", "torch.zeros_like", "torch.ones_like", "torch.clone"})
 
 _untouched: ContextVar[str | None] = ContextVar("thunder_untouched_device", default=None)
 
@@ -54,6 +54,11 @@ def untouched(kind: str) -> Iterator[None]:
         yield
     finally:
         _untouched.reset(token)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def _place(device: Any) -> torch.device:
@@ -90,14 +95,28 @@ class Layouts:
         return start != 0 or end != tensor.numel() * tensor.element_size()
 
     def strides(self, proxy: TensorProxy) -> tuple[int, ...]:
-        """The strides that eager would give a tensor, without running anything where they are plain."""
+        """The strides that eager would give a tensor. Where they are plain nothing is run for them: the first
+        fake tensor of a process takes a second.
+        """
         known = proxy.__dict__.get("strides")
         if known is not None:
             return known  # type: ignore[no-any-return]
+        if self._is_plain(proxy):
+            return contiguous_strides(proxy.shape)
+        with torch._C.DisableTorchFunction():  # this question is no call of the program
+            return tuple(self.of(proxy).stride())
+
+    def _is_plain(self, proxy: TensorProxy) -> bool:
+        """Whether a tensor is contiguous, for all that its maker says."""
+        known = proxy.__dict__.get("strides")
+        if known is not None:
+            return tuple(known) == contiguous_strides(proxy.shape)
         call = self._producers.get(proxy.name)
-        if proxy.name in self._inputs or (call is not None and call.sym.id in _CONTIGUOUS):
-            return tuple(math.prod(proxy.shape[d + 1 :]) for d in range(len(proxy.shape)))
-        return tuple(self.of(proxy).stride())
+        if proxy.name in self._inputs or call is None:
+            return proxy.name in self._inputs
+        if call.sym.id in _LIKE and call.kwargs["memory_format"] is torch.preserve_format:
+            return self._is_plain(call.args[0])
+        return call.sym.id in _NEW
 
     def of(self, proxy: TensorProxy) -> FakeTensor:
         """A tensor without data that lies as eager's would."""

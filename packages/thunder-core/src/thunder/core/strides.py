@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.layouts import Layouts
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a contiguous tensor."""
-    return tuple(prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def strides_of(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
@@ -32,4 +24,4 @@ def _found(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
             found={proxy.name: f'"{proxy.type_string()}"'},
             hint="Call contiguous() first, or do not ask for strides.",
         )
-    return tuple(Layouts((), program).of(proxy).stride())
+    return Layouts((), program).strides(proxy)

@@ -146,7 +146,7 @@ _CHANGEABLE = frozenset({list, dict, tuple})
 
 
 def _kept(value: Any) -> Any:
-    """Copies of the containers in an argument: the program may write to its list after ``torch.cat(list)``."""
+    """Copies of the containers in an argument: the program may write to its list after ``torch.cat``."""
     if type(value) in (list, tuple):
         return type(value)([_kept(v) for v in value])
     if type(value) is dict:

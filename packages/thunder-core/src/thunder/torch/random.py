@@ -10,13 +10,12 @@ import torch
 from thunder.core import prims
 from thunder.core.dtypes import int64, to_dtype
 from thunder.core.errors import OperatorError
-from thunder.core.layouts import Layouts
+from thunder.core.layouts import Layouts, contiguous_strides
 from thunder.core.operator import NONDIFFERENTIABLE
 from thunder.core.prims.random import check_generator
 from thunder.core.proxies import TensorProxy
 from thunder.core.signature import left_out_if_none
-from thunder.core.strides import contiguous_strides
-from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.core.tracectx import get_tracectx
 from thunder.torch.broadcasting import broadcast_to_shape, common_shape
@@ -236,30 +235,8 @@ def _strides(target: TensorProxy) -> tuple[int, ...] | None:
     """How the tensor lies in which eager draws; None where it is contiguous."""
     trace = get_tracectx()
     recorded = [bsym for scope in trace.scopes for bsym in scope] if trace is not None else []
-    if _is_surely_contiguous(target, recorded):
-        return None
-    tensor = Layouts((), recorded).of(target)
-    with torch._C.DisableTorchFunction():  # these questions are no calls of the program
-        return None if tensor.is_contiguous() else tuple(tensor.stride())
-
-
-#: operators whose results are contiguous, and those whose results lie as their first argument does
-_NEW = frozenset(f"torch.{name}" for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint"))
-_NEW_OF = frozenset(f"torch.Tensor.new_{name}" for name in ("empty", "zeros", "ones", "full"))
-_LIKE = frozenset({"torch.empty_like", "torch.zeros_like", "torch.ones_like", "torch.clone"})
-
-
-def _is_surely_contiguous(target: TensorProxy, recorded: Sequence[BoundSymbol]) -> bool:
-    """Whether a tensor is contiguous, where it can be told without torch, which takes a second to load."""
-    strides = target.__dict__.get("strides")
-    if strides is not None:
-        return tuple(strides) == contiguous_strides(target.shape)
-    made_by = next((b for b in reversed(recorded) if any(o is target for o in b.flat_proxy_outs)), None)
-    if made_by is None:
-        return False
-    if made_by.sym.id in _LIKE and made_by.kwargs["memory_format"] is torch.preserve_format:
-        return _is_surely_contiguous(made_by.args[0], recorded)
-    return made_by.sym.id in _NEW or made_by.sym.id in _NEW_OF
+    strides = Layouts((), recorded).strides(target)
+    return None if strides == contiguous_strides(target.shape) else strides
 
 
 @torchsymbol("torch.Tensor.uniform_", tags=IN_PLACE)

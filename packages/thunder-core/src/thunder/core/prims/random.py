@@ -16,10 +16,10 @@ from thunder.core.devices import Device, to_torch_device
 from thunder.core.dtypes import dtype as Dtype
 from thunder.core.dtypes import int64, to_torch_dtype
 from thunder.core.errors import OperatorError, TraceError
+from thunder.core.layouts import contiguous_strides
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.signature import left_out_if_none
-from thunder.core.strides import contiguous_strides
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 
