@@ -155,7 +155,9 @@ class ModelContract:
         trace = thunder.last_traces(session.compiled)[-1]
         context = trace.python_ctx()
         exec(str(trace), context)
-        entry = thunder.compile_stats(session.compiled).interpreter_cache[-1]
+        stats = thunder.compile_stats(session.compiled)
+        assert stats is not None, "it was compiled"
+        entry = stats.interpreter_cache[-1]
         with torch.no_grad():
             inputs, _ = entry.prologue_fn(*session.args, **session.kwargs)
         runs = []

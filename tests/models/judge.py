@@ -28,7 +28,7 @@ def assert_same(actual: Any, expected: Any, *, tolerance: float = 0.0, path: str
         for f in fields(expected):
             a, e = getattr(actual, f.name), getattr(expected, f.name)
             assert_same(a, e, tolerance=tolerance, path=f"{path}.{f.name}")
-    elif type(expected).__eq__ is object.__eq__ and hasattr(expected, "__dict__"):
+    elif getattr(type(expected), "__eq__", None) is object.__eq__ and hasattr(expected, "__dict__"):
         assert_same(vars(actual), vars(expected), tolerance=tolerance, path=f"vars({path})")
     else:
         assert actual == expected, f"{path}: {actual!r} instead of {expected!r}"

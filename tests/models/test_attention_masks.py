@@ -1,4 +1,4 @@
-"""The transformers of ``torch.nn`` under every kind of mask: in training, in evaluation, on torch's fast path."""
+"""The transformers of ``torch.nn`` under every kind of mask: in training, in evaluation, on the fast path."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class Tracker:
             return True
         if not self.compares or record.value is not record.obj or isinstance(record.obj, PINNED):
             return False
-        return type(record.obj).__eq__ is object.__eq__ and record.path.kind != "typeattr"
+        return getattr(type(record.obj), "__eq__", None) is object.__eq__ and record.path.kind != "typeattr"
 
     # -- adoption --------------------------------------------------------------------------------------------
 
