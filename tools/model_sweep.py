@@ -216,8 +216,8 @@ that every run of the tests looks at.
   different data, of which the second runs the program of the first. In training, so are the gradients of all
   parameters, in float64 where eager can, and the buffers.
 - **refused**: a typed error names the line and says what to do.
-- **as compiled**: not what eager does, but what eager does once `torch.compiler.is_compiling()` is true, as it
-  is in a compiled program: a few families then take another branch.
+- **as compiled**: not what eager does, but what eager does once `torch.compiler.is_compiling()` is true, as
+  it is in a compiled program: a few families then take another branch.
 - **wrong**: not what eager does. **crashed**: an error that is not thunder's own refusal.
 - **not asked**: eager cannot do it, or not twice the same way, or the family has no mask.
 """
