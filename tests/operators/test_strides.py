@@ -104,3 +104,20 @@ def test_results_have_eagers_strides_and_the_program_is_told_so(program: Any) ->
     result, strides, contiguous = compiled(x)
     assert (result.stride(), strides) == (expected.stride(), expected.stride())
     assert contiguous == expected.is_contiguous()
+
+
+@pytest.mark.parametrize("of_input", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("of_cotangent", [torch.contiguous_format, torch.channels_last])
+def test_group_norm_lies_as_eagers_forward_and_backward(
+    of_input: torch.memory_format, of_cotangent: torch.memory_format
+) -> None:
+    norm, results = torch.nn.GroupNorm(4, 8), []
+    given = torch.linspace(-3, 3, 400).reshape(2, 8, 5, 5).contiguous(memory_format=of_input)
+    cotangent = torch.linspace(-9, 9, 400).sin().reshape(2, 8, 5, 5).contiguous(memory_format=of_cotangent)
+    for call in (norm, thunder.jit(norm)):
+        x = given.clone().requires_grad_()
+        y = call(x)
+        results.append((y, *torch.autograd.grad(y, (x, *norm.parameters()), cotangent)))
+    for expected, found in zip(*results, strict=True):
+        assert found.stride() == expected.stride()
+        assert torch.equal(found, expected)

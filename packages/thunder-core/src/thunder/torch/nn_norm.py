@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from thunder.core import prims
 from thunder.core.errors import OperatorError
@@ -144,11 +145,16 @@ def group_norm(
     return native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
+def laid_for_groups(x: torch.Tensor) -> torch.Tensor:
+    """As torch's kernels for groups of channels take a tensor: contiguous, or in channels-last on CPUs."""
+    return x.contiguous(memory_format=suggest_memory_format(x)) if x.device.type == "cpu" else x.contiguous()
+
+
 def _native_group_norm(
     input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, num_groups: int, eps: float
 ) -> Any:
     (n, c), size = input.shape[:2], math.prod(input.shape[2:])
-    return torch.native_group_norm(input.contiguous(), weight, bias, n, c, size, num_groups, eps)
+    return torch.native_group_norm(laid_for_groups(input), weight, bias, n, c, size, num_groups, eps)
 
 
 @torchsymbol(id="ltorch.native_group_norm", eager=_native_group_norm)

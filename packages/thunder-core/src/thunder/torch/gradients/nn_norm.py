@@ -20,13 +20,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from thunder.core.gradient_rules import Call, conj, formulas, gradient_rule, vjp, wants_grad
 from thunder.core.prims.gradient import get_grad, put_grads
 from thunder.core.proxies import TensorProxy
 from thunder.torch.gradients.kernels import computed_by
 from thunder.torch.namespace import ltorch
-from thunder.torch.nn_norm import last_dims, per_channel, rms_factor, standardised, standardised_groups
+from thunder.torch.nn_norm import (
+    laid_for_groups,
+    last_dims,
+    per_channel,
+    rms_factor,
+    standardised,
+    standardised_groups,
+)
 from thunder.torch.precision import computed_in, rounded_to
 
 _F = "torch.nn.functional."
@@ -167,7 +175,10 @@ def _group_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     mean, rstd, weight, _, groups, _, mask = rest
     sizes = (*input.shape[:2], math.prod(input.shape[2:]))
     kernel = torch.ops.aten.native_group_norm_backward.default
-    return kernel(grad_out.contiguous(), input.contiguous(), mean, rstd, weight, *sizes, groups, mask)
+    # the cotangent is taken as the input lies: the kernel has one order for both
+    lying = laid_for_groups(input)
+    grad_out = grad_out.contiguous(memory_format=suggest_memory_format(lying))
+    return kernel(grad_out, lying, mean, rstd, weight, *sizes, groups, mask)
 
 
 @computed_by(_group_norm_backward)
