@@ -222,3 +222,32 @@ def test_attributes(name: str, sample: str) -> None:
 @pytest.mark.parametrize("name", QUESTIONS.split())
 def test_questions(name: str, sample: str) -> None:
     asked(SAMPLES[sample], lambda x: getattr(x, name)())
+
+
+SYMBOLS = ["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>", "@"]
+
+
+@pytest.mark.parametrize("right", ["2", "y", "y[0, 0]"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+@pytest.mark.parametrize("symbol", SYMBOLS)
+def test_statements_of_a_program(symbol: str, dtype: torch.dtype, right: str) -> None:
+    """Interpreted, an operator finds its method by the rules of the language, and not by torch's."""
+    source = f"""
+def program(x, y):
+    z = w = x * 1
+    z {symbol}= {right}
+    return z, w, x {symbol} {right}, {right} {symbol} x
+"""
+    names: dict[str, Any] = {}
+    exec(source, names)
+    x = torch.arange(1, 10).reshape(3, 3).to(dtype)
+    try:
+        expected = names["program"](x, x.clone())
+    except ERRORS:
+        with pytest.raises(ERRORS):
+            thunder.jit(names["program"])(x, x.clone())
+        return
+    found = thunder.jit(names["program"])(x, x.clone())
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)

@@ -177,7 +177,7 @@ def _call(machine: Machine, method: Any, obj: Any, *args: Any) -> Any:
     if method is None:
         return NotImplemented
     if type(method) in NATIVE_ATTRIBUTES:
-        return machine.policy.call_native(method, (obj, *args), {})
+        return machine.policy.call(method, (obj, *args), {})
     return call_special(machine, method, obj, *args)
 
 
