@@ -43,6 +43,7 @@ IN_PLACE = [
 
 #: primitives through which a gradient is refused by name, and why
 WITHOUT_RULE = {
+    "torch.binomial": "torch has no derivative of it",
     "torch.special.bessel_j0": "torch has no derivative of it",
     "torch.special.bessel_j1": "torch has no derivative of it",
     "ltorch.embedding_bag_backward": "torch does not differentiate it",
