@@ -7,6 +7,7 @@ memory, and by another algorithm where it is not contiguous.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -101,9 +102,14 @@ randperm = primitive("randperm", _randperm_meta, eager=_by(torch.randperm), tags
 
 
 def _filling(
-    name: str, method: Callable[..., torch.Tensor]
-) -> Callable[[Callable[..., TensorProxy]], Symbol]:
-    """Declares ``prims.<name>(shape, …)``: what torch's ``method`` leaves in a new tensor."""
+    name: str, method: Callable[..., torch.Tensor], *, lies_plainly: bool = False
+) -> Callable[[Callable[..., None]], Symbol]:
+    """Declares ``prims.<name>(shape, <parameters>, *, device, dtype, generator=None, strides=None)``: what
+    torch's ``method`` leaves in a new tensor.
+
+    The function that is decorated has the parameters of the distribution, and raises OperatorError for those
+    that torch refuses. ``lies_plainly`` says that torch is not asked without data how the result lies.
+    """
 
     def fill(
         shape: Shape,
@@ -120,129 +126,71 @@ def _filling(
             new = torch.empty_strided(tuple(shape), tuple(strides), **options)
         return method(new, *parameters, generator=generator)
 
-    def declare(meta: Callable[..., TensorProxy]) -> Symbol:
+    def declare(check: Callable[..., None]) -> Symbol:
+        def meta(
+            shape: Shape,
+            *parameters: Any,
+            device: Device,
+            dtype: Dtype,
+            generator: Any = None,
+            strides: Strides = None,
+        ) -> TensorProxy:
+            check(*parameters)
+            lying = contiguous_strides(shape) if strides is None and lies_plainly else strides
+            return _drawn(shape, device, dtype, generator, lying)
+
+        own, common = (list(inspect.signature(fn).parameters.values()) for fn in (check, meta))
+        shape, _, *options = common
+        meta.__signature__ = inspect.Signature([shape, *own, *options])  # type: ignore[attr-defined]
+        meta.__name__, meta.__doc__ = name, check.__doc__
         return primitive(name, left_out_if_none("generator", "strides")(meta), eager=fill, tags=_RANDOM)
 
     return declare
 
 
 @_filling("uniform", torch.Tensor.uniform_)
-def uniform(
-    shape: Shape,
-    minval: float,
-    maxval: float,
-    *,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
+def uniform(minval: float, maxval: float) -> None:
     """Numbers between two bounds."""
-    return _drawn(shape, device, dtype, generator, strides)
 
 
 @_filling("normal", torch.Tensor.normal_)
-def normal(
-    shape: Shape,
-    mean: float,
-    std: float,
-    *,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
+def normal(mean: float, std: float) -> None:
     """Numbers of a normal distribution."""
     _check(std >= 0, f"normal expects std >= 0.0, but found std {std}")
-    return _drawn(shape, device, dtype, generator, strides)
 
 
-@_filling("trunc_normal", torch.nn.init.trunc_normal_)
-def trunc_normal(
-    shape: Shape,
-    mean: float,
-    std: float,
-    a: float,
-    b: float,
-    *,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
-    """Numbers of a normal distribution, drawn again where they are not between ``a`` and ``b``.
-
-    How often depends on the numbers, so torch cannot be asked without data how the result lies.
-    """
-    lying = contiguous_strides(shape) if strides is None else strides
-    return _drawn(shape, device, dtype, generator, lying)
+# How often it draws depends on the numbers.
+@_filling("trunc_normal", torch.nn.init.trunc_normal_, lies_plainly=True)
+def trunc_normal(mean: float, std: float, a: float, b: float) -> None:
+    """Numbers of a normal distribution, drawn again where they are not between ``a`` and ``b``."""
 
 
 @_filling("log_normal", torch.Tensor.log_normal_)
-def log_normal(
-    shape: Shape,
-    mean: float,
-    std: float,
-    *,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
+def log_normal(mean: float, std: float) -> None:
     """Numbers whose logarithms are of a normal distribution."""
     _check(std > 0, f"log_normal_ expects std > 0.0, but found std={std}")
-    return _drawn(shape, device, dtype, generator, strides)
 
 
 @_filling("cauchy", torch.Tensor.cauchy_)
-def cauchy(
-    shape: Shape,
-    median: float,
-    sigma: float,
-    *,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
+def cauchy(median: float, sigma: float) -> None:
     """Numbers of a Cauchy distribution."""
     _check(sigma > 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
-    return _drawn(shape, device, dtype, generator, strides)
 
 
 @_filling("exponential", torch.Tensor.exponential_)
-def exponential(
-    shape: Shape,
-    rate: float,
-    *,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
+def exponential(rate: float) -> None:
     """Numbers of an exponential distribution."""
     _check(rate > 0, f"exponential_ expects lambda > 0.0, but found lambda={rate}")
-    return _drawn(shape, device, dtype, generator, strides)
 
 
 @_filling("geometric", torch.Tensor.geometric_)
-def geometric(
-    shape: Shape, p: float, *, device: Device, dtype: Dtype, generator: Any = None, strides: Strides = None
-) -> TensorProxy:
+def geometric(p: float) -> None:
     """How often one tries until something with the probability ``p`` happens."""
     _check(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
-    return _drawn(shape, device, dtype, generator, strides)
 
 
 @_filling("integers", torch.Tensor.random_)
-def integers(
-    shape: Shape,
-    *bounds: int | None,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
+def integers(*bounds: int | None) -> None:
     """Whole numbers: of all that the dtype holds, below a bound, or from one bound to below another."""
     if len(bounds) == 2 and bounds[1] is not None:
         low, high = bounds
@@ -251,23 +199,13 @@ def integers(
     elif len(bounds) == 1 and bounds[0] is not None:
         text = f"random_ expects 'from' to be less than 'to', but got from=0 >= to={bounds[0]}"
         _check(bounds[0] > 0, text)
-    return _drawn(shape, device, dtype, generator, strides)
 
 
 @_filling("coins", torch.Tensor.bernoulli_)
-def coins(
-    shape: Shape,
-    p: float | TensorProxy,
-    *,
-    device: Device,
-    dtype: Dtype,
-    generator: Any = None,
-    strides: Strides = None,
-) -> TensorProxy:
+def coins(p: float | TensorProxy) -> None:
     """1 with the probability ``p``, of each element its own if that is a tensor, else 0."""
     if not isinstance(p, TensorProxy):
         _check(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    return _drawn(shape, device, dtype, generator, strides)
 
 
 # -- by what a tensor says -----------------------------------------------------------------------------------
