@@ -22,9 +22,9 @@ from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import refuse_results_of_requests
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
-from thunder.core.frontend.lookasides import locations_of
 from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.frontend.shadows import Shadow
+from thunder.core.frontend.sources import locations_of
 from thunder.core.frontend.tracer import Tracer
 from thunder.core.frontend.tracker import Record, Tracker
 from thunder.core.interpreter import Machine, jitting

@@ -11,7 +11,6 @@ import functools
 import inspect
 import logging
 import os
-import traceback
 import types
 import typing
 from collections.abc import Callable
@@ -20,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core import prims
-from thunder.core.errors import Location, UnsupportedProgram
+from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.tensors import is_inference, is_marked, seen_type, storage_offset
 from thunder.core.frontend.tracker import LEAVES, is_immutable
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
 from thunder.core.proxies import NumberProxy, TensorProxy
-from thunder.core.trace import Source
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -347,34 +345,3 @@ refuse(
 refuse([torch.compile], "torch.compile", "Remove it: thunder compiles the whole function.")
 refuse([torch.cuda.seed, torch.cuda.seed_all], "seeding by chance", "Seed with torch.manual_seed.")
 refuse([torch.set_default_device], "a change of torch's defaults", "Set them before the call.")
-
-
-#: Below it lie torch's own files. A line there is none of the user's, unless the program begins there.
-_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
-
-
-def source_of(frames: list[Any]) -> Source | None:
-    """The line of the user's program that is running, and the line of torch that it led to, if it did."""
-    if not frames:
-        return None
-    inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno)
-    for frame in reversed(frames):
-        if not frame.code.co_filename.startswith(_TORCH):
-            own = frame is frames[-1]
-            return inner if own else Source(frame.code.co_filename, frame.f_lineno, inner)
-    return inner
-
-
-def locations(frames: list[Any]) -> list[Location]:
-    """Where the interpreted program is, innermost first."""
-    return [Location.of(f.code.co_filename, f.f_lineno) for f in reversed(frames)]
-
-
-def locations_of(error: BaseException) -> list[Location]:
-    """The user's lines in an error's traceback, innermost first."""
-    entries = traceback.extract_tb(error.__traceback__)
-    return [
-        Location(e.filename, e.lineno or 0, e.line or "")
-        for e in reversed(entries)
-        if "thunder" not in e.filename
-    ]

@@ -42,6 +42,7 @@ from thunder.core.frontend import (
     weakrefs,
 )
 from thunder.core.frontend.rules import CLOSURES, TABLE
+from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
@@ -476,11 +477,11 @@ class Tracer(Policy):
 
     def locate(self) -> Source | None:
         """The line of the program that is running."""
-        return lookasides.source_of(self.machine.frames)
+        return source_of(self.machine.frames)
 
     def locations(self) -> list[Any]:
         """The lines of the program that are running, innermost first."""
-        return lookasides.locations(self.machine.frames)
+        return locations(self.machine.frames)
 
     def refuse_sharp_edge(self, what: str, hint: str | None = None) -> None:
         """Refuses, or warns of, something that can be neither guarded nor replayed."""
