@@ -18,7 +18,7 @@ memory is written after the call, or if the result and something else of a writt
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -242,12 +242,12 @@ class _Functionaliser:
             if tensor.value.name in self.stretched:
                 tensor.version = root.version - 1  # is made anew from its parent when it is read
 
-    def _parts_before(self) -> Iterator[BoundSymbol]:
-        """What the call that is being written of has done so far, last first."""
-        at = self.at - 1
-        while at >= 0 and self.call_of[at] == self.call_of[self.at]:
-            yield self.program[at]
-            at -= 1
+    def _parts_before(self) -> list[BoundSymbol]:
+        """What the call of which the present part is one has done so far."""
+        first = self.at
+        while first > 0 and self.call_of[first - 1] == self.call_of[self.at]:
+            first -= 1
+        return self.program[first : self.at]
 
     def _lies_as_before(self, value: TensorProxy, target: TensorProxy, root: Tensor) -> bool:
         """Whether the value that was written lies in memory as the one before: it was computed from that one
@@ -255,8 +255,9 @@ class _Functionaliser:
         """
         if root.memory.shared is not None:
             return True
-        read = [p for bsym in self._parts_before() for p in _tensors(bsym.flat_proxy_args)]
-        made_here = any(out is value for bsym in self._parts_before() for out in bsym.flat_proxy_outs)
+        parts = self._parts_before()
+        read = [p for bsym in parts for p in _tensors(bsym.flat_proxy_args)]
+        made_here = any(out is value for bsym in parts for out in bsym.flat_proxy_outs)
         if made_here and (not read or any(p.name == target.name for p in read)):
             return True
         made_by = self.new.bound_symbols[-1] if self.new.bound_symbols else None
