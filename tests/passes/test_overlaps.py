@@ -131,6 +131,7 @@ WORKING = {
     "other rows": lambda y: y[::2].add_(y[1::2]),
     "itself": lambda y: y.mul_(y),
     "an element": lambda y: y.fill_(y[1, 1]),
+    "a product added": lambda y: torch.addmm(y, y * 1, y * 2, out=y),
     "cumsum into itself": lambda y: torch.cumsum(y, 0, out=y),
 }
 

@@ -41,6 +41,8 @@ _APART = frozenset(
         *("torch.gather", "torch.index_select", "torch.take", "torch.cat"),
     }
 )
+#: products of matrices that are added to their first operand, element by element
+_ADD_A_PRODUCT = frozenset(f"torch.{name}" for name in ("addmm", "addmv", "addbmm", "baddbmm"))
 
 
 class Overlaps:
@@ -85,7 +87,8 @@ class Overlaps:
             if _is_read_first(call, operand, target):
                 continue
             with torch._C.DisableTorchFunction():
-                hazard = _is_hazard(call, self.layouts.of(target), self.layouts.of(operand))
+                layouts = self.layouts.of(target), self.layouts.of(operand)
+                hazard = _is_hazard(call, *layouts, _must_be_apart(call, operand))
             if hazard:
                 raise UnsupportedProgram(
                     "some elements of the input tensor and the written-to tensor refer to a single memory "
@@ -110,11 +113,18 @@ def _is_read_first(call: BoundSymbol, operand: TensorProxy, target: TensorProxy)
     return is_mask or _is_basic(key)
 
 
-def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor) -> bool:
+def _must_be_apart(call: BoundSymbol, operand: TensorProxy) -> bool:
+    """Whether the operand may not lie in the written memory at all."""
+    if OpTags.MATMUL_OP in call.tags:
+        return not (call.sym.id in _ADD_A_PRODUCT and operand is call.args[0])
+    return call.sym.id in _APART
+
+
+def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor, apart: bool) -> bool:
     """Whether torch refuses the two, or what is computed depends on the order of reads and writes."""
     if written.untyped_storage()._cdata != read.untyped_storage()._cdata:
         return False
-    moves, apart = call.sym.id == _MOVES, call.sym.id in _APART or OpTags.MATMUL_OP in call.tags
+    moves = call.sym.id == _MOVES
     if moves and _is_basic(call.args[1]):
         written = written[call.args[1]]
         read = read.expand(written.shape) if _expands(read, written) else read
