@@ -157,14 +157,19 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A meta function that runs ``fn`` on meta tensors. Raises OperatorError with torch's text.
 
     Results are on the inputs' device (a ``device`` argument wins; tensors of no dimension give way to others,
-    as in torch).
+    as in torch). Small calls that only meta tensors refuse (``interpolate`` of an empty batch) are run on
+    zeros.
     """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
         try:
             result = on_meta(fn, args, kwargs)
         except _REFUSALS as error:
-            raise refusal(torch_error(fn, args, kwargs) or error, args, kwargs) from error
+            refused = torch_error(fn, args, kwargs)
+            if refused is not None or _elements(args, kwargs) > _SMALL:
+                raise refusal(refused or error, args, kwargs) from error
+            with torch.random.fork_rng(devices=()):
+                result = _run(fn, args, kwargs, to_cpu, "cpu")
         return as_proxies(result, args, kwargs)
 
     meta.__name__ = getattr(fn, "__name__", "meta")

@@ -143,14 +143,18 @@ def multi_margin_loss(
     samples = ltorch.reshape(target, target.shape or (1,))
     a = ltorch.reshape(input, (samples.shape[0], -1)) if input.numel() else input
     index = ltorch.unsqueeze(samples, 1)
-    lead = ltorch.sub(a, ltorch.gather(a, 1, index))
-    terms = ltorch.clamp(ltorch.add(lead, margin), min=0)
+    terms = _above_zero(ltorch.add(ltorch.sub(margin, ltorch.gather(a, 1, index)), a))
     terms = terms if p == 1 else ltorch.mul(terms, terms)
     if weight is not None:
         terms = ltorch.mul(terms, ltorch.unsqueeze(ltorch.index_select(weight, 0, samples), 1))
     terms = ltorch.where(ltorch.eq(_classes(a), index), 0, terms)
     loss = ltorch.div(ltorch.sum(terms, 1), a.shape[1])
     return reduced(ltorch.reshape(loss, target.shape), reduction_of(size_average, reduce, reduction))
+
+
+def _above_zero(x: TensorProxy) -> TensorProxy:
+    """``x`` where it is positive, else 0: for NaN too, and without a gradient at 0."""
+    return ltorch.where(ltorch.gt(x, 0), x, 0)
 
 
 def _classes(a: TensorProxy) -> TensorProxy:
@@ -177,11 +181,11 @@ def multilabel_margin_loss(
     is_target = ltorch.any(
         ltorch.logical_and(ltorch.eq(ltorch.unsqueeze(index, 2), _classes(a)), ltorch.unsqueeze(named, 2)), 1
     )
-    lead = ltorch.sub(ltorch.unsqueeze(a, 1), ltorch.unsqueeze(ltorch.gather(a, 1, index), 2))
+    short = ltorch.sub(1, ltorch.unsqueeze(ltorch.gather(a, 1, index), 2))
     counted = ltorch.logical_and(
         ltorch.unsqueeze(named, 2), ltorch.unsqueeze(ltorch.logical_not(is_target), 1)
     )
-    terms = ltorch.where(counted, ltorch.clamp(ltorch.add(lead, 1), min=0), 0)
+    terms = ltorch.where(counted, _above_zero(ltorch.add(short, ltorch.unsqueeze(a, 1))), 0)
     loss = ltorch.div(ltorch.sum(terms, (1, 2)), a.shape[1])
     loss = loss if len(input.shape) > 1 else ltorch.reshape(loss, ())
     return reduced(loss, reduction_of(size_average, reduce, reduction))
