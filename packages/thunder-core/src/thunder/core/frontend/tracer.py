@@ -19,6 +19,7 @@ import torch
 from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
+    OperatorError,
     PluginError,
     SharpEdge,
     ThunderError,
@@ -26,6 +27,7 @@ from thunder.core.errors import (
     UnsupportedProgram,
 )
 from thunder.core.frontend import (
+    ambient,
     arguments,
     autograd_functions,
     checkpoints,
@@ -44,9 +46,10 @@ from thunder.core.frontend import (
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
-from thunder.core.interpreter.frame import Frame
+from thunder.core.interpreter.frame import Frame, has_handler
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
+from thunder.core.metakernel import as_torch_raises
 from thunder.core.module import COMPILED
 from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type
 from thunder.core.proxies import TensorProxy
@@ -112,7 +115,7 @@ class Tracer(Policy):
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
-        self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
+        self.inference_regions: list[tuple[bool, bool]] = []  # the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
         self.hidden: dict[int, tuple[Any, str]] = {}
@@ -120,7 +123,11 @@ class Tracer(Policy):
         self.grad_requests: list[tuple[TensorProxy, list[Any]]] = []
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
-        self.default_dtype = torch.get_default_dtype()
+        self.modes = ambient.Modes.now()
+        self.default_dtype = self.modes.dtype
+        #: whether an operator was called where a handler of the program would see an error of it
+        self.handles_errors = False
+        self.calls_symbols = False  # whether the program calls what exists in traces only
         self.generators = generators.Generators(self, assumed)
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -374,6 +381,7 @@ class Tracer(Policy):
             elif kind is torch.jit.ScriptFunction:
                 return self.call(natives.scripted(fn), args, kwargs)
             elif isinstance(fn, Symbol):
+                self.calls_symbols = True
                 return tensors.call_symbol(self, fn, args, kwargs)
             elif isinstance(fn, torch.nn.Module):
                 return modules.call_module(self, fn, args, kwargs)
@@ -435,6 +443,9 @@ class Tracer(Policy):
         self.tracker.adopt(module, self.tracker.pinned_path(module, module.__name__))
         return module
 
+    def as_caught(self, exc: BaseException) -> BaseException:
+        return as_torch_raises(exc) if isinstance(exc, OperatorError) else exc
+
     # -- observation -----------------------------------------------------------------------------------------
 
     def on_make(self, obj: Any) -> Any:
@@ -468,7 +479,8 @@ class Tracer(Policy):
         self.generators.forget()
         self.tracker.records.clear()
         self.tracker.shadows.clear()
-        del self.machine
+        self.machine.has_ended = True
+        del self.machine, self.generators
 
     def unique_id(self, base: str) -> str:
         """``base`` for a symbol of the program's own, told apart from that of an earlier call."""
@@ -476,8 +488,10 @@ class Tracer(Policy):
         return base if count == 1 else f"{base}#{count}"
 
     def locate(self) -> Source | None:
-        """The line of the program that is running."""
-        return source_of(self.machine.frames)
+        """The line of the program that is running, at which an operator is called."""
+        frames = self.machine.frames
+        self.handles_errors = self.handles_errors or any(map(has_handler, frames))
+        return source_of(frames)
 
     def locations(self) -> list[Any]:
         """The lines of the program that are running, innermost first."""

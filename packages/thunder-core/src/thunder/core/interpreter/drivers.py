@@ -44,7 +44,13 @@ def make_driver(frame: Frame) -> Any:
 
 
 def resume(frame: Frame, sent: Any, thrown: BaseException | None) -> int:
-    """Continues a suspended frame by sending a value into it, or by raising an exception in it."""
+    """Continues a suspended frame by sending a value into it, or by raising an exception in it.
+
+    A frame of a machine that has ended is only closed: by its end the host has given the interpretation up,
+    and there is nobody for whom a ``finally`` could run.
+    """
+    if frame.machine.has_ended:
+        raise GeneratorExit if thrown is None else thrown
     if thrown is None:
         frame.stack.append(sent)
     else:

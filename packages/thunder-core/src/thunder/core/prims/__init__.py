@@ -1,6 +1,11 @@
 """The primitives: what every composite operator decomposes into. They neither broadcast nor promote types."""
 
-from thunder.core.prims.ambient import set_grad_enabled
+from thunder.core.prims.ambient import (
+    enter_inference_mode,
+    leave_inference_mode,
+    set_default_dtype,
+    set_grad_enabled,
+)
 from thunder.core.prims.creation import empty, full, iota, linspace, tensor_from_sequence
 from thunder.core.prims.declaration import PrimIDs, primitive
 from thunder.core.prims.elementwise import (
@@ -253,6 +258,7 @@ __all__ = [
     "embedding",
     "embedding_renorm",
     "empty",
+    "enter_inference_mode",
     "eq",
     "erf",
     "erfc",
@@ -287,6 +293,7 @@ __all__ = [
     "isnan",
     "item",
     "le",
+    "leave_inference_mode",
     "lerp",
     "lgamma",
     "linear",
@@ -338,6 +345,7 @@ __all__ = [
     "seed_cuda_everywhere",
     "seed_generator",
     "set_cuda_rng_state",
+    "set_default_dtype",
     "set_generator_state",
     "set_grad_enabled",
     "sgn",

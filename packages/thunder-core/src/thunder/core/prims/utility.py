@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder.core.codegen import INDENT, type_comment
 from thunder.core.literals import Names, value_text
+from thunder.core.output import show
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import AnyProxy, CollectionProxy, Proxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
@@ -37,7 +38,7 @@ def _print_del(bsym: BoundSymbol, names: Names) -> list[str]:
 def _print_print(bsym: BoundSymbol, names: Names) -> list[str]:
     parts = [value_text(a, names) for a in bsym.args]
     parts += [f"{k}={value_text(v, names)}" for k, v in bsym.kwargs.items()]
-    return [f"print({', '.join(parts)})"]
+    return [f"{names.obj('print', show)}({', '.join(parts)})"]
 
 
 def _print_comment(bsym: BoundSymbol, names: Names) -> list[str]:
