@@ -14,7 +14,14 @@ from typing import Any
 import torch
 
 from thunder.compiler.answers import answering
-from thunder.compiler.failures import Begun, FailurePlan, note_unapplied, plan_for_failures, run_by_python
+from thunder.compiler.failures import (
+    Begun,
+    FailurePlan,
+    note_unapplied,
+    note_unapplied_writes,
+    plan_for_failures,
+    run_by_python,
+)
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
@@ -32,6 +39,7 @@ from thunder.core.errors import (
     ThunderError,
 )
 from thunder.core.frontend.acquire import Acquisition, acquire
+from thunder.core.frontend.facts import expected_text
 from thunder.core.frontend.guards import first_failure
 from thunder.core.langctx import LanguageContext
 from thunder.core.operator_executor import with_replacements
@@ -121,6 +129,7 @@ class Dispatcher:
                 begun.leave_modes()
             plan.modes.restore()
             if not (again and isinstance(failure, Exception)):
+                note_unapplied(failure, plan)
                 raise failure
             return self._run_by_python(args, kwargs, failure, plan.handles)
         finally:
@@ -148,7 +157,7 @@ class Dispatcher:
         try:
             if raised.runs_again and self._is_as_written():
                 return self._run_by_python(args, kwargs, failure, raised.handles)
-            note_unapplied(failure, raised.written)
+            note_unapplied_writes(failure, raised.written)
             raise failure
         finally:
             del failure, raised
@@ -215,7 +224,7 @@ class Dispatcher:
             raise InternalError("a guard failed, and every fact that it was made of holds")
         fact, found = failure
         text = f"{fact}{_changed_names(fact.expected, found) if fact.kind == 'state' else ''}"
-        return RecompileReason(entry, text, fact.expected, found, fact.source)
+        return RecompileReason(entry, text, expected_text(fact), found, fact.source)
 
     def _keep_promise(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         failure = first_failure(entry.guards, args, kwargs)

@@ -39,11 +39,22 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 
-__all__ = ["Begun", "FailurePlan", "plan_for_failures", "run_by_python"]
+__all__ = [
+    "Begun",
+    "FailurePlan",
+    "note_unapplied",
+    "note_unapplied_writes",
+    "plan_for_failures",
+    "run_by_python",
+]
 
 _UNEXPLAINED = (
     "run again by Python, the same call did not raise; what it wrote is applied. "
     "The implementation of an operator by an executor differs from torch's."
+)
+_NOT_RUN = (
+    "writes before the error are not applied, and handlers of the program did not run: Python cannot run "
+    "again what transforms changed, or what wrote to its inputs"
 )
 _UNAPPLIED = "thunder did not apply what the program wrote before it raised"
 
@@ -195,7 +206,13 @@ def run_by_python(
         del error
 
 
-def note_unapplied(error: BaseException, written: Sequence[str]) -> None:
-    """Adds a note to an exception of a program of which nothing is undone or run again."""
+def note_unapplied(error: BaseException, plan: FailurePlan) -> None:
+    """Adds a note to an error of a program that is not run again, about what eager would have done."""
+    if plan.notices and not isinstance(error, ThunderError):
+        error.add_note(_NOT_RUN)
+
+
+def note_unapplied_writes(error: BaseException, written: Sequence[str]) -> None:
+    """Adds a note to an error of a program that is not run again, about what it wrote."""
     if written:
         error.add_note(f"{_UNAPPLIED}: {', '.join(written)}")

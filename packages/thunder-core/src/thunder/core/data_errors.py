@@ -37,7 +37,7 @@ _MATRICES = (
 _STATISTICS = (
     "prims.bernoulli prims.multinomial prims.normal torch.bernoulli torch.multinomial torch.normal "
     "torch.poisson torch.binomial torch.histc torch.histogram torch.histogramdd torch.quantile "
-    "torch.nanquantile torch.istft"
+    "torch.nanquantile torch.istft torch.cov torch.linspace_of_tensors"
 )
 #: ids of operators; a composite may raise as well where one of its parts may
 _BY_VALUES: Final = frozenset(f"{_INDEXED} {_LOSSES} {_MATRICES} {_STATISTICS}".split())
@@ -51,7 +51,7 @@ def may_raise_on_data(bsym: BoundSymbol) -> bool:
     if symbol.id in _BY_VALUES or OpTags.FALLBACK in bsym.tags:
         return True
     if symbol.id in _DIVISIONS:
-        return _is_exact(bsym.args[0]) and isinstance(bsym.args[1], TensorProxy)
+        return _is_exact(bsym.output) and isinstance(bsym.args[1], TensorProxy)
     row = row_of(symbol)
     if row is None or (symbol.is_prim and row.module is None and not symbol.id.startswith("torch.")):
         return bool(bsym.flat_proxy_outs)

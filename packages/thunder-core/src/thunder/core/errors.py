@@ -311,8 +311,9 @@ class RaisedByProgram(Exception):
     """The program raised ``error`` while it was compiled. Only the dispatcher sees it.
 
     ``written`` names what the program had written by then, of which nothing is applied. ``runs_again`` says
-    whether Python has to run the program, for what it did before: writes, output, random draws, modes; or
-    because a handler of the program may see the error, which ``handles`` says.
+    whether Python has to run the program: for what it did before (writes, output, random draws, modes), or
+    because eager may raise another error before. ``handles`` says whether a handler of the program may see
+    that one.
     """
 
     def __init__(

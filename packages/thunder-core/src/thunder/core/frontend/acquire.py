@@ -15,6 +15,7 @@ import torch
 
 from thunder.core import prims
 from thunder.core.aliasing import InputAlias
+from thunder.core.data_errors import may_raise_on_data
 from thunder.core.devices import Device
 from thunder.core.effects import has_effect
 from thunder.core.errors import (
@@ -161,13 +162,15 @@ def _refuse_hidden(tracer: Tracer) -> None:
 
 
 def _raised(tracer: Tracer, error: Exception) -> RaisedByProgram:
-    written = _written(tracer)
-    has_effects = (
-        bool(written)
-        or any(map(has_effect, tracer.trace.bound_symbols))
-        or ambient.Modes.now() != tracer.modes
+    written, calls = _written(tracer), tracer.trace.bound_symbols
+    may_raise_earlier = any(map(may_raise_on_data, calls))
+    noticed = may_raise_earlier or written or any(map(has_effect, calls))
+    return RaisedByProgram(
+        error,
+        written,
+        runs_again=not tracer.calls_symbols and bool(noticed or ambient.Modes.now() != tracer.modes),
+        handles=may_raise_earlier and tracer.handles_errors,
     )
-    return RaisedByProgram(error, written, runs_again=has_effects and not tracer.calls_symbols)
 
 
 def _written(tracer: Tracer) -> list[str]:
@@ -312,7 +315,8 @@ class _Finish:
         written = list(tracker.written_shadows())
         records = list(tracker.written_records())
         simple = is_simple(result, set(), tracker)
-        self.writes = bool(written or records or tracer.global_writes or tracer.cell_writes)
+        autocast = ambient.Modes.now().autocast_after(tracer.modes)
+        self.writes = bool(written or records or tracer.global_writes or tracer.cell_writes or autocast)
         if simple and not self.writes:
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
@@ -327,6 +331,11 @@ class _Finish:
             builder.write_global(namespace, name, value)
         for path, value in tracer.cell_writes.values():
             builder.write_cell(path, value)
+        for device, enabled, dtype in autocast:
+            builder.emit(
+                f"torch.set_autocast_enabled({device!r}, {enabled})",
+                f"torch.set_autocast_dtype({device!r}, {dtype})",
+            )
         builder.stores = False
         builder.emit(f"return {builder.expression(result)}")
         prims.python_return(tuple(builder.tensors.values()))

@@ -94,6 +94,10 @@ class Modes:
             tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES),
         )
 
+    def autocast_after(self, before: Modes) -> list[tuple[str, bool, torch.dtype]]:
+        """The settings of autocast, by device, that are not as they were before."""
+        return [now for now, was in zip(self.autocast, before.autocast, strict=True) if now != was]
+
     def restore(self) -> None:
         """Makes this the current state again."""
         torch._C._set_grad_enabled(self.grad)
