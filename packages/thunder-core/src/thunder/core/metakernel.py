@@ -232,11 +232,13 @@ def refusal(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return refused
 
 
-def as_torch_raises(error: OperatorError) -> Exception:
-    """The exception that torch raises in place of one of ours: of its class, with its text alone."""
+def as_torch_raises(error: OperatorError, handled: BaseException | None) -> Exception:
+    """The exception that torch raises in place of one of ours, while ``handled`` is being handled: of its
+    class, with its text alone.
+    """
     cls = error.torch_class or next((t for t, ours in _CLASSES if isinstance(error, ours)), RuntimeError)
     plain = cls(error.asked).with_traceback(error.__traceback__)
-    plain.__context__ = (error.__cause__ or error).__context__
+    plain.__context__ = handled
     plain.add_note(str(error))
     return plain
 

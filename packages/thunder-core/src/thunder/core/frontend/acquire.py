@@ -105,6 +105,7 @@ def acquire(
         with ambient.restored(), tracectx(trace), using_language(language), jitting():
             result = _recorded(tracer, machine, fn, args, kwargs)
             trace.grad_enabled |= _needs_grad_mode(trace, inputs, tracer.modes.grad) and not disable_grad
+            _refuse_grad_in_inference_mode(tracer)
             finish = _Finish(tracer, inputs, fn)
             computation, epilogue, reached = finish.run(result)
         with torch._C.DisableTorchFunction():
@@ -147,6 +148,15 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool
     return regions_on and any(proxy.requires_grad for proxy, _ in _tensors(inputs))
 
 
+def _refuse_grad_in_inference_mode(tracer: Tracer) -> None:
+    """Refuses ``enable_grad`` inside of inference mode, where torch differentiates nothing all the same."""
+    if tracer.had_grad_in_inference_mode and tracer.trace.grad_enabled:
+        raise UnsupportedProgram(
+            "the program enables gradients inside of inference mode",
+            hint="Leave inference mode before, or use torch.no_grad in its place.",
+        )
+
+
 def _refuse_hidden(tracer: Tracer) -> None:
     """Refuses the use of a value outside the part of the program that made it for itself."""
     for bsym in tracer.trace.bound_symbols if tracer.hidden else ():
@@ -164,7 +174,7 @@ def _refuse_hidden(tracer: Tracer) -> None:
 def _raised(tracer: Tracer, error: Exception) -> RaisedByProgram:
     written, calls = _written(tracer), tracer.trace.bound_symbols
     may_raise_earlier = any(map(may_raise_on_data, calls))
-    noticed = may_raise_earlier or written or any(map(has_effect, calls))
+    noticed = may_raise_earlier or written or any(map(has_effect, calls)) or tracer.machine.has_generators
     return RaisedByProgram(
         error,
         written,

@@ -35,6 +35,7 @@ Kwargs = dict[str, Any]
 @lookaside(torch._C._set_grad_enabled)
 def _set_grad_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     mode = bool(args[0])
+    tracer.had_grad_in_inference_mode |= mode and tracer.in_inference_mode
     if mode != torch.is_grad_enabled():
         torch._C._set_grad_enabled(mode)
         prims.set_grad_enabled(mode)

@@ -9,6 +9,7 @@ the program calls C code  →   by the table of natives, or not at all
 
 from __future__ import annotations
 
+import sys
 import types
 import weakref
 from collections.abc import Iterable, Mapping
@@ -79,7 +80,7 @@ _OWN = (
     "thunder.plugins",
 )
 #: packages whose functions are guarded as values, and not in their parts (code, defaults)
-_LIBRARIES = frozenset({"torch", *__import__("sys").stdlib_module_names})
+_LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 
 
 class Tracer(Policy):
@@ -117,12 +118,14 @@ class Tracer(Policy):
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
         self.inference_regions: list[tuple[bool, bool]] = []  # the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
+        self.had_grad_in_inference_mode = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
         self.hidden: dict[int, tuple[Any, str]] = {}
         #: tensors that the program made require gradients, with the lines
         self.grad_requests: list[tuple[TensorProxy, list[Any]]] = []
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
+        self.handled_outside = sys.exception()  # by the caller
         self.modes = ambient.Modes.now()
         self.default_dtype = self.modes.dtype
         #: whether an operator was called where a handler of the program would see an error of it
@@ -444,7 +447,10 @@ class Tracer(Policy):
         return module
 
     def as_caught(self, exc: BaseException) -> BaseException:
-        return as_torch_raises(exc) if isinstance(exc, OperatorError) else exc
+        if not isinstance(exc, OperatorError):
+            return exc
+        handled = (frame.handled for frame in reversed(self.machine.frames) if frame.handled is not None)
+        return as_torch_raises(exc, next(handled, self.handled_outside))
 
     # -- observation -----------------------------------------------------------------------------------------
 
@@ -480,7 +486,7 @@ class Tracer(Policy):
         self.tracker.records.clear()
         self.tracker.shadows.clear()
         self.machine.has_ended = True
-        del self.machine, self.generators
+        del self.machine, self.generators, self.handled_outside
 
     def unique_id(self, base: str) -> str:
         """``base`` for a symbol of the program's own, told apart from that of an earlier call."""

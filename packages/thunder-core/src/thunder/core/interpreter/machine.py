@@ -76,6 +76,7 @@ class Machine:
         self.segment = run_segment_recording if record_history else run_segment
         self.full_tracebacks = False
         self.depth_limit = sys.getrecursionlimit()
+        self.has_generators = False  # whether the program has made one, whose end may run code of it
         self.has_ended = False  # what is left of its generators is closed, and runs no code of the program
         self.native_table = NATIVES
         self.getter_table = builtins_protocols.GETTERS
