@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import traceback
+import warnings
 
 import pytest
 import torch
@@ -301,3 +302,104 @@ def test_a_generator_that_a_refused_program_left_runs_no_more():
     with pytest.raises(thunder.UnsupportedProgram):
         thunder.jit(program)(GOOD, ran)
     assert ran == []
+
+
+def test_an_unhandled_error_of_shape_is_a_subclass_with_torchs_text():
+    def program(x):
+        return x.sum(5)
+
+    with pytest.raises(IndexError) as theirs:
+        program(GOOD)
+    with pytest.raises(IndexError) as ours:
+        thunder.jit(program)(GOOD)
+    assert str(ours.value).startswith(str(theirs.value))
+    assert "return x.sum(5)" in str(ours.value)
+
+
+def test_a_program_that_raises_warns_again_when_python_runs_it():
+    def program(x, log):
+        warnings.warn("once", stacklevel=1)
+        log.append(1)
+        return torch.linalg.cholesky(x)
+
+    compiled = thunder.jit(program)
+    counts = []
+    for x in (GOOD, BAD, GOOD):
+        with warnings.catch_warnings(record=True) as caught, contextlib.suppress(RuntimeError):
+            warnings.simplefilter("always")
+            compiled(x, [])
+        counts.append(len(caught))
+    assert counts == [1, 1, 0]
+
+
+calls: list[int] = []
+
+
+@torch.library.custom_op("soundness_handlers::counted", mutates_args=())
+def counted(x: torch.Tensor) -> torch.Tensor:
+    """Twice x; counts its calls."""
+    calls.append(1)
+    return x * 2
+
+
+@counted.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_custom_operator_runs_again_with_the_program():
+    def handles(x):
+        y = torch.ops.soundness_handlers.counted(x)
+        try:
+            return torch.linalg.cholesky(y)
+        except RuntimeError:
+            return y
+
+    def passes_on(x):
+        return torch.linalg.cholesky(torch.ops.soundness_handlers.counted(x))
+
+    for program, expected in ((handles, [1, 2]), (passes_on, [1, 1])):
+        compiled, counts = thunder.jit(program), []
+        for x in (GOOD, BAD):
+            calls.clear()
+            with contextlib.suppress(RuntimeError):
+                compiled(x)
+            counts.append(len(calls))
+        assert counts == expected
+
+
+LOSSES = {
+    "nll_loss": lambda x, i, v: torch.nn.functional.nll_loss(x, i[:, 0]),
+    "cross_entropy": lambda x, i, v: torch.nn.functional.cross_entropy(x, i[:, 0]),
+    "multi_margin_loss": lambda x, i, v: torch.nn.functional.multi_margin_loss(x, i[:, 0]),
+    "multilabel_margin_loss": lambda x, i, v: torch.nn.functional.multilabel_margin_loss(x, i),
+    "gaussian_nll_loss": lambda x, i, v: torch.nn.functional.gaussian_nll_loss(x, x, v),
+    "binary_cross_entropy": lambda x, i, v: torch.nn.functional.binary_cross_entropy(v * x, v),
+    "take_along_dim": lambda x, i, v: torch.take_along_dim(x, i),
+    "gather": lambda x, i, v: torch.gather(x, 1, i),
+    "index_select": lambda x, i, v: torch.index_select(x, 1, i[0]),
+    "embedding": lambda x, i, v: torch.nn.functional.embedding(i, x),
+    "getitem": lambda x, i, v: x[i],
+    "inv": lambda x, i, v: torch.linalg.inv(x * 0),
+    "cov": lambda x, i, v: torch.cov(x, aweights=v[0]),
+}
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", LOSSES)
+def test_errors_of_data_have_torchs_class_and_text(name, requires_grad):
+    def called(program):
+        x = torch.full((3, 3), 0.5, requires_grad=requires_grad)
+        try:
+            return program(x, torch.full((3, 3), -7), torch.full((3, 3), -2.0)).tolist()
+        except Exception as error:
+            return type(error), str(error)
+
+    def for_its_error_alone(x, i, v):
+        LOSSES[name](x, i, v)
+        return x
+
+    for program in (LOSSES[name], for_its_error_alone):
+        expected = called(program)
+        assert isinstance(expected, tuple), "the data is to be such as torch refuses"
+        assert called(thunder.jit(program)) == expected

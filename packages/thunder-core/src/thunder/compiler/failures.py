@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from thunder.core import prims
+from thunder.core.data_errors import is_opaque
 from thunder.core.devices import to_torch_device
 from thunder.core.errors import ThunderError
 from thunder.core.frontend.acquire import Acquisition
@@ -101,7 +102,8 @@ class FailurePlan:
     ``modes`` are those of the call. ``repeats`` says whether Python can run the program, ``handles`` whether
     a handler of the program may see the error, ``notices`` whether the program has that or does something
     before the error that lasts: it writes, prints, or sets modes. ``draws`` are the devices of whose default
-    generators it may draw, or None if it draws nothing. ``writers`` are the functions of the text that write
+    generators it may draw, or None if it draws nothing. ``is_opaque`` says whether it runs code
+    of others, which may have effects. ``writers`` are the functions of the text that write
     to inputs.
     """
 
@@ -111,6 +113,7 @@ class FailurePlan:
     notices: bool
     prints: bool
     draws: tuple[torch.device, ...] | None
+    is_opaque: bool
     changes_inference: bool
     writers: frozenset[str]
 
@@ -127,7 +130,7 @@ class FailurePlan:
         callee = failed_callee(error)
         if not self.repeats or callee is None or callee.name in self.writers:
             return False
-        return self.notices or (self.draws is None and not is_foreign(callee))
+        return self.notices or not (self.draws is not None or self.is_opaque or is_foreign(callee))
 
 
 def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> FailurePlan:
@@ -146,6 +149,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         notices=program.handles_errors or effects,
         prints=prints,
         draws=_devices(program.computation.args, calls) if draws else None,
+        is_opaque=any(map(is_opaque, calls)),
         changes_inference=prims.enter_inference_mode.id in symbols,
         writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if _writes(b)),
     )

@@ -14,7 +14,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol
 from thunder.core.tags import OpTags
 
-__all__ = ["may_raise_on_data"]
+__all__ = ["is_opaque", "may_raise_on_data"]
 
 _INDEXED = (
     "prims.gather prims.take prims.take_along_axis prims.scatter prims.scatter_add prims.index_add "
@@ -52,10 +52,16 @@ def may_raise_on_data(bsym: BoundSymbol) -> bool:
         return True
     if symbol.id in _DIVISIONS:
         return _is_exact(bsym.output) and isinstance(bsym.args[1], TensorProxy)
+    return is_opaque(bsym) or any(map(may_raise_on_data, bsym.subsymbols))
+
+
+def is_opaque(bsym: BoundSymbol) -> bool:
+    """Whether the call runs code that neither torch nor thunder has written."""
+    symbol = bsym.sym
+    if bsym.subsymbols or not bsym.flat_proxy_outs:
+        return False
     row = row_of(symbol)
-    if row is None or (symbol.is_prim and row.module is None and not symbol.id.startswith("torch.")):
-        return bool(bsym.flat_proxy_outs)
-    return any(map(may_raise_on_data, bsym.subsymbols))
+    return row is None or (row.module is None and not symbol.id.startswith("torch."))
 
 
 def _is_exact(x: object) -> bool:

@@ -189,6 +189,7 @@ from thunder.core.prims.shape import (
 )
 from thunder.core.prims.strided import as_strided, as_strided_scatter, diagonal_scatter
 from thunder.core.prims.utility import (
+    check_values,
     clear_mutable_collection,
     comment,
     python_del,
@@ -231,6 +232,7 @@ __all__ = [
     "cat",
     "cauchy",
     "ceil",
+    "check_values",
     "clear_mutable_collection",
     "clone",
     "coins",
