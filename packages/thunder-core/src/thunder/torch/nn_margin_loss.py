@@ -4,6 +4,7 @@ are torch's older words for it.
 
 from __future__ import annotations
 
+from thunder.core import prims
 from thunder.core.proxies import TensorProxy
 from thunder.torch.by_torch import checked_by_torch
 from thunder.torch.namespace import ltorch
@@ -175,6 +176,9 @@ def multilabel_margin_loss(
     """
     rows = (1, input.numel()) if len(input.shape) < 2 else input.shape
     a, labels = ltorch.reshape(input, rows), ltorch.reshape(target, rows)
+    if input.device.type == "cpu":
+        known = ltorch.logical_and(ltorch.ge(target, -1), ltorch.lt(target, rows[1]))
+        prims.check_values(known, RuntimeError, "argument #2 'target' is out of range")
     ended = ltorch.cumsum(ltorch.to(ltorch.lt(labels, 0), dtype=labels.dtype.torch_dtype), 1)
     named = ltorch.eq(ended, 0)
     index = ltorch.where(named, labels, 0)

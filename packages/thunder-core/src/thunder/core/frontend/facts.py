@@ -99,7 +99,8 @@ def refers_to(reference: weakref.ref[Any], x: Any) -> bool:
 #: ``x`` is the value at the path, ``e`` the expected value.
 KINDS: dict[str, Kind] = {
     "is": Kind(lambda x, e: x is e, "{x} is not {e}"),
-    "refers": Kind(lambda x, e: refers_to(e, x), "not refers_to({e}, {x})"),  # "is", without holding it
+    # "is", without holding it; a reference to what is gone gives None, which is another object
+    "refers": Kind(lambda x, e: refers_to(e, x), "{x} is None or {e}() is not {x}"),
     "type": Kind(lambda x, e: type(x) is e, "type({x}) is not {e}"),
     "equal": Kind(same_leaf, "not same_leaf({x}, {e})"),
     "int": Kind(same_leaf, "type({x}) is not int or {x} != {e}"),
@@ -176,6 +177,14 @@ _WORDS = {
     "len": "length",
     "tensor": "metadata",
 }
+
+
+def expected_text(fact: Fact) -> Any:
+    """What is expected, for a message: of an object that is held weakly, a description."""
+    if fact.kind != "refers":
+        return fact.expected
+    expected = fact.expected()
+    return "an object that is gone" if expected is None else repr(expected).partition("\n")[0]
 
 
 def found_text(fact: Fact, value: Any) -> Any:

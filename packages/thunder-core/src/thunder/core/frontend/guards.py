@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from thunder.core.frontend import ambient
-from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, refers_to, same_leaf
+from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracker import is_immutable
 from thunder.core.provenance import (
@@ -297,7 +297,9 @@ def is_literal(value: Any) -> bool:
 
 def readable_name(value: Any) -> str:
     """A name for an object in the text of a prologue, after what the object is called."""
-    if isinstance(value, dict) and isinstance(value.get("__name__"), str):
+    if isinstance(value, weakref.ref):
+        name = f"ref_of_{readable_name(value())}"
+    elif isinstance(value, dict) and isinstance(value.get("__name__"), str):
         name = f"globals_of_{value['__name__']}"
     else:
         own = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
@@ -347,7 +349,6 @@ _HELPERS = {
     "cell_content": cell_content,
     "same_leaf": same_leaf,
     "has_keys": has_keys,
-    "refers_to": refers_to,
     "referent": referent,
     "ref": weakref.ref,
 }

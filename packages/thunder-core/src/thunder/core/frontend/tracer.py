@@ -9,6 +9,7 @@ the program calls C code  →   by the table of natives, or not at all
 
 from __future__ import annotations
 
+import sys
 import types
 import weakref
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ import torch
 from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
+    OperatorError,
     PluginError,
     SharpEdge,
     ThunderError,
@@ -26,6 +28,7 @@ from thunder.core.errors import (
     UnsupportedProgram,
 )
 from thunder.core.frontend import (
+    ambient,
     arguments,
     autograd_functions,
     checkpoints,
@@ -44,9 +47,10 @@ from thunder.core.frontend import (
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
-from thunder.core.interpreter.frame import Frame
+from thunder.core.interpreter.frame import Frame, has_handler
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
+from thunder.core.metakernel import as_torch_raises
 from thunder.core.module import COMPILED
 from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type
 from thunder.core.proxies import TensorProxy
@@ -76,7 +80,7 @@ _OWN = (
     "thunder.plugins",
 )
 #: packages whose functions are guarded as values, and not in their parts (code, defaults)
-_LIBRARIES = frozenset({"torch", *__import__("sys").stdlib_module_names})
+_LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 
 
 class Tracer(Policy):
@@ -112,15 +116,21 @@ class Tracer(Policy):
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
-        self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
+        self.inference_regions: list[tuple[bool, bool]] = []  # the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
+        self.had_grad_in_inference_mode = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
         self.hidden: dict[int, tuple[Any, str]] = {}
         #: tensors that the program made require gradients, with the lines
         self.grad_requests: list[tuple[TensorProxy, list[Any]]] = []
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
-        self.default_dtype = torch.get_default_dtype()
+        self.handled_outside = sys.exception()  # by the caller
+        self.modes = ambient.Modes.now()
+        self.default_dtype = self.modes.dtype
+        #: whether an operator was called where a handler of the program would see an error of it
+        self.handles_errors = False
+        self.calls_symbols = False  # whether the program calls what exists in traces only
         self.generators = generators.Generators(self, assumed)
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -374,6 +384,7 @@ class Tracer(Policy):
             elif kind is torch.jit.ScriptFunction:
                 return self.call(natives.scripted(fn), args, kwargs)
             elif isinstance(fn, Symbol):
+                self.calls_symbols = True
                 return tensors.call_symbol(self, fn, args, kwargs)
             elif isinstance(fn, torch.nn.Module):
                 return modules.call_module(self, fn, args, kwargs)
@@ -435,6 +446,12 @@ class Tracer(Policy):
         self.tracker.adopt(module, self.tracker.pinned_path(module, module.__name__))
         return module
 
+    def as_caught(self, exc: BaseException) -> BaseException:
+        if not isinstance(exc, OperatorError):
+            return exc
+        handled = (frame.handled for frame in reversed(self.machine.frames) if frame.handled is not None)
+        return as_torch_raises(exc, next(handled, self.handled_outside))
+
     # -- observation -----------------------------------------------------------------------------------------
 
     def on_make(self, obj: Any) -> Any:
@@ -468,7 +485,8 @@ class Tracer(Policy):
         self.generators.forget()
         self.tracker.records.clear()
         self.tracker.shadows.clear()
-        del self.machine
+        self.machine.has_ended = True
+        del self.machine, self.generators, self.handled_outside
 
     def unique_id(self, base: str) -> str:
         """``base`` for a symbol of the program's own, told apart from that of an earlier call."""
@@ -476,8 +494,10 @@ class Tracer(Policy):
         return base if count == 1 else f"{base}#{count}"
 
     def locate(self) -> Source | None:
-        """The line of the program that is running."""
-        return source_of(self.machine.frames)
+        """The line of the program that is running, at which an operator is called."""
+        frames = self.machine.frames
+        self.handles_errors = self.handles_errors or any(map(has_handler, frames))
+        return source_of(frames)
 
     def locations(self) -> list[Any]:
         """The lines of the program that are running, innermost first."""
