@@ -26,7 +26,7 @@ from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.sources import locations_of
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import Record, Tracker
+from thunder.core.frontend.tracker import Tracker
 from thunder.core.interpreter import Machine, jitting
 from thunder.core.known_values import known_value
 from thunder.core.langctx import LanguageContext, using_language
@@ -146,6 +146,7 @@ def _note_unapplied(tracer: Tracer, error: Exception) -> None:
     written += [
         f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes
     ]
+    written += [f"{o.path.source}.{name}" for o in tracker.written_overlays() for name in o.writes]
     written += [name for _, name in tracer.global_writes] + [
         path.source for path, _ in tracer.cell_writes.values()
     ]
@@ -251,16 +252,18 @@ class _Finish:
         tracker, tracer = self.tracer.tracker, self.tracer
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(tracker.written_shadows())
-        records = list(tracker.written_records())
+        overlays, records = list(tracker.written_overlays()), list(tracker.written_records())
         simple = is_simple(result, set(), tracker)
-        if simple and not (written or records or tracer.global_writes or tracer.cell_writes):
+        if simple and not (written or overlays or records or tracer.global_writes or tracer.cell_writes):
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = Builder(tracer)
-        for value in _built_values(tracer, written, records, result):
+        for value in _built_values(tracer, written, result):
             builder.count(value)
         for shadow in written:
             builder.write_shadow(shadow)
+        for overlay in overlays:
+            builder.write_items(overlay)
         for record in records:
             builder.write_record(record)
         for (_, name), (namespace, value) in tracer.global_writes.items():
@@ -322,12 +325,12 @@ class _Finish:
         )
 
 
-def _built_values(tracer: Tracer, written: list[Shadow], records: list[Record], result: Any) -> Iterator[Any]:
+def _built_values(tracer: Tracer, written: list[Shadow], result: Any) -> Iterator[Any]:
     """Every value that an epilogue builds."""
     for shadow in written:
         yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
-    for record in records:
-        yield from record.writes.values()
+    for holder in (*tracer.tracker.written_overlays(), *tracer.tracker.written_records()):
+        yield from holder.writes.values()
     for _, value in (*tracer.global_writes.values(), *tracer.cell_writes.values()):
         yield value
     yield result

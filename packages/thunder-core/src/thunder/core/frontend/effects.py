@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.guards import readable_name
 from thunder.core.frontend.reconstruction import children, description, is_container, rule_for
-from thunder.core.frontend.shadows import Shadow
+from thunder.core.frontend.shadows import ItemOverlay, Shadow
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
 from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
@@ -46,6 +47,12 @@ def is_simple(value: Any, seen: set[int], tracker: Any) -> bool:
             is_simple(v, seen, tracker) for v in value.values()
         )
     return all(is_simple(v, seen, tracker) for v in value)
+
+
+def discard_attribute(obj: Any, name: str) -> None:
+    """Deletes what an object itself holds under ``name``, if anything."""
+    with suppress(AttributeError):
+        object.__delattr__(obj, name)
 
 
 class Builder:
@@ -212,17 +219,23 @@ class Builder:
                 text, named = self.expression(value), self.expression(key)
                 self.emit(f"{target}[{named}] = {text}")
 
+    def write_items(self, overlay: ItemOverlay) -> None:
+        """Replaces items of a dict of the user's."""
+        assert overlay.path.parent is not None, "the dict is an attribute"
+        target = self.reach(overlay.path.parent, overlay.owner)
+        for key, value in overlay.writes.items():
+            self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
+
     def write_record(self, record: Record) -> None:
         """Writes attributes of an object of the user's, past its descriptors, which ran while tracing."""
         target = self.reach(record.path, record.obj)
         for name, value in record.writes.items():
+            if value is DELETED or name in record.moved:
+                self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
             if value is DELETED:
-                self.emit(f"object.__delattr__({target}, {name!r})")
                 continue
             text = self.expression(value)
-            if isinstance(record.obj, torch.nn.Module) and name in record.obj._buffers:
-                self.emit(f"{target}._buffers[{name!r}] = {text}")
-            elif _has_plain_setattr(record.obj, name):
+            if _has_plain_setattr(record.obj, name):
                 self.emit(f"{target}.{name} = {text}")
             else:
                 self.emit(f"object.__setattr__({target}, {name!r}, {text})")
@@ -264,8 +277,7 @@ def _is_pinned(path: Path) -> bool:
 
 
 def _has_plain_setattr(obj: Any, name: str) -> bool:
-    setter = lookup_type(type(obj), "__setattr__")
-    plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
+    plain = lookup_type(type(obj), "__setattr__") is object.__setattr__
     return plain and name.isidentifier() and not hasattr(lookup_type(type(obj), name), "__set__")
 
 

@@ -108,6 +108,7 @@ KINDS: dict[str, Kind] = {
     "keys": Kind(has_keys, "not has_keys({x}, {e})"),
     "order": Kind(has_keys, "not has_keys({x}, {e})"),  # of a set: not the same in every process
     "lacks": Kind(lambda x, e: lookup_instance(x, e) is ABSENT, "{e} in {x}.__dict__"),
+    "has_key": Kind(lambda x, e: e in x, "{e} not in {x}"),
     "lacks_key": Kind(lambda x, e: e not in x, "{e} in {x}"),
     "empty": Kind(lambda x, e: not x, "{x}"),
     "tensor": Kind(lambda x, e: e.describe(x) is None, "{e}.describe({x}) is not None"),
@@ -195,6 +196,8 @@ def found_text(fact: Fact, value: Any) -> Any:
             return value()
         case "lacks" | "lacks_key":
             return f"{fact.expected!r} is there"
+        case "has_key":
+            return f"{fact.expected!r} is not there"
         case "equal" | "int" | "str":
             return (
                 value

@@ -43,7 +43,7 @@ from thunder.core.frontend import (
 )
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
-from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
+from thunder.core.frontend.tracker import Record, Tracker, is_immutable
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
@@ -211,7 +211,7 @@ class Tracer(Policy):
         if record.own is not None:
             record.own[name] = value
         else:
-            record.attrs[name] = record.writes[name] = value
+            record.write(name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
         record = self.tracker.record_of(obj)
@@ -223,7 +223,7 @@ class Tracer(Policy):
         if record.own is not None:
             del record.own[name]
         else:
-            record.attrs[name], record.writes[name] = MISSING, DELETED
+            record.delete(name)
 
     def set_type_attr(self, cls: type, name: str, value: Any) -> None:
         self._refuse_class_write(cls, name)
@@ -268,13 +268,17 @@ class Tracer(Policy):
             return
         if not isinstance(descriptor, types.MemberDescriptorType):
             raise UnsupportedProgram(f"the program writes {record.path.source}.{name}")
-        record.attrs[name] = record.writes[name] = value
+        record.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
         record = self.tracker.record_of(obj)
-        if record is not None:
+        if record is None:
+            type(descriptor).__delete__(descriptor, obj)
+            return
+        if not isinstance(descriptor, types.MemberDescriptorType):
             raise UnsupportedProgram(f"the program deletes {record.path.source}.{name}")
-        type(descriptor).__delete__(descriptor, obj)
+        self.native_get(descriptor, obj, type(obj), name)  # raises AttributeError of an empty slot
+        record.delete(name)
 
     def member_path(self, record: Record, name: str) -> Path:
         """The path to a dictionary that a module keeps under ``name``."""

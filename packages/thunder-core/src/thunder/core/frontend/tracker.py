@@ -27,7 +27,8 @@ import torch
 from thunder.core.devices import to_torch_device
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact, TensorFacts
-from thunder.core.frontend.shadows import CONTAINERS, Shadow
+from thunder.core.frontend.shadows import CONTAINERS, ItemOverlay, Shadow
+from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, pinned
 from thunder.core.proxies import TensorProxy
 
@@ -92,14 +93,27 @@ class Record:
     alone, in order.
     """
 
-    __slots__ = ("attrs", "members", "obj", "own", "path", "value", "writes")
+    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "value", "writes")
 
     def __init__(self, obj: Any, path: Path, value: Any) -> None:
         self.obj, self.path, self.value = obj, path, value
         self.attrs: dict[str, Any] = {}
         self.writes: dict[str, Any] = {}
+        self.moved: set[str] = set()  # names deleted before they were written: they come last
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
         self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has it in hand
+
+    def write(self, name: str, value: Any) -> None:
+        """Sets an attribute in the overlay."""
+        if self.writes.get(name) is DELETED:
+            del self.writes[name]
+            self.moved.add(name)
+        self.attrs[name] = self.writes[name] = value
+
+    def delete(self, name: str) -> None:
+        """Deletes an attribute in the overlay."""
+        self.writes.pop(name, None)
+        self.attrs[name], self.writes[name] = MISSING, DELETED
 
 
 class Tracker:
@@ -114,6 +128,7 @@ class Tracker:
         self.make_input = make_input
         self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
         self.shadows: list[Shadow] = []
+        self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
         self.facts: list[Fact] = []
         self.overridden: dict[
             int, Path
@@ -318,6 +333,9 @@ class Tracker:
                 _check_key(key, path)
             self.note("keys", path, keys)
             shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
+            overlay = self.item_overlays.pop(id(raw), None)
+            if overlay is not None:
+                shadow.copy.update(overlay.writes)
         elif isinstance(raw, set):
             self.note("order", path, _leaf_keys(raw, path))  # in the order in which the set gives them
             shadow.fill(raw)
@@ -361,6 +379,10 @@ class Tracker:
             if record.writes and id(record) not in seen:
                 seen.add(id(record))
                 yield record
+
+    def written_overlays(self) -> Iterator[ItemOverlay]:
+        """Dictionaries without a shadow of which the program replaced items."""
+        return (overlay for overlay in self.item_overlays.values() if overlay.writes)
 
 
 def plain_base(cls: type) -> type:
