@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CellType
+from types import CellType, WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 
 
@@ -33,6 +33,25 @@ def lookup_type(cls: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return ABSENT
+
+
+def reads_natively(cls: type) -> bool:
+    """Whether reading an attribute of an instance runs no ``__getattr__`` or ``__getattribute__`` in Python."""
+    return lookup_type(cls, "__getattr__") is ABSENT and isinstance(cls.__getattribute__, WrapperDescriptorType)
+
+
+def own_name(value: Any, *attributes: str) -> str | None:
+    """The first of these attributes that is a string, if no code of the user's runs to find out."""
+    names = (getattr(value, a, None) for a in attributes) if reads_natively(type(value)) else ()
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def lookup_slot(obj: Any, name: str) -> Any:
+    """What a slot of an object holds, or ABSENT, past a ``__getattr__`` in Python."""
+    try:
+        return object.__getattribute__(obj, name)
+    except AttributeError:
+        return ABSENT
 
 
 def lookup_instance(obj: Any, name: str) -> Any:
@@ -82,6 +101,7 @@ class Step(NamedTuple):
 STEPS: dict[str, Step] = {
     "instance": Step(lambda p, k: f"{p}.{k}", lookup_instance, "{p}[{k}]"),
     "attribute": Step(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "{p}.{name}"),
+    "slot": Step(lambda p, k: f"{p}.{k}", lookup_slot, "lookup_slot({p}, {k})"),
     "key": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
     "item": Step(
         lambda p, k: f"{p}[{k!r}]", lookup_item, "lookup_item({p}, {k})"

@@ -31,7 +31,7 @@ from thunder.core.interpreter import Machine, jitting
 from thunder.core.known_values import known_value
 from thunder.core.langctx import LanguageContext, using_language
 from thunder.core.overrides import Overrides
-from thunder.core.provenance import Path, root
+from thunder.core.provenance import Path, own_name, root
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
@@ -205,7 +205,7 @@ def _refuse_generators(fn: Callable[..., Any]) -> None:
         or inspect.isasyncgenfunction(code)
     ):
         raise UnsupportedProgram(
-            f"{getattr(fn, '__qualname__', type(fn).__qualname__)} is a generator function or async def",
+            f"{own_name(fn, '__qualname__') or type(fn).__qualname__} is a generator function or async def",
             hint="Return a list, or compile the function that it calls.",
         )
 
@@ -228,7 +228,7 @@ def _rooted_call(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The call with its function and arguments adopted, each under its root."""
     tracker = tracer.tracker
-    name = "self" if isinstance(fn, torch.nn.Module) else getattr(fn, "__name__", "fn")
+    name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
     function = tracker.adopt(fn, tracker.pinned_path(fn, name))
     args_path, kwargs_path = root("args"), root("kwargs")
     tracker.note("len", args_path, len(args))

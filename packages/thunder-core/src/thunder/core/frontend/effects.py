@@ -119,7 +119,11 @@ class Builder:
         known = self.built.get(id(value))
         if known is not None:
             return known[0]
-        if type(value) in LEAVES or (isinstance(value, _CONSTANTS) and id(value) not in self.tracer.made):
+        if type(value) in LEAVES or (
+            isinstance(value, _CONSTANTS)
+            and id(value) not in self.tracer.made
+            and not (isinstance(value, torch.nn.Module) and record is None)  # one that the program made
+        ):
             return self._constant(value)
         return self._construct(value)
 

@@ -40,7 +40,9 @@ from thunder.core.provenance import (
     cell_content,
     comes_with_arguments,
     lookup_item,
+    lookup_slot,
     lookup_type,
+    own_name,
     pinned,
     referent,
 )
@@ -252,6 +254,8 @@ class Writer:
         key = self.constant(path.key)
         if path.kind == "attribute":
             return f"hasattr({self.value(path.parent)}, {path.key!r})"
+        if path.kind == "slot":
+            return f"{self.fetch(path)} is not ABSENT"
         if path.kind == "cell":
             return f"cell_content({self.value(path.parent)}) is not ABSENT"
         return f"{key} in {self.value(path.parent)}"
@@ -300,8 +304,7 @@ def readable_name(value: Any) -> str:
     if isinstance(value, dict) and isinstance(value.get("__name__"), str):
         name = f"globals_of_{value['__name__']}"
     else:
-        own = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-        name = own if isinstance(own, str) else f"{type(value).__name__.lower()}_value"
+        name = own_name(value, "__qualname__", "__name__") or f"{type(value).__name__.lower()}_value"
     text = re.sub(r"\W+", "_", name).strip("_")
     return (
         f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
@@ -344,6 +347,7 @@ _HELPERS = {
     "ABSENT": ABSENT,
     "lookup_type": lookup_type,
     "lookup_item": lookup_item,
+    "lookup_slot": lookup_slot,
     "cell_content": cell_content,
     "same_leaf": same_leaf,
     "has_keys": has_keys,

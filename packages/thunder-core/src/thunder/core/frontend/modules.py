@@ -25,6 +25,7 @@ _Module = torch.nn.Module
 _Slot = types.MemberDescriptorType
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _module_globals = vars(torch.nn.modules.module)
+_CALLED_TO_REGISTER = ("register_buffer", "__getattr__")
 _REGISTRATION_HOOKS = "_global_buffer_registration_hooks"
 _GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forward", "_global_backward")))
 
@@ -122,12 +123,14 @@ def _overlay(tracer: Tracer, record: Record, member: str) -> ItemOverlay:
 
 def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any) -> bool:
     """``module.name = value``, or False where ``Module.__setattr__`` must be interpreted."""
-    record = tracer.tracker.record_of(module)
+    record, cls = tracer.tracker.record_of(module), type(module)
     if record is None or record.own is not None or isinstance(value, torch.nn.Module):
+        return False
+    if cls.__getattribute__ is not object.__getattribute__:
         return False
     if isinstance(value, TensorProxy) and seen_type(tracer, value) is not torch.Tensor:
         return False
-    cls, own = type(module), record.obj.__dict__
+    own = record.obj.__dict__
     if tracer.type_attr(cls, "__setattr__") is not _Module.__setattr__ or not own.keys() >= MEMBER_DICTS:
         return False
     if name in own["_parameters"] or name in own["_modules"]:
@@ -156,7 +159,7 @@ def _store_buffer(tracer: Tracer, record: Record, name: str, value: Any) -> bool
     hooks = _module_globals[_REGISTRATION_HOOKS]
     if not (value is None or isinstance(value, TensorProxy)) or hooks:
         return False
-    if tracer.type_attr(type(record.obj), "register_buffer") is not _Module.register_buffer:
+    if any(tracer.type_attr(type(record.obj), n) is not getattr(_Module, n) for n in _CALLED_TO_REGISTER):
         return False
     tracker = tracer.tracker
     tracker.note("empty", tracker.pinned_path(hooks, f"torch.nn.modules.module.{_REGISTRATION_HOOKS}"), None)

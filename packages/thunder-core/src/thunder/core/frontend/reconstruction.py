@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from thunder.core.frontend.shadows import CONTAINERS
 from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign, plain_base
 from thunder.core.proxies import NumberProxy, TensorProxy
@@ -30,7 +32,9 @@ Rule = Callable[["Builder", Any], str]
 def rule_for(value: Any) -> Rule | None:
     """How ``value`` is built; None for what is not built (leaves, tensors, functions), or cannot be."""
     cls = type(value)
-    if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy, *PINNED)):
+    if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
+        return None
+    if isinstance(value, PINNED) and not isinstance(value, torch.nn.Module):
         return None
     return _CONSTRUCTORS.get(cls) or _rule_by_structure(value)
 

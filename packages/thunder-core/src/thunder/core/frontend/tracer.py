@@ -48,7 +48,7 @@ from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
 from thunder.core.module import COMPILED
-from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type
+from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type, reads_natively
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
@@ -252,12 +252,13 @@ class Tracer(Policy):
             if record.attrs[name] is MISSING:
                 raise AttributeError(name)
             return record.attrs[name]
+        path = record.path.step("attribute" if reads_natively(type(record.obj)) else "slot", name)
         try:
             raw = type(descriptor).__get__(descriptor, record.obj, owner)
         except AttributeError:  # a slot that holds nothing
-            self.tracker.note("is", record.path.step("attribute", name), ABSENT)
+            self.tracker.note("is", path, ABSENT)
             raise
-        value = self.tracker.adopt(raw, record.path.step("attribute", name))
+        value = self.tracker.adopt(raw, path)
         record.attrs[name] = value
         return value
 
