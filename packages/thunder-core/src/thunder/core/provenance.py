@@ -36,8 +36,9 @@ def lookup_type(cls: type, name: str) -> Any:
 
 
 def reads_natively(cls: type) -> bool:
-    """Whether reading an attribute of an instance runs no ``__getattr__`` or ``__getattribute__`` in Python."""
-    return lookup_type(cls, "__getattr__") is ABSENT and isinstance(cls.__getattribute__, WrapperDescriptorType)
+    """Whether an attribute of an instance is read without a ``__getattr__`` or the like in Python."""
+    is_native = isinstance(cls.__getattribute__, WrapperDescriptorType)
+    return is_native and lookup_type(cls, "__getattr__") is ABSENT
 
 
 def own_name(value: Any, *attributes: str) -> str | None:

@@ -52,7 +52,7 @@ def is_simple(value: Any, seen: set[int], tracker: Any) -> bool:
 def discard_attribute(obj: Any, name: str) -> None:
     """Deletes what an object itself holds under ``name``, if anything."""
     with suppress(AttributeError):
-        object.__delattr__(obj, name)
+        (type if isinstance(obj, type) else object).__delattr__(obj, name)
 
 
 class Builder:
@@ -233,6 +233,7 @@ class Builder:
     def write_record(self, record: Record) -> None:
         """Writes attributes of an object of the user's, past its descriptors, which ran while tracing."""
         target = self.reach(record.path, record.obj)
+        base = "type" if isinstance(record.obj, type) else "object"
         for name, value in record.writes.items():
             if value is DELETED or name in record.moved:
                 self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
@@ -242,7 +243,7 @@ class Builder:
             if _has_plain_setattr(record.obj, name):
                 self.emit(f"{target}.{name} = {text}")
             else:
-                self.emit(f"object.__setattr__({target}, {name!r}, {text})")
+                self.emit(f"{base}.__setattr__({target}, {name!r}, {text})")
 
     def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Writes or deletes a global variable."""

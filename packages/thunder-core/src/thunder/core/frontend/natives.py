@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 
+#: native code that makes what has attributes of its own; what other native code returns was there before
+_MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
 #: containers that native code makes, which find their elements by what objects they are
 _KEYED = frozenset({dict, set, frozenset})
 
@@ -50,7 +52,7 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             check_protocols(fn, (getattr(fn, "__self__", None), *args, *kwargs.values()))
         try:
             result = fn(*args, **kwargs)
-            if isinstance(result, type):
+            if id(fn) in _MAKERS:
                 tracer.made[id(result)] = result
             elif type(result) in _KEYED:
                 note_keys(tracer, result)

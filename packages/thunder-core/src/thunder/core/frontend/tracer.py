@@ -41,6 +41,7 @@ from thunder.core.frontend import (
     tensors,
     weakrefs,
 )
+from thunder.core.frontend.class_attributes import ClassAttributes
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import Record, Tracker, is_immutable
@@ -48,7 +49,7 @@ from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
 from thunder.core.module import COMPILED
-from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type, reads_natively
+from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, own_name, reads_natively
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
@@ -105,7 +106,7 @@ class Tracer(Policy):
         self.made: dict[
             int, Any
         ] = {}  # functions and cells that the program made; held, so that ids stay theirs
-        self.type_attrs: dict[tuple[type, str], Any] = {}
+        self.classes = ClassAttributes(self)
         self.cell_paths: dict[int, tuple[Any, Path]] = {}
         self.parts: dict[int, tuple[Any, FunctionParts]] = {}
         self.globals: dict[tuple[int, str], Any] = {}
@@ -147,38 +148,15 @@ class Tracer(Policy):
             self.machine.generic_store_attr(obj, name, value)
 
     def type_attr(self, cls: type, name: str) -> Any:
-        known = self.type_attrs.get((cls, name), self)
-        if known is not self:
-            return known
-        raw = lookup_type(cls, name)
-        if id(cls) in self.made:
-            return MISSING if raw is ABSENT else raw
-        if is_immutable(cls) or cls is TensorProxy:
-            value = raw
-        else:
-            path = self.tracker.pinned_path(cls, cls.__qualname__).step("typeattr", name)
-            if raw is ABSENT:
-                self.tracker.note("is", path, ABSENT)
-                value = raw
-            else:
-                value = self.tracker.adopt(raw, path)
-        value = MISSING if value is ABSENT else value
-        self.type_attrs[cls, name] = value
-        return value
+        known = self.classes.known.get((cls, name), self)
+        return known if known is not self else self.classes.find(cls, name)
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
         mro = start.__mro__
-        for cls in mro[mro.index(after) + 1 :]:
-            if name in cls.__dict__:
-                return cls.__dict__[name] if id(cls) in self.made else self._class_attr(cls, name)
-        return MISSING
-
-    def _class_attr(self, cls: type, name: str) -> Any:
-        """An attribute that a class itself holds, as ``super()`` finds it."""
-        return cls.__dict__[name] if is_immutable(cls) else self.type_attr(cls, name)
+        return self.classes.find_in(mro[mro.index(after) + 1 :], name)
 
     def instance_attr(self, obj: Any, name: str) -> Any:
-        record = self.tracker.records.get(id(obj))
+        record = self.record_of(obj)
         if record is None:
             found = lookup_instance(obj, name)
             return MISSING if found is ABSENT else found
@@ -189,6 +167,17 @@ class Tracer(Policy):
         value = self.read_instance(record, name)
         record.attrs[name] = value
         return value
+
+    def record_of(self, obj: Any) -> Record | None:
+        """The record of an object. A class, function or module that the program came upon in no place of its
+        inputs is known by itself.
+        """
+        record = self.tracker.records.get(id(obj))
+        if record is None and isinstance(obj, _BY_THEMSELVES) and id(obj) not in self.made:
+            if not (isinstance(obj, type) and (is_immutable(obj) or obj is TensorProxy)):
+                self.tracker.adopt(obj, self.tracker.pinned_path(obj, own_name(obj, *_NAMES) or "module"))
+                record = self.tracker.records[id(obj)]
+        return record
 
     def read_instance(self, record: Record, name: str) -> Any:
         """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as
@@ -202,7 +191,7 @@ class Tracer(Policy):
         return MISSING
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
-        record = self.tracker.record_of(obj)
+        record = self.record_of(obj)
         if record is None:
             object.__setattr__(obj, name, value)
             return
@@ -214,7 +203,7 @@ class Tracer(Policy):
             record.write(name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
-        record = self.tracker.record_of(obj)
+        record = self.record_of(obj)
         if record is None:
             object.__delattr__(obj, name)
             return
@@ -226,22 +215,13 @@ class Tracer(Policy):
             record.delete(name)
 
     def set_type_attr(self, cls: type, name: str, value: Any) -> None:
-        self._refuse_class_write(cls, name)
-        type.__setattr__(cls, name, value)
+        self.classes.write(cls, name, value)
 
     def delete_type_attr(self, cls: type, name: str) -> None:
-        self._refuse_class_write(cls, name)
-        type.__delattr__(cls, name)
-
-    def _refuse_class_write(self, cls: type, name: str) -> None:
-        if id(cls) not in self.made:
-            raise UnsupportedProgram(
-                f"the program writes the class attribute {cls.__qualname__}.{name}",
-                hint="Keep the state in an instance or a global variable.",
-            )
+        self.classes.delete(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
-        record = self.tracker.record_of(obj) if obj is not None else None
+        record = self.record_of(obj)
         if record is not None and name == "__dict__" and isinstance(descriptor, types.GetSetDescriptorType):
             return modules.instance_dict(self, record)
         if record is None or record.value is not record.obj or isinstance(descriptor, _METHODS):
@@ -263,7 +243,7 @@ class Tracer(Policy):
         return value
 
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
-        record = self.tracker.record_of(obj)
+        record = self.record_of(obj)
         if record is None:
             type(descriptor).__set__(descriptor, obj, value)
             return
@@ -272,7 +252,7 @@ class Tracer(Policy):
         record.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
-        record = self.tracker.record_of(obj)
+        record = self.record_of(obj)
         if record is None:
             type(descriptor).__delete__(descriptor, obj)
             return
@@ -460,7 +440,6 @@ class Tracer(Policy):
         """Lets go of everything of the user's, so that nothing but the facts holds it."""
         for table in (
             self.made,
-            self.type_attrs,
             self.cell_paths,
             self.parts,
             self.globals,
@@ -471,6 +450,7 @@ class Tracer(Policy):
         self.cells.clear()
         self.cell_writes.clear()
         self.generators.forget()
+        self.classes.forget()
         self.tracker.records.clear()
         self.tracker.shadows.clear()
         del self.machine
@@ -493,6 +473,8 @@ class Tracer(Policy):
         self.sharp_edge(SharpEdge(what, where=self.locations(), hint=hint))
 
 
+_BY_THEMSELVES = (type, types.FunctionType, types.ModuleType, types.CodeType)
+_NAMES = ("__qualname__", "co_qualname", "__name__")
 _METHODS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,

@@ -29,7 +29,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact, TensorFacts
 from thunder.core.frontend.shadows import CONTAINERS, ItemOverlay, Shadow
 from thunder.core.interpreter.policy import MISSING
-from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, pinned
+from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned
 from thunder.core.proxies import TensorProxy
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -288,7 +288,7 @@ class Tracker:
         if is_dict_and_dataclass(t):
             return self._adopt_container(raw, path, "item")
         if t is frozenset:
-            self.note("order", path, _leaf_keys(raw, path))
+            self.note("order", path, self._adopt_elements(raw, path))
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
@@ -330,19 +330,39 @@ class Tracker:
         if isinstance(raw, dict):
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
             for key in keys:
-                _check_key(key, path)
+                self._adopt_key(key, path)
             self.note("keys", path, keys)
             shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
             overlay = self.item_overlays.pop(id(raw), None)
             if overlay is not None:
                 shadow.copy.update(overlay.writes)
         elif isinstance(raw, set):
-            self.note("order", path, _leaf_keys(raw, path))  # in the order in which the set gives them
+            self.note("order", path, self._adopt_elements(raw, path))  # in the order in which the set gives them
             shadow.fill(raw)
         else:
             self.note("len", path, len(raw))
             shadow.fill([self.adopt(v, path.step("index", i)) for i, v in enumerate(raw)])
         return shadow.copy
+
+    def _adopt_elements(self, raw: Any, path: Path) -> tuple[Any, ...]:
+        for key in raw:
+            self._adopt_key(key, path)
+        return tuple(raw)
+
+    def _adopt_key(self, key: Any, path: Path) -> None:
+        """A key or element, which is guarded with all the others: by value, or by which object it is."""
+        if isinstance(key, PINNED):
+            if id(key) not in self.records:
+                name = own_name(key, "__qualname__", "__name__") or type(key).__name__
+                self._track(key, self.pinned_path(key, name), key)
+        elif type(key) is tuple:
+            for k in key:
+                self._adopt_key(k, path)
+        elif type(key) not in LEAVES:
+            raise UnsupportedProgram(
+                f"{path.source} has a key of type {type(key).__name__}, which thunder cannot guard",
+                hint="Use strings, numbers or tuples of them as keys.",
+            )
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
@@ -497,25 +517,6 @@ def describe(value: Any) -> str:
 
 def _a(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
-
-
-def _check_key(key: Any, path: Path) -> None:
-    if type(key) in LEAVES or isinstance(key, PINNED):
-        return
-    if type(key) is tuple:
-        for k in key:
-            _check_key(k, path)
-        return
-    raise UnsupportedProgram(
-        f"{path.source} has a key of type {type(key).__name__}, which thunder cannot guard",
-        hint="Use strings, numbers or tuples of them as keys.",
-    )
-
-
-def _leaf_keys(raw: Any, path: Path) -> tuple[Any, ...]:
-    for key in raw:
-        _check_key(key, path)
-    return tuple(raw)
 
 
 #: what a container has beside its items
