@@ -270,7 +270,6 @@ class _Finish:
             builder.write_global(namespace, name, value)
         for path, value in tracer.cell_writes.values():
             builder.write_cell(path, value)
-        builder.stores = False
         builder.emit(f"return {builder.expression(result)}")
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())

@@ -20,7 +20,7 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.guards import readable_name
-from thunder.core.frontend.reconstruction import children, description, is_container, rule_for
+from thunder.core.frontend.reconstruction import children, description, rule_for
 from thunder.core.frontend.shadows import ItemOverlay, Shadow
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
@@ -70,7 +70,6 @@ class Builder:
         self.built: dict[int, tuple[str, Any]] = {}
         self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
         self.named: dict[str, Any] = {}  # classes and functions that expressions refer to, by name
-        self.stores = True  # whether what is built becomes part of another object, and is not the result
         self._unfinished: set[int] = set()  # what is being built, by id
         self._count = 0
 
@@ -119,7 +118,7 @@ class Builder:
         known = self.built.get(id(value))
         if known is not None:
             return known[0]
-        if type(value) in LEAVES or (
+        if (type(value) in LEAVES and type(value) is not slice) or (
             isinstance(value, _CONSTANTS)
             and id(value) not in self.tracer.made
             and not (isinstance(value, torch.nn.Module) and record is None)  # one that the program made
@@ -140,14 +139,13 @@ class Builder:
 
     def _construct(self, value: Any) -> str:
         rule = rule_for(value) if id(type(value)) not in self.tracer.made else None
-        if rule is None or id(value) in self._unfinished or not (self.stores or is_container(value)):
+        if rule is None or id(value) in self._unfinished:
             cyclic = ", which contains itself and" if id(value) in self._unfinished else ", which"
             raise UnsupportedProgram(
                 f"the program returns or stores {description(value)}{cyclic} "
                 "thunder cannot build again at each call",
                 found={"class": f"{type(value).__module__}.{type(value).__qualname__}"},
-                hint="Use containers, namedtuples or dataclasses "
-                "(thunder.core.pytree.register_pytree_node_dataclass).",
+                hint="Use containers, namedtuples, dataclasses or objects of a class written in Python.",
             )
         self._unfinished.add(id(value))
         text = rule(self, value)
@@ -173,10 +171,7 @@ class Builder:
 
     def parts(self, state: dict[Any, Any]) -> str:
         """A display of what an object holds, by name, which may be objects of any class."""
-        outside, self.stores = self.stores, True
-        text = self.pairs(state.items())
-        self.stores = outside
-        return text
+        return self.pairs(state.items())
 
     def shared(self, value: Any, text: str) -> str:
         """Code for a new container: in place, or a variable where two references to it must stay one

@@ -52,13 +52,6 @@ def _rule_by_structure(value: Any) -> Rule | None:
     return None if is_foreign(cls) else _object
 
 
-def is_container(value: Any) -> bool:
-    """Whether a class says that its instances are made of their parts: builtin containers, namedtuples,
-    dataclasses. An object of any other class is built as a part of another object alone.
-    """
-    return rule_for(value) is not _object or dataclasses.is_dataclass(value)
-
-
 def children(value: Any) -> Iterable[Any]:
     """What a value that has a rule is built of."""
     if isinstance(value, tuple | list | set | frozenset | deque):
@@ -166,7 +159,8 @@ def _plain_subclass(b: Builder, value: Any) -> str:
 
 def make_instance(cls: type, state: dict[str, Any]) -> Any:
     """An instance of a class written in Python, with these attributes, whatever its ``__init__`` would do."""
-    new: Any = object.__new__(cls)
+    base = types.SimpleNamespace if issubclass(cls, types.SimpleNamespace) else object
+    new: Any = base.__new__(cls)
     for name, value in state.items():
         object.__setattr__(new, name, value)
     return new

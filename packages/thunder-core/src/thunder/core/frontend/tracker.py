@@ -18,7 +18,7 @@ import types
 import typing
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ import torch
 
 from thunder.core.devices import to_torch_device
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.facts import Fact, TensorFacts
+from thunder.core.frontend.facts import Fact, TensorFacts, ThisObject
 from thunder.core.frontend.shadows import CONTAINERS, ItemOverlay, Shadow
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned
@@ -288,7 +288,7 @@ class Tracker:
         if is_dict_and_dataclass(t):
             return self._adopt_container(raw, path, "item")
         if t is frozenset:
-            self.note("order", path, self._adopt_elements(raw, path))
+            self.note("order", path, self._adopt_keys(raw, path))
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
@@ -329,40 +329,41 @@ class Tracker:
             self.adopt(getattr(raw, name), path.step("attribute", name))
         if isinstance(raw, dict):
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
-            for key in keys:
-                self._adopt_key(key, path)
-            self.note("keys", path, keys)
+            self.note("keys", path, self._adopt_keys(keys, path))
             shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
             overlay = self.item_overlays.pop(id(raw), None)
             if overlay is not None:
                 shadow.copy.update(overlay.writes)
         elif isinstance(raw, set):
-            self.note("order", path, self._adopt_elements(raw, path))  # in the order in which the set gives them
+            self.note("order", path, self._adopt_keys(raw, path))  # in the order in which the set gives them
             shadow.fill(raw)
         else:
             self.note("len", path, len(raw))
             shadow.fill([self.adopt(v, path.step("index", i)) for i, v in enumerate(raw)])
         return shadow.copy
 
-    def _adopt_elements(self, raw: Any, path: Path) -> tuple[Any, ...]:
-        for key in raw:
-            self._adopt_key(key, path)
-        return tuple(raw)
+    def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
+        """What the keys or elements of a container are compared with: values, or which objects they are."""
+        return tuple(self._adopt_key(key, path) for key in keys)
 
-    def _adopt_key(self, key: Any, path: Path) -> None:
-        """A key or element, which is guarded with all the others: by value, or by which object it is."""
-        if isinstance(key, PINNED):
-            if id(key) not in self.records:
-                name = own_name(key, "__qualname__", "__name__") or type(key).__name__
-                self._track(key, self.pinned_path(key, name), key)
-        elif type(key) is tuple:
-            for k in key:
-                self._adopt_key(k, path)
-        elif type(key) not in LEAVES:
+    def _adopt_key(self, key: Any, path: Path) -> Any:
+        kind = type(key)
+        if kind in LEAVES or is_numpy_scalar(key):
+            return key
+        if kind is tuple:
+            return self._adopt_keys(key, path)
+        if kind is frozenset or (isinstance(key, tuple) and kind.__eq__ is tuple.__eq__):
+            if all(type(k) in LEAVES for k in key):
+                return key
+        if not isinstance(key, PINNED) and not _is_compared_natively(kind):
             raise UnsupportedProgram(
-                f"{path.source} has a key of type {type(key).__name__}, which thunder cannot guard",
+                f"{path.source} has a key of type {kind.__name__}, which thunder cannot guard",
                 hint="Use strings, numbers or tuples of them as keys.",
             )
+        if id(key) not in self.records:
+            name = own_name(key, "__qualname__", "__name__") or kind.__name__
+            self._track(key, self.pinned_path(key, name), key)
+        return key if isinstance(key, PINNED) else ThisObject(key)
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
@@ -517,6 +518,19 @@ def describe(value: Any) -> str:
 
 def _a(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
+
+
+def _is_compared_natively(cls: type) -> bool:
+    """Whether no code of the user's runs where a dict compares an object of this class with other keys: it is
+    equal to itself alone, or to others of its class by fields that nobody changes.
+    """
+    if is_foreign(cls):
+        return False
+    if cls.__eq__ is object.__eq__ and cls.__hash__ is object.__hash__:
+        return True
+    written = getattr(cls.__eq__, "__code__", None)  # by dataclasses, into a text of their own
+    is_frozen = dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return is_frozen and written is not None and written.co_filename == "<string>"
 
 
 #: what a container has beside its items
