@@ -6,10 +6,11 @@ that does. Each kind of step is one row of :data:`STEPS`.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CellType, WrapperDescriptorType
+from types import CellType, MappingProxyType, WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 
 
@@ -82,6 +83,11 @@ def cell_content(cell: CellType) -> Any:
         return ABSENT
 
 
+def proxied(view: MappingProxyType[Any, Any]) -> Any:
+    """The mapping that a read-only view shows, such as the dictionary of a class behind its ``__dict__``."""
+    return gc.get_referents(view)[0]
+
+
 #: what a weak reference points to, past a ``__call__`` in Python (``WeakMethod``); None if it is gone
 referent = weakref.ref.__call__
 
@@ -122,6 +128,11 @@ STEPS: dict[str, Step] = {
         "referent({p})",
     ),
     "reference": Step(lambda p, k: f"weakref.ref({p})", lambda o, k: weakref.ref(o), "ref({p})"),
+    "proxied": Step(
+        lambda p, k: p,
+        lambda o, k: proxied(o) if isinstance(o, MappingProxyType) else ABSENT,
+        "proxied({p})",
+    ),
     "typeattr": Step(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
 }
 

@@ -25,11 +25,13 @@ class ClassAttributes:
         self.known: dict[tuple[type, str], Any] = {}
         self.written: set[str] = set()  # names of attributes that the program wrote, of whichever class
         self._namespaces: dict[type, tuple[Any, Path]] = {}
+        self._ordered: set[type] = set()  # classes of which the order of bases is a fact
 
     def forget(self) -> None:
         """Lets go of the classes."""
         self.known.clear()
         self._namespaces.clear()
+        self._ordered.clear()
 
     # -- reads -----------------------------------------------------------------------------------------------
 
@@ -68,7 +70,11 @@ class ClassAttributes:
 
     def _adopt(self, cls: type, name: str, raw: Any) -> Any:
         tracker = self.tracer.tracker
-        path = tracker.pinned_path(cls, cls.__qualname__).step("typeattr", name)
+        root = tracker.pinned_path(cls, cls.__qualname__)
+        if cls not in self._ordered:  # the guard of an attribute looks along the bases as they are now
+            self._ordered.add(cls)
+            tracker.note("is", root.step("attribute", "__mro__"), cls.__mro__)
+        path = root.step("typeattr", name)
         if raw is ABSENT:
             tracker.note("is", path, ABSENT)
             return MISSING

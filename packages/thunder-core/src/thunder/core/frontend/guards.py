@@ -44,6 +44,7 @@ from thunder.core.provenance import (
     lookup_type,
     own_name,
     pinned,
+    proxied,
     referent,
 )
 from thunder.core.proxies import GeneratorProxy, TensorProxy
@@ -352,6 +353,7 @@ _HELPERS = {
     "same_leaf": same_leaf,
     "has_keys": has_keys,
     "refers_to": refers_to,
+    "proxied": proxied,
     "referent": referent,
     "ref": weakref.ref,
 }

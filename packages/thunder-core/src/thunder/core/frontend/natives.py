@@ -48,7 +48,10 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         check_arguments(tracer, fn, args)
         if kwargs:
             check_arguments(tracer, fn, tuple(kwargs.values()))
-        if name_of(fn) not in CARRIERS:
+        name = name_of(fn)
+        if name in _OF_HIERARCHIES:
+            _note_hierarchy(tracer, fn, args)
+        if name not in CARRIERS:
             check_protocols(fn, (getattr(fn, "__self__", None), *args, *kwargs.values()))
         try:
             result = fn(*args, **kwargs)
@@ -93,6 +96,14 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     )
 
 
+def _note_hierarchy(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
+    """The answer of a class about its bases or subclasses is a fact."""
+    question = functools.partial(fn, *args)
+    path = tracer.tracker.pinned_path(question, f"{name_of(fn)} of a class")
+    tracer.tracker.note("state", path, question())
+
+
+_OF_HIERARCHIES = frozenset({"mro", "__subclasses__"})
 _IDENTITIES = frozenset({id(id), id(hash), id(open), id(input), id(breakpoint)})
 
 

@@ -29,7 +29,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.facts import Fact, TensorFacts, ThisObject
 from thunder.core.frontend.shadows import CONTAINERS, ItemOverlay, Shadow
 from thunder.core.interpreter.policy import MISSING
-from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned
+from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned, proxied
 from thunder.core.proxies import TensorProxy
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -301,6 +301,10 @@ class Tracker:
             return method
         if t is functools.partial:
             return self._adopt_partial(raw, path)
+        if t is types.MappingProxyType:
+            view = types.MappingProxyType(self.adopt(proxied(raw), path.step("proxied", "proxied")))
+            self._track(raw, path, view)
+            return view
         if path.kind == "typeattr" and is_foreign(
             t
         ):  # a descriptor implemented in C: what matters is which it is
