@@ -250,6 +250,7 @@ class _Finish:
         """The computation, the epilogue if one is needed, and the paths of the objects that it needs."""
         self.name_values()
         tracker, tracer = self.tracer.tracker, self.tracer
+        tracker.refuse_shared_attributes()
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(tracker.written_shadows())
         overlays, records = list(tracker.written_overlays()), list(tracker.written_records())

@@ -239,4 +239,5 @@ def instance_dict(tracer: Tracer, record: Record) -> Any:
                 record.own.pop(name, None)
             if value is not DELETED:
                 record.own[name] = value
+        tracer.namespace_in_hand(record.obj.__dict__, record.own)
     return record.own

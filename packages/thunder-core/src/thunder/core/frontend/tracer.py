@@ -145,7 +145,12 @@ class Tracer(Policy):
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
             return
         else:
+            self.type_attr(type(obj), "__setattr__")
             self.machine.generic_store_attr(obj, name, value)
+
+    def delete_attr(self, obj: Any, name: str) -> None:
+        self.type_attr(type(obj), "__delattr__")
+        self.machine.generic_delete_attr(obj, name)
 
     def type_attr(self, cls: type, name: str) -> Any:
         known = self.classes.known.get((cls, name), self)
@@ -162,6 +167,8 @@ class Tracer(Policy):
             return MISSING if found is ABSENT else found
         if record.own is not None:
             return record.own.get(name, MISSING)
+        if issubclass(type(record.obj), types.ModuleType):
+            return self.module_attr(record, name)
         if name in record.attrs:
             return record.attrs[name]
         value = self.read_instance(record, name)
@@ -186,19 +193,30 @@ class Tracer(Policy):
         raw = lookup_instance(record.obj, name)
         if raw is not ABSENT:
             return self.tracker.adopt(raw, record.path.step("instance", name))
-        if hasattr(record.obj, "__dict__"):
+        if type(record.obj).__dictoffset__:
             self.tracker.note("lacks", record.path, name, key=name)
         return MISSING
+
+    def module_attr(self, record: Record, name: str) -> Any:
+        """A variable of a module, which is a global of its functions."""
+        key = (id(record.obj.__dict__), name)
+        known = self.globals.get(key, self)
+        if known is self:
+            self.namespace_path(record.obj.__dict__)  # holds the namespace, so that its id stays its own
+            known = self.globals[key] = self.read_instance(record, name)
+        return known
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
         record = self.record_of(obj)
         if record is None:
             object.__setattr__(obj, name, value)
             return
-        if not hasattr(record.obj, "__dict__"):
+        if not type(record.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         if record.own is not None:
             record.own[name] = value
+        elif issubclass(type(record.obj), types.ModuleType):
+            self.store_global(record.obj.__dict__, name, value)
         else:
             record.write(name, value)
 
@@ -211,6 +229,8 @@ class Tracer(Policy):
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         if record.own is not None:
             del record.own[name]
+        elif issubclass(type(record.obj), types.ModuleType):
+            self.store_global(record.obj.__dict__, name, MISSING)
         else:
             record.delete(name)
 
@@ -222,7 +242,7 @@ class Tracer(Policy):
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
         record = self.record_of(obj)
-        if record is not None and name == "__dict__" and isinstance(descriptor, types.GetSetDescriptorType):
+        if record is not None and name == "__dict__" and isinstance(descriptor, _DICT_GETTERS):
             return modules.instance_dict(self, record)
         if record is None or record.value is not record.obj or isinstance(descriptor, _METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
@@ -239,6 +259,8 @@ class Tracer(Policy):
             self.tracker.note("is", path, ABSENT)
             raise
         value = self.tracker.adopt(raw, path)
+        if name == "__globals__":
+            self.namespace_in_hand(raw, value)
         record.attrs[name] = value
         return value
 
@@ -271,33 +293,52 @@ class Tracer(Policy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
-        key = (id(namespace), name)
-        known = self.globals.get(key, self)
+        value = self._load_variable(namespace, name)
+        return self._load_variable(builtin_names, name) if value is MISSING else value
+
+    def _load_variable(self, namespace: Any, name: str) -> Any:
+        """A global of a module, or a builtin, or MISSING."""
+        known = self.globals.get((id(namespace), name), self)
         if known is not self:
             return known
+        held = self.tracker.records.get(id(namespace))
+        if held is not None:  # the program has the dictionary itself in hand
+            return held.value.get(name, MISSING)
         path = self.namespace_path(namespace).step("global", name)
         raw = namespace.get(name, ABSENT)
         if raw is ABSENT:
             self.tracker.note("is", path, ABSENT)
-            raw = builtin_names.get(name, ABSENT)
-            if raw is ABSENT:
-                return MISSING
-            path = self.tracker.pinned_path(builtin_names, "builtins").step("global", name)
-        value = self.tracker.adopt(raw, path)
-        self.globals[key] = value
+            value = MISSING
+        else:
+            value = self.tracker.adopt(raw, path)
+        self.globals[id(namespace), name] = value
         return value
 
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """The root that stands for a module's globals."""
-        return self.tracker.pinned_path(namespace, f"globals of {namespace.get('__name__', '?')}")
+        name = namespace.get("__name__", "?")
+        return self.tracker.pinned_path(namespace, name if name == "builtins" else f"globals of {name}")
+
+    def namespace_in_hand(self, namespace: dict[str, Any], shadow: dict[str, Any]) -> dict[str, Any]:
+        """The shadow of a module's globals, which from now on holds what the program wrote to them."""
+        for key in [key for key in self.globals if key[0] == id(namespace)]:
+            del self.globals[key]
+        for key in [key for key in self.global_writes if key[0] == id(namespace)]:
+            value = self.global_writes.pop(key)[1]
+            shadow.pop(key[1], None) if value is MISSING else shadow.__setitem__(key[1], value)
+        return shadow
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        held = self.tracker.records.get(id(namespace))
+        if held is not None:
+            held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
+            return
         self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
         self.globals[id(namespace), name] = value
         self.global_writes[id(namespace), name] = (namespace, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
-        if self.globals.get((id(namespace), name), namespace.get(name, MISSING)) is MISSING:
+        if self._load_variable(namespace, name) is MISSING:
             raise KeyError(name)
         self.store_global(namespace, name, MISSING)
 
@@ -482,6 +523,7 @@ _METHODS = (
     types.BuiltinFunctionType,
     natives.CACHED,
 )
+_DICT_GETTERS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the second of modules
 #: torch's namespaces of operators
 _LAZY = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
 _SYMBOL_LIKE = frozenset(

@@ -405,6 +405,23 @@ class Tracker:
                 seen.add(id(record))
                 yield record
 
+    def refuse_shared_attributes(self) -> None:
+        """Refuses writes to an object of which another of its class has the same ``__dict__``: what is written
+        to one is read from the other.
+        """
+        written = {type(record.obj) for record in self.written_records() if type(record.obj).__dictoffset__}
+        owners: dict[int, Record] = {}
+        for record in {id(r): r for r in self.records.values()}.values():
+            if type(record.obj) in written and not isinstance(record.obj, type):
+                own = object.__getattribute__(record.obj, "__dict__")
+                other = owners.setdefault(id(own), record)
+                if other is not record:
+                    raise UnsupportedProgram(
+                        f"{record.path.source} and {other.path.source} have one __dict__, "
+                        "and the program writes an attribute",
+                        hint="Keep the shared state in an object or dictionary of its own.",
+                    )
+
     def written_overlays(self) -> Iterator[ItemOverlay]:
         """Dictionaries without a shadow of which the program replaced items."""
         return (overlay for overlay in self.item_overlays.values() if overlay.writes)
