@@ -164,7 +164,9 @@ def _module(owner, replace):
                 yield Slot(label, slot.value, slot.assign, slot.remove)
     for name, value in list(state.items()):
         if name not in MODULE_BOOKKEEPING and (name == "training" or name not in MODULE_STATE):
-            shadows = any(name in state.get(members, ()) for members in ("_parameters", "_buffers", "_modules"))
+            shadows = any(
+                name in state.get(members, ()) for members in ("_parameters", "_buffers", "_modules")
+            )
             yield Slot(
                 f".__dict__[{name!r}]" if shadows else f".{name}",
                 value,

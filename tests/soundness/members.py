@@ -129,8 +129,7 @@ class HasDefault(Owner):
 
 
 CLASSES: dict[str, type[Owner]] = {
-    cls.__name__: cls
-    for cls in (Owner, CountsWrites, CountsReads, Intercepts, HasProperty, HasDefault)
+    cls.__name__: cls for cls in (Owner, CountsWrites, CountsReads, Intercepts, HasProperty, HasDefault)
 }
 
 
@@ -161,12 +160,15 @@ KINDS: dict[str, Kind] = {
     "list": Kind(_set(lambda: [1.0, 2.0]), "[x.shape[0], x + 1]", "__dict__"),
     "tensor": Kind(_set(lambda: ramp(3)), "x * 2 + 1", "__dict__"),
     "function": Kind(_set(lambda: _double), "triple", "__dict__"),
-    "parameter": Kind(lambda m: m._parameters.update(member=nn.Parameter(ramp(3))), "self.spare_parameter", "_parameters"),
+    "parameter": Kind(
+        lambda m: m._parameters.update(member=nn.Parameter(ramp(3))), "self.spare_parameter", "_parameters"
+    ),
     "no parameter": Kind(lambda m: m._parameters.update(member=None), "self.spare_parameter", "_parameters"),
     "buffer": Kind(lambda m: m._buffers.update(member=ramp(3)), "x * 2 + 1", "_buffers"),
     "hidden buffer": Kind(
         lambda m: m._buffers.update(member=ramp(3)) or m._non_persistent_buffers_set.add(NAME),
-        "torch.cat([x, x])", "_buffers"
+        "torch.cat([x, x])",
+        "_buffers",
     ),
     "no buffer": Kind(lambda m: m._buffers.update(member=None), "x * 2 + 1", "_buffers"),
     "module": Kind(lambda m: m._modules.update(member=Scale(4.0)), "self.spare_module", "_modules"),
@@ -354,7 +356,7 @@ def programs() -> list[Choice]:
 
 def main(part: int = 0, parts: int = 1) -> int:
     """Runs one part of all programs, and prints what differs."""
-    import thunder  # noqa: PLC0415
+    import thunder
 
     counts: collections.Counter[str] = collections.Counter()
     refusals: collections.Counter[str] = collections.Counter()

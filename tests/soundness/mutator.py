@@ -242,7 +242,10 @@ def _module(m, assign):
         if tensor is not None:
             yield f"{name} below an attribute", lambda name=name: vars(m).update({name: m._buffers[name] * 2})
     for name in m._parameters:
-        yield f"parameter {name} a buffer", lambda name=name: m._buffers.update({name: m._parameters.pop(name)})
+        yield (
+            f"parameter {name} a buffer",
+            lambda name=name: m._buffers.update({name: m._parameters.pop(name)}),
+        )
     for name, value in vars(m).items():
         if isinstance(value, torch.Tensor):
             yield f"attribute {name} a buffer", lambda name=name: m._buffers.update({name: vars(m).pop(name)})

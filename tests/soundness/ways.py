@@ -7,6 +7,7 @@ what the object holds after each call.
     python -m soundness.ways               all programs; prints those that differ, and counts the refusals
 """
 
+# ruff: noqa: B009, RUF015  (each way to an object is meant as it is written)
 from __future__ import annotations
 
 import collections
@@ -202,7 +203,7 @@ WAYS: dict[str, Way] = {
     "deque": Way(lambda a, b: collections.deque([a, b]), lambda h: h.copy().popleft(), _set_0),
     "tuple": Way(lambda a, b: (a, b), lambda h: h[0]),
     "namedtuple": Way(lambda a, b: collections.namedtuple("H", "a b")(a, b), lambda h: h.a),
-    "namespace": _on_object(lambda a, b: types.SimpleNamespace(a=a), lambda h: getattr(h, "a")),  # noqa: B009
+    "namespace": _on_object(lambda a, b: types.SimpleNamespace(a=a), lambda h: getattr(h, "a")),
     "attrgetter": _on_object(lambda a, b: types.SimpleNamespace(a=a), lambda h: operator.attrgetter("a")(h)),
     "dataclass": _on_object(
         lambda a, b: dataclasses.make_dataclass("H", ["a"])(a),
@@ -211,7 +212,7 @@ WAYS: dict[str, Way] = {
     "function attribute": _on_object(_function_with, lambda h: h.a),
     "function dict": _on_object(_function_with, lambda h: h.__dict__["a"]),
     "closure": Way(_function_with, lambda h: h()),
-    "module attribute": _on_object(_module_with, lambda h: getattr(h, "a")),  # noqa: B009
+    "module attribute": _on_object(_module_with, lambda h: getattr(h, "a")),
     "module dict": _on_object(_module_with, lambda h: vars(h)["a"]),
     "sys.modules": Way(
         lambda a, b: sys.modules.__setitem__("soundness_holder", _module_with(a, b)),

@@ -329,8 +329,10 @@ def _built_values(tracer: Tracer, written: list[Shadow], result: Any) -> Iterato
     """Every value that an epilogue builds."""
     for shadow in written:
         yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
-    for holder in (*tracer.tracker.written_overlays(), *tracer.tracker.written_records()):
-        yield from holder.writes.values()
+    for overlay in tracer.tracker.written_overlays():
+        yield from overlay.writes.values()
+    for record in tracer.tracker.written_records():
+        yield from record.writes.values()
     for _, value in (*tracer.global_writes.values(), *tracer.cell_writes.values()):
         yield value
     yield result

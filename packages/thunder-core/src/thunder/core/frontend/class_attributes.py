@@ -1,6 +1,6 @@
-"""Attributes of classes in the traced program: reads along the bases, which are facts, and writes, which wait.
+"""Attributes of classes in the traced program: reads along the bases are facts, writes wait.
 
-    type(self).calls += 1   →   a fact about Counter.calls; epilogue: type.__setattr__(Counter, 'calls', 4)
+type(self).calls += 1   →   a fact about Counter.calls; epilogue: type.__setattr__(Counter, 'calls', 4)
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.tracker import DELETED, is_immutable
+from thunder.core.frontend.class_kinds import is_immutable
+from thunder.core.frontend.tracker import DELETED
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, Path, lookup_type
 from thunder.core.proxies import TensorProxy

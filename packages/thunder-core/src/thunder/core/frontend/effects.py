@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, plain_base
 from thunder.core.frontend.guards import readable_name
 from thunder.core.frontend.reconstruction import children, description, rule_for
 from thunder.core.frontend.shadows import ItemOverlay, Shadow
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
+from thunder.core.frontend.tracker import DELETED, Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import Path, is_weak, lookup_type
 from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy

@@ -29,9 +29,9 @@ from typing import Any
 import torch
 
 from thunder.core.frontend import ambient
+from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, refers_to, same_leaf
 from thunder.core.frontend.statements import statement
-from thunder.core.frontend.tracker import is_immutable
 from thunder.core.provenance import (
     ABSENT,
     MEMBER_DICTS,

@@ -17,17 +17,17 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.arguments import check_arguments, check_protocols, name_of, note_keys
-from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
-from thunder.core.frontend.questions import ask, is_question
-from thunder.core.frontend.tracker import (
+from thunder.core.frontend.class_kinds import (
     LEAVES,
     PINNED,
-    describe,
     is_foreign,
     is_numpy_scalar,
     is_ufunc,
     plain_base,
 )
+from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
+from thunder.core.frontend.questions import ask, is_question
+from thunder.core.frontend.tracker import describe
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:

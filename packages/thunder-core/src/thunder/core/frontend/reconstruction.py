@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, is_foreign, plain_base
 from thunder.core.frontend.shadows import CONTAINERS
-from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign, plain_base
 from thunder.core.proxies import NumberProxy, TensorProxy
 
 if TYPE_CHECKING:

@@ -42,9 +42,10 @@ from thunder.core.frontend import (
     weakrefs,
 )
 from thunder.core.frontend.class_attributes import ClassAttributes
+from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
-from thunder.core.frontend.tracker import Record, Tracker, is_immutable
+from thunder.core.frontend.tracker import Record, Tracker
 from thunder.core.interpreter.frame import Frame
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
@@ -180,11 +181,12 @@ class Tracer(Policy):
         inputs is known by itself.
         """
         record = self.tracker.records.get(id(obj))
-        if record is None and isinstance(obj, _BY_THEMSELVES) and id(obj) not in self.made:
-            if not (isinstance(obj, type) and (is_immutable(obj) or obj is TensorProxy)):
-                self.tracker.adopt(obj, self.tracker.pinned_path(obj, own_name(obj, *_NAMES) or "module"))
-                record = self.tracker.records[id(obj)]
-        return record
+        if record is not None or not isinstance(obj, _BY_THEMSELVES) or id(obj) in self.made:
+            return record
+        if isinstance(obj, type) and (is_immutable(obj) or obj is TensorProxy):
+            return None
+        self.tracker.adopt(obj, self.tracker.pinned_path(obj, own_name(obj, *_NAMES) or "module"))
+        return self.tracker.records[id(obj)]
 
     def read_instance(self, record: Record, name: str) -> Any:
         """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as
