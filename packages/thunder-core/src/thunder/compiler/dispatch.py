@@ -46,6 +46,7 @@ from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.core.origins import origin_of
 from thunder.core.overrides import Overrides
+from thunder.core.provenance import own_name
 from thunder.core.running import note_statement
 from thunder.core.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
@@ -394,7 +395,7 @@ class _SharpEdges:
 
 
 def _limit_text(stats: CompileStats, data: CompileData) -> str:
-    name = getattr(data.fn, "__qualname__", type(data.fn).__qualname__)
+    name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
     reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
     return (
         f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "

@@ -34,12 +34,12 @@ from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.sources import locations_of
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import Record, Tracker
+from thunder.core.frontend.tracker import Tracker
 from thunder.core.interpreter import Machine, jitting
 from thunder.core.known_values import known_value
 from thunder.core.langctx import LanguageContext, using_language
 from thunder.core.overrides import Overrides
-from thunder.core.provenance import Path, root
+from thunder.core.provenance import Path, own_name, root
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
@@ -190,6 +190,7 @@ def _written(tracer: Tracer) -> list[str]:
     written += [
         f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes
     ]
+    written += [f"{o.path.source}.{name}" for o in tracker.written_overlays() for name in o.writes]
     written += [name for _, name in tracer.global_writes] + [
         path.source for path, _ in tracer.cell_writes.values()
     ]
@@ -261,7 +262,7 @@ def _refuse_generators(fn: Callable[..., Any]) -> None:
         or inspect.isasyncgenfunction(code)
     ):
         raise UnsupportedProgram(
-            f"{getattr(fn, '__qualname__', type(fn).__qualname__)} is a generator function or async def",
+            f"{own_name(fn, '__qualname__') or type(fn).__qualname__} is a generator function or async def",
             hint="Return a list, or compile the function that it calls.",
         )
 
@@ -298,7 +299,7 @@ def _rooted_call(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The call with its function and arguments adopted, each under its root."""
     tracker = tracer.tracker
-    name = "self" if isinstance(fn, torch.nn.Module) else getattr(fn, "__name__", "fn")
+    name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
     function = tracker.adopt(fn, tracker.pinned_path(fn, name))
     args_path, kwargs_path = root("args"), root("kwargs")
     tracker.note("len", args_path, len(args))
@@ -321,20 +322,24 @@ class _Finish:
         """The computation, the epilogue if one is needed, and the paths of the objects that it needs."""
         self.name_values()
         tracker, tracer = self.tracer.tracker, self.tracer
+        tracker.refuse_shared_attributes()
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(tracker.written_shadows())
-        records = list(tracker.written_records())
+        overlays, records = list(tracker.written_overlays()), list(tracker.written_records())
         simple = is_simple(result, set(), tracker)
         autocast = ambient.Modes.now().autocast_after(tracer.modes)
-        self.writes = bool(written or records or tracer.global_writes or tracer.cell_writes or autocast)
+        writes = (written, overlays, records, tracer.global_writes, tracer.cell_writes, autocast)
+        self.writes = any(writes)
         if simple and not self.writes:
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = Builder(tracer)
-        for value in _built_values(tracer, written, records, result):
+        for value in _built_values(tracer, written, result):
             builder.count(value)
         for shadow in written:
             builder.write_shadow(shadow)
+        for overlay in overlays:
+            builder.write_items(overlay)
         for record in records:
             builder.write_record(record)
         for (_, name), (namespace, value) in tracer.global_writes.items():
@@ -401,11 +406,13 @@ class _Finish:
         )
 
 
-def _built_values(tracer: Tracer, written: list[Shadow], records: list[Record], result: Any) -> Iterator[Any]:
+def _built_values(tracer: Tracer, written: list[Shadow], result: Any) -> Iterator[Any]:
     """Every value that an epilogue builds."""
     for shadow in written:
         yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
-    for record in records:
+    for overlay in tracer.tracker.written_overlays():
+        yield from overlay.writes.values()
+    for record in tracer.tracker.written_records():
         yield from record.writes.values()
     for _, value in (*tracer.global_writes.values(), *tracer.cell_writes.values()):
         yield value

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES
 from thunder.core.frontend.rules import lookaside
-from thunder.core.frontend.tracker import LEAVES, describe
+from thunder.core.frontend.tracker import describe
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer

@@ -94,9 +94,9 @@ class _Lost:
             gone = _gone(shadow)
             self.places |= {at} if gone is None else {(*at, key) for key in gone}
         for record in tracer.tracker.written_records():
-            at = _place(record.path)
-            within = (at, *((*at, member) for member in record.members))
-            self.places |= {(*place, name) for place in within for name in record.writes}
+            self.places |= {(*_place(record.path), name) for name in record.writes}
+        for overlay in tracer.tracker.written_overlays():
+            self.places |= {(*_place(overlay.path), name) for name in overlay.writes}
         for (_, name), (namespace, _) in tracer.global_writes.items():
             self.places.add((*_place(tracer.namespace_path(namespace)), name))
         self.places |= {_place(path) for path, _ in tracer.cell_writes.values()}
