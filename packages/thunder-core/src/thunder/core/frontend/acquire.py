@@ -351,7 +351,6 @@ class _Finish:
                 f"torch.set_autocast_enabled({device!r}, {enabled})",
                 f"torch.set_autocast_dtype({device!r}, {dtype})",
             )
-        builder.stores = False
         builder.emit(f"return {builder.expression(result)}")
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())
