@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import types
+
 import pytest
 
 import thunder
-from soundness.ways import KINDS, judge, programs
+from soundness.ways import KINDS, OF_CLASSES, WAYS, judge, programs
+from thunder.core.frontend.tracer import Tracer
 
 #: one program in so many is run here; `python -m soundness.ways` runs them all
-PARTS = 35
+PARTS = 60
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -20,3 +24,33 @@ def test_an_object_from_a_container_is_guarded_and_written_as_any_other(kind):
     if kind == "tensor":  # which is refused as a key, by name
         wrong = [line for line in wrong if "has a key of type Tensor" not in line]
     assert not wrong, "\n".join(wrong)
+
+
+#: what is guarded by itself wherever it comes from
+BY_THEMSELVES = (type, types.FunctionType, types.ModuleType)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_that_was_there_before_the_call_is_read_unseen(way, monkeypatch):
+    before: set[int] = set()
+    unseen = []
+    read = Tracer.instance_attr
+
+    def watched(self, obj, name):
+        is_known = id(obj) in self.tracker.records or isinstance(obj, BY_THEMSELVES)
+        if not is_known and id(obj) in before:
+            unseen.append(f"{type(obj).__qualname__}.{name}")
+        return read(self, obj, name)
+
+    class Watching:
+        """The compiler, which looks at what there is before it compiles."""
+
+        @staticmethod
+        def jit(fn, **options):
+            before.update(map(id, gc.get_objects()))
+            return thunder.jit(fn, **options)
+
+    monkeypatch.setattr(Tracer, "instance_attr", watched)
+    kind = "class" if way in OF_CLASSES else "instance"
+    assert judge(Watching, (kind, way, "attribute", "nothing")) is None
+    assert not unseen, unseen
