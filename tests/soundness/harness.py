@@ -314,7 +314,8 @@ def judge(case: Case, change: str | None, compiler: Compiler) -> None:
         )
         lines = compare(expected, theirs, found, ours)
         if found.error is not None:
-            lines += [f"after the error {line}" for line in differences(before, observed(ours))]
+            after = differences(observed(theirs), observed(ours))
+            lines += [f"after the error {line}" for line in after]
         lines += [f"a {name} is reachable from the user's objects" for name in proxies_in(ours, found)]
         assert not lines, "\n".join([f"{case.requirement} {case.name}: {step} differs from eager:", *lines])
         if number == 2 and case.hits and found.error is None:
