@@ -144,6 +144,22 @@ def test_an_effect_of_a_failed_execution_is_applied_as_by_eager():
     assert log == [1, 1]
 
 
+def test_an_attribute_that_is_set_and_deleted_again_is_not_there_afterwards():
+    class Holder:
+        pass
+
+    def program(x, o):
+        o.scratch = x
+        del o.scratch
+        return x * 2
+
+    compiled, o = thunder.jit(program), Holder()
+    for _ in range(2):
+        assert torch.equal(compiled(ramp(3), o), ramp(3) * 2)
+        assert not hasattr(o, "scratch")
+        o.scratch = 1  # eager deletes this one, too
+
+
 def test_warnings_of_the_program_run_while_tracing_only():
     def program(x):
         warnings.warn("once", stacklevel=2)

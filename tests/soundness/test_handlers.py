@@ -403,3 +403,26 @@ def test_errors_of_data_have_torchs_class_and_text(name, requires_grad):
         expected = called(program)
         assert isinstance(expected, tuple), "the data is to be such as torch refuses"
         assert called(thunder.jit(program)) == expected
+
+
+@torch.library.custom_op("soundness_handlers::loud", mutates_args=())
+def loud(x: torch.Tensor) -> torch.Tensor:
+    """Twice x; prints."""
+    print("kernel")
+    return x * 2
+
+
+@loud.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_output_is_written_when_the_computation_has_ended(capsys):
+    def program(x):
+        print("before")
+        return torch.ops.soundness_handlers.loud(x)
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        compiled(GOOD)
+        assert capsys.readouterr().out == "kernel\nbefore\n"

@@ -128,7 +128,8 @@ class Dispatcher:
             if begun is not None:
                 begun.end(undo=again)
                 begun.leave_modes()
-            plan.modes.restore()
+            if plan.sets_modes:
+                plan.modes.restore()
             if not (again and isinstance(failure, Exception)):
                 note_unapplied(failure, plan)
                 raise failure

@@ -99,16 +99,17 @@ def _setter(module: Any, index: tuple[Any, ...]) -> Callable[[torch.Tensor], obj
 class FailurePlan:
     """What is known of a compiled program for the case that it raises.
 
-    ``modes`` are those of the call. ``repeats`` says whether Python can run the program, ``handles`` whether
-    a handler of the program may see the error, ``notices`` whether the program has that or does something
+    ``modes`` are those of the call; ``sets_modes`` says whether the program changes them. ``repeats`` says
+    whether Python can run the program (not where another process takes part in it), ``handles`` whether a
+    handler of the program may see the error, ``notices`` whether the program has that or does something
     before the error that lasts: it writes, prints, or sets modes. ``draws`` are the devices of whose default
-    generators it may draw, or None if it draws nothing. ``is_opaque`` says whether it runs code
-    of others, which may have effects. ``writers`` are the functions of the text that write
-    to inputs.
+    generators it may draw, or None if it draws nothing. ``is_opaque`` says whether it runs code of others,
+    which may have effects. ``writers`` are the functions of the text that write to inputs.
     """
 
     modes: Modes
     repeats: bool
+    sets_modes: bool
     handles: bool
     notices: bool
     prints: bool
@@ -144,7 +145,8 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
     draws = not tags.isdisjoint(_DRAWING)
     return FailurePlan(
         modes=Modes.now(),
-        repeats=not program.calls_symbols,
+        repeats=not (program.calls_symbols or any("c10d" in name for name in symbols)),
+        sets_modes=modes,
         handles=program.handles_errors,
         notices=program.handles_errors or effects,
         prints=prints,
