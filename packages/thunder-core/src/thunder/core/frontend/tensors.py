@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend import generators
+from thunder.core.frontend import generators, regions
 from thunder.core.frontend.grad_requests import request_grad
 from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.core.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
-from thunder.torch import metadata
+from thunder.torch import metadata, parser
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -163,6 +163,13 @@ def seen_type(tracer: Tracer, x: TensorProxy) -> type:
     """The type that the program sees: of an input its own, of an intermediate ``torch.Tensor``."""
     record = tracer.tracker.record_of(x)
     return type(record.obj) if record is not None else torch.Tensor
+
+
+def call_function(tracer: Tracer, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Records a call of torch's function ``fn``, which stands for an operator, if torch parses the call."""
+    if parser.is_judged(fn) and parser.parse(fn, args, kwargs) is NotImplemented:
+        return NotImplemented
+    return call_symbol(tracer, symbol, args, regions.with_defaults(fn, kwargs, tracer.default_dtype))
 
 
 def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
