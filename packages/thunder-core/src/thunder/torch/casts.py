@@ -80,6 +80,9 @@ def _to_spelling(input: Any, *args: Any, **kwargs: Any) -> Arguments:
     …)``.
     """
     first = args[0] if args else kwargs.get("tensor")
+    kind = next((t for t in (bool, float, complex) if isinstance(first, t)), None)
+    if kind is not None:  # torch takes a number of these types for its type
+        first, args = kind, (kind, *args[1:])
     if isinstance(first, TensorProxy):
         overload: Callable[..., Arguments] = _to_tensor
     else:

@@ -213,13 +213,16 @@ def _broadcast_shapes(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, A
     return shape
 
 
-@lookaside(
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
-)
-def _has_torch_function(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return False  # the language has been asked already; now the function's own code is traced
+def _no_torch_function(ask: Callable[..., bool]) -> None:
+    @lookaside(ask)
+    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        ask(*args, **kwargs)  # which raises for arguments that it does not take
+        return False  # the language has been asked already; now the function's own code is traced
+
+
+_no_torch_function(torch.overrides.has_torch_function)
+_no_torch_function(torch.overrides.has_torch_function_unary)
+_no_torch_function(torch.overrides.has_torch_function_variadic)
 
 
 @lookaside(type(torch._VF).__getattr__)
