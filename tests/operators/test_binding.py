@@ -114,7 +114,7 @@ TAKEN: list[Callable[[torch.Tensor], Any]] = [
     lambda x: (
         torch.add(2, 3),
         torch.mul(2, 3.0),
-        torch.sub(True, 2),
+        torch.sub(3, 2),
         torch.div(7, 2, rounding_mode="floor"),
     ),
     lambda x: (
