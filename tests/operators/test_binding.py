@@ -216,3 +216,8 @@ def test_a_tensor_where_a_number_is_taken_is_refused_and_not_called_wrong() -> N
     with pytest.raises(UnsupportedProgram) as error:
         program(X, torch.tensor(2.0))
     assert not isinstance(error.value, OperatorError)
+
+
+def test_a_length_that_a_tensor_holds_is_refused() -> None:
+    with pytest.raises(UnsupportedProgram):
+        thunder.jit(lambda t: torch.range(0, t))(torch.tensor(3))
