@@ -42,6 +42,12 @@ def names() -> list[str]:
     )
 
 
+def attribute(name: str) -> Any:
+    """What torch has under one of the names."""
+    prefix, _, last = name.rpartition(".")
+    return getattr(NAMESPACES[prefix], last, None)
+
+
 def _public(prefix: str, namespace: Any) -> Iterator[str]:
     operators = {f"__{name}__" for name in _OPERATORS.split()}
     for name in dir(namespace):
@@ -79,7 +85,7 @@ class Called:
 
 def found(name: str) -> Called | None:
     """The name with the first arguments that eager takes, or None."""
-    for args in _arguments():
+    for args in arguments():
         if name.rpartition(".")[2].startswith("__") and len(args) != _OPERANDS.get(name[15:-2], 2):
             continue
         called = Called(name, args)
@@ -102,7 +108,8 @@ def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _arguments() -> tuple[tuple[Any, ...], ...]:
+def arguments() -> tuple[tuple[Any, ...], ...]:
+    """Arguments of all kinds of functions."""
     torch.manual_seed(0)
     x, y, z = (0.1 + 0.8 * torch.rand(3, 3) for _ in range(3))
     whole, mask, row = torch.arange(1, 10).reshape(3, 3), x > 0.5, torch.tensor([0, 2, 1])

@@ -31,6 +31,7 @@ from thunder.core.operator import row_of
 from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.core.pytree import tree_map
 from thunder.core.symbol import BoundSymbol
+from thunder.core.tags import OpTags
 
 #: what fake tensors raise for functions that look at data
 _OF_DATA = (DataDependentOutputException, DynamicOutputShapeException)
@@ -191,6 +192,10 @@ class Layouts:
         try:
             result = row.eager(*args, **kwargs)
         except _OF_DATA as error:
+            if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # views are made of views
+                for sub in call.subsymbols:
+                    self._run(sub)
+                return
             raise UnsupportedProgram(
                 f"where {call.sym.name} places its results in memory is not known without data",
                 found=repr(call),

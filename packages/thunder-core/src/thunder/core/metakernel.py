@@ -30,6 +30,10 @@ class OperatorAttributeError(OperatorError, AttributeError):
     """Torch raises AttributeError for it."""
 
 
+class OperatorNotImplementedError(OperatorError, NotImplementedError):
+    """Torch raises NotImplementedError for it."""
+
+
 class OperatorTypeError(OperatorError, TypeError):
     """Torch raises TypeError for it."""
 
@@ -43,6 +47,7 @@ _CLASSES = (
     (AssertionError, OperatorAssertionError),
     (AttributeError, OperatorAttributeError),
     (IndexError, OperatorIndexError),
+    (NotImplementedError, OperatorNotImplementedError),
     (TypeError, OperatorTypeError),
     (ValueError, OperatorValueError),
 )
@@ -157,8 +162,8 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A meta function that runs ``fn`` on meta tensors. Raises OperatorError with torch's text.
 
     Results are on the inputs' device (a ``device`` argument wins; tensors of no dimension give way to others,
-    as in torch). Small calls that only meta tensors refuse (``interpolate`` of an empty batch) are run on
-    zeros.
+    as in torch). Calls without elements, on which a result could depend, are run on the cpu where only meta
+    tensors refuse them (``interpolate`` of an empty batch).
     """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
@@ -166,7 +171,7 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
             result = on_meta(fn, args, kwargs)
         except _REFUSALS as error:
             refused = torch_error(fn, args, kwargs)
-            if refused is not None or _elements(args, kwargs) > _SMALL:
+            if refused is not None or _elements(args, kwargs):
                 raise refusal(refused or error, args, kwargs) from error
             with torch.random.fork_rng(devices=()):
                 result = _run(fn, args, kwargs, to_cpu, "cpu")
@@ -221,12 +226,21 @@ def device_of(tree: Any) -> devices.Device:
 
 
 def ask_torch(fn: Callable[..., Any] | None, args: Any, kwargs: Any, found: Exception) -> None:
-    """Raises OperatorError with torch's text if torch refuses the call too, else returns."""
+    """Raises OperatorError with torch's text if torch refuses the call too, else returns. Where a tensor may
+    stand for a number, zero and one must both be refused.
+    """
     if fn is None:
         return
     error = torch_error(fn, args, kwargs)
+    if error is not None and any(map(is_number, tree_flatten((args, kwargs))[0])):
+        error = regular_error(fn, args, kwargs) and error
     if error is not None:
         raise refusal(error, args, kwargs) from found
+
+
+def is_number(x: Any) -> bool:
+    """Whether torch may take ``x`` for a number: a tensor without dimensions."""
+    return isinstance(x, TensorProxy) and not x.shape
 
 
 def refusal(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorError:

@@ -99,6 +99,13 @@ def number_dtype(python_type: type) -> dtype:
     return to_dtype(default if issubclass(python_type, float) else _COMPLEX_OF[default])
 
 
+def python_type_of(d: dtype) -> type:
+    """The type of ``tensor.item()``."""
+    if d.is_inexact:
+        return complex if d.is_complex else float
+    return bool if d.is_bool else int
+
+
 def float_result(d: dtype) -> dtype:
     """``d``, or the default dtype for integers and booleans: the result of operators such as ``sin`` and
     ``div``.

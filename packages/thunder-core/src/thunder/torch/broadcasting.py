@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.devices import to_device
 from thunder.core.dtypes import dtype as Dtype
 from thunder.core.dtypes import to_dtype
 from thunder.core.errors import OperatorError
 from thunder.core.prims.linalg import broadcast_shapes
-from thunder.core.promotion import result_dtype, same_result
-from thunder.core.proxies import NumberProxy, TensorProxy
+from thunder.core.promotion import number_dtype, result_dtype, same_result
+from thunder.core.proxies import NumberProxy, TensorProxy, pytype
 
 Shape = tuple[int, ...]
 Number = int | float | complex | NumberProxy
@@ -60,6 +61,8 @@ def on_one_device(tensors: Sequence[TensorProxy]) -> list[TensorProxy]:
 def operands(a: Any, b: Any, rule: Callable[[Dtype], Dtype] = same_result) -> tuple[Any, Any]:
     """Both operands as a binary primitive takes them; a Python number stays one."""
     dtype = rule(result_dtype(a, b))
+    if not isinstance(a, TensorProxy) and not isinstance(b, TensorProxy):
+        a = tensor_of(a)
     if isinstance(a, TensorProxy):
         if not isinstance(b, TensorProxy):
             return cast(a, dtype), b
@@ -69,9 +72,12 @@ def operands(a: Any, b: Any, rule: Callable[[Dtype], Dtype] = same_result) -> tu
             shape = broadcast_shapes(a.shape, b.shape)
             a, b = broadcast_to_shape(a, shape), broadcast_to_shape(b, shape)
         return cast(a, dtype), cast(b, dtype)
-    if isinstance(b, TensorProxy):
-        return a, cast(b, dtype)
-    raise TypeError("at least one of the operands must be Tensor")
+    return a, cast(b, dtype)
+
+
+def tensor_of(number: Number) -> TensorProxy:
+    """The tensor that torch makes of a number where a function takes tensors: ``torch.add(2, 3)``."""
+    return prims.full((), number, device=to_device("cpu"), dtype=number_dtype(pytype(number)))
 
 
 def all_operands(*values: Any, rule: Callable[[Dtype], Dtype] = same_result) -> list[Any]:

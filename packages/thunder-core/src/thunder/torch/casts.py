@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder.core import dtypes, prims
-from thunder.core.devices import Device, to_device
+from thunder.core.devices import to_device
 from thunder.core.dtypes import to_dtype
 from thunder.core.errors import OperatorError, UnsupportedOperator, UnsupportedProgram
 from thunder.core.operator import NONDIFFERENTIABLE
@@ -19,6 +19,8 @@ from thunder.torch.broadcasting import broadcast_to_shape, cast
 from thunder.torch.inplace import assign
 from thunder.torch.metadata import is_contiguous
 from thunder.torch.registration import spelt_as, torchsymbol
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 _KEEPS = (torch.preserve_format, torch.contiguous_format)
 
@@ -41,35 +43,52 @@ def _move(a: TensorProxy, device: Any, dtype: Any) -> TensorProxy:
     return a
 
 
-def _to_spelling(input: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``to(dtype)``, ``to(device, dtype)``, ``to(other)``, each with ``non_blocking, copy`` → ``to(input,
-    device, dtype, …)``.
-    """
-    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    other = kwargs.pop("other", None)
-    rest = list(args)
-    if rest and isinstance(rest[0], TensorProxy):
-        other = rest.pop(0)
-    elif rest and (isinstance(rest[0], torch.device | Device | str | int) and not isinstance(rest[0], bool)):
-        device = rest.pop(0)
-    elif rest and rest[0] is None:
-        device = rest.pop(0) if len(rest) > 1 else None
-    if rest and isinstance(rest[0], torch.dtype | dtypes.dtype | None):
-        dtype = rest.pop(0)
-    if other is not None:
-        device, dtype = other.device, other.dtype
-    named = dict(zip(("non_blocking", "copy"), rest, strict=False))
-    if len(rest) > 2:
-        raise TypeError("to() received an invalid combination of arguments")
-    named |= kwargs
+def _to_device(
+    device: Any = None,
+    dtype: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    *,
+    memory_format: Any = None,
+) -> Arguments:
+    return _to_arguments(device, dtype, non_blocking, copy, memory_format)
+
+
+def _to_dtype(
+    dtype: Any, non_blocking: bool = False, copy: bool = False, *, memory_format: Any = None
+) -> Arguments:
+    return _to_arguments(None, dtype, non_blocking, copy, memory_format)
+
+
+def _to_tensor(
+    tensor: TensorProxy, non_blocking: bool = False, copy: bool = False, *, memory_format: Any = None
+) -> Arguments:
+    return _to_arguments(tensor.device, tensor.dtype, non_blocking, copy, memory_format)
+
+
+def _to_arguments(device: Any, dtype: Any, non_blocking: Any, copy: Any, memory_format: Any) -> Arguments:
     flags = {
-        "non_blocking": named.pop("non_blocking", False),
-        "copy": named.pop("copy", False),
-        "memory_format": named.pop("memory_format", torch.preserve_format),
+        "non_blocking": non_blocking,
+        "copy": copy,
+        "memory_format": torch.preserve_format if memory_format is None else memory_format,
     }
-    if named:
-        raise TypeError(f"to() got an unexpected keyword argument {next(iter(named))!r}")
-    return (input, _torch_device(device), _torch_dtype(dtype)), flags
+    return (_torch_device(device), _torch_dtype(dtype)), flags
+
+
+def _to_spelling(input: Any, *args: Any, **kwargs: Any) -> Arguments:
+    """The three overloads of ``Tensor.to``, told apart by the first argument → ``to(input, device, dtype,
+    …)``.
+    """
+    first = args[0] if args else kwargs.get("tensor")
+    kind = next((t for t in (bool, float, complex) if isinstance(first, t)), None)
+    if kind is not None:  # torch takes a number of these types for its type
+        first, args = kind, (kind, *args[1:])
+    if isinstance(first, TensorProxy):
+        overload: Callable[..., Arguments] = _to_tensor
+    else:
+        overload = _to_dtype if isinstance(first, torch.dtype | dtypes.dtype | type) else _to_device
+    places, flags = overload(*args, **kwargs)
+    return (input, *places), flags
 
 
 def _torch_device(device: Any) -> torch.device | None:
@@ -159,7 +178,7 @@ def type_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
 
 
 _TENSOR_TYPES = {
-    f"torch.{n}Tensor": d
+    f"{n}Tensor": d
     for n, d in (
         ("Bool", torch.bool),
         ("Byte", torch.uint8),
@@ -179,19 +198,30 @@ _TENSOR_TYPES = {
         ("UInt64", torch.uint64),
     )
 }
+#: where the types of tensors are named, and the device of each place
+_TYPE_PLACES = {"torch": "cpu", "torch.cuda": "cuda"}
 
 
 @spelt_as(methods=("type",))
 def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """Without an argument the name of the tensor's type, else a conversion."""
+    """Without an argument the name of the tensor's type, else a conversion to a dtype or a type of tensors,
+    which is given as a class or by name.
+    """
     if dtype is None:
         name = next((name for name, d in _TENSOR_TYPES.items() if input.dtype == d), None)
         if input.device.type != "cpu" or name is None:
             raise UnsupportedOperator(
                 f"tensor.type() of a tensor of {input.dtype} on {input.device}", hint="Use tensor.dtype."
             )
-        return name
-    return to(input, None, _TENSOR_TYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+        return f"torch.{name}"
+    if isinstance(dtype, torch.dtype | dtypes.dtype):
+        return to(input, None, dtype)
+    full = f"{dtype.__module__}.{dtype.__qualname__}" if isinstance(dtype, type) else str(dtype)
+    place, _, name = full.rpartition(".")
+    wanted = torch.get_default_dtype() if full == "torch.Tensor" else _TENSOR_TYPES.get(name)
+    if wanted is None or place not in _TYPE_PLACES:
+        raise ValueError(f"invalid type: {full!r}")
+    return to(input, _TYPE_PLACES[place], wanted)
 
 
 @torchsymbol("torch.clone", methods=("clone",))

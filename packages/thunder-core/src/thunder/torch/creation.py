@@ -14,7 +14,7 @@ from thunder.core.dtypes import dtype as Dtype
 from thunder.core.dtypes import int64, to_dtype
 from thunder.core.errors import OperatorError, UnsupportedOperator
 from thunder.core.operator import NONDIFFERENTIABLE
-from thunder.core.promotion import complex_result, number_dtype
+from thunder.core.promotion import complex_result, number_dtype, python_type_of
 from thunder.core.proxies import TensorProxy, number_in, pytype
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
@@ -119,12 +119,24 @@ def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any
 
 
 def _value_dtype(value: Any) -> Dtype:
-    return value.dtype if isinstance(value, TensorProxy) else number_dtype(pytype(value))
+    """The dtype of a number, or of the Python number that torch takes out of a tensor."""
+    return number_dtype(python_type_of(value.dtype) if isinstance(value, TensorProxy) else pytype(value))
+
+
+@torchsymbol(
+    id="torch.full_of_tensor", eager=torch.full, eager_path="torch.full", prim=True, vjp=NONDIFFERENTIABLE
+)
+def full_of_tensor(size: Sequence[int], fill_value: TensorProxy, *, dtype: Any, device: Any) -> TensorProxy:
+    """As ``full``, of the number in a tensor without dimensions. Torch refuses one that the dtype cannot
+    hold, which is known when the program runs.
+    """
+    return TensorProxy(shape=size, device=to_device(device), dtype=to_dtype(dtype))
 
 
 def _filled(shape: tuple[int, ...], value: Any, device: Device, dtype: Dtype) -> TensorProxy:
-    if isinstance(value, TensorProxy):  # a tensor without dimensions is as good as a number
-        return prims.clone(broadcast_to_shape(cast(to(value, device), dtype), shape))
+    value = number_in(value)
+    if isinstance(value, TensorProxy):
+        return full_of_tensor(shape, value, device=device, dtype=dtype)
     return prims.full(shape, value, device=device, dtype=dtype)
 
 
@@ -162,6 +174,8 @@ def fill(input: TensorProxy, value: Any) -> TensorProxy:
         raise OperatorError(
             f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
         )
+    if isinstance(value, TensorProxy):
+        return prims.clone(broadcast_to_shape(cast(to(value, input.device), input.dtype), input.shape))
     return _filled(input.shape, value, input.device, input.dtype)
 
 
@@ -187,7 +201,7 @@ def zero_(input: TensorProxy) -> TensorProxy:
 @torchsymbol("torch.scalar_tensor", vjp=NONDIFFERENTIABLE)
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """A tensor without dimensions, of the default dtype unless given."""
-    return prims.full((), s, device=default_device(device), dtype=default_dtype(dtype))
+    return _filled((), s, default_device(device), default_dtype(dtype))
 
 
 # -- ranges --------------------------------------------------------------------------------------------------

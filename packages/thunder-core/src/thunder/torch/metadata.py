@@ -91,7 +91,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 #: functions of torch that answer as methods do
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    torch.is_tensor: lambda obj: True,
+    torch.is_tensor: lambda obj, /: isinstance(obj, torch.Tensor),
     torch.is_floating_point: METHODS["is_floating_point"],
     torch.is_complex: METHODS["is_complex"],
     torch.is_signed: METHODS["is_signed"],
@@ -100,6 +100,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.get_device: METHODS["get_device"],
     torch.is_distributed: METHODS["is_distributed"],
     torch.result_type: lambda tensor1, tensor2: result_dtype(tensor1, tensor2).torch_dtype,
+    torch.promote_types: torch.promote_types,
+    torch.can_cast: torch.can_cast,
 }
 
 

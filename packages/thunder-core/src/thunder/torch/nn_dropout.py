@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.errors import OperatorError
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
@@ -58,8 +59,15 @@ def _identity(input: TensorProxy, p: float, training: bool) -> bool:
 
 
 def _whole_channels(name: str, training: bool) -> Any:
+    def unchanged(input: TensorProxy, p: float, training: bool) -> bool:
+        if name == "dropout1d" and len(input.shape) not in (2, 3):
+            raise OperatorError(
+                f"dropout1d: Expected 2D or 3D input, but received a {len(input.shape)}D input."
+            )
+        return _identity(input, p, training)
+
     return by_torch_or_inplace(
-        f"{_F}{name}", f"input, p=0.5, training={training}", unchanged=_identity, tags=(OpTags.RANDOM_OP,)
+        f"{_F}{name}", f"input, p=0.5, training={training}", unchanged=unchanged, tags=(OpTags.RANDOM_OP,)
     )
 
 

@@ -157,6 +157,14 @@ def gaussian_nll_loss(
 # -- classification --------------------------------------------------------------------------------
 
 
+def _check_weight(weight: TensorProxy | None, classes: int) -> None:
+    if weight is not None and weight.shape != (classes,):
+        raise OperatorError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got weight "
+            f"tensor of shape: {list(weight.shape)}"
+        )
+
+
 def _nll_loss_meta(
     input: TensorProxy,
     target: TensorProxy,
@@ -169,6 +177,7 @@ def _nll_loss_meta(
     """``input: (n, c, *)`` of log-probabilities (or ``(c,)``), ``target: (n, *)`` of classes."""
     if not input.shape or target.shape != (*input.shape[:-1][:1], *input.shape[2:]):
         raise OperatorError(f"nll_loss of {input.type_string()} with a target {target.type_string()}")
+    _check_weight(weight, input.shape[:2][-1])
     shape = target.shape if reduction_of(size_average, reduce, reduction) == "none" else ()
     return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
 
@@ -195,6 +204,7 @@ def cross_entropy(
     """
     reduction = reduction_of(size_average, reduce, reduction)
     classes = 0 if len(input.shape) == 1 else 1
+    _check_weight(weight, input.shape[classes])
     log_probabilities = ltorch.log_softmax(input, classes)
     if target.shape == input.shape:
         return _against_probabilities(log_probabilities, target, weight, reduction, label_smoothing, classes)

@@ -84,8 +84,15 @@ def mean(input: TensorProxy, dim: Dims = None, keepdim: bool = False, *, dtype: 
     return prims.div(total, count)
 
 
+def _refuse_keepdim(name: str, dim: Any, keepdim: bool) -> None:
+    """Raises TypeError: torch has no call that keeps dimensions without one that names them."""
+    if dim is None and keepdim:
+        raise TypeError(f"{name}() takes keepdim only together with dim")
+
+
 def _prod_spelling(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Arguments:
-    """With a dimension ``prod(input, dim, keepdim)``, without ``prod(input)``: torch has no call for both."""
+    """With a dimension ``prod(input, dim, keepdim)``, without ``prod(input)``."""
+    _refuse_keepdim("prod", dim, keepdim)
     return ((input,) if dim is None else (input, dim, keepdim)), {"dtype": dtype}
 
 
@@ -138,6 +145,7 @@ def _with_index(
     """``max(x)``; ``max(x, dim, keepdim)`` → (values, indices); ``max(x, other)``, which is another row."""
 
     def spelling(input: Any, dim: Any = None, keepdim: bool = False) -> Arguments:
+        _refuse_keepdim(name, dim, keepdim)
         return ((input,) if dim is None else (input, dim, keepdim)), {}
 
     @torchsymbol(id=f"torch.{name}", spelling=spelling, tags=REDUCTION)
@@ -175,7 +183,7 @@ min = _with_index("min", prims.argmin, prims.amin, torch.return_types.min, minim
 
 def _truth(name: str, prim: Symbol) -> Symbol:
     def spelling(input: Any, dim: Any = None, keepdim: bool = False) -> Arguments:
-        return ((input,) if dim is None else (input, dim, keepdim)), {}
+        return ((input,) if dim is None and not keepdim else (input, dim, keepdim)), {}
 
     def decomposition(input: TensorProxy, dim: Dims = None, keepdim: bool = False) -> TensorProxy:
         found = reduced(prim, input, dim, keepdim)

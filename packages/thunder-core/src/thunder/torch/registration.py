@@ -32,8 +32,9 @@ from thunder.core.errors import (
     UnsupportedOperator,
 )
 from thunder.core.langctx import TORCH
-from thunder.core.metakernel import ask_torch, described_arguments
+from thunder.core.metakernel import ask_torch, described_arguments, is_number
 from thunder.core.operator import Autocast, Operator, register, row_of
+from thunder.core.pytree import tree_iter
 from thunder.core.signature import make_normaliser
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
@@ -89,12 +90,14 @@ def is_users_call(error: Exception) -> bool:
 
 
 def refuse_unforeseen(name: str, args: Any, kwargs: Any, error: Exception) -> None:
-    """Raises UnsupportedOperator for a call that torch accepts, where ours failed on an argument."""
-    if not isinstance(error, ThunderError):
+    """Raises UnsupportedOperator for a call that torch accepts, where ours failed on an argument: on its
+    type, or on a tensor where torch takes numbers too, and would look at the data.
+    """
+    if not isinstance(error, ThunderError) or any(map(is_number, tree_iter((args, kwargs)))):
         raise UnsupportedOperator(
             f"{name} does not take these arguments here: {error}",
             found=described_arguments(args, kwargs),
-            hint="Pass tensors where the operator's documentation has tensors.",
+            hint="Pass tensors where the operator's documentation has tensors, numbers where it has them.",
         ) from error
 
 

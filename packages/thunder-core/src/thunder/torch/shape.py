@@ -264,7 +264,7 @@ def movedim(input: TensorProxy, source: int | Sequence[int], destination: int | 
     order = [d for d in range(rank) if d not in sources]
     for place, d in sorted(zip(places, sources, strict=True)):
         order.insert(place, d)
-    return prims.transpose(input, tuple(order))
+    return prims.transpose(input, tuple(order) if rank else ())
 
 
 @spelt_as(properties=("T",))

@@ -13,6 +13,7 @@ from thunder.core.metakernel import refusal, torch_error
 from thunder.core.proxies import TensorProxy, unknown_torch_function
 from thunder.torch.inplace import write_back
 from thunder.torch.outputs import autocast_aside
+from thunder.torch.parser import parse
 from thunder.torch.registration import find_torch, name_of
 
 Fn = Callable[..., Any]
@@ -44,6 +45,7 @@ def in_place_or(fn: Fn, otherwise: Fn) -> Fn:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not args or not isinstance(args[0], TensorProxy):
             return otherwise(*args, **kwargs)
+        parse(fn, args, kwargs)
         computed = current_language().resolve(functional) or unknown_torch_function(functional)
         with autocast_aside():
             value = computed(*args, **kwargs)

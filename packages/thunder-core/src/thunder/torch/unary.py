@@ -18,7 +18,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
 from thunder.torch.broadcasting import cast, require_tensor
-from thunder.torch.registration import torchsymbol
+from thunder.torch.registration import spelt_as, torchsymbol
 
 
 def unary(
@@ -61,7 +61,17 @@ asin = unary("asin", prims.asin, float_result, aliases=("arcsin",))
 asinh = unary("asinh", prims.asinh, float_result, aliases=("arcsinh",))
 atan = unary("atan", prims.atan, float_result, aliases=("arctan",))
 atanh = unary("atanh", prims.atanh, float_result, aliases=("arctanh",))
-bitwise_not = unary("bitwise_not", prims.bitwise_not, dunders=("__invert__",), vjp=NONDIFFERENTIABLE)
+bitwise_not = unary("bitwise_not", prims.bitwise_not, vjp=NONDIFFERENTIABLE)
+
+
+@spelt_as(methods=("__invert__",))
+def invert(input: TensorProxy) -> TensorProxy:
+    """``~input``."""
+    if input.dtype.is_inexact:
+        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+    return bitwise_not(input)
+
+
 ceil = unary("ceil", prims.ceil)
 cos = unary("cos", prims.cos, float_result)
 cosh = unary("cosh", prims.cosh, float_result)

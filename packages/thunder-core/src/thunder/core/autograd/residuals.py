@@ -42,8 +42,8 @@ abs acos acosh add asin asinh atan atan2 atanh bitcast bitwise_and bitwise_not b
 broadcast_in_dim ceil clone conj convert_element_type copysign cos cosh detach diagonal digamma div eq
 erf erfc erfcinv erfinv exp exp2 expm1 flip floor fmod full ge gt hypot imag iota isfinite isinf isnan
 le lerp lgamma log log10 log1p log2 logical_not lt maximum minimum mul ndtri ne neg pow py_abs real
-reciprocal remainder reshape round rsqrt sgn shallow_copy sigmoid sign signbit sin sinh slice_prim sqrt
-squeeze sub tan tanh transpose trunc view view_as_complex view_as_real where
+reciprocal remainder reshape round rsqrt select_at sgn shallow_copy sigmoid sign signbit sin sinh slice_prim
+sqrt squeeze sub tan tanh transpose trunc view view_as_complex view_as_real where
 """
 CHEAP = frozenset(getattr(prims, name).id for name in _CHEAP.split())
 

@@ -21,7 +21,7 @@ import torch
 from thunder.core import prims
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.class_kinds import LEAVES, is_immutable
-from thunder.core.frontend.rules import lookaside
+from thunder.core.frontend.rules import answer, lookaside
 from thunder.core.frontend.tensors import is_inference, is_marked, seen_type, storage_offset
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
@@ -187,22 +187,22 @@ def _cached_property(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, An
     return found
 
 
-@lookaside(torch.Tensor.storage_offset)
+@answer(torch.Tensor.storage_offset)
 def _storage_offset(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return storage_offset(tracer, args[0])
 
 
-@lookaside(torch.Tensor.is_inference, torch.is_inference)
+@answer(torch.Tensor.is_inference, torch.is_inference)
 def _is_inference(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return is_inference(tracer, args[0])
 
 
-@lookaside(torch.Tensor.is_conj, torch.is_conj)
+@answer(torch.Tensor.is_conj, torch.is_conj)
 def _is_conj(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return is_marked(tracer, args[0], "is_conj")
 
 
-@lookaside(torch.Tensor.is_neg, torch.is_neg)
+@answer(torch.Tensor.is_neg, torch.is_neg)
 def _is_neg(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return is_marked(tracer, args[0], "is_neg")
 
@@ -213,13 +213,16 @@ def _broadcast_shapes(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, A
     return shape
 
 
-@lookaside(
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
-)
-def _has_torch_function(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return False  # the language has been asked already; now the function's own code is traced
+def _no_torch_function(ask: Callable[..., bool]) -> None:
+    @lookaside(ask)
+    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        ask(*args, **kwargs)  # which raises for arguments that it does not take
+        return False  # the language has been asked already; now the function's own code is traced
+
+
+_no_torch_function(torch.overrides.has_torch_function)
+_no_torch_function(torch.overrides.has_torch_function_unary)
+_no_torch_function(torch.overrides.has_torch_function_variadic)
 
 
 @lookaside(type(torch._VF).__getattr__)

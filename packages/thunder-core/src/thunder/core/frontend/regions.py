@@ -69,7 +69,8 @@ def _exit_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
 
 @lookaside(torch.is_inference_mode_enabled)
 def _is_inference_mode_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    return tracer.in_inference_mode or torch.is_inference_mode_enabled()
+    inherited = torch.is_inference_mode_enabled(*args, **kwargs)
+    return tracer.in_inference_mode or inherited
 
 
 # -- default device ------------------------------------------------------------------------------------------
@@ -110,7 +111,9 @@ def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
 
 @lookaside(torch.get_default_device)
 def _get_default_device(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.device:
-    return torch.get_default_device()  # of the call: guarded as ambient state; of a region: known
+    return torch.get_default_device(
+        *args, **kwargs
+    )  # of the call: guarded as ambient state; of a region: known
 
 
 # -- autocast ------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from thunder.torch.parser import parse
+
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
@@ -29,6 +31,27 @@ def lookaside(*fns: Any) -> Callable[[Lookaside], Lookaside]:
         return rule
 
     return register
+
+
+def answer(*fns: Any) -> Callable[[Lookaside], Lookaside]:
+    """As :func:`lookaside`, of torch's functions that answer questions about tensors: torch parses each call
+    first.
+    """
+
+    def register(rule: Lookaside) -> Lookaside:
+        for fn in fns:
+            lookaside(fn)(_parsed(fn, rule))
+        return rule
+
+    return register
+
+
+def _parsed(fn: Any, rule: Lookaside) -> Lookaside:
+    def ask(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        parse(fn, args, kwargs)
+        return rule(tracer, (*args, *kwargs.values()), {})
+
+    return ask
 
 
 def closure_lookaside(code: types.CodeType) -> Callable[[Lookaside], Lookaside]:

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend import generators
+from thunder.core.frontend import generators, regions
+from thunder.core.frontend.class_kinds import is_numpy_scalar
 from thunder.core.frontend.grad_requests import request_grad
 from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.core.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
 from thunder.torch import metadata
+from thunder.torch.parser import parse
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 _METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
+#: types of most arguments
+_ORDINARY = frozenset({TensorProxy, int, float, bool, str, tuple, list, slice, type(None), torch.dtype})
 
 
 def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
@@ -163,6 +167,17 @@ def seen_type(tracer: Tracer, x: TensorProxy) -> type:
     """The type that the program sees: of an input its own, of an intermediate ``torch.Tensor``."""
     record = tracer.tracker.record_of(x)
     return type(record.obj) if record is not None else torch.Tensor
+
+
+def call_function(tracer: Tracer, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Records a call of torch's function ``fn``, which stands for an operator, if torch parses the call."""
+    if parse(fn, args, kwargs) is NotImplemented:
+        return NotImplemented
+    if not _ORDINARY.issuperset(map(type, args)):  # torch takes NumPy's numbers for Python's
+        args = tuple(a.item() if is_numpy_scalar(a) else a for a in args)
+    if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
+        kwargs = {key: a.item() if is_numpy_scalar(a) else a for key, a in kwargs.items()}
+    return call_symbol(tracer, symbol, args, regions.with_defaults(fn, kwargs, tracer.default_dtype))
 
 
 def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -398,9 +398,7 @@ class Tracer(Policy):
                         return lookaside(self, (fn, *args), kwargs)
                 symbol = self.language.functions.get(fn)
                 if symbol is not None:
-                    return tensors.call_symbol(
-                        self, symbol, args, regions.with_defaults(fn, kwargs, self.default_dtype)
-                    )
+                    return tensors.call_function(self, fn, symbol, args, kwargs)
                 if COMPILED in getattr(fn, "__dict__", ()):
                     return self.call(modules.inlined(self, fn), args, kwargs)
                 if natives.is_unknown_torch(fn):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.dtypes import int64
 from thunder.core.errors import OperatorError, UnsupportedProgram
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import BoundSymbol
@@ -50,6 +51,12 @@ def _sliced(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorP
     return prims.copy_with_setitem(base, key, value)  # type: ignore[no-any-return]
 
 
+def _selected(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    _, index, dim = call.args
+    index = index if index.dtype is int64 else prims.convert_element_type(index, int64)
+    return prims.index_put(base, [*[None] * dim, index], value, False)  # type: ignore[no-any-return]
+
+
 def _bits(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
     return prims.bitcast(value, base.dtype)  # type: ignore[no-any-return]
 
@@ -79,6 +86,7 @@ RULES: dict[str, Rule] = {
     "prims.broadcast_in_dim": _broadcast,
     "prims.transpose": _permuted,
     "prims.slice_prim": _sliced,
+    "prims.select_at": _selected,
     "prims.diagonal": _diagonal,
     "prims.as_strided": _window,
     "prims.shallow_copy": _same,

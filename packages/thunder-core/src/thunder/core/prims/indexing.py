@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder.core.dtypes import bool8
 from thunder.core.errors import OperatorError
@@ -155,6 +156,23 @@ def _index_meta(a: TensorProxy, indices: Sequence[Any]) -> TensorProxy:
 
 
 index = primitive("index", _index_meta, eager=_index_eager)
+
+
+def _select_at_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
+    _check_dim("select_at", a, dim)
+    if index.shape or not a.shape[dim]:
+        raise OperatorError(f"select_at of {index.type_string()} in dimension {dim} of {a.type_string()}")
+    return TensorProxy(shape=_replaced(a.shape, dim, ()), device=a.device, dtype=a.dtype)
+
+
+def _select_at_eager(a: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+    # a tensor without data is asked for strides, which are the same at each position
+    without_data = index.is_meta or isinstance(index, FakeTensor)
+    return a.select(dim, 0 if without_data else int(index))
+
+
+#: the part of ``a`` at one position, which a tensor holds: a view
+select_at = primitive("select_at", _select_at_meta, eager=_select_at_eager, tags=(OpTags.VIEW,))
 
 
 def _setitem_eager(a: torch.Tensor, key: Any, value: Any) -> torch.Tensor:

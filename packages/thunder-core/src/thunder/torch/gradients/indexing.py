@@ -16,7 +16,8 @@ from thunder.core.proxies import TensorProxy
 from thunder.torch import rare, scattering  # noqa: F401  (the rows)
 from thunder.torch.gradients.kernels import computed_by, kernel
 from thunder.torch.gradients.placing import reshaped, unsliced, zeros
-from thunder.torch.indexing import getitem, index_list, is_mask, key_items, select
+from thunder.torch.indexing import getitem, index_list
+from thunder.torch.keys import is_mask, key_items, select
 from thunder.torch.namespace import ltorch
 
 Tensor = TensorProxy
@@ -63,10 +64,14 @@ def _ungot(g: Tensor, a: Tensor, key: Any) -> Tensor:
     found = select(a.shape, key_items(key))
     bounds = zip(found.starts, found.ends, found.steps, strict=True)
     sliced = [-(-(end - start) // step) for start, end, step in bounds]
+    kept = iter(size for dim, size in enumerate(sliced) if dim not in found.dropped)
+    viewed = [1 if new else next(kept) for new in found.new]
     if found.tensors:
-        kept = iter(size for dim, size in enumerate(sliced) if dim not in found.dropped)
-        viewed = [1 if new else next(kept) for new in found.new]
-        g = ltorch.index_backward(g, tuple(viewed), index_list(found.tensors))
+        left = tuple(size for dim, size in enumerate(viewed) if dim not in found.picked)
+        g = ltorch.index_backward(g, left, index_list(found.tensors))
+    for dim in sorted(found.picked):
+        left = tuple(size for d, size in enumerate(viewed) if d <= dim or d not in found.picked)
+        g = ltorch.index_backward(g, left, index_list({dim: found.picked[dim]}))
     return unsliced(reshaped(g, sliced), a.shape, found.starts, found.steps)
 
 
@@ -110,6 +115,10 @@ vjp("prims.copy_with_setitem")(_written("a"))
 # -- by tensors of positions ---------------------------------------------------------------------------------
 
 
+formulas(
+    "prims.select_at",
+    a=lambda c: ltorch.index_backward(c.g, c.a.shape, index_list({c.dim: c.index})),
+)
 formulas("prims.index", a=lambda c: ltorch.index_backward(c.g, c.a.shape, c.indices))
 formulas(
     "prims.index_put",
