@@ -31,6 +31,7 @@ from thunder.core.frontend import (
     ambient,
     arguments,
     autograd_functions,
+    backward_reads,
     checkpoints,
     copying,
     custom_operators,
@@ -40,6 +41,7 @@ from thunder.core.frontend import (
     mask_questions,
     modules,
     natives,
+    region_effects,
     regions,
     tensors,
     weakrefs,
@@ -126,6 +128,14 @@ class Tracer(Policy):
         #: tensors that the program made require gradients, with the lines
         self.grad_requests: list[tuple[TensorProxy, list[Any]]] = []
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
+        self.made_in_backwards: set[int] = set()  # the ids of those that a backward made
+        #: variables of inner functions that a backward reads: what they hold, who reads them, and where
+        self.captured: list[tuple[types.CellType, Any, str, list[Any]]] = []
+        #: what the program made and a later call makes again: by id, the value, its parts' ids, and where
+        self.rebuilt: dict[int, tuple[Any, list[int], list[Any]]] = {}
+        self.regions: list[Any] = []  # the checkpointed regions that are being traced, innermost last
+        #: tensors that a backward reads from its ctx, as the function, the tensors, a result, and where
+        self.kept_attributes: list[tuple[str, list[TensorProxy], TensorProxy, list[Any]]] = []
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
         self.handled_outside = sys.exception()  # by the caller
         self.modes = ambient.Modes.now()
@@ -139,8 +149,12 @@ class Tracer(Policy):
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if isinstance(obj, TensorProxy):
+            if self.backwards:
+                backward_reads.check_tensor(self, name)
             return tensors.load_attr(self, obj, name)
         if isinstance(obj, torch.nn.Module):
+            if self.backwards:
+                backward_reads.check_attribute(self, obj, name)
             found = modules.load_member(self, obj, name)
             if found is not MISSING:
                 return found
@@ -154,7 +168,7 @@ class Tracer(Policy):
         if isinstance(obj, TensorProxy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
-            return
+            self.note_write()
         else:
             self.type_attr(type(obj), "__setattr__")
             self.machine.generic_store_attr(obj, name, value)
@@ -164,6 +178,8 @@ class Tracer(Policy):
         self.machine.generic_delete_attr(obj, name)
 
     def type_attr(self, cls: type, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_class(self, cls, name)
         known = self.classes.known.get((cls, name), self)
         return known if known is not self else self.classes.find(cls, name)
 
@@ -172,6 +188,8 @@ class Tracer(Policy):
         return self.classes.find_in(mro[mro.index(after) + 1 :], name)
 
     def instance_attr(self, obj: Any, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_attribute(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             found = lookup_instance(obj, name)
@@ -219,12 +237,15 @@ class Tracer(Policy):
         return known
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             object.__setattr__(obj, name, value)
             return
         if not type(record.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        self.note_write()
         if record.own is not None:
             record.own[name] = value
         elif issubclass(type(record.obj), types.ModuleType):
@@ -233,12 +254,15 @@ class Tracer(Policy):
             record.write(name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             object.__delattr__(obj, name)
             return
         if self.instance_attr(obj, name) is MISSING:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        self.note_write()
         if record.own is not None:
             del record.own[name]
         elif issubclass(type(record.obj), types.ModuleType):
@@ -253,6 +277,8 @@ class Tracer(Policy):
         self.classes.delete(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_slot(self, descriptor, obj, name)
         record = self.record_of(obj)
         if record is not None and name == "__dict__" and isinstance(descriptor, _DICT_GETTERS):
             return modules.instance_dict(self, record)
@@ -277,12 +303,15 @@ class Tracer(Policy):
         return value
 
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             type(descriptor).__set__(descriptor, obj, value)
             return
         if not isinstance(descriptor, types.MemberDescriptorType):
             raise UnsupportedProgram(f"the program writes {record.path.source}.{name}")
+        self.note_write()
         record.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
@@ -305,6 +334,8 @@ class Tracer(Policy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_global(self, namespace, builtin_names, name)
         value = self._load_variable(namespace, name)
         return self._load_variable(builtin_names, name) if value is MISSING else value
 
@@ -346,6 +377,7 @@ class Tracer(Policy):
             held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
             return
         self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
+        self.note_write()
         self.globals[id(namespace), name] = value
         self.global_writes[id(namespace), name] = (namespace, value)
 
@@ -355,6 +387,8 @@ class Tracer(Policy):
         self.store_global(namespace, name, MISSING)
 
     def load_cell(self, cell: types.CellType) -> Any:
+        if self.backwards:
+            backward_reads.check_cell(self, cell)
         tracked = self.cell_paths.get(id(cell))
         if tracked is None:
             found = cell_content(cell)
@@ -374,6 +408,7 @@ class Tracer(Policy):
         if tracked is None:
             cell.cell_contents = value
             return
+        self.note_write()
         self.cells[id(cell)] = value
         self.cell_writes[id(cell)] = (tracked[1], value)
 
@@ -387,6 +422,8 @@ class Tracer(Policy):
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
+            if self.backwards:
+                backward_reads.check_call(self, fn)
             kind = type(fn)
             if kind in _SYMBOL_LIKE:
                 lookaside = TABLE.get(id(fn))
@@ -421,6 +458,8 @@ class Tracer(Policy):
             raise error.at(self.locations()) from error.__cause__
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.regions:
+            return region_effects.call_native(self, fn, args, kwargs)
         return natives.call(self, fn, args, kwargs)
 
     def is_same(self, a: Any, b: Any) -> bool:
@@ -436,6 +475,8 @@ class Tracer(Policy):
         return weakrefs.referent_of(self, reference)
 
     def function_parts(self, fn: types.FunctionType) -> FunctionParts:
+        if self.backwards:
+            backward_reads.check_defaults(self, fn)
         if id(fn) in self.made or self.is_native(fn):
             return Policy.function_parts(self, fn)
         known = self.parts.get(id(fn))
@@ -485,6 +526,8 @@ class Tracer(Policy):
     def on_make(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType | types.CellType | type):
             self.made[id(obj)] = obj
+            if self.backwards:
+                self.made_in_backwards.add(id(obj))
         elif isinstance(obj, dict | set | frozenset):
             arguments.check_keys(self, obj)
         return obj
@@ -505,6 +548,8 @@ class Tracer(Policy):
             self.globals,
             self.global_writes,
             self.hidden,
+            self.captured,
+            self.rebuilt,
         ):
             table.clear()
         self.cells.clear()
@@ -514,6 +559,11 @@ class Tracer(Policy):
         self.tracker.forget()
         self.machine.has_ended = True
         del self.machine, self.generators, self.classes, self.handled_outside
+
+    def note_write(self) -> None:
+        """Notes that the program writes to an object of Python, for the regions that it is in."""
+        if self.regions:
+            region_effects.note_write(self)
 
     def unique_id(self, base: str) -> str:
         """``base`` for a symbol of the program's own, told apart from that of an earlier call."""
