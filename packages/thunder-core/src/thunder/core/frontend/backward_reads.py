@@ -30,10 +30,10 @@ from torch._library.custom_ops import CustomOpDef
 from thunder.core import prims
 from thunder.core.effects import may_alias
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, is_immutable, is_ufunc
 from thunder.core.frontend.function_context import FunctionContext
 from thunder.core.frontend.questions import is_question
 from thunder.core.frontend.reconstruction import children, description
-from thunder.core.frontend.tracker import LEAVES, PINNED, is_immutable, is_ufunc
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, cell_content, lookup_instance, lookup_type
 from thunder.core.proxies import NumberProxy, TensorProxy
@@ -165,14 +165,15 @@ def check_class(tracer: Tracer, cls: type, name: str) -> None:
     if is_immutable(cls) or id(cls) in tracer.made or _is_library(cls.__module__):
         return
     found = lookup_type(cls, name)
-    if not (found is ABSENT or name.startswith("__") or _is_code(found)):
+    if name in tracer.classes.written or not (found is ABSENT or name.startswith("__") or _is_code(found)):
         _end(tracer, f"reads {cls.__qualname__}.{name}")
 
 
 def check_store(tracer: Tracer, obj: Any, name: str) -> None:
     """Ends the backward where it writes to an object that it did not make."""
     is_context = any(obj is fn.context for fn in tracer.backwards)
-    if is_context or tracer.tracker.record_of(obj) is not None:
+    is_class = isinstance(obj, type) and id(obj) not in tracer.made
+    if is_context or is_class or tracer.tracker.record_of(obj) is not None:
         _end(tracer, f"writes the attribute {name} of an object that outlives it")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, plain_base
 from thunder.core.frontend.reconstruction import (
     children,
     description,
@@ -24,7 +25,6 @@ from thunder.core.frontend.reconstruction import (
     state_of,
 )
 from thunder.core.frontend.shadows import CONTAINERS
-from thunder.core.frontend.tracker import LEAVES, PINNED, plain_base
 from thunder.core.provenance import ABSENT, cell_content
 from thunder.core.proxies import NumberProxy, TensorProxy
 

@@ -77,9 +77,10 @@ def call_native(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
         )
     given = (getattr(fn, "__self__", None), *args)
     shadows = [x for x in given if type(x) in CONTAINERS and tracer.tracker.record_of(x) is not None]
-    before = list(map(_parts, shadows))
+    overlays = tracer.tracker.item_overlays.values
+    before = [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))]
     result = natives.call(tracer, fn, args, kwargs)
-    if list(map(_parts, shadows)) != before:
+    if [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))] != before:
         note_write(tracer)
     return result
 

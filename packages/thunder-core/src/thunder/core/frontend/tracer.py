@@ -184,6 +184,8 @@ class Tracer(Policy):
         return known if known is not self else self.classes.find(cls, name)
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_class(self, start, name)
         mro = start.__mro__
         return self.classes.find_in(mro[mro.index(after) + 1 :], name)
 
@@ -271,9 +273,15 @@ class Tracer(Policy):
             record.delete(name)
 
     def set_type_attr(self, cls: type, name: str, value: Any) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, cls, name)
+        self.note_write()
         self.classes.write(cls, name, value)
 
     def delete_type_attr(self, cls: type, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, cls, name)
+        self.note_write()
         self.classes.delete(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
@@ -315,6 +323,9 @@ class Tracer(Policy):
         record.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
+        self.note_write()
         record = self.record_of(obj)
         if record is None:
             type(descriptor).__delete__(descriptor, obj)
@@ -372,12 +383,12 @@ class Tracer(Policy):
         return shadow
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        self.note_write()
         held = self.tracker.records.get(id(namespace))
         if held is not None:
             held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
             return
         self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
-        self.note_write()
         self.globals[id(namespace), name] = value
         self.global_writes[id(namespace), name] = (namespace, value)
 
