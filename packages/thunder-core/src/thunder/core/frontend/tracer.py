@@ -46,6 +46,7 @@ from thunder.core.frontend import (
     tensors,
     weakrefs,
 )
+from thunder.core.frontend.callable_kinds import DICT_GETTERS, LAZY, LIBRARIES, METHODS, OWN, SYMBOL_LIKE
 from thunder.core.frontend.class_attributes import ClassAttributes
 from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.rules import CLOSURES, TABLE
@@ -74,17 +75,6 @@ RULES = (
     mask_questions,
     weakrefs,
 )
-#: packages of thunder whose Python functions run natively while a program is traced
-_OWN = (
-    "thunder.core",
-    "thunder.torch",
-    "thunder.compiler",
-    "thunder.executors",
-    "thunder.extend",
-    "thunder.plugins",
-)
-#: packages whose functions are guarded as values, and not in their parts (code, defaults)
-_LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 
 
 class Tracer(Policy):
@@ -160,7 +150,7 @@ class Tracer(Policy):
                 return found
         elif type(obj) is torch.Generator:
             return generators.load_attr(self, obj, name)
-        elif type(obj) in _LAZY:
+        elif type(obj) in LAZY:
             getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
 
@@ -288,9 +278,9 @@ class Tracer(Policy):
         if self.backwards:
             backward_reads.check_slot(self, descriptor, obj, name)
         record = self.record_of(obj)
-        if record is not None and name == "__dict__" and isinstance(descriptor, _DICT_GETTERS):
+        if record is not None and name == "__dict__" and isinstance(descriptor, DICT_GETTERS):
             return modules.instance_dict(self, record)
-        if record is None or record.value is not record.obj or isinstance(descriptor, _METHODS):
+        if record is None or record.value is not record.obj or isinstance(descriptor, METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
         if name == "__class__":
             return type(obj)
@@ -436,7 +426,7 @@ class Tracer(Policy):
             if self.backwards:
                 backward_reads.check_call(self, fn)
             kind = type(fn)
-            if kind in _SYMBOL_LIKE:
+            if kind in SYMBOL_LIKE:
                 lookaside = TABLE.get(id(fn))
                 if lookaside is not None:
                     return lookaside(self, args, kwargs)
@@ -502,7 +492,7 @@ class Tracer(Policy):
             name = fn.__code__.co_freevars[i]
             if id(cell) not in self.made:
                 self.cell_paths.setdefault(id(cell), (cell, path.step("closure", i).step("cell", name)))
-        if fn.__globals__.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        if fn.__globals__.get("__name__", "").partition(".")[0] in LIBRARIES:
             return Policy.function_parts(self, fn)
         tracker.note("is", path.step("attribute", "__code__"), fn.__code__)
         tracker.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
@@ -514,7 +504,7 @@ class Tracer(Policy):
 
     def is_native(self, fn: types.FunctionType) -> bool:
         module: str = fn.__globals__.get("__name__", "")
-        return module.startswith("thunder.") and module.startswith(_OWN)
+        return module.startswith("thunder.") and module.startswith(OWN)
 
     def bypass_cache(self, fn: Any) -> bool:
         return True
@@ -598,28 +588,3 @@ class Tracer(Policy):
 
 _BY_THEMSELVES = (type, types.FunctionType, types.ModuleType, types.CodeType)
 _NAMES = ("__qualname__", "co_qualname", "__name__")
-_METHODS = (
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.BuiltinFunctionType,
-    natives.CACHED,
-)
-_DICT_GETTERS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the second of modules
-#: torch's namespaces of operators
-_LAZY = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
-_SYMBOL_LIKE = frozenset(
-    {
-        types.FunctionType,
-        types.BuiltinFunctionType,
-        types.MethodDescriptorType,
-        types.WrapperDescriptorType,
-        types.MethodWrapperType,
-        types.GetSetDescriptorType,
-        type,
-        type(torch.Tensor),
-        type(torch.Generator),
-        torch._ops.OpOverload,
-        torch._ops.OpOverloadPacket,
-    }
-)
