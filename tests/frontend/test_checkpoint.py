@@ -192,8 +192,6 @@ def test_what_the_region_reads_is_guarded():
 
 
 REFUSED = {
-    "reentrant": ({"use_reentrant": True}, "use_reentrant=False"),
-    "not said": ({}, "use_reentrant=False"),
     "context_fn": (
         {"use_reentrant": False, "context_fn": lambda: create_selective_checkpoint_contexts([])},
         "context_fn",

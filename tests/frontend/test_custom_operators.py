@@ -242,7 +242,7 @@ def test_a_backward_that_loops_over_data_is_run_by_torch():
         torch.testing.assert_close(gradients[0][0], gradients[1][0])
         assert torch.equal(gradients[0][1], gradients[1][1])
     assert thunder.cache_misses(compiled) == 1, "what the backward reads of the data is read at each run"
-    assert "grouped_backward" in str(thunder.last_backward_traces(compiled)[-1])
+    assert "run_backward" in str(thunder.last_backward_traces(compiled)[-1])
 
 
 def test_without_the_fallback_a_backward_that_loops_over_data_is_refused_with_its_line():

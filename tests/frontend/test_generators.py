@@ -300,13 +300,16 @@ def test_a_function_with_its_own_gradient_draws_in_its_forward() -> None:
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
-def test_draws_in_a_backward_are_refused_by_name() -> None:
-    """In the trace they would stand in the forward: other numbers, drawn though nobody differentiates."""
-    with pytest.raises(
-        UnsupportedProgram, match="the backward of NoisyBackward draws random numbers"
-    ) as error:
-        thunder.jit(lambda x: NoisyBackward.apply(x))(X.clone().requires_grad_())
-    assert "test_generators.py" in str(error.value)
+def test_draws_in_a_backward_are_drawn_when_it_runs() -> None:
+    found = []
+    for fn in (NoisyBackward.apply, thunder.jit(lambda x: NoisyBackward.apply(x))):
+        torch.manual_seed(0)
+        x = X.clone().requires_grad_()
+        result = fn(x)
+        between = torch.rand(2)
+        result.sum().backward()
+        found.append((x.grad, between, torch.get_rng_state()))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
     judge(lambda x: NoisyBackward.apply(x), lambda: (X,))
 
 

@@ -35,6 +35,7 @@ from thunder.core.langctx import TORCH, using_language
 from thunder.core.operator import row_of
 from thunder.core.origins import module_of, origin_of
 from thunder.core.passes.placement import location_of
+from thunder.core.prims.gradient import get_grad_or_none
 from thunder.core.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.core.pytree import tree_flatten, tree_unflatten
 from thunder.core.structure import COMMENT, RELEASES, RETURN
@@ -46,6 +47,8 @@ from thunder.torch.namespace import ltorch
 __all__ = ["Step", "Tape", "differentiable_outputs", "differentiate", "joint_trace", "recording"]
 
 GET_GRAD, PUT_GRAD = prims.get_grad.id, prims.put_grad.id
+#: what reads a gradient
+_GETTERS = frozenset({GET_GRAD, get_grad_or_none.id})
 
 
 @contextmanager
@@ -79,7 +82,7 @@ class Step:
     @property
     def takes(self) -> Iterator[str]:
         """The names of the values whose gradients the step reads."""
-        return (b.args[0].name for b in self.bsyms if b.sym.id == GET_GRAD)
+        return (b.args[0].name for b in self.bsyms if b.sym.id in _GETTERS)
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class _Backward:
 
     def __init__(self, cotangents: Mapping[str, TensorProxy]) -> None:
         self.grads: dict[str, TensorProxy] = dict(cotangents)
-        self.values: dict[Variable, TensorProxy] = {}
+        self.values: dict[Variable, TensorProxy | None] = {}
 
     def run(self, step: Step) -> None:
         """Records the calls of one step, unless no gradient reaches it."""
@@ -133,6 +136,8 @@ class _Backward:
                 bsym = bsym.from_bsym_swap_proxies(self.values, skip_output=True)
             if bsym.sym.id == GET_GRAD:
                 self.values[Variable(bsym.output)] = self._gradient(bsym.args[0])
+            elif bsym.sym.id == get_grad_or_none.id:
+                self.values[Variable(bsym.output)] = self.grads.get(bsym.args[0].name)
             elif bsym.sym.id == PUT_GRAD:
                 self._put(*bsym.args)
             else:
@@ -264,7 +269,7 @@ class _Writer:
             result = rule(*bsym.args, **bsym.kwargs)
         renamed = self._renamed(bsym, result, recorded)
         recorded = [b.from_bsym_swap_proxies(renamed) for b in recorded]
-        asked = {b.args[0].name for b in recorded if b.sym.id == GET_GRAD}
+        asked = {b.args[0].name for b in recorded if b.sym.id in _GETTERS}
         self.ignored.update(p.name for p in bsym.flat_proxy_outs if p.name not in asked)
         forward, step = _split(recorded, {p.name for p in bsym.flat_proxy_outs}, self.replaced)
         self.forward += [_as_part(b, bsym) for b in forward]
@@ -342,7 +347,11 @@ def _split(
     late: set[str] = set()
     early = []
     for bsym in recorded:
-        if bsym.sym.id in (GET_GRAD, PUT_GRAD) or any(p.name in late for p in bsym.flat_proxy_args):
+        if (
+            bsym.sym.id in _GETTERS
+            or bsym.sym.id == PUT_GRAD
+            or any(p.name in late for p in bsym.flat_proxy_args)
+        ):
             late.update(p.name for p in bsym.flat_proxy_outs)
             early.append(False)
         else:

@@ -218,7 +218,8 @@ class _Recomputing:
         if Variable(p) not in self.known:
             call = self.ready(self.values.producer[p.name])
             swap = {Variable(o): self._renamed(o) for o in call.flat_proxy_outs}
-            self.known.update(swap)
+            for old, new in swap.items():
+                self.known.setdefault(old, new)  # what is kept stays what it is
             again = {v: new for v, new in swap.items() if new.name != v.name}
             self.trace.record(call.from_bsym_swap_proxies(again))
         return self.known[Variable(p)]

@@ -30,7 +30,7 @@ from thunder.core import prims
 from thunder.core.autograd.find import has_gradient
 from thunder.core.effects import has_effect
 from thunder.core.errors import InvalidArgument
-from thunder.core.proxies import ProxyTag, TensorProxy, is_proxy
+from thunder.core.proxies import AnyProxy, ProxyTag, TensorProxy, is_proxy
 from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.tags import OpTags
 
@@ -110,8 +110,8 @@ class Forward:
         return not has_gradient(self.producer[value.name])
 
     def can_recompute(self, value: Any) -> bool:
-        """Whether a value may be computed again: it must be, or it is cheap."""
-        if value.name in self.input_names:
+        """Whether a value may be computed again: it must be, or it is cheap. No object is made twice."""
+        if value.name in self.input_names or type(value) is AnyProxy:
             return False
         made_by = self.producer[value.name]
         if has_effect(made_by):

@@ -25,7 +25,7 @@ from thunder.core.errors import (
     ThunderError,
     UnsupportedProgram,
 )
-from thunder.core.frontend import ambient, generators, modules, regions, weakrefs
+from thunder.core.frontend import ambient, backward_reads, generators, modules, regions, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import refuse_results_of_requests
@@ -326,16 +326,19 @@ class _Finish:
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(tracker.written_shadows())
         overlays, records = list(tracker.written_overlays()), list(tracker.written_records())
-        simple = is_simple(result, set(), tracker)
+        seen: set[int] = set()
+        simple = is_simple(result, seen, tracker)
         autocast = ambient.Modes.now().autocast_after(tracer.modes)
         writes = (written, overlays, records, tracer.global_writes, tracer.cell_writes, autocast)
         self.writes = any(writes)
         if simple and not self.writes:
+            backward_reads.refuse_changed(tracer, seen)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = Builder(tracer)
         for value in _built_values(tracer, written, result):
             builder.count(value)
+        backward_reads.refuse_changed(tracer, builder.uses)
         for shadow in written:
             builder.write_shadow(shadow)
         for overlay in overlays:

@@ -15,7 +15,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend import tensors
 from thunder.core.frontend.class_kinds import LEAVES
 from thunder.core.frontend.delayed_errors import once_differentiable
-from thunder.core.frontend.function_context import FunctionContext
+from thunder.core.frontend.function_context import context_class
 from thunder.core.frontend.own_gradients import OwnGradient, call_with_own_gradient
 from thunder.core.frontend.rules import closure_lookaside, lookaside
 from thunder.core.proxies import TensorProxy
@@ -34,8 +34,10 @@ def _apply(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     setup = tracer.load_attr(cls, "setup_context")
     separate = setup is not Function.setup_context
     inputs = _bound(cls, forward, given, kwargs, separate) if kwargs or separate else tuple(given)
-    context = FunctionContext(tuple(isinstance(a, TensorProxy) and a.requires_grad for a in inputs))
-    tracer.made[id(FunctionContext)] = FunctionContext  # nobody changes it: no guards
+    context = context_class(cls.__name__)(
+        tuple(isinstance(a, TensorProxy) and a.requires_grad for a in inputs)
+    )
+    tracer.made[id(type(context))] = type(context)  # nobody changes it: no guards
     single = False
 
     def run_forward() -> tuple[Any, ...]:
@@ -58,6 +60,7 @@ def _apply(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             context=context,
             forward=run_forward,
             backward=lambda cotangents: tracer.call(_backward(tracer, cls), (context, *cotangents), {}),
+            function=lambda: _backward(tracer, cls),
         ),
     )
     return results[0] if single else results

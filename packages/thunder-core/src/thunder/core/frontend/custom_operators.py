@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 
-from thunder.core.errors import UnsupportedOperator, UnsupportedProgram
-from thunder.core.frontend.function_context import FunctionContext
+from thunder.core.errors import UnsupportedOperator
+from thunder.core.frontend.function_context import context_class
 from thunder.core.frontend.own_gradients import OwnGradient, call_with_own_gradient
 from thunder.core.frontend.rules import lookaside
 from thunder.core.metakernel import as_proxies, on_meta
@@ -20,8 +20,6 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.core.symbol import Symbol
 from thunder.core.tags import OpTags
-from thunder.torch.fallback import derivative_symbol
-from thunder.torch.unknown import may_fall_back
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -220,8 +218,8 @@ class _Call:
         self.tracer, self.symbol, self.args, self.kwargs = tracer, symbol, args, kwargs
         self.setup, self.backward = setup, backward
         self.inputs = [i for a in args for i in (a if _is_list(a) else (a,))]
-        self.context = FunctionContext(tuple(map(_requires_grad, self.inputs)))
-        tracer.made[id(FunctionContext)] = FunctionContext  # nobody changes it: no guards
+        self.context = context_class(symbol.name)(tuple(map(_requires_grad, self.inputs)))
+        tracer.made[id(type(self.context))] = type(self.context)  # nobody changes it: no guards
         self.single, self.spec = False, tree_flatten(())[1]
 
     def run(self) -> Any:
@@ -237,6 +235,8 @@ class _Call:
                 context=self.context,
                 forward=self._forward,
                 backward=self._backward,
+                function=lambda: self.backward,
+                adapt=self._adapted,
             ),
         )
         output = tree_unflatten(results, self.spec)
@@ -253,45 +253,45 @@ class _Call:
         return tuple(leaves)
 
     def _backward(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        needs: list[Any] = [
-            [*map(_requires_grad, a)] if _is_list(a) else _requires_grad(a) for a in self.args
-        ]
-        self.context.needs_input_grad = tuple(needs)
-        scope = self.tracer.trace.peek_scope()
-        recorded = len(scope)
-        try:
-            given = tree_unflatten(cotangents, self.spec)
-            gradients = self.tracer.call(self.backward, (self.context, *given), {})
-        except UnsupportedProgram:
-            if not may_fall_back(self.tracer.language) or OpTags.RANDOM_OP in self.symbol.tags:
-                raise
-            del scope[recorded:]
-            return self._gradients_by_torch(cotangents)
-        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-        flat: list[Any] = []
-        for i, gradient in enumerate(gradients):
-            argument: Any = self.args[i] if i < len(self.args) else None
-            if not _is_list(argument):
-                flat.append(gradient)
-            elif gradient is None or len(gradient) == len(argument):
-                flat.extend(gradient or [None] * len(argument))
-            else:
-                raise RuntimeError(
-                    f"Expected the return from backward to be of the same structure as the inputs. Got: "
-                    f"{len(gradient)} gradients of the list at position {i}, {len(argument)} tensors (inputs)"
-                )
-        return tuple(flat)
+        given = tree_unflatten(cotangents, self.spec)
+        outside, self.context.needs_input_grad = self.context.needs_input_grad, self._needs()
+        gradients = self.tracer.call(self.backward, (self.context, *given), {})
+        self.context.needs_input_grad = outside
+        return _flat_gradients(gradients, self._lengths())
 
-    def _gradients_by_torch(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        """Gradients of a backward that has no trace, such as one that loops over the values of a tensor:
-        torch runs the operator again, and its backward, as eager does.
-        """
-        leaves, _ = tree_flatten((self.args, self.kwargs))
-        wanted = tuple(i for i, leaf in enumerate(leaves) if _requires_grad(leaf))
-        eager = row_of(self.symbol).eager  # type: ignore[union-attr]
-        symbol = derivative_symbol(self.symbol.id, eager)  # type: ignore[arg-type]
-        found = iter(symbol(tuple(cotangents), wanted, *self.args, **self.kwargs))
-        return tuple(next(found) if _requires_grad(i) else None for i in self.inputs)
+    def _needs(self) -> tuple[Any, ...]:
+        return tuple([*map(_requires_grad, a)] if _is_list(a) else _requires_grad(a) for a in self.args)
+
+    def _lengths(self) -> tuple[int | None, ...]:
+        """For each argument the number of its tensors, None where it is no list of tensors."""
+        return tuple(len(a) if _is_list(a) else None for a in self.args)
+
+    def _adapted(self, backward: Any) -> Any:
+        needs, spec, lengths = self._needs(), self.spec, self._lengths()
+
+        def adapted(context: Any, *cotangents: Any) -> tuple[Any, ...]:
+            context.needs_input_grad = needs
+            return _flat_gradients(backward(context, *tree_unflatten(cotangents, spec)), lengths)
+
+        return adapted
+
+
+def _flat_gradients(gradients: Any, lengths: Sequence[int | None]) -> tuple[Any, ...]:
+    """The gradients that a backward returned, those of a list one after the other."""
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    flat: list[Any] = []
+    for i, gradient in enumerate(gradients):
+        length = lengths[i] if i < len(lengths) else None
+        if length is None:
+            flat.append(gradient)
+        elif gradient is None or len(gradient) == length:
+            flat.extend(gradient or [None] * length)
+        else:
+            raise RuntimeError(
+                f"Expected the return from backward to be of the same structure as the inputs. Got: "
+                f"{len(gradient)} gradients of the list at position {i}, {length} tensors (inputs)"
+            )
+    return tuple(flat)
 
 
 def _is_list(x: Any) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.proxies import TensorProxy
+
+
+class NodeOfGraph(UnsupportedProgram):
+    """The program asks for a node of torch's graph, which a compiled program has none of inside."""
 
 
 class FunctionContext:
@@ -20,6 +25,7 @@ class FunctionContext:
         self.needs_input_grad = needs_input_grad
         self.to_save: tuple[Any, ...] = ()
         self.non_differentiable: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
         self.materialize_grads = True
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -49,17 +55,20 @@ class FunctionContext:
         self.materialize_grads = value
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Refused: the function would write to its arguments."""
-        raise UnsupportedProgram(
-            "ctx.mark_dirty: an autograd.Function that writes to its arguments in place",
-            hint="Return a new tensor, and copy it into the argument outside the function.",
-        )
+        """Says of arguments that the function has written to them in place; it returns them, too."""
+        self.dirty = tensors
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(torch.autograd.function.BackwardCFunction, name):
-            raise UnsupportedProgram(
+            raise NodeOfGraph(
                 f"ctx.{name} asks for the node of an autograd graph, which is not there while the program "
                 "is traced",
                 hint="Use save_for_backward, needs_input_grad and attributes of your own.",
             )
-        raise AttributeError(f"the context of an autograd.Function has no attribute {name!r}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+@functools.cache
+def context_class(name: str) -> type[FunctionContext]:
+    """The class of the ``ctx`` of a function: its name is that of eager's node."""
+    return type(f"{name}Backward", (FunctionContext,), {})

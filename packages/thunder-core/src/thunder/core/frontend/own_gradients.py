@@ -1,15 +1,17 @@
 """Calls whose gradient the program itself defines: ``torch.autograd.Function``, and custom operators.
 
 Note [Own gradients]
-Forward and backward are interpreted at once, one after the other, so that everything that either reads is
-guarded. The call becomes one composite; its decomposition is the forward, and its gradient rule both:
+Forward and backward are interpreted at once, one after the other. What the forward reads is guarded; a
+backward that reads more than the forward kept for it is not traced, but called as it is when it runs
+(:mod:`~thunder.core.frontend.backward_reads`). The call becomes one composite; its decomposition is the
+forward, and its gradient rule both:
 
     class Cube(Function):                             def rule(x, c):              # c: captured
         def forward(ctx, x):                              with torch.no_grad():
-            ctx.save_for_backward(x)                          y = x * x * c
+            ctx.save_for_backward(x, c)                       y = x * x * c
             return x * x * c        # a closure's         g = get_grad(y)
         def backward(ctx, g):                             put_grad(x, g * (x + x) * c)
-            x, = ctx.saved_tensors                        return y
+            x, c = ctx.saved_tensors                      return y
             return g * 2 * x * c
 
     y = Cube.apply(x)                          →      y = Cube(x, c)
@@ -33,9 +35,14 @@ import torch
 from thunder.core import prims
 from thunder.core.errors import ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient
+from thunder.core.frontend.backward_reads import ReadsState
 from thunder.core.frontend.delayed_errors import raise_error
-from thunder.core.frontend.function_context import FunctionContext
+from thunder.core.frontend.eager_backward import EagerBackward, begin_backward, run_backward
+from thunder.core.frontend.function_context import FunctionContext, NodeOfGraph
+from thunder.core.frontend.gradient_checks import Argument, checked
+from thunder.core.frontend.own_results import Results
 from thunder.core.frontend.own_rules import OwnRule, requires_grad
+from thunder.core.frontend.rebuilding import Rebuilding
 from thunder.core.frontend.recordings import (
     procedure,
     read_and_made,
@@ -44,15 +51,20 @@ from thunder.core.frontend.recordings import (
     without_grad_modes,
     writes,
 )
+from thunder.core.frontend.region_effects import note_one_call
 from thunder.core.proxies import TensorProxy, Variable
-from thunder.core.symbol import BoundSymbol, has_tags
+from thunder.core.symbol import BoundSymbol, has_tags, proxies_in
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 from thunder.core.tracectx import get_tracectx
-from thunder.torch.namespace import ltorch
+from thunder.torch.unknown import may_fall_back
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
+
+
+def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return fn
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +73,8 @@ class OwnGradient:
 
     ``key`` is the same for all calls of one function. ``inputs`` are the arguments, each of which gets a
     gradient or None. ``forward`` interprets the forward and gives the results; ``backward`` interprets the
-    backward on one cotangent a result, and gives what the program returns.
+    backward on one cotangent a result, and gives what the program returns. ``function`` gives the user's
+    backward itself, which ``adapt`` turns into a function of ``ctx`` and those cotangents.
     """
 
     name: str
@@ -71,49 +84,33 @@ class OwnGradient:
     context: FunctionContext
     forward: Callable[[], tuple[Any, ...]]
     backward: Callable[[Sequence[Any]], Any]
+    function: Callable[[], Any]
+    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is
 
 
 def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
     """Traces the call and returns its results. Where no gradient is needed, the forward alone counts."""
     needed = torch.is_grad_enabled() and any(map(requires_grad, fn.inputs))
+    made = len(tracer.trace.peek_scope())
     calls, results = _forward(tracer, fn, needed)
-    if any(map(requires_grad, results)):
-        return _differentiated(tracer, fn, calls, results)
-    for bsym in calls:
-        tracer.trace.record(bsym)
-    return results
+    if any(map(requires_grad, results.values)):
+        note_one_call(tracer, made)
+        _differentiated(tracer, fn, calls, results)
+    else:
+        for bsym in calls:
+            tracer.trace.record(bsym)
+    return results.returned()
 
 
-def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], tuple[Any, ...]]:
-    """The calls of the forward, and its results as the caller sees them."""
+def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
+    """The calls of the forward, and its results."""
     with torch.set_grad_enabled(False):
         with recorded(tracer.trace) as calls:
-            results = fn.forward()
+            returned = fn.forward()
         made = set(read_and_made(calls)[1])
         with recorded(tracer.trace) as copies:
-            seen = []
-            for result in results:
-                seen.append(_result(fn, result, needed, made))
-                made.discard(getattr(result, "name", ""))  # where it comes again, it is another view
-    return without_grad_modes([*calls, *copies]), tuple(seen)
-
-
-def _result(fn: OwnGradient, result: Any, needed: bool, own: set[str]) -> Any:
-    """A result as the caller sees it: of a tensor that is not the forward's ``own``, another view of it, as
-    in eager.
-    """
-    if not isinstance(result, TensorProxy):
-        return result
-    excepted = any(result is t for t in fn.context.non_differentiable)
-    differentiable = needed and result.dtype.is_inexact and not excepted
-    made = result.name in own
-    if differentiable and not made:
-        result = prims.shallow_copy(result)
-    elif result.requires_grad and not made:
-        return prims.detach(result)
-    if made or differentiable:
-        result.requires_grad = differentiable
-    return result
+            results = Results(fn.context, returned, needed, made)
+    return without_grad_modes([*calls, *copies]), results
 
 
 #: how deep a function may call itself in its own backward and have a rule: a backward like that of ``exp``
@@ -121,18 +118,24 @@ def _result(fn: OwnGradient, result: Any, needed: bool, own: set[str]) -> Any:
 _DEEPEST = 2
 
 
-def _differentiated(
-    tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], results: tuple[Any, ...]
-) -> tuple[Any, ...]:
+def _differentiated(tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], returned: Results) -> None:
     """Records the call as a composite with a gradient rule of its own."""
+    results = returned.unique
     cotangents = {r.name: _cotangent_of(r) for r in results if requires_grad(r)}
     back: list[BoundSymbol] = []
     gradients: tuple[Any, ...] | None = None
-    if tracer.backwards.count(fn.key) < _DEEPEST:
-        with _as_in_backward(tracer, fn), recorded(tracer.trace) as back:
-            gradients = _gradients(tracer, fn, results, cotangents)
-        back = without_grad_modes(back)
-        _refuse_draws(fn, back)
+    begin: list[BoundSymbol] = []
+    if sum(outer.key == fn.key for outer in tracer.backwards) < _DEEPEST:
+        try:
+            with _as_in_backward(tracer, fn), recorded(tracer.trace) as back:
+                gradients = _gradients(tracer, fn, returned, cotangents)
+            back = without_grad_modes(back)
+            _refuse_draws(fn, back)
+        except UnsupportedProgram as error:
+            if not _may_run_later(tracer, error):
+                raise
+            begin, back, gradients = _as_it_runs(tracer, fn, returned, cotangents)
+            calls = [*calls, *begin]
     read, made = read_and_made(calls, results)
     read_back, made_back = read_and_made(back, gradients)
     residuals = tuple(p for name, p in read_back.items() if name in made)
@@ -143,6 +146,7 @@ def _differentiated(
         forward = procedure(fn.name, tuple(tensors.values()), calls, (results, residuals))
     backward = procedure(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
     forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
+    _note_attributes(tracer, fn, read_back.values(), results)
     rule = OwnRule(
         fn.name,
         fn.id,
@@ -151,19 +155,65 @@ def _differentiated(
         differentiable=tuple(map(requires_grad, results)),
         written=written,
         targets=tuple(list(tensors).index(i.name) for i in fn.inputs if requires_grad(i)),
+        with_none=returned.with_none,
+        saves=any(t is not None for t in fn.context.to_save),
+        runs_later=bool(begin),
     )
     _hide(tracer, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
-    _record(tracer.trace, rule, tuple(tensors.values()), results)
-    return results
+    _record(tracer.trace, rule, tuple(tensors.values()), returned)
+
+
+def _may_run_later(tracer: Tracer, error: UnsupportedProgram) -> bool:
+    """Whether a backward that has no trace can be called as it is."""
+    if isinstance(error, ReadsState):
+        return True
+    return not isinstance(error, NodeOfGraph) and may_fall_back(tracer.language)
+
+
+def _as_it_runs(
+    tracer: Tracer, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
+) -> tuple[list[BoundSymbol], list[BoundSymbol], tuple[Any, ...]]:
+    """The backward as a call that is done when it runs: what the forward does for it, the call, and the
+    gradients that it gives.
+    """
+    rebuilding = Rebuilding(tracer)
+    makers = rebuilding.makers((fn.function(), _attributes(fn.context), *fn.context.to_save))
+    backward = EagerBackward(
+        fn.name,
+        function=makers[0],
+        attributes=makers[1],
+        saved=makers[2:],
+        requires_grad=[t.requires_grad for t in rebuilding.tensors],
+        arguments=tuple(map(Argument.of, fn.inputs)),
+        adapt=fn.adapt,
+    )
+    with recorded(tracer.trace) as begin:
+        call = begin_backward(backward)
+    with recorded(tracer.trace) as back:
+        given = tuple(results.cotangents(cotangents))
+        gradients = run_backward(call, backward, tuple(rebuilding.tensors), given)
+    return begin, back, gradients
+
+
+def _attributes(context: FunctionContext) -> dict[str, Any]:
+    """What ``ctx`` holds beside the saved tensors, and the results that it marks."""
+    return {k: v for k, v in context.__dict__.items() if k not in ("to_save", "non_differentiable", "dirty")}
+
+
+def _note_attributes(tracer: Tracer, fn: OwnGradient, read: Iterable[Any], results: Sequence[Any]) -> None:
+    """Notes the tensors that the backward reads and that were not saved: it reads them as they are then."""
+    saved = {t.name for t in fn.context.to_save if t is not None}
+    names = {p.name for p in read} - saved
+    kept = [p for p in proxies_in(_attributes(fn.context)) if p.name in names]
+    if kept:
+        result = next(r for r in results if requires_grad(r))
+        tracer.kept_attributes.append((fn.name, kept, result, tracer.locations()))
 
 
 def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
-    """The backward stands with its forward in the trace, where eager draws its numbers when it runs."""
+    """Numbers are drawn when the backward runs, and not where it stands in the trace."""
     if any(has_tags(bsym, {OpTags.RANDOM_OP}) for bsym in backward):
-        raise UnsupportedProgram(
-            f"the backward of {fn.name} draws random numbers",
-            hint="Draw them in the forward, and hand them on with ctx.save_for_backward.",
-        )
+        raise ReadsState(f"the backward of {fn.name} draws random numbers")
 
 
 def _without_writes(
@@ -174,7 +224,10 @@ def _without_writes(
     Raises UnsupportedProgram for any other write to a tensor that is not the function's own.
     """
     written, rest = writes(forward)
-    refused = [("forward", tensors[i]) for i in written if tensors[i].requires_grad]
+    dirty = {t.name for t in fn.context.dirty}
+    refused = [
+        ("forward", tensors[i]) for i in written if tensors[i].requires_grad and tensors[i].name not in dirty
+    ]
     refused += [("backward", backward.args[i]) for i in writes(backward)[0]]
     for part, tensor in refused:
         raise UnsupportedProgram(
@@ -193,17 +246,19 @@ def _hide(tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], made: Itera
             tracer.hidden[id(p)] = (p, fn.name)
 
 
-def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: Results) -> None:
     """Records the composite, with the values that the program has in hand already as its results, and behind
     it the writes to buffers.
     """
+    results = returned.unique
     made = rule.whole(*tensors)
     scope = trace.peek_scope()
     pairs = zip(made, results, strict=False)  # what is written comes behind the results
     swap = {Variable(new): old for new, old in pairs if isinstance(old, TensorProxy)}
     scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
     for index, value in zip(rule.written, made[len(results) :], strict=True):
-        prims.copy_(value, tensors[index], grad_enabled=False)
+        if tensors[index].name not in returned.dirty:
+            prims.copy_(value, tensors[index], grad_enabled=False)
 
 
 # -- the backward --------------------------------------------------------------------------------------------
@@ -216,7 +271,7 @@ def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
         torch._C._set_grad_enabled(True)
         for device in ambient.AUTOCAST_DEVICES:
             torch.set_autocast_enabled(device, False)
-        tracer.backwards.append(fn.key)
+        tracer.backwards.append(fn)
         trace = get_tracectx()
         assert trace is not None, "a backward is recorded into a trace"
         outside, trace.in_backward = trace.in_backward, True
@@ -228,14 +283,16 @@ def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
 
 
 def _gradients(
-    tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], cotangents: dict[str, TensorProxy]
+    tracer: Tracer, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[Any, ...]:
     """The gradients of the inputs that require grad, in order; None of those that have none."""
+    if results.with_none:
+        raise ReadsState(f"the backward of {fn.name} is given None for a result without gradient")
     before = _writes(tracer)
-    given = [_cotangent(fn, r, cotangents) for r in results]
+    given = results.cotangents(cotangents)
     wanted = [i for i in fn.inputs if requires_grad(i)]
     try:
-        gradients = _checked(fn, fn.backward(given))
+        gradients = checked(fn.name, tuple(map(Argument.of, fn.inputs)), fn.backward(given))
     except tracer.uncatchable:
         raise
     except Exception as error:  # the program's: eager raises it too, but only if the backward runs
@@ -256,56 +313,11 @@ def _cotangent_of(result: TensorProxy) -> TensorProxy:
     return cotangent
 
 
-def _cotangent(fn: OwnGradient, result: Any, cotangents: dict[str, TensorProxy]) -> Any:
-    if not isinstance(result, TensorProxy):
-        return None
-    if result.name in cotangents:
-        return cotangents[result.name]
-    return ltorch.zeros_like(result) if fn.context.materialize_grads else None
-
-
 def _as_raised(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
     """An exception as its type and plain arguments, so that it holds nothing of this trace."""
     if isinstance(error, ThunderError):
         return RuntimeError, (str(error),)
     return type(error), tuple(a if isinstance(a, str | int | float) else str(a) for a in error.args)
-
-
-def _checked(fn: OwnGradient, given: Any) -> tuple[Any, ...]:
-    """The gradients that are wanted, of what the backward returned. Raises torch's errors for what torch
-    refuses.
-    """
-    gradients = given if isinstance(given, tuple) else (given,)
-    count = len(fn.inputs)
-    if len(gradients) < count or any(g is not None for g in gradients[count:]):
-        raise RuntimeError(
-            f"function {fn.name}Backward returned an incorrect number of gradients "
-            f"(expected {count}, got {len(gradients)})"
-        )
-    for i, (value, gradient) in enumerate(zip(fn.inputs, gradients, strict=False)):
-        _check(fn, i, value, gradient)
-    return tuple(g for i, g in zip(fn.inputs, gradients, strict=False) if requires_grad(i))
-
-
-def _check(fn: OwnGradient, index: int, value: Any, gradient: Any) -> None:
-    if gradient is None:
-        return
-    if not isinstance(value, TensorProxy):
-        raise RuntimeError(
-            f"function {fn.name}Backward returned a gradient different than None at position {index + 1}, "
-            "but the corresponding forward input was not a Variable"
-        )
-    if not isinstance(gradient, TensorProxy):
-        raise RuntimeError(f"expected Variable or None (got {type(gradient).__name__})")
-    leading = gradient.ndim - value.ndim
-    stretched = leading >= 0 and all(
-        a in (1, b) for a, b in zip(value.shape, gradient.shape[leading:], strict=True)
-    )
-    if value.requires_grad and not stretched:
-        raise RuntimeError(
-            f"Function {fn.name}Backward returned an invalid gradient at index {index} - got "
-            f"{list(gradient.shape)} but expected shape compatible with {list(value.shape)}"
-        )
 
 
 def _writes(tracer: Tracer) -> Any:

@@ -10,7 +10,7 @@ import torch
 from thunder.core.errors import MissingGradient
 from thunder.core.frontend.recordings import returning
 from thunder.core.gradient_rules import fitted
-from thunder.core.prims.gradient import get_grad, put_grad
+from thunder.core.prims.gradient import get_grad, get_grad_or_none, put_grad
 from thunder.core.proxies import TensorProxy
 from thunder.core.rewrite import eval_trace
 from thunder.core.symbol import Symbol
@@ -28,7 +28,9 @@ class OwnRule:
     ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
     the tensors at the indices ``targets``; None where nobody traced it. ``differentiable`` says which results
     carry gradients. Behind the results of the forward come what it writes to the tensors at the indices
-    ``written``, which is what the backward sees of those.
+    ``written``, which is what the backward sees of those. The backward gets zeros for a result without
+    gradient, or None if it says so (``with_none``). ``saves`` says whether eager saves a tensor for it, and
+    ``runs_later`` whether the backward is a call that is done when it runs.
 
     Of the two composites, ``whole`` gives the results alone; the rules of both compute ``augmented``, which
     gives the residuals too. So a forward that is differentiated again (A5) has this rule, and not those of
@@ -45,9 +47,14 @@ class OwnRule:
         differentiable: tuple[bool, ...],
         targets: tuple[int, ...],
         written: tuple[int, ...],
+        with_none: bool,
+        saves: bool,
+        runs_later: bool,
     ) -> None:
         self.name, self.forward, self.backward = name, forward, backward
         self.differentiable, self.targets, self.written = differentiable, targets, written
+        self.saves, self.runs_later = saves, runs_later
+        self.get_grad = get_grad_or_none if with_none else get_grad
         self.results_alone = returning(forward, forward.output[0])
         self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=self._whole_rule)
         self.augmented = Symbol(
@@ -89,7 +96,7 @@ class OwnRule:
                 hint="Write the backward with operators that thunder knows.",
             )
         results, residuals = self.augmented(*tensors)
-        cotangents = map(get_grad, self._tracked(results))
+        cotangents = map(self.get_grad, self._tracked(results))
         seen = list(tensors)
         for index, value in zip(self.written, results[len(self.differentiable) :], strict=True):
             seen[index] = value

@@ -31,6 +31,7 @@ from thunder.core.frontend import (
     ambient,
     arguments,
     autograd_functions,
+    backward_reads,
     checkpoints,
     copying,
     custom_operators,
@@ -40,10 +41,12 @@ from thunder.core.frontend import (
     mask_questions,
     modules,
     natives,
+    region_effects,
     regions,
     tensors,
     weakrefs,
 )
+from thunder.core.frontend.callable_kinds import DICT_GETTERS, LAZY, LIBRARIES, METHODS, OWN, SYMBOL_LIKE
 from thunder.core.frontend.class_attributes import ClassAttributes
 from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.rules import CLOSURES, TABLE
@@ -72,17 +75,6 @@ RULES = (
     mask_questions,
     weakrefs,
 )
-#: packages of thunder whose Python functions run natively while a program is traced
-_OWN = (
-    "thunder.core",
-    "thunder.torch",
-    "thunder.compiler",
-    "thunder.executors",
-    "thunder.extend",
-    "thunder.plugins",
-)
-#: packages whose functions are guarded as values, and not in their parts (code, defaults)
-_LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 
 
 class Tracer(Policy):
@@ -126,6 +118,14 @@ class Tracer(Policy):
         #: tensors that the program made require gradients, with the lines
         self.grad_requests: list[tuple[TensorProxy, list[Any]]] = []
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
+        self.made_in_backwards: set[int] = set()  # the ids of those that a backward made
+        #: variables of inner functions that a backward reads: what they hold, who reads them, and where
+        self.captured: list[tuple[types.CellType, Any, str, list[Any]]] = []
+        #: what the program made and a later call makes again: by id, the value, its parts' ids, and where
+        self.rebuilt: dict[int, tuple[Any, list[int], list[Any]]] = {}
+        self.regions: list[Any] = []  # the checkpointed regions that are being traced, innermost last
+        #: tensors that a backward reads from its ctx, as the function, the tensors, a result, and where
+        self.kept_attributes: list[tuple[str, list[TensorProxy], TensorProxy, list[Any]]] = []
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
         self.handled_outside = sys.exception()  # by the caller
         self.modes = ambient.Modes.now()
@@ -139,14 +139,18 @@ class Tracer(Policy):
 
     def load_attr(self, obj: Any, name: str) -> Any:
         if isinstance(obj, TensorProxy):
+            if self.backwards:
+                backward_reads.check_tensor(self, name)
             return tensors.load_attr(self, obj, name)
         if isinstance(obj, torch.nn.Module):
+            if self.backwards:
+                backward_reads.check_attribute(self, obj, name)
             found = modules.load_member(self, obj, name)
             if found is not MISSING:
                 return found
         elif type(obj) is torch.Generator:
             return generators.load_attr(self, obj, name)
-        elif type(obj) in _LAZY:
+        elif type(obj) in LAZY:
             getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
 
@@ -154,7 +158,7 @@ class Tracer(Policy):
         if isinstance(obj, TensorProxy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
-            return
+            self.note_write()
         else:
             self.type_attr(type(obj), "__setattr__")
             self.machine.generic_store_attr(obj, name, value)
@@ -164,14 +168,20 @@ class Tracer(Policy):
         self.machine.generic_delete_attr(obj, name)
 
     def type_attr(self, cls: type, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_class(self, cls, name)
         known = self.classes.known.get((cls, name), self)
         return known if known is not self else self.classes.find(cls, name)
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_class(self, start, name)
         mro = start.__mro__
         return self.classes.find_in(mro[mro.index(after) + 1 :], name)
 
     def instance_attr(self, obj: Any, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_attribute(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             found = lookup_instance(obj, name)
@@ -219,12 +229,15 @@ class Tracer(Policy):
         return known
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             object.__setattr__(obj, name, value)
             return
         if not type(record.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        self.note_write()
         if record.own is not None:
             record.own[name] = value
         elif issubclass(type(record.obj), types.ModuleType):
@@ -233,12 +246,15 @@ class Tracer(Policy):
             record.write(name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             object.__delattr__(obj, name)
             return
         if self.instance_attr(obj, name) is MISSING:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        self.note_write()
         if record.own is not None:
             del record.own[name]
         elif issubclass(type(record.obj), types.ModuleType):
@@ -247,16 +263,24 @@ class Tracer(Policy):
             record.delete(name)
 
     def set_type_attr(self, cls: type, name: str, value: Any) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, cls, name)
+        self.note_write()
         self.classes.write(cls, name, value)
 
     def delete_type_attr(self, cls: type, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, cls, name)
+        self.note_write()
         self.classes.delete(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_slot(self, descriptor, obj, name)
         record = self.record_of(obj)
-        if record is not None and name == "__dict__" and isinstance(descriptor, _DICT_GETTERS):
+        if record is not None and name == "__dict__" and isinstance(descriptor, DICT_GETTERS):
             return modules.instance_dict(self, record)
-        if record is None or record.value is not record.obj or isinstance(descriptor, _METHODS):
+        if record is None or record.value is not record.obj or isinstance(descriptor, METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
         if name == "__class__":
             return type(obj)
@@ -277,15 +301,21 @@ class Tracer(Policy):
         return value
 
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
         record = self.record_of(obj)
         if record is None:
             type(descriptor).__set__(descriptor, obj, value)
             return
         if not isinstance(descriptor, types.MemberDescriptorType):
             raise UnsupportedProgram(f"the program writes {record.path.source}.{name}")
+        self.note_write()
         record.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
+        if self.backwards:
+            backward_reads.check_store(self, obj, name)
+        self.note_write()
         record = self.record_of(obj)
         if record is None:
             type(descriptor).__delete__(descriptor, obj)
@@ -305,6 +335,8 @@ class Tracer(Policy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
+        if self.backwards:
+            backward_reads.check_global(self, namespace, builtin_names, name)
         value = self._load_variable(namespace, name)
         return self._load_variable(builtin_names, name) if value is MISSING else value
 
@@ -341,6 +373,7 @@ class Tracer(Policy):
         return shadow
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        self.note_write()
         held = self.tracker.records.get(id(namespace))
         if held is not None:
             held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
@@ -355,6 +388,8 @@ class Tracer(Policy):
         self.store_global(namespace, name, MISSING)
 
     def load_cell(self, cell: types.CellType) -> Any:
+        if self.backwards:
+            backward_reads.check_cell(self, cell)
         tracked = self.cell_paths.get(id(cell))
         if tracked is None:
             found = cell_content(cell)
@@ -374,6 +409,7 @@ class Tracer(Policy):
         if tracked is None:
             cell.cell_contents = value
             return
+        self.note_write()
         self.cells[id(cell)] = value
         self.cell_writes[id(cell)] = (tracked[1], value)
 
@@ -387,8 +423,10 @@ class Tracer(Policy):
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
+            if self.backwards:
+                backward_reads.check_call(self, fn)
             kind = type(fn)
-            if kind in _SYMBOL_LIKE:
+            if kind in SYMBOL_LIKE:
                 lookaside = TABLE.get(id(fn))
                 if lookaside is not None:
                     return lookaside(self, args, kwargs)
@@ -419,6 +457,8 @@ class Tracer(Policy):
             raise error.at(self.locations()) from error.__cause__
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.regions:
+            return region_effects.call_native(self, fn, args, kwargs)
         return natives.call(self, fn, args, kwargs)
 
     def is_same(self, a: Any, b: Any) -> bool:
@@ -434,6 +474,8 @@ class Tracer(Policy):
         return weakrefs.referent_of(self, reference)
 
     def function_parts(self, fn: types.FunctionType) -> FunctionParts:
+        if self.backwards:
+            backward_reads.check_defaults(self, fn)
         if id(fn) in self.made or self.is_native(fn):
             return Policy.function_parts(self, fn)
         known = self.parts.get(id(fn))
@@ -448,7 +490,7 @@ class Tracer(Policy):
             name = fn.__code__.co_freevars[i]
             if id(cell) not in self.made:
                 self.cell_paths.setdefault(id(cell), (cell, path.step("closure", i).step("cell", name)))
-        if fn.__globals__.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        if fn.__globals__.get("__name__", "").partition(".")[0] in LIBRARIES:
             return Policy.function_parts(self, fn)
         tracker.note("is", path.step("attribute", "__code__"), fn.__code__)
         tracker.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
@@ -460,7 +502,7 @@ class Tracer(Policy):
 
     def is_native(self, fn: types.FunctionType) -> bool:
         module: str = fn.__globals__.get("__name__", "")
-        return module.startswith("thunder.") and module.startswith(_OWN)
+        return module.startswith("thunder.") and module.startswith(OWN)
 
     def bypass_cache(self, fn: Any) -> bool:
         return True
@@ -483,6 +525,8 @@ class Tracer(Policy):
     def on_make(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType | types.CellType | type):
             self.made[id(obj)] = obj
+            if self.backwards:
+                self.made_in_backwards.add(id(obj))
         elif isinstance(obj, dict | set | frozenset):
             arguments.check_keys(self, obj)
         return obj
@@ -503,6 +547,8 @@ class Tracer(Policy):
             self.globals,
             self.global_writes,
             self.hidden,
+            self.captured,
+            self.rebuilt,
         ):
             table.clear()
         self.cells.clear()
@@ -512,6 +558,11 @@ class Tracer(Policy):
         self.tracker.forget()
         self.machine.has_ended = True
         del self.machine, self.generators, self.classes, self.handled_outside
+
+    def note_write(self) -> None:
+        """Notes that the program writes to an object of Python, for the regions that it is in."""
+        if self.regions:
+            region_effects.note_write(self)
 
     def unique_id(self, base: str) -> str:
         """``base`` for a symbol of the program's own, told apart from that of an earlier call."""
@@ -535,28 +586,3 @@ class Tracer(Policy):
 
 _BY_THEMSELVES = (type, types.FunctionType, types.ModuleType, types.CodeType)
 _NAMES = ("__qualname__", "co_qualname", "__name__")
-_METHODS = (
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.BuiltinFunctionType,
-    natives.CACHED,
-)
-_DICT_GETTERS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the second of modules
-#: torch's namespaces of operators
-_LAZY = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
-_SYMBOL_LIKE = frozenset(
-    {
-        types.FunctionType,
-        types.BuiltinFunctionType,
-        types.MethodDescriptorType,
-        types.WrapperDescriptorType,
-        types.MethodWrapperType,
-        types.GetSetDescriptorType,
-        type,
-        type(torch.Tensor),
-        type(torch.Generator),
-        torch._ops.OpOverload,
-        torch._ops.OpOverloadPacket,
-    }
-)

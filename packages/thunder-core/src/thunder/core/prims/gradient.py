@@ -1,4 +1,4 @@
-"""The two primitives of gradient rules.
+"""The primitives of gradient rules.
 
     def sin(input):
         out = ltorch.sin(input)
@@ -41,6 +41,9 @@ def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
 
 #: the gradient of a value
 get_grad = primitive("get_grad", _get_grad_meta, tags=(OpTags.DONT_DCE,))
+
+#: the gradient of a value, or None where a backward has none: for a call that takes both
+get_grad_or_none = primitive("get_grad_or_none", _get_grad_meta, tags=(OpTags.DONT_DCE,))
 
 #: adds to the gradient of a value
 put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))

@@ -1,0 +1,49 @@
+"""Kinds of callables and descriptors that the tracer tells apart."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import torch
+
+from thunder.core.frontend import natives
+
+#: packages of thunder whose Python functions run natively while a program is traced
+OWN = (
+    "thunder.core",
+    "thunder.torch",
+    "thunder.compiler",
+    "thunder.executors",
+    "thunder.extend",
+    "thunder.plugins",
+)
+#: packages whose functions are guarded as values, and not in their parts (code, defaults)
+LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
+#: descriptors that make methods
+METHODS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType,
+    natives.CACHED,
+)
+DICT_GETTERS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the second of modules
+#: torch's namespaces of operators
+LAZY = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
+#: types of callables that an operator may stand for
+SYMBOL_LIKE = frozenset(
+    {
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.MethodWrapperType,
+        types.GetSetDescriptorType,
+        type,
+        type(torch.Tensor),
+        type(torch.Generator),
+        torch._ops.OpOverload,
+        torch._ops.OpOverloadPacket,
+    }
+)
