@@ -35,20 +35,19 @@ class CompiledFunction:
     settings.
     """
 
-    __slots__ = ("__weakref__", "_thunder_dispatcher", "_thunder_fn", "_thunder_maker", "_thunder_run")
+    #: ``__call__`` is a slot that holds what runs the program: CPython finds it through the slot's descriptor
+    #: and calls it without a frame of ours in between
+    __slots__ = ("__call__", "__weakref__", "_thunder_dispatcher", "_thunder_fn", "_thunder_maker")
+    __call__: Callable[..., Any]
 
     def __init__(
         self, fn: Callable[..., Any], run: Callable[..., Any], dispatcher: Any, maker: Maker
     ) -> None:
         own = object.__setattr__
+        own(self, "__call__", run)
         own(self, "_thunder_fn", fn)
-        own(self, "_thunder_run", run)
         own(self, "_thunder_dispatcher", dispatcher)
         own(self, "_thunder_maker", maker)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Runs the compiled program."""
-        return _run_of(self)(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method where the callable's own ``__get__`` makes one; else this object."""
@@ -88,7 +87,7 @@ class CompiledFunction:
         return self._of(copy.deepcopy(self._thunder_fn, memo))
 
     def _of(self, fn: Callable[..., Any]) -> Any:
-        if type(fn) is CompiledFunction:  # the copy of ``m.forward`` is read of m, which holds a compiled one
+        if isinstance(fn, CompiledFunction):  # the copy of ``m.forward`` is read of m, which holds a compiled one
             return fn
         return self if fn is self._thunder_fn else self._thunder_maker.make(fn)
 
@@ -108,10 +107,8 @@ def found_by_name(module: str | None, qualname: str) -> Any:
     return found
 
 
-#: reads the slot past ``__getattribute__``, which a call has no time for
-_run_of = CompiledFunction.__dict__["_thunder_run"].__get__
 #: what is not the callable's: the slots, and how the object itself is called, bound, printed and copied
 _OWN = frozenset(
-    {"_of", "__call__", "__get__", "__dir__", "__repr__", "__copy__", "__deepcopy__", "__reduce_ex__"}
+    {"_of", "__get__", "__dir__", "__repr__", "__copy__", "__deepcopy__", "__reduce_ex__"}
     | {name for name in CompiledFunction.__slots__ if name != "__weakref__"}
 )
