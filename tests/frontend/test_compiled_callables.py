@@ -261,6 +261,21 @@ def test_an_attribute_of_a_compiled_function_is_a_fact_of_the_program_that_reads
         decorated.factor = 2.0
 
 
+def test_a_program_that_writes_an_attribute_of_a_compiled_function_writes_it_at_each_call() -> None:
+    @thunder.jit
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        counted.calls = counted.calls + 1
+        if counted.calls > 1 and hasattr(counted, "extra"):
+            del counted.extra
+        return x * counted.calls
+
+    counted.calls, counted.extra = 0, "x"
+    for calls in (1, 2, 3):
+        assert torch.equal(counted(ramp(3)), ramp(3) * calls)
+        assert counted.calls == calls
+        assert hasattr(counted, "extra") is (calls < 2)
+
+
 def test_a_wrapper_around_a_compiled_function_is_not_taken_for_it() -> None:
     inner = thunder.jit(plain)
 
@@ -303,6 +318,21 @@ def test_methods_of_a_compiled_module_are_traced_where_a_program_calls_them() ->
             compiled.scale = scale
             compiled.layers = nn.ModuleList([nn.Identity() for _ in range(layers)])
             assert torch.equal(outer(ramp(3)), ramp(3) * scale + layers)
+
+
+def test_a_program_that_returns_a_compiled_module_returns_the_module() -> None:
+    model = nn.Linear(3, 3)
+    compiled = thunder.jit(model)
+    outer = thunder.jit(lambda x: (compiled(x), compiled, compiled is model))
+    _, returned, same = outer(ramp(2, 3))
+    assert returned is model
+    assert same is True
+
+
+def test_the_type_of_a_compiled_callable_is_a_class_of_its_own() -> None:
+    compiled = thunder.jit(plain)
+    assert type(compiled).__name__ == "CompiledFunction"
+    assert compiled.__class__ is types.FunctionType
 
 
 # -- pickles of settings -------------------------------------------------------------------------------------

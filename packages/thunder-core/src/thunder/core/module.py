@@ -13,7 +13,7 @@ import torch
 
 from thunder.core import overridden_module, state_dicts
 from thunder.core.compiled_function import CompiledFunction
-from thunder.core.errors import OperatorError
+from thunder.core.errors import InvalidArgument, OperatorError
 from thunder.core.forwarding import forwarded, special_method, special_names
 from thunder.core.meta_weights import explanation
 from thunder.core.module_state import ModuleState
@@ -37,6 +37,11 @@ class ThunderModule(torch.nn.Module):
     """
 
     __slots__ = ("_thunder_state",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise InvalidArgument(
+            "thunder.ThunderModule was called", hint="Compiled modules are made by thunder.jit(module)."
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the compiled program, between the hooks that were registered here, if there are any."""
@@ -64,15 +69,16 @@ class ThunderModule(torch.nn.Module):
         own = _OWN.get(name)
         if own is not None:
             return own(self)
-        try:
-            value = getattr(state.model, name)
-        except AttributeError:
-            if name in _ADDED:
-                return object.__getattribute__(self, name)
-            raise
+        value = getattr(state.model, name)
         if type(value) is types.MethodType and value.__self__ is state.model:
             return types.MethodType(forwarded(value, state, _state), self)
         return self if value is state.model else value
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ADDED:  # the user's module has nothing of this name
+            return object.__getattribute__(self, name)
+        model = _state(self).model
+        return type(model).__getattr__(model, name)  # raises its error
 
     def __setattr__(self, name: str, value: Any) -> None:
         model = _state(self).model

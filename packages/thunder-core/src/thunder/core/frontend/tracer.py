@@ -157,13 +157,16 @@ class Tracer(Policy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
             return
+        elif type(obj) is CompiledFunction:
+            self.store_attr(modules.wrapped_callable(self, obj), name, value)
         else:
             self.type_attr(type(obj), "__setattr__")
             self.machine.generic_store_attr(obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
-        self.type_attr(type(obj), "__delattr__")
-        self.machine.generic_delete_attr(obj, name)
+        owner = modules.wrapped_callable(self, obj) if type(obj) is CompiledFunction else obj
+        self.type_attr(type(owner), "__delattr__")
+        self.machine.generic_delete_attr(owner, name)
 
     def type_attr(self, cls: type, name: str) -> Any:
         known = self.classes.known.get((cls, name), self)
