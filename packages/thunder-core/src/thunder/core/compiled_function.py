@@ -87,9 +87,7 @@ class CompiledFunction:
         return self._of(copy.deepcopy(self._thunder_fn, memo))
 
     def _of(self, fn: Callable[..., Any]) -> Any:
-        if isinstance(
-            fn, CompiledFunction
-        ):  # the copy of ``m.forward`` is read of m, which holds a compiled one
+        if isinstance(fn, CompiledFunction):  # a copy of m.forward is read of m, which holds a compiled one
             return fn
         return self if fn is self._thunder_fn else self._thunder_maker.make(fn)
 
