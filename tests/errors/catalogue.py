@@ -26,7 +26,7 @@ TESTED: Mapping[int, tuple[str, ...]] = {
     18: ("frontend/test_nested.py",),
     19: ("frontend/test_arguments.py",),
     20: (_CALLING,),
-    21: ("frontend/test_modules.py",),
+    21: ("frontend/test_compiled_callables.py",),
     **dict.fromkeys((22, 23, 24), (_ERRORS,)),
     25: (_CALLING, "plugins/test_contributions.py"),
     26: (_CALLING,),

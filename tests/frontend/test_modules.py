@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -407,11 +406,6 @@ def test_a_deep_copy_is_a_new_wrapper_with_an_empty_cache():
         twin.get_parameter("0.weight").mul_(2)
         assert torch.equal(wrapped(ramp(2, 3)), expected)
         assert not torch.equal(twin(ramp(2, 3)), expected)
-
-
-def test_M21_pickling_is_refused_by_name():
-    with pytest.raises(thunder.InvalidArgument, match="state_dict"):
-        pickle.dumps(thunder.jit(linear()))
 
 
 def test_the_wrapped_module_is_never_written_to():

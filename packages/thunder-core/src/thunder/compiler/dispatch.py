@@ -61,9 +61,11 @@ class Dispatcher:
     Calls from several threads are served at once; compiles are serialised.
     """
 
-    def __init__(self, data: CompileData, overrides: Overrides | None = None) -> None:
+    def __init__(
+        self, data: CompileData, overrides: Overrides | None = None, stats: CompileStats | None = None
+    ) -> None:
         self.data, self.overrides = data, overrides
-        self.stats = CompileStats()
+        self.stats = CompileStats() if stats is None else stats
         self._entries: tuple[CacheEntry, ...] = ()  # newest first
         self._lock = threading.RLock()
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT

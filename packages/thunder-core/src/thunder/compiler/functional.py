@@ -10,7 +10,7 @@ import torch
 
 from thunder.compiler.jit import jit
 from thunder.core.errors import InvalidArgument
-from thunder.core.module import COMPILED
+from thunder.core.module import dispatcher_of
 from thunder.core.pytree import tree_flatten, tree_iter, tree_unflatten
 
 __all__ = ["grad", "value_and_grad", "vjp"]
@@ -89,8 +89,8 @@ def _marked(fn: _F) -> _F:
 
 
 def _compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    known = getattr(fn, "__dict__", {})
-    return fn if COMPILED in known or _GRADIENT in known else jit(fn)
+    is_gradient = _GRADIENT in getattr(fn, "__dict__", {})
+    return fn if is_gradient or dispatcher_of(fn) is not None else jit(fn)
 
 
 def _tracks(value: Any) -> bool:

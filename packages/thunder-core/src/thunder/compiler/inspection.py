@@ -9,13 +9,13 @@ from thunder.compiler.dispatch import Dispatcher
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.core.errors import NeverCalled, NotCompiled
-from thunder.core.module import COMPILED
+from thunder.core.module import dispatcher_of
 from thunder.core.options import CACHE_OPTIONS
 from thunder.core.trace import TraceCtx
 
 
 def _dispatcher(fn: Any) -> Dispatcher:
-    found = getattr(fn, "__dict__", {}).get(COMPILED)
+    found = dispatcher_of(fn)
     if found is None:
         name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
         raise NotCompiled(
@@ -34,13 +34,13 @@ def _last_entry(fn: Any) -> CacheEntry:
 
 def compile_data(fn: Any) -> CompileData | None:
     """The settings of a compiled object; None if it is not compiled."""
-    found = getattr(fn, "__dict__", {}).get(COMPILED)
+    found = dispatcher_of(fn)
     return found.data if found is not None else None
 
 
 def compile_stats(fn: Any) -> CompileStats | None:
     """The statistics of a compiled object; None if it is not compiled."""
-    found = getattr(fn, "__dict__", {}).get(COMPILED)
+    found = dispatcher_of(fn)
     return found.stats if found is not None else None
 
 

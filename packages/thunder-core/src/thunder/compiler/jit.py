@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from thunder.compiler.dispatch import Dispatcher
+from thunder.compiler.objects import compiled_object
 from thunder.compiler.stats import CompileData
 from thunder.core.errors import (
     InvalidArgument,
@@ -22,7 +21,7 @@ from thunder.core.errors import (
 )
 from thunder.core.executor import Executor, caller_location
 from thunder.core.langctx import LanguageContext, resolve_language
-from thunder.core.module import COMPILED, ThunderModule
+from thunder.core.module import ThunderModule, dispatcher_of
 from thunder.core.operator import all_rows
 from thunder.core.options import (
     CACHE_OPTIONS,
@@ -32,7 +31,6 @@ from thunder.core.options import (
     resolve_options,
     resolve_sharp_edges_option,
 )
-from thunder.core.overrides import Overrides
 from thunder.core.transform import Transform
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
 from thunder.plugins.contributions import declared_options
@@ -63,8 +61,8 @@ def jit(
 ) -> Any:
     """Compiles a function or module, at its first call and whenever a fact that it depends on has changed.
 
-    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a function
-    with ``fn``'s signature.
+    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a
+    :class:`~thunder.core.compiled_function.CompiledFunction`, with ``fn``'s attributes and signature.
 
     Args:
         fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.
@@ -109,33 +107,6 @@ def jit(
     return _transform_module(compiled_object(data), all_transforms)
 
 
-def compiled_object(data: CompileData, overrides: Overrides | None = None) -> Any:
-    """The callable of a compile: a module around a module, with its overrides, else a function."""
-    if isinstance(data.fn, torch.nn.Module):
-        return _compiled_module(data, overrides or Overrides(data.fn))
-    dispatcher = Dispatcher(data)
-
-    @functools.wraps(data.fn)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        return dispatcher(*args, **kwargs)
-
-    compiled.__dict__[COMPILED] = dispatcher
-    return compiled
-
-
-def _compiled_module(data: CompileData, overrides: Overrides) -> ThunderModule:
-    dispatcher = Dispatcher(data, overrides)
-    module = ThunderModule(
-        overrides.model,
-        dispatcher,
-        overrides,
-        data.transforms,
-        lambda model, copied: compiled_object(_with_fn(data, model), copied),
-    )
-    module.__dict__[COMPILED] = dispatcher
-    return module
-
-
 def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
     """Lets each transform change the overrides of a compiled module, once, before any trace exists."""
     if isinstance(compiled, ThunderModule):
@@ -151,7 +122,7 @@ def add_transform(
 
     Raises NotCompiled if ``cfn`` is not what ``thunder.jit`` returned.
     """
-    dispatcher = getattr(cfn, "__dict__", {}).get(COMPILED)
+    dispatcher = dispatcher_of(cfn)
     if dispatcher is None:
         raise NotCompiled(
             f"{cfn!r} doesn't seem to be a thunder compiled function.", hint="Pass what thunder.jit returned."
@@ -166,10 +137,6 @@ def add_transform(
     changes = {"transforms": (*data.transforms, *added), "disable_torch_autograd_support": autograd_off}
     kept = dispatcher.overrides.copied(data.fn) if dispatcher.overrides is not None else None
     return _transform_module(compiled_object(dataclasses.replace(data, **changes), kept), added)
-
-
-def _with_fn(data: CompileData, fn: Any) -> CompileData:
-    return dataclasses.replace(data, fn=fn)
 
 
 # -- what may be given ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from thunder.compiler.stats import CacheEntry
 from thunder.core.errors import InvalidArgument, RaisedByProgram
 from thunder.core.executor import Executor
 from thunder.core.layouts import untouched
-from thunder.core.module import COMPILED
+from thunder.core.module import dispatcher_of
 from thunder.core.trace import TraceCtx
 from thunder.core.transform import Transform
 from thunder.extend import assuming_device, profile_named
@@ -134,9 +134,9 @@ def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, executors: Sequen
 
 def _dispatcher(fn: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> Dispatcher:
     """A dispatcher of its own, so that a compiled object's statistics and entries stay as they are."""
-    compiled = getattr(fn, "__dict__", {}).get(COMPILED)
+    compiled = dispatcher_of(fn)
     if compiled is None:
-        compiled = jit(fn, executors=executors, transforms=transforms, **options).__dict__[COMPILED]
+        compiled = dispatcher_of(jit(fn, executors=executors, transforms=transforms, **options))
     elif executors is not None or transforms is not None or options:
         given = {"executors": executors, "transforms": transforms, **options}
         raise InvalidArgument(

@@ -263,6 +263,10 @@ class CompileOptions(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def value(self, name: str) -> Any:
+        """The value of an option, without a record that it was read."""
+        return self._values[name]
+
     @property
     def read(self) -> tuple[str, ...]:
         """The options that were read so far, in the order of their declaration."""

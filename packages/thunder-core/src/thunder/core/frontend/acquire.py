@@ -25,7 +25,7 @@ from thunder.core.errors import (
     ThunderError,
     UnsupportedProgram,
 )
-from thunder.core.frontend import ambient, backward_reads, generators, modules, regions, weakrefs
+from thunder.core.frontend import ambient, backward_reads, generators, regions, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import refuse_results_of_requests
@@ -98,7 +98,7 @@ def acquire(
     _refuse_generators(fn)
     trace, inputs = TraceCtx(fn=fn), list[Input]()
     tracker = _tracker(trace, inputs, disable_grad, device)
-    modules.honour_overrides(tracker, overrides)
+    tracker.honour(overrides)
     tracer = Tracer(trace, tracker, language, sharp_edge, device)
     machine = Machine(tracer, record_history=record_log)
     try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from thunder.core.compiled_function import CompiledFunction
 from thunder.core.frontend.shadows import CONTAINERS
 
 #: immutable values without identity worth keeping: read once, guarded by type and value
@@ -51,6 +52,7 @@ PINNED: tuple[type, ...] = (
     torch.torch_version.TorchVersion,
     re.Pattern,
     type(functools.lru_cache(len)),
+    CompiledFunction,
     functools.cached_property,
     functools.partialmethod,
     functools.singledispatchmethod,

@@ -97,6 +97,10 @@ def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _id(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tracer.machine.frame.globals is vars(copy):  # the memo of deepcopy, whose keys nobody else sees
         return builtins.id(*args)
+    record = tracer.tracker.record_of(args[0]) if len(args) == 1 else None
+    if record is not None and isinstance(record.obj, torch.nn.Module):
+        tracer.tracker.pin(record.obj)  # which module it is, is a fact that holds it, so its id stays its own
+        return builtins.id(record.obj)
     tracer.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
 

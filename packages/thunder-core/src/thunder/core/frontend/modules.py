@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder.core.compiled_function import CompiledFunction
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.forwarding import FORWARDED_CODE
+from thunder.core.frontend.rules import closure_lookaside
 from thunder.core.frontend.shadows import ItemOverlay
 from thunder.core.frontend.tensors import seen_type
-from thunder.core.frontend.tracker import DELETED, Record, Tracker
+from thunder.core.frontend.tracker import DELETED, Record
 from thunder.core.interpreter.attributes import is_data_descriptor
 from thunder.core.interpreter.policy import MISSING
-from thunder.core.module import COMPILED, ThunderModule
-from thunder.core.overrides import Overrides
+from thunder.core.module import dispatcher_of
 from thunder.core.provenance import MEMBER_DICTS, lookup_type
 from thunder.core.proxies import TensorProxy
 
@@ -28,19 +30,6 @@ _module_globals = vars(torch.nn.modules.module)
 _CALLED_TO_REGISTER = ("register_buffer", "__getattr__")
 _REGISTRATION_HOOKS = "_global_buffer_registration_hooks"
 _GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forward", "_global_backward")))
-
-
-def honour_overrides(tracker: Tracker, overrides: Overrides | None) -> None:
-    """From now on, what is read of an overridden tensor is read of the overriding one.
-
-    Raises InvalidArgument where the module holds another tensor by now than the one that was overridden.
-    """
-    if overrides is None:  # what is compiled is no module
-        return
-    overrides.refuse_replaced()
-    count = len(overrides.tensors)  # names are only ever added
-    tracker.note("len" if count else "empty", overrides.path, count or None)
-    tracker.overridden.update(overrides.paths())
 
 
 def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
@@ -173,8 +162,9 @@ def call_module(
     tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``module(…)``: without hooks, a call of ``forward``; the facts are those of ``Module._call_impl``."""
-    if COMPILED in module.__dict__:
-        return tracer.call(inlined(tracer, module), args, kwargs)
+    compiled = tracer.tracker.compiled.get(id(module))
+    if compiled is not None:
+        _refuse_transforms(compiled)
     record, cls = tracer.tracker.record_of(module), type(module)
     if record is None or not _is_plain_call(tracer, record, cls):
         return tracer.machine.generic_call(module, args, dict(kwargs))
@@ -211,21 +201,35 @@ def _is_plain_call(tracer: Tracer, record: Record, cls: type) -> bool:
     return True
 
 
-def inlined(tracer: Tracer, fn: Any) -> Any:
-    """What stands for a compiled function while another program is traced: what it was made of."""
-    dispatcher = fn.__dict__[COMPILED]
-    if dispatcher.data.transforms:
+def inlined(tracer: Tracer, fn: CompiledFunction) -> Any:
+    """What is called for a compiled function while another program is traced: what it was made of."""
+    _refuse_transforms(fn)
+    return wrapped_callable(tracer, fn)
+
+
+def wrapped_callable(tracer: Tracer, fn: CompiledFunction) -> Any:
+    """The callable of a compiled function, adopted."""
+    tracker, wrapped = tracer.tracker, fn.__wrapped__
+    path = tracker.path_of(fn) or tracker.pinned_path(fn, getattr(fn, "__qualname__", "fn"))
+    return tracker.adopt(wrapped, tracker.pinned_path(wrapped, path.source))
+
+
+def _refuse_transforms(fn: Any) -> None:
+    transforms = dispatcher_of(fn).data.transforms
+    if transforms:
         name = getattr(fn, "__qualname__", type(fn).__qualname__)
         raise UnsupportedProgram(
             f"the program calls {name}, which was compiled with transforms of its own",
-            found={"transforms": ", ".join(type(t).__name__ for t in dispatcher.data.transforms)},
+            found={"transforms": ", ".join(type(t).__name__ for t in transforms)},
             hint="Give the transforms to the outer thunder.jit, or call it outside.",
         )
-    tracker = tracer.tracker
-    if isinstance(fn, ThunderModule):
-        honour_overrides(tracker, fn._overrides)
-    path = tracker.path_of(fn) or tracker.pinned_path(fn, getattr(fn, "__qualname__", "fn"))
-    return tracker.adopt(dispatcher.data.fn, tracker.pinned_path(dispatcher.data.fn, path.source))
+
+
+@closure_lookaside(FORWARDED_CODE)
+def call_forwarded(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A method that was read of a compiled module: its function is called with the module itself."""
+    method, *rest = args
+    return tracer.call(method.__wrapped__, tuple(rest), kwargs)
 
 
 def instance_dict(tracer: Tracer, record: Record) -> Any:

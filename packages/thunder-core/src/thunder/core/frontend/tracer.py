@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from thunder.core.compiled_function import CompiledFunction
 from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
@@ -56,7 +57,6 @@ from thunder.core.interpreter.frame import Frame, has_handler
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
 from thunder.core.metakernel import as_torch_raises
-from thunder.core.module import COMPILED
 from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, own_name, reads_natively
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
@@ -150,6 +150,8 @@ class Tracer(Policy):
                 return found
         elif type(obj) is torch.Generator:
             return generators.load_attr(self, obj, name)
+        elif type(obj) is CompiledFunction and name != "__get__":
+            return self.load_attr(modules.wrapped_callable(self, obj), name)
         elif type(obj) in LAZY:
             getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
@@ -159,13 +161,16 @@ class Tracer(Policy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
             self.note_write()
+        elif type(obj) is CompiledFunction:
+            self.store_attr(modules.wrapped_callable(self, obj), name, value)
         else:
             self.type_attr(type(obj), "__setattr__")
             self.machine.generic_store_attr(obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
-        self.type_attr(type(obj), "__delattr__")
-        self.machine.generic_delete_attr(obj, name)
+        owner = modules.wrapped_callable(self, obj) if type(obj) is CompiledFunction else obj
+        self.type_attr(type(owner), "__delattr__")
+        self.machine.generic_delete_attr(owner, name)
 
     def type_attr(self, cls: type, name: str) -> Any:
         if self.backwards:
@@ -437,12 +442,12 @@ class Tracer(Policy):
                 symbol = self.language.functions.get(fn)
                 if symbol is not None:
                     return tensors.call_function(self, fn, symbol, args, kwargs)
-                if COMPILED in getattr(fn, "__dict__", ()):
-                    return self.call(modules.inlined(self, fn), args, kwargs)
                 if natives.is_unknown_torch(fn):
                     if custom_operators.is_custom(fn):
                         return custom_operators.call_custom(self, fn, args, kwargs)
                     return tensors.call_unknown(self, fn, args, kwargs)
+            elif kind is CompiledFunction:
+                return self.call(modules.inlined(self, fn), args, kwargs)
             elif kind is natives.CACHED and self.tracker.record_of(fn) is not None:
                 return natives.call_cached(self, fn, args, kwargs)
             elif kind is torch.jit.ScriptFunction:

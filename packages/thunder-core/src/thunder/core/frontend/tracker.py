@@ -37,6 +37,8 @@ from thunder.core.frontend.class_kinds import (
 from thunder.core.frontend.facts import Fact, TensorFacts, ThisObject
 from thunder.core.frontend.shadows import CONTAINERS, ItemOverlay, Shadow
 from thunder.core.interpreter.policy import MISSING
+from thunder.core.module import ThunderModule, dispatcher_of, get_thunder_module
+from thunder.core.overrides import Overrides
 from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned, proxied
 from thunder.core.proxies import TensorProxy
 
@@ -94,6 +96,8 @@ class Tracker:
         self.overridden: dict[
             int, Path
         ] = {}  # by id of a module's tensor, where the one in its place is fetched
+        #: compiled modules that were reached, by the id of the module that stands for each
+        self.compiled: dict[int, ThunderModule] = {}
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         #: whether native code has compared objects of the user's, or used one as a key
         self.compares = False
@@ -191,6 +195,8 @@ class Tracker:
             return self._adopt_tensor(raw, path)
         if type(raw) is torch.Generator:
             return self._adopt_generator(raw, path)
+        if issubclass(t, ThunderModule):
+            return self._adopt_compiled(raw, path)
         if isinstance(raw, PINNED) or is_ufunc(raw):
             if path.parent is not None or path.pinned is ABSENT:
                 self.note("is", path, raw)
@@ -221,6 +227,29 @@ class Tracker:
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
         self._track(raw, path, proxy)
         return proxy
+
+    def _adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:
+        """A compiled module is the module that it was made of, with its overrides."""
+        if path.parent is not None or path.pinned is ABSENT:
+            self.note("is", path, raw)
+        overrides, module = dispatcher_of(raw).overrides, get_thunder_module(raw)
+        self.honour(overrides)
+        self.compiled[id(module)] = raw
+        adopted: torch.nn.Module = self.adopt(module, self.pinned_path(module, path.source))
+        self.records[id(raw)] = self.records[id(module)]
+        return adopted
+
+    def honour(self, overrides: Overrides | None) -> None:
+        """From now on, what is read of an overridden tensor is read of the overriding one.
+
+        Raises InvalidArgument where the module holds another tensor than the one that was overridden.
+        """
+        if overrides is None:  # what is compiled is not a module
+            return
+        overrides.refuse_replaced()
+        count = len(overrides.tensors)  # names are only ever added
+        self.note("len" if count else "empty", overrides.path, count or None)
+        self.overridden.update(overrides.paths())
 
     def _adopt_generator(self, raw: torch.Generator, path: Path) -> torch.Generator:
         """A generator is what its state is, which no fact is about: whichever there is at the next call is
