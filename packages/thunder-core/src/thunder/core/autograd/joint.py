@@ -69,17 +69,24 @@ class Step:
 
     ``unasked`` are the names of results on which the program's result does not depend, so that their
     gradients are not asked for. They may be saved all the same, and have a cotangent in a second derivative;
-    then ``complete`` records the step that asks for them too.
+    then ``complete`` records the step that asks for them too, and may give gradients to all ``arguments``.
     """
 
     bsyms: Sequence[BoundSymbol]
     unasked: frozenset[str] = frozenset()
     complete: Callable[[], Sequence[BoundSymbol]] | None = None
+    arguments: tuple[TensorProxy, ...] = ()
 
     @property
     def takes(self) -> Iterator[str]:
         """The names of the values whose gradients the step reads."""
         return (b.args[0].name for b in self.bsyms if b.sym.id == GET_GRAD)
+
+    @property
+    def gives(self) -> Iterator[TensorProxy]:
+        """The values to whose gradients the step adds."""
+        yield from (b.args[0] for b in self.bsyms if b.sym.id == PUT_GRAD)
+        yield from self.arguments
 
 
 @dataclass(frozen=True)
@@ -95,16 +102,21 @@ class Tape:
     values: frozenset[str]
 
     def backward(
-        self, trace: TraceCtx, cotangents: Mapping[str, TensorProxy], inputs: Iterable[Any]
+        self,
+        trace: TraceCtx,
+        cotangents: Mapping[str, TensorProxy],
+        inputs: Iterable[Any],
+        steps: Sequence[Step] | None = None,
     ) -> tuple[list[BoundSymbol], tuple[TensorProxy | None, ...]]:
-        """The calls that compute the gradients of ``inputs`` from the cotangents of values, by name.
+        """The calls that compute the gradients of ``inputs`` from the cotangents of values, by name; of some
+        of the ``steps`` only, if they are given.
 
         New values get names of ``trace``. The gradient of an input on which none of those values depends is
         None.
         """
         recorder = _Backward(cotangents)
         with recording(trace) as bsyms:
-            for step in reversed(self.steps):
+            for step in reversed(self.steps if steps is None else steps):
                 recorder.run(step)
         return bsyms, tuple(
             recorder.grads.get(i.name) if isinstance(i, TensorProxy) and i.requires_grad else None
@@ -299,7 +311,11 @@ class _Writer:
         complete: Callable[[], Sequence[BoundSymbol]] | None = None,
     ) -> None:
         if complete is not None or any(b.sym.id == PUT_GRAD for b in bsyms):
-            self.steps.append(Step([_located(b, of) for b in bsyms], unasked, complete))
+            arguments = [p for p in of.flat_proxy_args if isinstance(p, TensorProxy) and p.requires_grad]
+            step = Step(
+                [_located(b, of) for b in bsyms], unasked, complete, tuple(arguments if complete else ())
+            )
+            self.steps.append(step)
 
 
 def _step_of(trace: TraceCtx, gradients: Vjp, bsym: BoundSymbol, asked: Set[str]) -> list[BoundSymbol]:
