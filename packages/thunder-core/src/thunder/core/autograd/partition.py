@@ -68,7 +68,7 @@ def partition(
     inputs = joint.args[: len(joint.args) - len(cotangents)]
     result, gradients = joint.bound_symbols[-1].args
     early, late = split(joint.bound_symbols[:-1], cotangents)
-    values = Forward(inputs, early, frozenset(on_tape))
+    values = Forward(inputs, early, frozenset(on_tape), list(proxies_in(result)))
     late = _computing(late, proxies_in(gradients))
     kept = choose_residuals(values, read_by(late, gradients, values), policy)
     known = {p.name for p in (*kept, *proxies_in(result))}
