@@ -141,7 +141,11 @@ def test_a_detached_tensor_that_leaves_the_program_is_a_leaf(tracked: bool, kept
     seen = []
     compiled = thunder.jit(program)
     for call in (program, compiled, compiled):
-        x, w, state = torch.arange(1.0, 4.0, requires_grad=tracked), torch.ones(3, requires_grad=True), State()
+        x, w, state = (
+            torch.arange(1.0, 4.0, requires_grad=tracked),
+            torch.ones(3, requires_grad=True),
+            State(),
+        )
         loss, h = call(x, w, state)
         h = state.h if kept else h
         (h * 3).sum().backward()

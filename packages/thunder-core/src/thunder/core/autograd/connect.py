@@ -31,6 +31,7 @@ from thunder.core.autograd.wiring import (
     Wiring,
     originals,
     segment_wiring,
+    watched_inputs,
     whole_wiring,
 )
 from thunder.core.errors import UnsupportedProgram
@@ -152,7 +153,8 @@ def _only_node(program: Differentiated, interface: Interface, backward_fn: Calla
 
     returned = program.forward.trace.bound_symbols[-1].args[0]["flat_output"]
     results = [returned[i] for i in interface.results]
-    wiring = whole_wiring(program.forward, interface, whole(program.tape, program.outputs))
+    watched = watched_inputs(program.forward, program.backward)
+    wiring = whole_wiring(program.forward, interface, whole(program.tape, program.outputs), watched)
     return Node(wiring, refused, refused, backward_fn, results)
 
 
@@ -161,7 +163,7 @@ def _whole_node(
 ) -> Node:
     (segment,), forward = program.segments, program.forward
     hidden = [originals(forward)[i] for i in interface.hidden]
-    wiring = whole_wiring(forward, interface, segment)
+    wiring = whole_wiring(forward, interface, segment, watched_inputs(forward, program.backward))
     piece = _Piece(program, forward, segment, (*program.outputs, *hidden), forward.trace.args)
     return piece.node(wiring, lowering, backward_fn)
 
@@ -169,13 +171,14 @@ def _whole_node(
 def _nodes(program: Differentiated, interface: Interface, lowering: Lowering) -> Iterator[Node]:
     """A node for each segment."""
     hidden, inputs = _hidden(program, interface), program.forward.values.input_names
+    watched = watched_inputs(program.forward, program.backward)
     for segment in program.segments:
         names = segment.computed | {e.name for e in segment.edges if e.name in inputs}
         own = [p for p in hidden if p.name in names]
         hidden = [p for p in hidden if p.name not in names]
         outputs = (*segment.outputs, *own)
         kept = program.kept_for(segment, outputs)
-        wiring = segment_wiring(program.forward, kept, segment, own)
+        wiring = segment_wiring(program.forward, kept, segment, own, watched)
         yield _Piece(program, kept, segment, outputs, segment.edges).node(wiring, lowering)
 
 

@@ -39,6 +39,7 @@ class ThunderFunction(torch.autograd.Function):
         the structure that the program returns already holds them.
         """
         ctx.node, ctx.others = node, others
+        ctx.memory = _memory_of(saved, node.wiring.watched)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         return tuple(outputs)
@@ -99,7 +100,14 @@ class Node:
 
     def _saved(self, ctx: Any) -> Sequence[torch.Tensor]:
         # A node that saves nothing may run again, as in eager. Of the others torch knows whether they may.
-        return ctx.saved_tensors if self.wiring.saved else ()
+        saved: Sequence[torch.Tensor] = ctx.saved_tensors if self.wiring.saved else ()
+        if ctx.memory is not None and _memory_of(saved, self.wiring.watched) != ctx.memory:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been given other memory since the "
+                "forward, by an assignment to .data. Eager would compute with the old memory where it has saved "
+                "a view of it, and with the new one elsewhere. Assign after the backward."
+            )
+        return saved
 
     @staticmethod
     def _of(
@@ -142,6 +150,20 @@ def _entered(node: Node, values: list[Any], saved: Sequence[Any], others: Any) -
     wiring = node.wiring
     outputs, edges = [values[i] for i in wiring.outputs], [values[i] for i in wiring.edges]
     return ThunderFunction.apply(node, outputs, saved, others, *edges)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _memory_of(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | None:
+    """Where the watched ones of the saved tensors lie; None if something else than torch keeps them, or if
+    nobody knows.
+
+    Without hooks torch saves the caller's own tensor objects, which an assignment to ``.data`` changes.
+    """
+    if not watched or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+        return None
+    try:
+        return [saved[i].data_ptr() for i in watched]
+    except RuntimeError:  # a tensor without storage
+        return None
 
 
 def _filled(

@@ -48,16 +48,20 @@ from thunder.core.tags import OpTags
 
 __all__ = ["Forward", "choose_residuals", "graph_library", "is_cheap"]
 
-#: primitives that cost little more than reading and writing their elements once
-_CHEAP = """
-abs acos acosh add asin asinh atan atan2 atanh bitcast bitwise_and bitwise_not bitwise_or bitwise_xor
-broadcast_in_dim ceil clone conj convert_element_type copysign cos cosh detach diagonal digamma div eq
-erf erfc erfcinv erfinv exp exp2 expm1 flip floor fmod full ge gt hypot imag iota isfinite isinf isnan
-le lerp lgamma log log10 log1p log2 logical_not lt maximum minimum mul ndtri ne neg pow py_abs real
-reciprocal remainder reshape round rsqrt sgn shallow_copy sigmoid sign signbit sin sinh slice_prim sqrt
-squeeze sub tan tanh transpose trunc view view_as_complex view_as_real where
+#: primitives of which torch saves the arguments themselves, where it saves any
+_POINTWISE = """
+abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_in_dim
+ceil clone conj convert_element_type copysign cos cosh detach digamma div eq erf erfc erfcinv erfinv exp exp2
+expm1 floor fmod full ge gt hypot imag iota isfinite isinf isnan le lerp lgamma log log10 log1p log2 logical_not
+lt maximum minimum mul ndtri ne neg pow py_abs real reciprocal remainder round rsqrt sgn shallow_copy sigmoid
+sign signbit sin sinh sqrt sub tan tanh trunc where
 """
-CHEAP = frozenset(getattr(prims, name).id for name in _CHEAP.split())
+#: and the others that cost little more than reading and writing their elements once
+_MOVING = """
+bitcast diagonal flip reshape slice_prim squeeze transpose view view_as_complex view_as_real
+"""
+POINTWISE = frozenset(getattr(prims, name).id for name in _POINTWISE.split())
+CHEAP = POINTWISE.union(getattr(prims, name).id for name in _MOVING.split())
 
 
 @dataclass
@@ -165,6 +169,13 @@ def is_cheap(bsym: BoundSymbol) -> bool:
     if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in bsym.tags or bsym.sym.id in CHEAP:
         return True
     return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_cheap, bsym.subsymbols))
+
+
+def is_pointwise(bsym: BoundSymbol) -> bool:
+    """Whether a call, or all that it decomposes into, computes each element from elements at its place."""
+    if bsym.sym.id in POINTWISE:
+        return True
+    return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_pointwise, bsym.subsymbols))
 
 
 def nbytes(value: Any) -> int:

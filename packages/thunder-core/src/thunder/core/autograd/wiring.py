@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from thunder.core.autograd.partition import AugmentedForward
+from thunder.core.autograd.residuals import is_pointwise, is_view
 from thunder.core.autograd.segments import Segment
 from thunder.core.proxies import TensorProxy
 from thunder.core.trace import TraceCtx
 
-__all__ = ["Interface", "Present", "Wiring", "originals", "segment_wiring", "whole_wiring"]
+__all__ = ["Interface", "Present", "Wiring", "originals", "segment_wiring", "watched_inputs", "whole_wiring"]
 
 #: cotangent for each output of a node, whether it is there
 Present = tuple[bool, ...]
@@ -48,12 +49,15 @@ class Wiring:
 
     ``usual`` says of each output whether it has a cotangent in a first derivative. ``edges`` are what the
     node gives gradients to, ``given`` the positions of these gradients in what its backward returns.
+    ``watched`` are positions among what the node saves: the caller's tensors that eager may have saved views
+    of, so that an assignment to ``.data`` could mean one thing there and another here.
     """
 
     edges: tuple[int, ...]
     given: tuple[int, ...]
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
+    watched: tuple[int, ...]
     usual: Present
 
 
@@ -62,7 +66,15 @@ def originals(forward: AugmentedForward) -> list[TensorProxy]:
     return [p for p in forward.kept if isinstance(p, TensorProxy)]
 
 
-def whole_wiring(forward: AugmentedForward, interface: Interface, segment: Segment) -> Wiring:
+def watched_inputs(forward: AugmentedForward, backward: TraceCtx) -> frozenset[str]:
+    """The names of the inputs that the backward reads otherwise than element by element."""
+    others = (b for b in backward.bound_symbols if is_view(b) or not is_pointwise(b))
+    return forward.values.input_names & frozenset(p.name for b in others for p in b.flat_proxy_args)
+
+
+def whole_wiring(
+    forward: AugmentedForward, interface: Interface, segment: Segment, watched: Set[str]
+) -> Wiring:
     """The wiring of the one node of a program, whose backward returns a gradient for every input."""
     first, returned = len(forward.trace.args), _returned(forward)
     after = first + len(returned)
@@ -73,12 +85,17 @@ def whole_wiring(forward: AugmentedForward, interface: Interface, segment: Segme
         inputs,
         (*(first + i for i in interface.results), *(after + i for i in interface.hidden)),
         tuple(range(after, after + len(interface.saved))),
+        tuple(i for i, name in enumerate(interface.saved) if name in watched),
         (True,) * len(interface.results) + (False,) * len(interface.hidden),
     )
 
 
 def segment_wiring(
-    forward: AugmentedForward, kept: AugmentedForward, segment: Segment, hidden: Sequence[TensorProxy]
+    forward: AugmentedForward,
+    kept: AugmentedForward,
+    segment: Segment,
+    hidden: Sequence[TensorProxy],
+    watched: Set[str],
 ) -> Wiring:
     """The wiring of the node of a segment, which keeps what ``kept`` does, and has these hidden results."""
     after = len(forward.trace.args) + len(_returned(forward))
@@ -91,6 +108,7 @@ def segment_wiring(
         tuple(range(len(segment.edges))),
         (*(known[p.name] for p in segment.outputs), *(saved[p.name] for p in hidden)),
         tuple(saved[p.name] for p in originals(kept)),
+        tuple(i for i, p in enumerate(originals(kept)) if p.name in watched),
         (True,) * len(segment.outputs) + (False,) * len(hidden),
     )
 
