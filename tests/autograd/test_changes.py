@@ -129,15 +129,6 @@ def test_a_mask_that_is_kept_is_that_of_the_forward():
     assert seen == [[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]
 
 
-def test_tensors_that_are_swapped_are_an_error_as_in_eager():
-    for run in (F.linear, thunder.jit(F.linear)):
-        x, w = leaf(2, 3), leaf(4, 3)
-        loss = run(x, w).sum()
-        with pytest.raises(RuntimeError):
-            torch.utils.swap_tensors(w, torch.nn.Parameter(torch.ones(4, 3)))
-            loss.backward()
-
-
 def test_a_budget_of_bytes_computes_again_from_inputs():
     def program(x):
         return (x * 2).sin()

@@ -274,7 +274,7 @@ def _connect(trace: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
     outputs = differentiable_outputs(trace)
     if not outputs:
         return lowering.lower(trace)
-    tape = differentiate(trace, lowering.executors)
+    tape = differentiate(trace, lowering.executors, keep_calls=True)
     joint = joint_trace(tape, outputs)
     cotangents = joint.args[len(trace.args) :]
     forward, backward = partition(joint, cotangents, tape.values, lowering.policy)

@@ -26,7 +26,8 @@ from typing import Any
 import torch
 
 from thunder.core import prims
-from thunder.core.autograd.find import find_rule, missing_gradient
+from thunder.core.aliasing import with_proxies
+from thunder.core.autograd.find import claimer_of, find_rule, missing_gradient
 from thunder.core.effects import has_effect
 from thunder.core.errors import PluginError
 from thunder.core.executor import Executor
@@ -165,13 +166,17 @@ class _Backward:
 # -- the tape ------------------------------------------------------------------------------------------------
 
 
-def differentiate(trace: TraceCtx, executors: Sequence[Executor] = ()) -> Tape:
+def differentiate(
+    trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_calls: bool = False
+) -> Tape:
     """The tape of a functional trace, for the gradients of its results with respect to its inputs.
 
-    ``executors`` are asked for rules of their own. A call that no gradient passes stays as it is. Raises
-    MissingGradient for a primitive without a rule that a gradient passes.
+    ``executors`` are asked for rules of their own. A call that no gradient passes stays as it is. With
+    ``keep_calls`` so does one that is differentiated by its parts and that an executor runs whole: its parts,
+    rounded each, would give other numbers. Raises MissingGradient for a primitive without a rule that a
+    gradient passes.
     """
-    writer = _Writer(from_trace(trace), executors)
+    writer = _Writer(from_trace(trace), executors, keep_calls)
     body = [b for b in trace.bound_symbols if b.sym.id not in RELEASES and b.sym.id != COMMENT]
     results = {p.name for p in differentiable_outputs(trace)}
     results.update(b.args[0].name for b in body if b.sym is prims.copy_)
@@ -209,8 +214,8 @@ def _passed(bsyms: Sequence[BoundSymbol], results: set[str]) -> list[bool]:
 class _Writer:
     """Writes the forward and the steps of a tape, call by call."""
 
-    def __init__(self, trace: TraceCtx, executors: Sequence[Executor]) -> None:
-        self.trace, self.executors = trace, executors
+    def __init__(self, trace: TraceCtx, executors: Sequence[Executor], keep_calls: bool) -> None:
+        self.trace, self.executors, self.keep_calls = trace, executors, keep_calls
         self.forward: list[BoundSymbol] = []
         self.steps: list[Step] = []
         #: results for which a rule returned another value: an input, a constant
@@ -247,14 +252,35 @@ class _Writer:
             with _named(bsym, gradients):
                 self._apply(gradients, bsym, reached)
         elif bsym.subsymbols:
-            self.write_all(
-                [_as_part(s, bsym) for s in bsym.subsymbols],
-                reached.intersection(p.name for p in bsym.flat_proxy_outs),
-            )
+            names = reached.intersection(p.name for p in bsym.flat_proxy_outs)
+            if self.keep_calls and claimer_of(bsym, self.executors) is not None:
+                self._keep(bsym, names)
+            else:
+                self.write_all([_as_part(s, bsym) for s in bsym.subsymbols], names)
         elif not bsym.sym.is_prim:  # hands an input on
             self.forward.append(bsym)
         else:
             raise missing_gradient(bsym)
+
+    def _keep(self, bsym: BoundSymbol, asked: Set[str]) -> None:
+        """The call stays; gradients of its results go on to the results of a second call, which is computed
+        as far as the gradients of its parts need it.
+        """
+        self.forward.append(bsym)
+        given = {p.name for p in bsym.flat_proxy_args}
+        with tracectx(self.trace):
+            made = [o for o in bsym.flat_proxy_outs if isinstance(o, TensorProxy) and o.name not in given]
+            second = {o.name: o.replace(name=self.trace.make_name()) for o in made}
+        parts = with_proxies(bsym, second).subsymbols
+        self.write_all(
+            [_as_part(s, bsym) for s in parts],
+            {second[name].name if name in second else name for name in asked},
+        )
+        with recording(self.trace) as step:
+            for o in made:
+                if o.name in asked:
+                    prims.put_grad(second[o.name], prims.get_grad(o))
+        self._add_step(step, bsym)
 
     def _apply(self, gradients: Vjp, bsym: BoundSymbol, reached: set[str]) -> None:
         """The call stays whole; the step puts what the row's formulas give."""

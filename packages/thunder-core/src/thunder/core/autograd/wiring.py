@@ -69,7 +69,7 @@ def originals(forward: AugmentedForward) -> list[TensorProxy]:
 def watched_inputs(forward: AugmentedForward, backward: TraceCtx) -> frozenset[str]:
     """The names of the inputs that the backward reads otherwise than element by element."""
     others = (b for b in backward.bound_symbols if is_view(b) or not is_pointwise(b))
-    return forward.values.input_names & frozenset(p.name for b in others for p in b.flat_proxy_args)
+    return frozenset(p.name for b in others for p in b.flat_proxy_args) & forward.values.input_names
 
 
 def whole_wiring(
