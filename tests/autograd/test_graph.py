@@ -133,6 +133,21 @@ def test_hooks_of_a_result_change_the_gradients_that_come_from_another():
     assert_same_log(run(thunder.jit(program)), run(program))
 
 
+def test_gradients_of_other_results_pass_a_returned_view_by():
+    def program(x):
+        row = x[0]
+        return row, (row * 2).sum()
+
+    seen = []
+    for run in (program, thunder.jit(program)):
+        x = leaf(2, 3)
+        row, other = run(x)
+        row.register_hook(lambda g: seen.append(len(g)))
+        other.backward()
+        seen.append(x.grad.tolist())
+    assert seen == [3, [[2.0] * 3, [0.0] * 3], [[2.0] * 3, [0.0] * 3]]
+
+
 def test_a_hook_on_a_result_that_a_backward_does_not_reach_gets_none():
     def program(x, w):
         h = torch.sin(x)

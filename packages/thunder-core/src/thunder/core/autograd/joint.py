@@ -166,9 +166,7 @@ class _Backward:
 # -- the tape ------------------------------------------------------------------------------------------------
 
 
-def differentiate(
-    trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_calls: bool = False
-) -> Tape:
+def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_calls: bool = False) -> Tape:
     """The tape of a functional trace, for the gradients of its results with respect to its inputs.
 
     ``executors`` are asked for rules of their own. A call that no gradient passes stays as it is. With
