@@ -1,7 +1,7 @@
 """Random programs with several results, differentiated in random orders: gradients, errors, and hooks.
 
-A backward of the compiled program gives what eager's gives. Where eager fails because the graph has been freed,
-so does the compiled program, unless what eager had saved is not needed: then the gradient is the right one.
+A backward of the compiled program gives what eager's gives. Where eager fails because the graph has been
+freed, so does the compiled program, unless what eager had saved is not needed: then the gradient is right.
 """
 
 from __future__ import annotations
