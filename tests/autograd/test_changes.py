@@ -62,7 +62,8 @@ def gradients(run, change, which, made):
     try:
         return torch.autograd.grad(result.sum(), leaves, allow_unused=True)
     except RuntimeError as error:
-        assert "needed for gradient computation has been" in str(error)
+        if "needed for gradient computation has been" not in str(error):
+            raise
         return None
 
 

@@ -104,8 +104,8 @@ class Node:
         if ctx.memory is not None and _memory_of(saved, self.wiring.watched) != ctx.memory:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been given other memory since the "
-                "forward, by an assignment to .data. Eager would compute with the old memory where it has saved "
-                "a view of it, and with the new one elsewhere. Assign after the backward."
+                "forward, by an assignment to .data. Eager would compute with the old memory where it has "
+                "saved a view of it, and with the new one elsewhere. Assign after the backward."
             )
         return saved
 

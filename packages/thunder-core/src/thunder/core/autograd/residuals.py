@@ -52,9 +52,9 @@ __all__ = ["Forward", "choose_residuals", "graph_library", "is_cheap"]
 _POINTWISE = """
 abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_in_dim
 ceil clone conj convert_element_type copysign cos cosh detach digamma div eq erf erfc erfcinv erfinv exp exp2
-expm1 floor fmod full ge gt hypot imag iota isfinite isinf isnan le lerp lgamma log log10 log1p log2 logical_not
-lt maximum minimum mul ndtri ne neg pow py_abs real reciprocal remainder round rsqrt sgn shallow_copy sigmoid
-sign signbit sin sinh sqrt sub tan tanh trunc where
+expm1 floor fmod full ge gt hypot imag iota isfinite isinf isnan le lerp lgamma log log10 log1p log2
+logical_not lt maximum minimum mul ndtri ne neg pow py_abs real reciprocal remainder round rsqrt sgn
+shallow_copy sigmoid sign signbit sin sinh sqrt sub tan tanh trunc where
 """
 #: and the others that cost little more than reading and writing their elements once
 _MOVING = """

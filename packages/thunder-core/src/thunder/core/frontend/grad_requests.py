@@ -8,8 +8,8 @@ requires gradients for no other reason: that one's backward would end at ``h``, 
 
     return h.detach().requires_grad_()          # the state that the next step begins with
 
-A detached tensor that the program returns or keeps is a leaf, as in eager: the epilogue says so of it. Nothing
-else that leaves the program may depend on it, for its gradient would have to arrive there.
+A detached tensor that the program returns or keeps is a leaf, as in eager: the epilogue says so of it.
+Nothing else that leaves the program may depend on it, for its gradient would have to arrive there.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def returned_leaves(tracer: Tracer, inputs: Iterable[Any], returned: Iterable[An
     """The detached tensors among those that the program returns or keeps of which it says that they require
     gradients. To the trace they are tensors that do not.
 
-    Raises UnsupportedProgram if another tensor that it returns or keeps requires gradients for no other reason
-    than that the program said so on its way, or depends on such a leaf.
+    Raises UnsupportedProgram if another tensor that it returns or keeps requires gradients for no other
+    reason than that the program said so on its way, or depends on such a leaf.
     """
     if not tracer.grad_requests:
         return []
