@@ -147,6 +147,19 @@ def compare(theirs: Run, ours: Run, what: str) -> None:
     _assert_same_memory(theirs, ours, what)
 
 
+def assert_same_log(ours: Any, theirs: Any, what: str = "log") -> None:
+    """Fails where two records of a run differ: tensors and floats are close, all else is equal."""
+    if isinstance(theirs, list | tuple):
+        assert type(ours) is type(theirs), what
+        assert len(ours) == len(theirs), f"{what}: {ours}, eager has {theirs}"
+        for i, (o, t) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same_log(o, t, f"{what}[{i}]")
+    elif isinstance(theirs, torch.Tensor | float) and type(ours) is type(theirs):
+        torch.testing.assert_close(ours, theirs, equal_nan=True, msg=lambda m: f"{what}: {m}")
+    else:
+        assert ours == theirs, f"{what}: {ours!r}, eager has {theirs!r}"
+
+
 def _zeros(found: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     """Gradients, with zeros for None: no path and a path of zeros are the same derivative."""
     pairs = zip(found, other, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import thunder
 from autograd.judge import leaf
@@ -123,3 +124,30 @@ def test_grad_caches_its_compile():
     for _ in range(3):
         fn(leaf(3), leaf(3, seed=1))
     assert thunder.cache_misses(compiled) == 1
+
+
+BFLOAT16 = {
+    "gelu": lambda x, w: F.gelu(x * w),
+    "gelu tanh": lambda x, w: F.gelu(x * w, approximate="tanh"),
+    "silu": lambda x, w: F.silu(x * w),
+    "mish": lambda x, w: F.mish(x) * w,
+    "softplus": lambda x, w: F.softplus(x) * w,
+    "layer_norm": lambda x, w: F.layer_norm(x, (16,), w[0]),
+    "softmax": lambda x, w: torch.softmax(x @ w, -1) * w,
+}
+
+
+@pytest.mark.parametrize("name", BFLOAT16)
+def test_gradients_that_can_be_differentiated_again_are_the_same_numbers(name):
+    """The kernels of a backward are not taken apart because their derivative may be wanted."""
+    fn, generator = BFLOAT16[name], torch.Generator().manual_seed(0)
+    x, w = (torch.randn(16, 16, generator=generator).bfloat16() for _ in range(2))
+
+    def fresh():
+        return x.clone().requires_grad_(), w.clone().requires_grad_()
+
+    inputs = fresh()
+    expected = torch.autograd.grad(fn(*inputs).sum(), inputs)
+    for found in (thunder.grad(fn)(x, w), thunder.grad(fn)(*fresh())):
+        for f, e in zip(found, expected, strict=True):
+            assert torch.equal(f, e)

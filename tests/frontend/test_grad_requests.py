@@ -120,3 +120,54 @@ def test_a_detached_tensor_that_requires_gradients_is_a_leaf_with_none_before_it
         gradients.append(x.grad)
         assert leaf
     assert torch.equal(*gradients)
+
+
+class State:
+    def __init__(self) -> None:
+        self.h = torch.zeros(3)
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_detached_tensor_that_leaves_the_program_is_a_leaf(tracked: bool, kept: bool) -> None:
+    def program(x: Tensor, w: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        loss = (x * w).sum()
+        h = (x * 2).detach().requires_grad_()
+        if kept:
+            state.h = h
+            return loss, x
+        return loss, h
+
+    seen = []
+    compiled = thunder.jit(program)
+    for call in (program, compiled, compiled):
+        x, w, state = (
+            torch.arange(1.0, 4.0, requires_grad=tracked),
+            torch.ones(3, requires_grad=True),
+            State(),
+        )
+        loss, h = call(x, w, state)
+        h = state.h if kept else h
+        (h * 3).sum().backward()
+        loss.backward()
+        seen.append(([h.is_leaf, h.requires_grad], h.detach(), h.grad, w.grad, x.grad))
+    assert seen[0][0] == [True, True]
+    for ours in seen[1:]:
+        torch.testing.assert_close(ours, seen[0])
+
+
+def test_a_detached_input_that_leaves_the_program_as_a_leaf_shares_its_memory() -> None:
+    x = torch.ones(3, requires_grad=True)
+    h = thunder.jit(lambda x: x.detach().requires_grad_())(x)
+    assert h.is_leaf
+    assert h.requires_grad
+    assert h.data_ptr() == x.data_ptr()
+
+
+def test_a_result_that_depends_on_a_leaf_that_is_returned_too_is_refused() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        h = (x * 2).detach().requires_grad_()
+        return h, (h * x).sum()
+
+    with pytest.raises(thunder.UnsupportedProgram, match="because the program says so"):
+        thunder.jit(program)(torch.ones(3, requires_grad=True))

@@ -15,7 +15,7 @@ from thunder.compiler.context import Context, Line
 from thunder.compiler.editing import edited
 from thunder.compiler.stages import LOWERING, STAGES, Stage, StageFn
 from thunder.core.autograd.connect import Lowering, connected
-from thunder.core.autograd.function import Interface
+from thunder.core.autograd.wiring import Interface
 from thunder.core.errors import InvalidArgument, PluginError, ThunderError, nearest
 from thunder.core.executor import Executor
 from thunder.core.origins import origin_of

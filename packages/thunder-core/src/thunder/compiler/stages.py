@@ -19,6 +19,7 @@ from thunder.compiler.editing import edited
 from thunder.core.autograd.connect import Differentiated
 from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
 from thunder.core.autograd.partition import partition
+from thunder.core.autograd.segments import inner_values, segments_of, whole
 from thunder.core.autograd.tail import split_tail, written_inputs
 from thunder.core.origins import origin_of
 from thunder.core.passes.always import always
@@ -124,8 +125,11 @@ def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
         return trace
     cotangents = trace.args[-len(gradient.outputs) :]
     policy = context.options.get("rematerialization", "min-cut")
-    forward, backward = partition(trace, cotangents, gradient.tape.values, policy, gradient.written)
-    gradient.program = Differentiated(gradient.tape, gradient.outputs, forward, backward)
+    tape, outputs = gradient.tape, gradient.outputs
+    segments = (whole(tape, outputs),) if context.backward_is_changed else segments_of(tape, outputs)
+    inner = inner_values(segments)
+    forward, backward = partition(trace, cotangents, tape.values, policy, gradient.written, inner)
+    gradient.program = Differentiated(tape, outputs, segments, forward, backward)
     context.backward = Line()
     context.line = context.backward
     context.record(backward, "partition")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder.core import prims
 from thunder.core.autograd.find import missing_gradient
-from thunder.core.autograd.function import Connected, Interface, Present
+from thunder.core.autograd.function import Connected, Node
 from thunder.core.autograd.joint import (
     Tape,
     differentiable_outputs,
@@ -16,8 +16,24 @@ from thunder.core.autograd.joint import (
     joint_trace,
     recording,
 )
-from thunder.core.autograd.partition import AugmentedForward, backward_trace, partition, split
+from thunder.core.autograd.partition import (
+    AugmentedForward,
+    backward_trace,
+    partition,
+    read_by,
+    split,
+)
 from thunder.core.autograd.residuals import Forward
+from thunder.core.autograd.segments import Segment, whole
+from thunder.core.autograd.wiring import (
+    Interface,
+    Present,
+    Wiring,
+    originals,
+    segment_wiring,
+    watched_inputs,
+    whole_wiring,
+)
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.executor import Executor
 from thunder.core.proxies import TensorProxy, is_proxy
@@ -39,19 +55,37 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Differentiated:
-    """A program with its tape and its partition."""
+    """A program with its tape, the segments of it that become nodes, and its partition.
+
+    ``backward`` is that of all results, from all segments.
+    """
 
     tape: Tape
     outputs: tuple[TensorProxy, ...]
+    segments: tuple[Segment, ...]
     forward: AugmentedForward
     backward: TraceCtx
 
-    def backward_for(self, interface: Interface, present: Present) -> TraceCtx:
-        """The backward that begins with the cotangents that are there, of results and hidden results."""
-        originals = {new.name: old.proxy for old, new in self.forward.renamed.items()}
-        saved = [p for p in self.forward.saved if isinstance(p, TensorProxy)]
-        hidden = [originals.get(saved[i].name, saved[i]) for i in interface.hidden]
-        begun = [p for p, there in zip([*self.outputs, *hidden], present, strict=True) if there]
+    def backward_for(
+        self, forward: AugmentedForward, segment: Segment, begun: Sequence[TensorProxy], wanted: Sequence[Any]
+    ) -> TraceCtx:
+        """The backward of a segment that begins with the cotangents of the values ``begun``, computes the
+        gradients of those ``wanted``, and gets what ``forward`` keeps.
+        """
+        found = self._computation(segment, begun, wanted)
+        named = replace(forward, trace=_with_names(forward.trace, found.trace), values=found.values)
+        return backward_trace(named, found.values, found.late, found.cotangents, found.gradients)
+
+    def kept_for(self, segment: Segment, outputs: Sequence[TensorProxy]) -> AugmentedForward:
+        """The forward, as one that keeps what the backwards of a segment with these ``outputs`` need."""
+        found = self._computation(segment, outputs, segment.edges)
+        read = read_by(found.late, found.gradients, found.values)
+        kept = {p.name for p in self.forward.kept}
+        return self.forward.keeping(found.values.needed(read, found.values.values.keys(), kept) & kept)
+
+    def _computation(
+        self, segment: Segment, begun: Sequence[TensorProxy], wanted: Sequence[Any]
+    ) -> _Computation:
         trace = from_trace(self.forward.trace)
         with tracectx(trace):
             cotangents = [TensorProxy(like=p, requires_grad=True) for p in begun]
@@ -59,15 +93,22 @@ class Differentiated:
             with recording(trace) as additions:
                 for p, c in zip(begun, cotangents, strict=True):
                     sums[p.name] = c if p.name not in sums else _added(sums[p.name], c)
-        inputs = self.forward.trace.args
-        steps, gradients = self.tape.backward(trace, sums, inputs)
+        steps, gradients = self.tape.backward(trace, sums, wanted, segment.steps)
         early, late = split([*additions, *steps], cotangents)
         body = [b for b in self.tape.forward if b.sym is not prims.python_return]
-        values = Forward(inputs, [*body, *early], self.forward.values.on_tape)
-        named = AugmentedForward(
-            _with_names(self.forward.trace, trace), values, self.forward.kept, self.forward.renamed
-        )
-        return backward_trace(named, values, late, cotangents, gradients)
+        values = Forward(self.forward.trace.args, [*body, *early], self.forward.values.on_tape)
+        return _Computation(trace, values, late, cotangents, gradients)
+
+
+@dataclass(frozen=True)
+class _Computation:
+    """What a backward computes, before it is decided what of it is computed again."""
+
+    trace: TraceCtx
+    values: Forward
+    late: Sequence[BoundSymbol]
+    cotangents: Sequence[TensorProxy]
+    gradients: tuple[Any, ...]
 
 
 def _added(a: TensorProxy, b: TensorProxy) -> TensorProxy:
@@ -96,28 +137,93 @@ def connected(
     backward that there is serves all first derivatives, and there are no second ones.
     """
     planned = Interface.of(program.forward.trace)
-    one_backward = backward_is_changed or interface not in (None, planned)
+    if backward_is_changed or interface not in (None, planned):
+        return Connected(forward_fn, [_only_node(program, interface or planned, backward_fn)])
+    if len(program.segments) == 1:
+        return Connected(forward_fn, [_whole_node(program, planned, backward_fn, lowering)])
+    return Connected(forward_fn, [*_nodes(program, planned, lowering)])
 
-    def trace(present: Present) -> TraceCtx:
-        if one_backward:
-            raise UnsupportedProgram(
-                "a transform changed the backward or what is kept for it: there are first derivatives only",
-                hint="Leave the transform out for second derivatives.",
-            )
-        return program.backward_for(planned, present)
 
-    def variant(present: Present) -> Callable[..., Any]:
-        return lowering.lower(trace(present))
-
-    def derivative(present: Present) -> Callable[..., Any]:
-        for value in program.forward.kept:
-            if isinstance(value, TensorProxy) and program.forward.values.is_opaque(value):
-                raise missing_gradient(program.forward.values.producer[value.name])
-        return _differentiable(trace(present), lowering)
+def _only_node(program: Differentiated, interface: Interface, backward_fn: Callable[..., Any]) -> Node:
+    def refused(present: Present) -> Callable[..., Any]:
+        raise UnsupportedProgram(
+            "a transform changed the backward or what is kept for it: there are first derivatives only",
+            hint="Leave the transform out for second derivatives.",
+        )
 
     returned = program.forward.trace.bound_symbols[-1].args[0]["flat_output"]
-    results = [returned[i] for i in planned.results] if one_backward else None
-    return Connected(interface or planned, forward_fn, backward_fn, variant, derivative, results)
+    results = [returned[i] for i in interface.results]
+    watched = watched_inputs(program.forward, program.backward)
+    wiring = whole_wiring(program.forward, interface, whole(program.tape, program.outputs), watched)
+    return Node(wiring, refused, refused, backward_fn, results)
+
+
+def _whole_node(
+    program: Differentiated, interface: Interface, backward_fn: Callable[..., Any], lowering: Lowering
+) -> Node:
+    (segment,), forward = program.segments, program.forward
+    hidden = [originals(forward)[i] for i in interface.hidden]
+    wiring = whole_wiring(forward, interface, segment, watched_inputs(forward, program.backward))
+    piece = _Piece(program, forward, segment, (*program.outputs, *hidden), forward.trace.args)
+    return piece.node(wiring, lowering, backward_fn)
+
+
+def _nodes(program: Differentiated, interface: Interface, lowering: Lowering) -> Iterator[Node]:
+    """A node for each segment."""
+    hidden, inputs = _hidden(program, interface), program.forward.values.input_names
+    watched = watched_inputs(program.forward, program.backward)
+    for segment in program.segments:
+        names = segment.computed | {e.name for e in segment.edges if e.name in inputs}
+        own = [p for p in hidden if p.name in names]
+        hidden = [p for p in hidden if p.name not in names]
+        outputs = (*segment.outputs, *own)
+        kept = program.kept_for(segment, outputs)
+        wiring = segment_wiring(program.forward, kept, segment, own, watched)
+        yield _Piece(program, kept, segment, outputs, segment.edges).node(wiring, lowering)
+
+
+def _hidden(program: Differentiated, interface: Interface) -> list[TensorProxy]:
+    """The hidden results, under their names in the program, but what segments have as outputs anyway.
+
+    A result of the program is saved as another tensor of the same memory, which is a hidden result too; so is
+    the copy of an input that will be overwritten.
+    """
+    outputs = {p.name for segment in program.segments for p in segment.outputs}
+    connecting = outputs - {p.name for p in program.outputs}
+    found = [originals(program.forward)[i] for i in interface.hidden]
+    return [p for p in found if p.name not in connecting]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A segment with the forward as it keeps things for it, the values that have cotangents, and those whose
+    gradients its backward returns.
+    """
+
+    program: Differentiated
+    forward: AugmentedForward
+    segment: Segment
+    outputs: tuple[TensorProxy, ...]
+    wanted: Sequence[Any]
+
+    def trace(self, present: Present) -> TraceCtx:
+        """The backward for these cotangents."""
+        begun = [p for p, there in zip(self.outputs, present, strict=True) if there]
+        return self.program.backward_for(self.forward, self.segment, begun, self.wanted)
+
+    def node(self, wiring: Wiring, lowering: Lowering, backward_fn: Callable[..., Any] | None = None) -> Node:
+        """The node, whose other backwards are made when they are first needed."""
+
+        def variant(present: Present) -> Callable[..., Any]:
+            return lowering.lower(self.trace(present))
+
+        def derivative(present: Present) -> Callable[..., Any]:
+            for value in originals(self.forward):
+                if self.forward.values.is_opaque(value):
+                    raise missing_gradient(self.forward.values.producer[value.name])
+            return _differentiable(self.trace(present), lowering)
+
+        return Node(wiring, variant, derivative, backward_fn)
 
 
 def _differentiable(backward: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
@@ -168,9 +274,9 @@ def _connect(trace: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
     outputs = differentiable_outputs(trace)
     if not outputs:
         return lowering.lower(trace)
-    tape = differentiate(trace, lowering.executors)
+    tape = differentiate(trace, lowering.executors, keep_calls=True)
     joint = joint_trace(tape, outputs)
     cotangents = joint.args[len(trace.args) :]
     forward, backward = partition(joint, cotangents, tape.values, lowering.policy)
-    program = Differentiated(tape, outputs, forward, backward)
+    program = Differentiated(tape, outputs, (whole(tape, outputs),), forward, backward)
     return connected(program, lowering.lower(forward.trace), lowering.lower(backward), lowering)

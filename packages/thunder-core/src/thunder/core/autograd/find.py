@@ -45,9 +45,14 @@ def find_rule(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callable[...,
 def _claimers_rule(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callable[..., Any] | None:
     if not any(executor.get_grad_transform(bsym.sym) for executor in executors):
         return None  # whoever claims it: nobody is asked
-    with detached_trace():  # what an executor computes to find its answer is no part of the program
-        claimer = next((e for e in executors if e.can_execute_or_fuse(bsym)), None)
+    claimer = claimer_of(bsym, executors)
     return claimer.get_grad_transform(bsym.sym) if claimer is not None else None
+
+
+def claimer_of(bsym: BoundSymbol, executors: Sequence[Executor]) -> Executor | None:
+    """The executor that would claim a call whole."""
+    with detached_trace():  # what an executor computes to find its answer is no part of the program
+        return next((e for e in executors if e.can_execute_or_fuse(bsym)), None)
 
 
 def has_gradient(bsym: BoundSymbol) -> bool:

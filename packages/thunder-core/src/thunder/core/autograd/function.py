@@ -1,4 +1,4 @@
-"""What torch's autograd sees of a compiled program: one function, with its tensors saved as torch saves them.
+"""What torch's autograd sees of a compiled program: nodes, with their tensors saved as torch saves them.
 
 Note [Hidden results]
 
@@ -14,143 +14,100 @@ backward of its own: the same steps, begun with the cotangents that are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from thunder.core.autograd.wiring import Present, Wiring
 from thunder.core.devices import to_torch_device
 from thunder.core.proxies import TensorProxy
 from thunder.core.running import note_statement
-from thunder.core.trace import TraceCtx
 
-__all__ = ["Connected", "Interface", "ThunderFunction"]
-
-#: cotangent for each result of the function, whether it is there
-Present = tuple[bool, ...]
+__all__ = ["Connected", "Node", "ThunderFunction"]
 
 
 class ThunderFunction(torch.autograd.Function):
-    """The node of a compiled program in torch's graph."""
+    """Enters a node of a compiled program, which has run, into torch's graph."""
 
     @staticmethod
     def forward(
-        ctx: Any, program: Connected, results: list[Any], unread: list[Any], *read: Any
+        ctx: Any, node: Node, outputs: list[torch.Tensor], saved: Sequence[Any], others: Any, *edges: Any
     ) -> tuple[torch.Tensor, ...]:
-        """Runs the forward of ``program``; puts what the program returns into ``results``.
+        """Connects ``outputs`` with ``edges``.
 
         torch hands on the very tensors that are returned here, after it has entered them into its graph. So
         the structure that the program returns already holds them.
         """
-        returned, (saved, others) = program.forward_fn(*program.interface.merged(read, unread))
-        ctx.program, ctx.others = program, others
+        ctx.node, ctx.others = node, others
+        ctx.memory = _memory_of(saved, node.wiring.watched)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
-        results.append(returned["output"])
-        flat = returned["flat_output"]
-        interface = program.interface
-        return (*[flat[i] for i in interface.results], *[saved[i] for i in interface.hidden])
+        return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[Any, ...]:
-        """The gradients of the program's inputs."""
-        gradients = ctx.program.gradients(ctx, cotangents)
-        unread = ctx.program.interface.unread
-        return (None, None, None, *(g for i, g in enumerate(gradients) if i not in unread))
+        """The gradients of the edges."""
+        return (None, None, None, None, *ctx.node.gradients(ctx, cotangents))
 
 
-@dataclass(frozen=True)
-class Interface:
-    """Which tensors of a forward are results of the function.
+class Node:
+    """A node of a program in torch's graph, with its backwards.
 
-    ``results`` are positions in ``flat_output``: what requires grad and is no input. ``hidden`` are positions
-    among the saved tensors (Note [Hidden results]). ``unread`` are positions of inputs that no call of the
-    program reads: they are no part of torch's graph, for what they came from may be freed by now.
-    """
-
-    results: tuple[int, ...]
-    hidden: tuple[int, ...]
-    #: the names of the saved tensors
-    saved: tuple[str, ...]
-    unread: tuple[int, ...] = field(default=(), compare=False)
-
-    @classmethod
-    def of(cls, forward: TraceCtx) -> Interface:
-        """The interface of a trace tagged ``AUGMENTED_FORWARD``."""
-        returned, (saved, _) = forward.bound_symbols[-1].args
-        inputs = {p.name for p in returned["flat_args"] if isinstance(p, TensorProxy)}
-        flat = returned["flat_output"]
-        results = tuple(i for i, p in enumerate(flat) if p.requires_grad and p.name not in inputs)
-        known = inputs | {flat[i].name for i in results}
-        hidden = tuple(i for i, p in enumerate(saved) if p.requires_grad and p.name not in known)
-        names = tuple(p.name for p in saved)
-        read = {p.name for bsym in forward.bound_symbols[:-1] for p in bsym.flat_proxy_args} | {*names}
-        unread = tuple(i for i, p in enumerate(forward.args) if p.name not in read)
-        return cls(results, hidden, names, unread)
-
-    def merged(self, read: Sequence[Any], unread: Sequence[Any]) -> list[Any]:
-        """The inputs, of those that the program reads and of the others."""
-        if not unread:
-            return list(read)
-        ones, others = iter(read), iter(unread)
-        return [next(others if i in self.unread else ones) for i in range(len(read) + len(unread))]
-
-    @property
-    def usual(self) -> Present:
-        """The cotangents of a first derivative of all results."""
-        return (True,) * len(self.results) + (False,) * len(self.hidden)
-
-
-class Connected:
-    """A forward with its backwards: called with tensors, it enters torch's graph.
-
-    ``backward_fn`` is for the usual cotangents. ``variant(present)`` compiles the backward for others, and
-    ``derivative(present)`` a form of the backward that enters torch's graph in turn: a function of the saved
-    tensors, the other saved values and the cotangents that are there. Where ``results`` are given, proxies of
-    the results, ``backward_fn`` is the only backward: cotangents that are not there are zeros.
+    ``variant(present)`` compiles the backward for the cotangents that are there, and ``derivative(present)``
+    a form of it that enters torch's graph in turn: a function of the saved tensors, the other saved values
+    and the cotangents that are there. Where ``backward_fn`` is given, it is the backward for the usual
+    cotangents. Where ``results`` are given, proxies of the results, ``backward_fn`` is the only backward:
+    cotangents that are not there are zeros.
     """
 
     def __init__(
         self,
-        interface: Interface,
-        forward_fn: Callable[..., Any],
-        backward_fn: Callable[..., Any],
+        wiring: Wiring,
         variant: Callable[[Present], Callable[..., Any]],
         derivative: Callable[[Present], Callable[..., Any]],
+        backward_fn: Callable[..., Any] | None = None,
         results: Sequence[TensorProxy] | None = None,
     ) -> None:
-        self.interface, self.forward_fn = interface, forward_fn
+        self.wiring = wiring
         self._variant, self._derivative, self._results = variant, derivative, results
-        self._backwards: dict[Present, Callable[..., Any]] = {interface.usual: backward_fn}
+        known = {} if backward_fn is None else {wiring.usual: backward_fn}
+        self._backwards: dict[Present, Callable[..., Any]] = known
         self._derivatives: dict[Present, Callable[..., Any]] = {}
 
-    def __call__(self, *args: Any) -> Any:
-        """Runs the program; its results are connected to ``args`` where gradients are tracked."""
-        results: list[Any] = []
-        unread = self.interface.unread
-        read = [a for i, a in enumerate(args) if i not in unread] if unread else args
-        ThunderFunction.apply(self, results, [args[i] for i in unread], *read)  # type: ignore[no-untyped-call]
-        return results[0]
-
-    def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
-        """The gradients of the inputs. With ``create_graph`` they enter torch's graph in turn."""
+    def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> Sequence[Any]:
+        """The gradients of the edges. With ``create_graph`` they enter torch's graph in turn."""
         if self._results is not None:
             cotangents = [*_filled(cotangents, self._results), *cotangents[len(self._results) :]]
         present = tuple(c is not None for c in cotangents)
         given = [c for c in cotangents if c is not None]
         if torch.is_grad_enabled():
-            return self._of(self._derivatives, self._derivative, present)(  # type: ignore[no-any-return]
-                *ctx.saved_tensors, *ctx.others, *given
-            )
-        backward = self._of(self._backwards, self._variant, present)
+            derivative = self._of(self._derivatives, self._derivative, present)
+            found = derivative(*self._saved(ctx), *ctx.others, *given)
+        else:
+            found = self._computed(self._of(self._backwards, self._variant, present), ctx, given)
+        return [found[i] for i in self.wiring.given]
+
+    def _computed(self, backward: Callable[..., Any], ctx: Any, given: list[Any]) -> Any:
         # The lists are this call's own, so that the backward can let go of each tensor after its last use.
-        saved = [list(ctx.saved_tensors), list(ctx.others)]
-        ctx.maybe_clear_saved_tensors()
+        kept = [list(self._saved(ctx)), list(ctx.others)]
+        if kept[0]:
+            ctx.maybe_clear_saved_tensors()
         try:
-            return backward(saved, given)  # type: ignore[no-any-return]
+            return backward(kept, given)
         except Exception as error:
             note_statement(error)
             raise
+
+    def _saved(self, ctx: Any) -> Sequence[torch.Tensor]:
+        # A node that saves nothing may run again, as in eager. Of the others torch knows whether they may.
+        saved: Sequence[torch.Tensor] = ctx.saved_tensors if self.wiring.saved else ()
+        if ctx.memory is not None and _memory_of(saved, self.wiring.watched) != ctx.memory:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been given other memory since the "
+                "forward, by an assignment to .data. Eager would compute with the old memory where it has "
+                "saved a view of it, and with the new one elsewhere. Assign after the backward."
+            )
+        return saved
 
     @staticmethod
     def _of(
@@ -162,6 +119,51 @@ class Connected:
         if found is None:
             found = known[present] = make(present)
         return found
+
+
+class Connected:
+    """A forward with its nodes, earlier ones first: called with tensors, it enters torch's graph."""
+
+    def __init__(self, forward_fn: Callable[..., Any], nodes: Sequence[Node]) -> None:
+        self.forward_fn, self.nodes = forward_fn, nodes
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs the program; its results are connected to ``args`` where gradients are tracked."""
+        mode = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            returned, (saved, others) = self.forward_fn(*args)
+        finally:
+            torch._C._set_grad_enabled(mode)
+        values = [*args, *returned["flat_output"], *saved]
+        if len(self.nodes) == 1:
+            _entered(self.nodes[0], values, saved, others)
+        else:
+            for node in self.nodes:
+                outputs = _entered(node, values, [values[i] for i in node.wiring.saved], others)
+                for i, value in zip(node.wiring.outputs, outputs, strict=True):
+                    values[i] = value  # for later nodes: an output that is an input too is another tensor now
+        return returned["output"]
+
+
+def _entered(node: Node, values: list[Any], saved: Sequence[Any], others: Any) -> tuple[torch.Tensor, ...]:
+    wiring = node.wiring
+    outputs, edges = [values[i] for i in wiring.outputs], [values[i] for i in wiring.edges]
+    return ThunderFunction.apply(node, outputs, saved, others, *edges)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _memory_of(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | None:
+    """Where the watched ones of the saved tensors lie; None if something else than torch keeps them, or if
+    nobody knows.
+
+    Without hooks torch saves the caller's own tensor objects, which an assignment to ``.data`` changes.
+    """
+    if not watched or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+        return None
+    try:
+        return [saved[i].data_ptr() for i in watched]
+    except RuntimeError:  # a tensor without storage
+        return None
 
 
 def _filled(

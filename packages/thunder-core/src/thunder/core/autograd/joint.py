@@ -26,7 +26,8 @@ from typing import Any
 import torch
 
 from thunder.core import prims
-from thunder.core.autograd.find import find_rule, missing_gradient
+from thunder.core.aliasing import with_proxies
+from thunder.core.autograd.find import claimer_of, find_rule, missing_gradient
 from thunder.core.effects import has_effect
 from thunder.core.errors import PluginError
 from thunder.core.executor import Executor
@@ -72,17 +73,24 @@ class Step:
 
     ``unasked`` are the names of results on which the program's result does not depend, so that their
     gradients are not asked for. They may be saved all the same, and have a cotangent in a second derivative;
-    then ``complete`` records the step that asks for them too.
+    then ``complete`` records the step that asks for them too, and may give gradients to all ``arguments``.
     """
 
     bsyms: Sequence[BoundSymbol]
     unasked: frozenset[str] = frozenset()
     complete: Callable[[], Sequence[BoundSymbol]] | None = None
+    arguments: tuple[TensorProxy, ...] = ()
 
     @property
     def takes(self) -> Iterator[str]:
         """The names of the values whose gradients the step reads."""
         return (b.args[0].name for b in self.bsyms if b.sym.id in _GETTERS)
+
+    @property
+    def gives(self) -> Iterator[TensorProxy]:
+        """The values to whose gradients the step adds."""
+        yield from (b.args[0] for b in self.bsyms if b.sym.id == PUT_GRAD)
+        yield from self.arguments
 
 
 @dataclass(frozen=True)
@@ -98,16 +106,21 @@ class Tape:
     values: frozenset[str]
 
     def backward(
-        self, trace: TraceCtx, cotangents: Mapping[str, TensorProxy], inputs: Iterable[Any]
+        self,
+        trace: TraceCtx,
+        cotangents: Mapping[str, TensorProxy],
+        inputs: Iterable[Any],
+        steps: Sequence[Step] | None = None,
     ) -> tuple[list[BoundSymbol], tuple[TensorProxy | None, ...]]:
-        """The calls that compute the gradients of ``inputs`` from the cotangents of values, by name.
+        """The calls that compute the gradients of ``inputs`` from the cotangents of values, by name; of some
+        of the ``steps`` only, if they are given.
 
         New values get names of ``trace``. The gradient of an input on which none of those values depends is
         None.
         """
         recorder = _Backward(cotangents)
         with recording(trace) as bsyms:
-            for step in reversed(self.steps):
+            for step in reversed(self.steps if steps is None else steps):
                 recorder.run(step)
         return bsyms, tuple(
             recorder.grads.get(i.name) if isinstance(i, TensorProxy) and i.requires_grad else None
@@ -158,13 +171,15 @@ class _Backward:
 # -- the tape ------------------------------------------------------------------------------------------------
 
 
-def differentiate(trace: TraceCtx, executors: Sequence[Executor] = ()) -> Tape:
+def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_calls: bool = False) -> Tape:
     """The tape of a functional trace, for the gradients of its results with respect to its inputs.
 
-    ``executors`` are asked for rules of their own. A call that no gradient passes stays as it is. Raises
-    MissingGradient for a primitive without a rule that a gradient passes.
+    ``executors`` are asked for rules of their own. A call that no gradient passes stays as it is. With
+    ``keep_calls`` so does one that is differentiated by its parts and that an executor runs whole: its parts,
+    rounded each, would give other numbers. Raises MissingGradient for a primitive without a rule that a
+    gradient passes.
     """
-    writer = _Writer(from_trace(trace), executors)
+    writer = _Writer(from_trace(trace), executors, keep_calls)
     body = [b for b in trace.bound_symbols if b.sym.id not in RELEASES and b.sym.id != COMMENT]
     results = {p.name for p in differentiable_outputs(trace)}
     results.update(b.args[0].name for b in body if b.sym is prims.copy_)
@@ -202,8 +217,8 @@ def _passed(bsyms: Sequence[BoundSymbol], results: set[str]) -> list[bool]:
 class _Writer:
     """Writes the forward and the steps of a tape, call by call."""
 
-    def __init__(self, trace: TraceCtx, executors: Sequence[Executor]) -> None:
-        self.trace, self.executors = trace, executors
+    def __init__(self, trace: TraceCtx, executors: Sequence[Executor], keep_calls: bool) -> None:
+        self.trace, self.executors, self.keep_calls = trace, executors, keep_calls
         self.forward: list[BoundSymbol] = []
         self.steps: list[Step] = []
         #: results for which a rule returned another value: an input, a constant
@@ -240,14 +255,35 @@ class _Writer:
             with _named(bsym, gradients):
                 self._apply(gradients, bsym, reached)
         elif bsym.subsymbols:
-            self.write_all(
-                [_as_part(s, bsym) for s in bsym.subsymbols],
-                reached.intersection(p.name for p in bsym.flat_proxy_outs),
-            )
+            names = reached.intersection(p.name for p in bsym.flat_proxy_outs)
+            if self.keep_calls and claimer_of(bsym, self.executors) is not None:
+                self._keep(bsym, names)
+            else:
+                self.write_all([_as_part(s, bsym) for s in bsym.subsymbols], names)
         elif not bsym.sym.is_prim:  # hands an input on
             self.forward.append(bsym)
         else:
             raise missing_gradient(bsym)
+
+    def _keep(self, bsym: BoundSymbol, asked: Set[str]) -> None:
+        """The call stays; gradients of its results go on to the results of a second call, which is computed
+        as far as the gradients of its parts need it.
+        """
+        self.forward.append(bsym)
+        given = {p.name for p in bsym.flat_proxy_args}
+        with tracectx(self.trace):
+            made = [o for o in bsym.flat_proxy_outs if isinstance(o, TensorProxy) and o.name not in given]
+            second = {o.name: o.replace(name=self.trace.make_name()) for o in made}
+        parts = with_proxies(bsym, second).subsymbols
+        self.write_all(
+            [_as_part(s, bsym) for s in parts],
+            {second[name].name if name in second else name for name in asked},
+        )
+        with recording(self.trace) as step:
+            for o in made:
+                if o.name in asked:
+                    prims.put_grad(second[o.name], prims.get_grad(o))
+        self._add_step(step, bsym)
 
     def _apply(self, gradients: Vjp, bsym: BoundSymbol, reached: set[str]) -> None:
         """The call stays whole; the step puts what the row's formulas give."""
@@ -304,7 +340,11 @@ class _Writer:
         complete: Callable[[], Sequence[BoundSymbol]] | None = None,
     ) -> None:
         if complete is not None or any(b.sym.id == PUT_GRAD for b in bsyms):
-            self.steps.append(Step([_located(b, of) for b in bsyms], unasked, complete))
+            arguments = [p for p in of.flat_proxy_args if isinstance(p, TensorProxy) and p.requires_grad]
+            step = Step(
+                [_located(b, of) for b in bsyms], unasked, complete, tuple(arguments if complete else ())
+            )
+            self.steps.append(step)
 
 
 def _step_of(trace: TraceCtx, gradients: Vjp, bsym: BoundSymbol, asked: Set[str]) -> list[BoundSymbol]:

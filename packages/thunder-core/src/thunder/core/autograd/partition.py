@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder.core import prims
@@ -22,7 +22,7 @@ from thunder.core.proxies import CollectionProxy, TensorProxy, Variable, is_prox
 from thunder.core.symbol import BoundSymbol, proxies_in
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace, tracectx
 
-__all__ = ["AugmentedForward", "backward_trace", "partition", "split"]
+__all__ = ["AugmentedForward", "backward_trace", "partition", "read_by", "split"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,10 @@ class AugmentedForward:
         """What is kept, under its names in the backward."""
         return tuple(self.renamed.get(Variable(p), p) for p in self.kept)
 
+    def keeping(self, names: Set[str]) -> AugmentedForward:
+        """The same forward, as one that keeps no more than what has these names."""
+        return replace(self, kept=tuple(p for p in self.kept if p.name in names))
+
 
 def partition(
     joint: TraceCtx,
@@ -51,20 +55,24 @@ def partition(
     on_tape: Iterable[str],
     policy: str | int,
     written: Set[str] = frozenset(),
+    inner: Iterable[TensorProxy] = (),
 ) -> tuple[AugmentedForward, TraceCtx]:
     """Splits ``joint``, whose last arguments are ``cotangents``, into the forward and the backward.
 
     ``on_tape`` are the names of the program's own values, ``policy`` says what is kept (see
     :func:`~thunder.core.autograd.residuals.choose_residuals`), ``written`` are the names of inputs to whose
-    memory the program writes behind the forward.
+    memory the program writes behind the forward. ``inner`` are values that leave the forward too, for they
+    connect one node with another (Note [Segments]).
     """
     start = time.perf_counter_ns()
     inputs = joint.args[: len(joint.args) - len(cotangents)]
     result, gradients = joint.bound_symbols[-1].args
     early, late = split(joint.bound_symbols[:-1], cotangents)
-    values = Forward(inputs, early, frozenset(on_tape))
+    values = Forward(inputs, early, frozenset(on_tape), list(proxies_in(result)))
     late = _computing(late, proxies_in(gradients))
-    kept = choose_residuals(values, _read_by(late, gradients, values), policy)
+    kept = choose_residuals(values, read_by(late, gradients, values), policy)
+    known = {p.name for p in (*kept, *proxies_in(result))}
+    kept += [p for p in inner if p.name not in known]
     trace = from_trace(joint)
     trace.args, trace.name = list(inputs), "computation"
     trace.tags.add(TraceTag.AUGMENTED_FORWARD)
@@ -95,7 +103,7 @@ def split(
     return early, late
 
 
-def _read_by(late: Sequence[BoundSymbol], gradients: Any, values: Forward) -> list[Any]:
+def read_by(late: Sequence[BoundSymbol], gradients: Any, values: Forward) -> list[Any]:
     """The values that need no cotangent, and that the calls that do, or the gradients, read."""
     read = {p.name for bsym in late for p in bsym.flat_proxy_args}
     read.update(p.name for p in proxies_in(gradients))

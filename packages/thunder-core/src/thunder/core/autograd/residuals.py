@@ -17,6 +17,17 @@ What may not be kept at all, in the words of the reasons:
 - *checkpointed*: the program asked for it to be computed again (``torch.utils.checkpoint``).
 
 Such a value is computed again whatever its operator costs.
+
+Note [What may change]
+Between forward and backward the caller may write to what it holds: inputs, and results. torch notices writes
+to what is saved, but not those through ``.data``. Eager has saved what the program computed from it before.
+
+    y = exp(w * 2)          # eager saves w * 2
+    w.data.zero_()          # computed again from w, it would be another number
+
+So what the program computes from memory that the caller holds is kept itself, and not computed again from
+there, unless it is a view, which shows the write in eager too. Exceptions are what the caller asked for: a
+checkpointed region, and a budget of bytes.
 """
 
 from __future__ import annotations
@@ -27,6 +38,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder.core import prims
+from thunder.core.aliasing import Families, views_of
 from thunder.core.autograd.find import has_gradient
 from thunder.core.effects import has_effect
 from thunder.core.errors import InvalidArgument
@@ -36,16 +48,20 @@ from thunder.core.tags import OpTags
 
 __all__ = ["Forward", "choose_residuals", "graph_library", "is_cheap"]
 
-#: primitives that cost little more than reading and writing their elements once
-_CHEAP = """
-abs acos acosh add asin asinh atan atan2 atanh bitcast bitwise_and bitwise_not bitwise_or bitwise_xor
-broadcast_in_dim ceil clone conj convert_element_type copysign cos cosh detach diagonal digamma div eq
-erf erfc erfcinv erfinv exp exp2 expm1 flip floor fmod full ge gt hypot imag iota isfinite isinf isnan
-le lerp lgamma log log10 log1p log2 logical_not lt maximum minimum mul ndtri ne neg pow py_abs real
-reciprocal remainder reshape round rsqrt select_at sgn shallow_copy sigmoid sign signbit sin sinh slice_prim
-sqrt squeeze sub tan tanh transpose trunc view view_as_complex view_as_real where
+#: primitives of which torch saves the arguments themselves, where it saves any
+_POINTWISE = """
+abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_in_dim
+ceil clone conj convert_element_type copysign cos cosh detach digamma div eq erf erfc erfcinv erfinv exp exp2
+expm1 floor fmod full ge gt hypot imag iota isfinite isinf isnan le lerp lgamma log log10 log1p log2
+logical_not lt maximum minimum mul ndtri ne neg pow py_abs real reciprocal remainder round rsqrt sgn
+shallow_copy sigmoid sign signbit sin sinh sqrt sub tan tanh trunc where
 """
-CHEAP = frozenset(getattr(prims, name).id for name in _CHEAP.split())
+#: and the others that cost little more than reading and writing their elements once
+_MOVING = """
+bitcast diagonal flip reshape select_at slice_prim squeeze transpose view view_as_complex view_as_real
+"""
+POINTWISE = frozenset(getattr(prims, name).id for name in _POINTWISE.split())
+CHEAP = POINTWISE.union(getattr(prims, name).id for name in _MOVING.split())
 
 
 @dataclass
@@ -56,16 +72,29 @@ class Forward:
     bsyms: Sequence[BoundSymbol]
     #: names of the program's own values; all others are what rules have computed for themselves
     on_tape: Set[str]
+    #: the program's results
+    results: Sequence[Any] = ()
     producer: Mapping[str, BoundSymbol] = field(init=False)
     #: name → value, inputs first, then in the order in which they are computed
     values: Mapping[str, Any] = field(init=False)
     input_names: Set[str] = field(init=False)
+    #: the names of what lies, or may lie, in memory that the caller holds (Note [What may change])
+    held: Set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.producer = {p.name: b for b in self.bsyms for p in b.flat_proxy_outs}
         inputs = {p.name: p for p in self.inputs if is_proxy(p)}
         self.input_names = inputs.keys()
         self.values = {**inputs, **{p.name: p for b in self.bsyms for p in b.flat_proxy_outs}}
+        self.held = self._held()
+
+    def _held(self) -> set[str]:
+        families = Families()
+        for bsym in self.bsyms:
+            for view in views_of(bsym):
+                families.join(view.output.name, view.source.name)
+        held = {families.find(p.name) for p in (*self.inputs, *self.results) if isinstance(p, TensorProxy)}
+        return {name for name in self.values if families.find(name) in held}
 
     def needed(self, read: Iterable[Any], again: Set[str], kept: Set[str]) -> set[str]:
         """The names of what the backward reads, and of what those ``again`` are computed from, where they are
@@ -110,13 +139,18 @@ class Forward:
         return not has_gradient(self.producer[value.name])
 
     def can_recompute(self, value: Any) -> bool:
-        """Whether a value may be computed again: it must be, or it is cheap. No object is made twice."""
+        """Whether a value may be computed again: it must be, or it is cheap, and what it is computed from
+        cannot have changed. No object is made twice.
+        """
         if value.name in self.input_names or type(value) is AnyProxy:
             return False
         made_by = self.producer[value.name]
         if has_effect(made_by):
             return False
-        return not self.is_keepable(value) or is_cheap(made_by)
+        if not self.is_keepable(value):
+            return True
+        changes = value.name in self.on_tape and any(p.name in self.held for p in made_by.flat_proxy_args)
+        return not changes and is_cheap(made_by)
 
 
 def is_view(bsym: BoundSymbol) -> bool:
@@ -135,6 +169,13 @@ def is_cheap(bsym: BoundSymbol) -> bool:
     if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in bsym.tags or bsym.sym.id in CHEAP:
         return True
     return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_cheap, bsym.subsymbols))
+
+
+def is_pointwise(bsym: BoundSymbol) -> bool:
+    """Whether a call, or all that it decomposes into, computes each element from elements at its place."""
+    if bsym.sym.id in POINTWISE:
+        return True
+    return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_pointwise, bsym.subsymbols))
 
 
 def nbytes(value: Any) -> int:

@@ -28,7 +28,7 @@ from thunder.core.errors import (
 from thunder.core.frontend import ambient, backward_reads, generators, regions, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
-from thunder.core.frontend.grad_requests import refuse_results_of_requests
+from thunder.core.frontend.grad_requests import returned_leaves
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
 from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.frontend.shadows import Shadow
@@ -331,7 +331,7 @@ class _Finish:
         autocast = ambient.Modes.now().autocast_after(tracer.modes)
         writes = (written, overlays, records, tracer.global_writes, tracer.cell_writes, autocast)
         self.writes = any(writes)
-        if simple and not self.writes:
+        if simple and not self.writes and not tracer.grad_requests:
             backward_reads.refuse_changed(tracer, seen)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
@@ -354,7 +354,10 @@ class _Finish:
                 f"torch.set_autocast_enabled({device!r}, {enabled})",
                 f"torch.set_autocast_dtype({device!r}, {dtype})",
             )
-        builder.emit(f"return {builder.expression(result)}")
+        expression = builder.expression(result)
+        for leaf in returned_leaves(tracer, self.trace.args, builder.tensors.values()):
+            builder.emit(f"{leaf.name}.requires_grad_()")
+        builder.emit(f"return {expression}")
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())
         epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
@@ -362,7 +365,6 @@ class _Finish:
 
     def _computation(self) -> TraceCtx:
         _refuse_hidden(self.tracer)
-        refuse_results_of_requests(self.tracer, (proxy for proxy, _ in self.inputs))
         if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
             self.trace.bound_symbols = [
                 b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled

@@ -5,6 +5,11 @@
 What is computed from ``h`` then requires gradients, as in eager. The gradient of ``h`` is nobody's: the
 tensor is gone when the program is done. So a program may do it, unless a tensor that it returns or keeps
 requires gradients for no other reason: that one's backward would end at ``h``, and be empty.
+
+    return h.detach().requires_grad_()          # the state that the next step begins with
+
+A detached tensor that the program returns or keeps is a leaf, as in eager: the epilogue says so of it.
+Nothing else that leaves the program may depend on it, for its gradient would have to arrive there.
 """
 
 from __future__ import annotations
@@ -64,22 +69,41 @@ def _requires_grad_(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any
     return requires_grad_(*args, **kwargs)
 
 
-def refuse_results_of_requests(tracer: Tracer, inputs: Iterable[Any]) -> None:
-    """Raises UnsupportedProgram if what the program returns or keeps requires gradients for no other reason
-    than that the program said so on its way.
+def returned_leaves(tracer: Tracer, inputs: Iterable[Any], returned: Iterable[Any]) -> list[TensorProxy]:
+    """The detached tensors among those that the program returns or keeps of which it says that they require
+    gradients. To the trace they are tensors that do not.
+
+    Raises UnsupportedProgram if another tensor that it returns or keeps requires gradients for no other
+    reason than that the program said so on its way, or depends on such a leaf.
     """
     if not tracer.grad_requests:
-        return
-    through = {id(p) for p in inputs if getattr(p, "requires_grad", False)}
-    for bsym in tracer.trace.bound_symbols:
-        if any(id(p) in through for p in bsym.flat_proxy_args):
-            through.update(id(p) for p in bsym.flat_proxy_outs if getattr(p, "requires_grad", False))
-    for p in tracer.trace.bound_symbols[-1].flat_proxy_args:
-        if isinstance(p, TensorProxy) and p.requires_grad and id(p) not in through:
+        return []
+    tracked = [p for p in returned if isinstance(p, TensorProxy) and p.requires_grad]
+    asked = {id(x) for x, _ in tracer.grad_requests}
+    detached = {id(b.output) for b in tracer.trace.bound_symbols if b.sym.id == "torch.detach"}
+    leaves = [p for p in tracked if id(p) in asked & detached]
+    through = _reached(tracer, (p for p in inputs if getattr(p, "requires_grad", False)), asked)
+    dependent = _reached(tracer, leaves, asked)
+    for p in tracked:
+        if not any(p is leaf for leaf in leaves) and (id(p) not in through or id(p) in dependent):
             x, where = tracer.grad_requests[0]
             raise UnsupportedProgram(
-                "a result requires gradients only because the program says so of a tensor on its way",
+                "a result requires gradients because the program says so of a tensor on its way",
                 found={x.name: f'"{x.type_string()}"'},
                 where=where,
                 hint="Set requires_grad of an input before the call.",
             )
+    for leaf in leaves:
+        leaf.requires_grad = False
+        del leaf.__dict__["is_leaf"]
+    return leaves
+
+
+def _reached(tracer: Tracer, start: Iterable[Any], leaves: set[int]) -> set[int]:
+    """The ids of these tensors and of those to which gradients lead from them, but not past ``leaves``."""
+    found = {id(p) for p in start}
+    for bsym in tracer.trace.bound_symbols:
+        if any(id(p) in found for p in bsym.flat_proxy_args):
+            outs = (p for p in bsym.flat_proxy_outs if getattr(p, "requires_grad", False))
+            found.update(id(p) for p in outs if id(p) not in leaves)
+    return found

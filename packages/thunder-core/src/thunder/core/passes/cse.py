@@ -19,10 +19,11 @@ def cse(trace: TraceCtx) -> TraceCtx:
 
     Never merged: random operators, effects, expressions with a write or a change of mode between them, and
     two values that both leave the program, for the caller may write to one of them (Note [Results stay
-    apart]). Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
+    apart]), and two through which gradients of different results flow, for the caller may free one of the two
+    graphs. Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
     """
     start = time.perf_counter_ns()
-    escaping = _escaping(trace.bound_symbols)
+    escaping, results_of = _escaping(trace.bound_symbols), _results_with_gradients(trace)
     swap: dict[Variable, Any] = {}
     known: dict[Any, list[BoundSymbol]] = {}
     kept = []
@@ -34,7 +35,9 @@ def cse(trace: TraceCtx) -> TraceCtx:
         elif bsym.flat_proxy_outs:
             # Few calls share symbol and proxies with another: only theirs are the right-hand sides compared.
             alike = known.setdefault((bsym.sym.id, *[p.name for p in bsym.flat_proxy_args]), [])
-            earlier = next((b for b in alike if b.rhs == bsym.rhs), None)
+            earlier = next(
+                (b for b in alike if b.rhs == bsym.rhs and _feed_the_same(b, bsym, results_of)), None
+            )
             if earlier is None:
                 alike.append(bsym)
             elif not has_effect(bsym) and _can_stand_for(earlier, bsym, escaping):
@@ -65,6 +68,31 @@ def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
         ):
             escaping.update([p.name for p in bsym.flat_proxy_args])
     return escaping
+
+
+def _results_with_gradients(trace: TraceCtx) -> dict[str, frozenset[str]]:
+    """For each value that requires grad, the results through which a backward may come to it; of a program
+    with several such results.
+    """
+    results = [p for p in trace.bound_symbols[-1].flat_proxy_args if getattr(p, "requires_grad", False)]
+    found = {p.name: frozenset({p.name}) for p in results}
+    if len(found) < 2 or not trace.grad_enabled:
+        return {}
+    nothing: frozenset[str] = frozenset()
+    for bsym in reversed(trace.bound_symbols[:-1]):
+        reached = nothing.union(*(found.get(p.name, nothing) for p in bsym.flat_proxy_outs))
+        if reached:
+            for p in bsym.flat_proxy_args:
+                if getattr(p, "requires_grad", False):
+                    found[p.name] = found.get(p.name, nothing) | reached
+    return found
+
+
+def _feed_the_same(a: BoundSymbol, b: BoundSymbol, results_of: dict[str, frozenset[str]]) -> bool:
+    return all(
+        results_of.get(p.name) == results_of.get(q.name)
+        for p, q in zip(a.flat_proxy_outs, b.flat_proxy_outs, strict=True)
+    )
 
 
 def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str]) -> bool:

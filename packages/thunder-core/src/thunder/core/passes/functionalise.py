@@ -212,7 +212,8 @@ class _Functionaliser:
             self._place(tensor)
         detached = any(map(passes_detach, chain))
         value = self.memories.read(source)
-        has_gradient = self.memories.read(root).requires_grad
+        old = self.memories.read(root)
+        has_gradient = old.requires_grad
         if grad and not detached and root is not target and (has_gradient or value.requires_grad):
             self._refuse_view_of_leaf(root, tensor)
         if tensor.memory.shared is not None:
@@ -225,6 +226,8 @@ class _Functionaliser:
         self.memories.write(tensor, value)
         self._give_each_element_a_place(chain)
         self._keep_layout(source, target, chain)
+        if grad and not detached and has_gradient and not self._depends(chain[-1].value, old):
+            self.memories.renew(chain[-1], prims.overwrite(chain[-1].value, old))
         if root.name in self.inputs:
             tracked = grad and not detached
             self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
@@ -232,6 +235,21 @@ class _Functionaliser:
             tensor.memory.cut = True
         if isinstance(bsym.output, TensorProxy):
             self.memories.same(bsym.output.name, tensor)
+
+    def _depends(self, value: TensorProxy, old: TensorProxy) -> bool:
+        """Whether a gradient flows from a value to another one. If not, one still reaches the old value in
+        torch, which is zero.
+        """
+        producer = {p.name: bsym for bsym in self.new.bound_symbols for p in bsym.flat_proxy_outs}
+        seen: set[str] = set()
+        stack = [value]
+        while stack and old.name not in seen:
+            p = stack.pop()
+            if p.requires_grad and p.name not in seen:
+                seen.add(p.name)
+                made_by = producer.get(p.name)
+                stack += _tensors(made_by.flat_proxy_args) if made_by is not None else []
+        return old.name in seen
 
     def _give_each_element_a_place(self, chain: list[Tensor]) -> None:
         """What a broadcast value was copied to holds each element once more, where the value repeats one."""

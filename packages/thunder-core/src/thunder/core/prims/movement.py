@@ -86,6 +86,15 @@ without_base = primitive(
 )
 
 
+def _overwrite_meta(a: TensorProxy, old: TensorProxy) -> TensorProxy:
+    return like_meta(a)
+
+
+#: what a tensor holds that held ``old`` before it was overwritten with ``a``: to torch's autograd that is a
+#: step from ``old`` too, whose gradient is zero
+overwrite = primitive("overwrite", _overwrite_meta, eager=lambda a, old: a.clone())
+
+
 def _stride_order_meta(a: TensorProxy, order: Sequence[int]) -> TensorProxy:
     if sorted(order) != list(range(len(a.shape))):
         raise OperatorError(f"{tuple(order)} is not an order of {len(a.shape)} dimensions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thunder.core import prims
 from thunder.core.gradient_rules import formulas, nondifferentiable
 from thunder.torch import casts, creation  # noqa: F401  (the rows)
 from thunder.torch.namespace import ltorch
@@ -10,6 +11,12 @@ formulas("torch.Tensor.to", "torch.Tensor.type_as", input=lambda c: c.g)
 formulas("prims.convert_element_type", "prims.device_put", a=lambda c: c.g)
 formulas("torch.clone", "torch.Tensor.contiguous", input=lambda c: c.g)
 formulas("prims.clone", "prims.shallow_copy", "prims.stride_order", a=lambda c: c.g)
+# made of the shape alone, so that the old value is not kept
+formulas(
+    "prims.overwrite",
+    a=lambda c: c.g,
+    old=lambda c: prims.full(c.old.shape, 0, device=c.old.device, dtype=c.old.dtype),
+)
 
 # bits of one type are no number of another
 nondifferentiable("prims.bitcast", "torch.Tensor.view_dtype", "prims.item")
