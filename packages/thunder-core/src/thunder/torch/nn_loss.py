@@ -45,7 +45,7 @@ def averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> T
     return reduced(weighted, reduction)
 
 
-@torchsymbol(f"{_F}mse_loss", autocast="fp32")
+@torchsymbol(f"{_F}mse_loss")
 def mse_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -70,7 +70,7 @@ def squared_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
     return ltorch.mul(difference, difference)
 
 
-@torchsymbol(f"{_F}l1_loss", autocast="fp32")
+@torchsymbol(f"{_F}l1_loss")
 def l1_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -88,7 +88,7 @@ def absolute_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
     return ltorch.abs(ltorch.sub(input, target))
 
 
-@checked_by_torch(f"{_F}smooth_l1_loss", autocast="fp32")
+@checked_by_torch(f"{_F}smooth_l1_loss")
 def smooth_l1_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -105,7 +105,7 @@ def smooth_l1_loss(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}huber_loss", autocast="fp32")
+@checked_by_torch(f"{_F}huber_loss")
 def huber_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -171,10 +171,10 @@ def _nll_loss_meta(
     return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
 
 
-nll_loss = torchsymbol(f"{_F}nll_loss", prim=True, autocast="fp32")(_nll_loss_meta)
+nll_loss = torchsymbol(f"{_F}nll_loss", prim=True)(_nll_loss_meta)
 
 
-@torchsymbol(f"{_F}cross_entropy", autocast="fp32")
+@torchsymbol(f"{_F}cross_entropy")
 def cross_entropy(
     input: TensorProxy,
     target: TensorProxy,
@@ -258,7 +258,7 @@ def _of_classes(weight: TensorProxy, samples: TensorProxy) -> TensorProxy:
 # -- distributions ---------------------------------------------------------------------------------
 
 
-@checked_by_torch(f"{_F}kl_div", autocast="fp32")
+@checked_by_torch(f"{_F}kl_div")
 def kl_div(
     input: TensorProxy,
     target: TensorProxy,
@@ -280,7 +280,7 @@ def kl_div(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}binary_cross_entropy", autocast={"cpu": "fp32", "cuda": "banned"})
+@checked_by_torch(f"{_F}binary_cross_entropy")
 def binary_cross_entropy(
     input: TensorProxy,
     target: TensorProxy,
@@ -296,7 +296,7 @@ def binary_cross_entropy(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}binary_cross_entropy_with_logits", autocast="fp32")
+@checked_by_torch(f"{_F}binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
     input: TensorProxy,
     target: TensorProxy,
@@ -320,7 +320,7 @@ def positive_factor(target: TensorProxy, pos_weight: TensorProxy) -> TensorProxy
     return ltorch.add(ltorch.mul(ltorch.sub(pos_weight, 1), target), 1)
 
 
-@checked_by_torch(f"{_F}poisson_nll_loss", autocast="fp32")
+@checked_by_torch(f"{_F}poisson_nll_loss")
 def poisson_nll_loss(
     input: TensorProxy,
     target: TensorProxy,

@@ -14,12 +14,12 @@ of ``out``, and autocast leaves the call alone.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from thunder.core.autocast import autocast_off
 from thunder.core.devices import to_torch_device
 from thunder.core.errors import OperatorError, UnsupportedProgram
 from thunder.core.metakernel import described_arguments, meta_error, refusal, regular_error, torch_error
@@ -56,7 +56,7 @@ def write_to_out(
             found=described_arguments((), {"out": kwargs["out"]}),
             hint="Leave out= out, and copy_ what it returns.",
         )
-    with autocast_aside():
+    with autocast_off():
         result = compute(*args, **inputs)
     values, spec = tree_flatten(result)
     if len(values) == len(targets):
@@ -102,18 +102,6 @@ def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, A
             raise refusal(errors[0], args, kwargs)
         if answers:
             return
-
-
-@contextmanager
-def autocast_aside() -> Iterator[None]:
-    """Calls are recorded as they are, and not as autocast would have them."""
-    trace = get_tracectx()
-    assert trace is not None, "a call is recorded into a trace"
-    adapt, trace.adapt_call = trace.adapt_call, None
-    try:
-        yield
-    finally:
-        trace.adapt_call = adapt
 
 
 def decided_by_out(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> dict[str, Any]:

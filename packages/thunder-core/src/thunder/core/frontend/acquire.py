@@ -17,7 +17,7 @@ from thunder.core import prims
 from thunder.core.aliasing import InputAlias
 from thunder.core.devices import Device
 from thunder.core.errors import Location, ThunderError, UnsupportedProgram
-from thunder.core.frontend import ambient, generators, modules, regions, weakrefs
+from thunder.core.frontend import ambient, generators, modules, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import refuse_results_of_requests
@@ -96,7 +96,7 @@ def acquire(
     tracer = Tracer(trace, tracker, language, sharp_edge, device)
     machine = Machine(tracer, record_history=record_log)
     with ambient.restored(), tracectx(trace), using_language(language), jitting():
-        trace.locate, trace.adapt_call = tracer.locate, regions.adapt_call
+        trace.locate, trace.adapt_call = tracer.locate, tracer.autocast.adapt_call
         trace.known_value = functools.partial(known_value, trace)
         grad_mode = torch.is_grad_enabled()
         result = _run(tracer, machine, fn, args, kwargs)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
+from thunder.core.autocast import KINDS
 from thunder.core.errors import UnsupportedProgram
 
 #: the cheap questions, asked at each call; (name in generated code, function)
@@ -20,8 +21,6 @@ QUESTIONS = {
     "len_torch_function_stack": torch._C._len_torch_function_stack,
     "len_torch_dispatch_stack": torch._C._len_torch_dispatch_stack,
 }
-#: devices of which autocast is guarded, and put back
-AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 def quick_state() -> tuple[Any, ...]:
@@ -33,7 +32,7 @@ def detailed_state() -> tuple[Any, ...]:
     """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default
     device.
     """
-    autocast = tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES)
+    autocast = tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS)
     return (*autocast, _default_device())
 
 
@@ -81,7 +80,7 @@ def restored() -> Iterator[None]:
     """
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     depth = torch._C._len_torch_function_stack()
-    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
+    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS]
     try:
         yield
     finally:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core import prims
+from thunder.core.autocast import KINDS
 from thunder.core.errors import ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient
 from thunder.core.frontend.delayed_errors import raise_error
@@ -214,7 +215,7 @@ def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
     """The ambient state of a backward that can itself be differentiated: gradients on, autocast off."""
     with ambient.restored():
         torch._C._set_grad_enabled(True)
-        for device in ambient.AUTOCAST_DEVICES:
+        for device in KINDS:
             torch.set_autocast_enabled(device, False)
         tracer.backwards.append(fn.key)
         trace = get_tracectx()

@@ -52,6 +52,7 @@ from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance,
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
+from thunder.torch.autocast import Autocast, is_interpreted
 
 #: modules whose rules stand in place of interpretation
 RULES = (
@@ -112,6 +113,7 @@ class Tracer(Policy):
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
+        self.autocast = Autocast()
         self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
@@ -359,7 +361,7 @@ class Tracer(Policy):
                     if lookaside is not None:
                         return lookaside(self, (fn, *args), kwargs)
                 symbol = self.language.functions.get(fn)
-                if symbol is not None:
+                if symbol is not None and not is_interpreted(fn, symbol):
                     return tensors.call_symbol(
                         self, symbol, args, regions.with_defaults(fn, kwargs, self.default_dtype)
                     )
