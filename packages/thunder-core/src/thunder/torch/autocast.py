@@ -48,7 +48,7 @@ class Autocast:
     """The casts of one program. Those of weights are kept, as torch keeps them, until a region ends."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, torch.dtype], TensorProxy] = {}
+        self._kept: dict[str, TensorProxy] = {}
 
     def forget(self) -> None:
         """Forgets the kept casts, as ``torch.clear_autocast_cache`` does."""
@@ -92,17 +92,23 @@ class Autocast:
             first = next(_tensors(args), None)
             return _in_float32(symbol, args, kwargs) if first is eligible[0] else (args, kwargs)
         target = _target(rule, torch.get_autocast_dtype(kind), eligible)
-        others = [t for t in eligible if t.dtype.torch_dtype is not target]
-        swap = {t.name: self._converted(t, target, kind) for t in others}
-        return (_swapped(args, swap), _swapped(kwargs, swap)) if swap else (args, kwargs)
+
+        def convert(x: TensorProxy) -> TensorProxy:
+            cast = x.device.type == kind and is_eligible(x) and x.dtype.torch_dtype is not target
+            return self._converted(x, target, kind) if cast else x
+
+        return _each_tensor(args, convert), _each_tensor(kwargs, convert)
 
     def _converted(self, x: TensorProxy, target: torch.dtype, kind: str) -> TensorProxy:
-        found = self._kept.get((x.name, target))
+        kept = _is_kept(x, target, kind)
+        found = (
+            self._kept.get(x.name) if kept else None
+        )  # to whichever dtype, as torch does in nested regions
         if found is None:
             found = ltorch.to(x, target)
             assert isinstance(found, TensorProxy), "a cast gives a tensor"
-            if _is_kept(x, target, kind):
-                self._kept[x.name, target] = found
+            if kept:
+                self._kept[x.name] = found
         return found
 
 
@@ -156,13 +162,14 @@ def _in_float32(symbol: Symbol, args: Args, kwargs: Kwargs) -> tuple[Args, Kwarg
     return bound.args, bound.kwargs
 
 
-def _swapped(tree: Any, swap: dict[str, TensorProxy]) -> Any:
+def _each_tensor(tree: Any, convert: Callable[[TensorProxy], TensorProxy]) -> Any:
+    """The arguments, in which each tensor, also one that is there twice, is what ``convert`` makes of it."""
     if isinstance(tree, TensorProxy):
-        return swap.get(tree.name, tree)
+        return convert(tree)
     if isinstance(tree, dict):
-        return {key: _swapped(value, swap) for key, value in tree.items()}
+        return {key: _each_tensor(value, convert) for key, value in tree.items()}
     if isinstance(tree, list | tuple) and any(True for _ in _tensors(tree)):
-        return type(tree)([_swapped(value, swap) for value in tree])
+        return type(tree)([_each_tensor(value, convert) for value in tree])
     return tree
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from thunder.core.dtypes import float64
 from thunder.core.proxies import TensorProxy
 
 Rule = str | Callable[..., str | None]
@@ -87,8 +88,14 @@ def _resampled(
     return None if mode == "area" else "fp32"  # which is average pooling
 
 
+def _of_low_precision(A: TensorProxy, **how: Any) -> str | None:
+    """``pinv`` in double precision with a tolerance in another: only the tolerance would be cast."""
+    return "inside" if A.dtype.is_floating_point and A.dtype is not float64 else None
+
+
 def _smaller(input: TensorProxy, size: Sequence[int]) -> str | None:
-    return None if tuple(input.shape) == tuple(size) else "within"
+    """``sum_to_size`` of a tensor that has the size returns it, unless it has no dimensions."""
+    return None if tuple(input.shape) == tuple(size) != () else "within"
 
 
 # -- the tables ------------------------------------------------------------------------------------
@@ -104,7 +111,8 @@ _EVERYWHERE: Final[dict[str, Rule]] = {
     **_all("fp32", *_named(_F, "margin_ranking_loss multi_margin_loss multilabel_margin_loss")),
     **_all("fp32", *_named(_F, "triplet_margin_loss cosine_embedding_loss hinge_embedding_loss")),
     "torch.linalg.matrix_power": "within",
-    **_all("inside", "torch.linalg.pinv", f"{_F}affine_grid"),
+    f"{_F}affine_grid": "inside",
+    "torch.linalg.pinv": _of_low_precision,
     **_all("within", *_named("torch.", "cov corrcoef lstm gru rnn_tanh rnn_relu")),
     **_all("interpreted", f"{_F}multi_head_attention_forward"),
 }

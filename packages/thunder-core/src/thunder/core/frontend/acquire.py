@@ -101,6 +101,7 @@ def acquire(
         grad_mode = torch.is_grad_enabled()
         result = _run(tracer, machine, fn, args, kwargs)
         trace.locate = trace.adapt_call = trace.known_value = None
+        _refuse_changed_autocast(tracer)
         trace.grad_enabled |= _needs_grad_mode(trace, inputs, grad_mode) and not disable_grad
         finish = _Finish(tracer, inputs, fn)
         computation, epilogue, reached = finish.run(result)
@@ -115,6 +116,16 @@ def acquire(
     tracer.forget()
     seen: dict[str, Any] = {"interpreted": machine.instructions, "log": machine.history}
     return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, facts=facts, **seen)
+
+
+def _refuse_changed_autocast(tracer: Tracer) -> None:
+    """Refuses a program that leaves autocast other than it found it, which only torch's setters do."""
+    if ambient.autocast_settings() != tracer.autocast_settings:
+        raise UnsupportedProgram(
+            "the program changes autocast and does not change it back",
+            found={"before": str(tracer.autocast_settings), "after": str(ambient.autocast_settings())},
+            hint="Use a with statement of torch.autocast, or set it outside the compiled function.",
+        )
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:

@@ -32,8 +32,13 @@ def detailed_state() -> tuple[Any, ...]:
     """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default
     device.
     """
-    autocast = tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS)
-    return (*autocast, _default_device())
+    return (*autocast_settings(), _default_device())
+
+
+def autocast_settings() -> tuple[Any, ...]:
+    """By kind of device whether autocast is on, and its dtype; whether casts of weights are kept."""
+    settings = tuple(s for d in KINDS for s in (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)))
+    return (*settings, torch.is_autocast_cache_enabled())
 
 
 def _default_device() -> str:
@@ -81,6 +86,7 @@ def restored() -> Iterator[None]:
     grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
     depth = torch._C._len_torch_function_stack()
     autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS]
+    keeps_casts = torch.is_autocast_cache_enabled()
     try:
         yield
     finally:
@@ -92,3 +98,4 @@ def restored() -> Iterator[None]:
         for device, enabled, cast_to in autocast:
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, cast_to)
+        torch.set_autocast_cache_enabled(keeps_casts)

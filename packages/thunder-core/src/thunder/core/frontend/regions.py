@@ -115,6 +115,7 @@ def _get_default_device(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.dev
 def _natively(fn: Callable[..., Any]) -> None:
     @lookaside(fn)
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        tracer.note_autocast()
         return fn(*args, **kwargs)
 
 

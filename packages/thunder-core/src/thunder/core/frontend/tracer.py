@@ -26,6 +26,7 @@ from thunder.core.errors import (
     UnsupportedProgram,
 )
 from thunder.core.frontend import (
+    ambient,
     arguments,
     autograd_functions,
     checkpoints,
@@ -113,7 +114,7 @@ class Tracer(Policy):
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
-        self.autocast = Autocast()
+        self.autocast, self.autocast_settings = Autocast(), ambient.autocast_settings()
         self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
@@ -303,6 +304,11 @@ class Tracer(Policy):
         value = self.tracker.adopt(raw, path)
         self.globals[key] = value
         return value
+
+    def note_autocast(self) -> None:
+        """Guards the settings of autocast at the call, which what follows depends on."""
+        settings = self.tracker.pinned_path(ambient.autocast_settings, "torch's autocast")
+        self.tracker.note("state", settings, self.autocast_settings)
 
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """The root that stands for a module's globals."""

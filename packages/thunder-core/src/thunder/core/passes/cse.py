@@ -17,9 +17,10 @@ def cse(trace: TraceCtx) -> TraceCtx:
 
         t0 = sin(x); t1 = sin(x); t2 = add(t0, t1)   →   t0 = sin(x); t2 = add(t0, t0)
 
-    Never merged: random operators, effects, expressions with a write or a change of mode between them, and
-    two values that both leave the program, for the caller may write to one of them (Note [Results stay
-    apart]). Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
+    Never merged: random operators, effects, expressions with a write or a change of mode between them, two
+    values that both leave the program, for the caller may write to one of them (Note [Results stay apart]),
+    and casts to a lower precision that require grad (Note [Cotangents of casts]). Value numbering over
+    straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
     """
     start = time.perf_counter_ns()
     escaping = _escaping(trace.bound_symbols)
@@ -37,7 +38,9 @@ def cse(trace: TraceCtx) -> TraceCtx:
             earlier = next((b for b in alike if b.rhs == bsym.rhs), None)
             if earlier is None:
                 alike.append(bsym)
-            elif not has_effect(bsym) and _can_stand_for(earlier, bsym, escaping):
+            elif not (has_effect(bsym) or _sums_in_lower_precision(bsym)) and _can_stand_for(
+                earlier, bsym, escaping
+            ):
                 _merge(earlier, bsym, swap, escaping)
                 continue
         kept.append(bsym)
@@ -56,6 +59,14 @@ def cse(trace: TraceCtx) -> TraceCtx:
 # decides.
 
 
+# Note [Cotangents of casts]
+#
+#     y = x.bfloat16() @ v + x.bfloat16() @ w
+#
+# The gradient of ``x`` is the sum of two cotangents, which eager casts to float32 before it adds them. Were
+# the casts merged, they would be added in bfloat16.
+
+
 def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
     """The names of values whose memory, or whose tensor object, the caller may get to hold."""
     escaping: set[str] = set()
@@ -72,6 +83,19 @@ def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str])
         _same_metadata(a, b) and not (a.name in escaping and b.name in escaping)
         for a, b in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True)
     )
+
+
+def _sums_in_lower_precision(bsym: BoundSymbol) -> bool:
+    """Whether a result that requires grad is of lower precision than an argument."""
+    widest = max((p.dtype.torch_dtype.itemsize for p in bsym.flat_proxy_args if _is_floating(p)), default=0)
+    return any(
+        _is_floating(p) and p.requires_grad and p.dtype.torch_dtype.itemsize < widest
+        for p in bsym.flat_proxy_outs
+    )
+
+
+def _is_floating(p: Any) -> bool:
+    return isinstance(p, TensorProxy) and p.dtype.is_inexact
 
 
 def _same_metadata(a: Any, b: Any) -> bool:
