@@ -47,6 +47,11 @@ def autocast_now() -> AutocastState:
     return AutocastState(tuple(found), torch.is_autocast_cache_enabled())
 
 
+def autocast_kinds() -> set[str]:
+    """The kinds of device for which autocast is on now."""
+    return {kind for kind in KINDS if torch.is_autocast_enabled(kind)}
+
+
 @contextlib.contextmanager
 def autocast_as(state: AutocastState) -> Iterator[None]:
     """Within the context, torch's autocast is in ``state``.

@@ -24,7 +24,7 @@ from thunder.core.metakernel import ask_torch, described_arguments
 from thunder.core.operator import Operator, row_of
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
-from thunder.torch.autocast_rules import RULES, rule_of
+from thunder.torch.autocast_rules import RULES, STEPS, rule_of
 from thunder.torch.fallback import call_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.observation import Unfit
@@ -34,9 +34,6 @@ Kwargs = dict[str, Any]
 
 #: floating-point dtypes that autocast leaves alone
 _LEFT_ALONE = frozenset({dtypes.float64})
-
-#: rules of functions within which torch casts
-_STEPS = frozenset({"within", "inside", "interpreted"})
 
 _HINT = "Cast its arguments, and call it under torch.autocast(…, enabled=False)."
 
@@ -70,8 +67,8 @@ class Autocast:
             if row is None or not tensors or not torch.is_autocast_enabled(kind):
                 continue
             rule = rule_of(row.id, kind, args, kwargs)
-            if rule in _STEPS:
-                if any(map(_may_be_cast, tensors)):
+            if rule in STEPS:
+                if any(map(_may_be_cast, tensors[:1] if rule == "inside" else tensors)):
                     inside = torch.get_autocast_dtype(kind) if rule == "inside" else None
                     return functools.partial(_by_torch, row, inside), args, kwargs
             elif rule is not None:

@@ -8,7 +8,8 @@ The keys are ids of rows. A rule is a word, or a function of the row's arguments
     dtype         passes dtype=torch.float32, unless the call has a dtype
     banned        raises
     within        casts between the steps of the function, so torch runs it under autocast
-    inside        as within, but tensors without data do not show it; the result has autocast's dtype
+    inside        as within, but tensors without data do not show it; the first decides, and the result has
+                  the dtype of autocast
     interpreted   as within, of a function that torch wrote in Python: its code is traced in place of the row
 
 An operator that is not in a table is computed as without autocast. torch's lists are in
@@ -21,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from thunder.core.dtypes import float64
 from thunder.core.proxies import TensorProxy
 
 Rule = str | Callable[..., str | None]
@@ -88,11 +88,6 @@ def _resampled(
     return None if mode == "area" else "fp32"  # which is average pooling
 
 
-def _of_low_precision(A: TensorProxy, **how: Any) -> str | None:
-    """``pinv`` in double precision with a tolerance in another: only the tolerance would be cast."""
-    return "inside" if A.dtype.is_floating_point and A.dtype is not float64 else None
-
-
 def _smaller(input: TensorProxy, size: Sequence[int]) -> str | None:
     """``sum_to_size`` of a tensor that has the size returns it, unless it has no dimensions."""
     return None if tuple(input.shape) == tuple(size) != () else "within"
@@ -112,7 +107,7 @@ _EVERYWHERE: Final[dict[str, Rule]] = {
     **_all("fp32", *_named(_F, "triplet_margin_loss cosine_embedding_loss hinge_embedding_loss")),
     "torch.linalg.matrix_power": "within",
     f"{_F}affine_grid": "inside",
-    "torch.linalg.pinv": _of_low_precision,
+    "torch.linalg.pinv": "inside",
     **_all("within", *_named("torch.", "cov corrcoef lstm gru rnn_tanh rnn_relu")),
     **_all("interpreted", f"{_F}multi_head_attention_forward"),
 }
@@ -170,6 +165,9 @@ _CUDA: Final[dict[str, Rule]] = {
     "torch.inner": _of_matrices("promote"),
     "torch.Tensor.sum_to_size": _smaller,
 }
+
+#: rules of functions within which torch casts
+STEPS: Final = frozenset({"within", "inside", "interpreted"})
 
 #: kind of device → id of a row → rule
 RULES: Final[Mapping[str, Mapping[str, Rule]]] = {"cuda": _CUDA, "cpu": _CPU}

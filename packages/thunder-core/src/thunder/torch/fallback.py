@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from thunder.core.autocast import KINDS, autocast_now, under_autocast
+from thunder.core.autocast import autocast_kinds, autocast_now, under_autocast
 from thunder.core.errors import UnsupportedOperator
 from thunder.core.gradient_rules import Call, wants_grad
 from thunder.core.operator import Operator, register, row_of, symbol_of
@@ -42,7 +42,7 @@ def call_by_torch(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, An
     """Records a call that torch runs as it is, under the autocast that is on now. Raises what :func:`observe`
     raises.
     """
-    if _under_autocast(args, kwargs):
+    if under_autocast_now(args, kwargs):
         state = autocast_now()
         name, fn = f"autocast.{state.label}.{name}", under_autocast(state, fn)
     observed = observe(name, fn, args, kwargs)
@@ -53,9 +53,9 @@ def call_by_torch(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, An
     return result
 
 
-def _under_autocast(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def under_autocast_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether autocast is on for the device of a tensor among the arguments."""
-    on = {kind for kind in KINDS if torch.is_autocast_enabled(kind)}
+    on = autocast_kinds()
     return any(isinstance(t, TensorProxy) and t.device.type in on for t in tree_iter((args, kwargs)))
 
 
