@@ -152,7 +152,15 @@ def casts_a_value_twice(x: torch.Tensor) -> Any:
         return y @ y, y @ x, x @ y
 
 
+def casts_without_gradients_first(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad():
+            y = x @ x
+        return y, x @ x
+
+
 PROGRAMS = [
+    casts_without_gradients_first,
     asks,
     branches,
     enters,
@@ -217,6 +225,19 @@ def test_a_program_that_leaves_autocast_changed_is_refused() -> None:
     with pytest.raises(UnsupportedProgram, match="changes autocast and does not change it back"):
         thunder.jit(program)(torch.ones(2, 2))
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_weight_that_changed_within_a_region_is_cast_again_by_the_next_call() -> None:
+    """Eager keeps its cast until the outermost region ends, whatever is written to the weight since."""
+    w = torch.ones(2, 2, requires_grad=True)
+    results = []
+    for program in (lambda w: w @ w, thunder.jit(lambda w: w @ w)):
+        with torch.autocast("cpu", torch.bfloat16):
+            before = program(w)
+            with torch.no_grad():
+                w.mul_(2)
+            results.append(bool((program(w) == before).all()))
+    assert results == [True, False]
 
 
 def test_a_backward_that_runs_under_autocast_has_the_dtypes_of_its_forward() -> None:

@@ -56,8 +56,8 @@ def autocast_kinds() -> set[str]:
 def autocast_as(state: AutocastState) -> Iterator[None]:
     """Within the context, torch's autocast is in ``state``.
 
-    Casts of weights are kept only where gradients are recorded: torch would use a cast that was made without
-    for later calls of the caller's, whose gradients would be lost.
+    Casts of weights are kept only where gradients are recorded, so that no later call of the caller's finds
+    one that was made without.
     """
     before = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in KINDS]
     kept = torch.is_autocast_cache_enabled()

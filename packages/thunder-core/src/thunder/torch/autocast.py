@@ -98,9 +98,8 @@ class Autocast:
 
     def _converted(self, x: TensorProxy, target: torch.dtype, kind: str) -> TensorProxy:
         kept = _is_kept(x, target, kind)
-        found = (
-            self._kept.get(x.name) if kept else None
-        )  # to whichever dtype, as torch does in nested regions
+        # As in torch the dtype of a kept cast does not count, which may be that of a region around this one.
+        found = self._kept.get(x.name) if kept else None
         if found is None:
             found = ltorch.to(x, target)
             assert isinstance(found, TensorProxy), "a cast gives a tensor"
@@ -117,6 +116,7 @@ def _is_kept(x: TensorProxy, target: torch.dtype, kind: str) -> bool:
         and target is torch.get_autocast_dtype(kind)
         and bool(x.__dict__.get("is_leaf"))
         and torch.is_autocast_cache_enabled()
+        and torch.is_grad_enabled()
     )
 
 
