@@ -1,6 +1,7 @@
 """Compares the gradients of every sample of torch's own operator database with eager's, and prints a table.
 
     python tools/gradient_sweep.py [name …] [--samples N] [--dtypes float64,float32] [--primitives] [--bad]
+                                   [--singular]
 
 A line per operator: samples that pass, samples that eager or thunder refuses, samples that fail, and the
 first failure. Names may end in ``*``. Second derivatives are compared in float64 and complex128.
@@ -27,6 +28,7 @@ import thunder.torch  # noqa: F401
 from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
 from operators.recorded import update, verdict
 from operators.samples import SKIPPED, name_of
+from operators.singular import FATAL, OTHERWISE, singular_samples
 from thunder.core.errors import MissingGradient, UnsupportedProgram
 from thunder.core.pytree import tree_map
 
@@ -88,7 +90,8 @@ def sweep(op: Any, options: argparse.Namespace) -> Tally:
     tally = Tally(options.details, options.primitives)
     for dtype in options.dtypes.split(","):
         second = has_second_order(op) and dtype in SECOND_ORDER and not options.first_order
-        for sample in gradient_samples(op, getattr(torch, dtype), options.samples):
+        samples = gradient_samples(op, getattr(torch, dtype), options.samples)
+        for sample in singular_samples(samples) if options.singular else samples:
             tally.judge(sample, dtype, second)
     return tally
 
@@ -113,6 +116,7 @@ def main() -> int:
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--first-order", action="store_true", help="no second derivatives")
     parser.add_argument("--primitives", action="store_true", help="of operators taken apart")
+    parser.add_argument("--singular", action="store_true", help="at zeros, ties, infinities, NaN …")
     parser.add_argument("--details", action="store_true", help="show the traceback of each first failure")
     parser.add_argument("--bad", action="store_true", help="show only what fails or has no rule")
     parser.add_argument("--record", action="store_true", help="write what was found to the coverage file")
@@ -122,7 +126,8 @@ def main() -> int:
     found: dict[str, dict[str, str]] = {}
     for op in op_db:
         asked = any(fnmatch(n, p) for n in (op.name, name_of(op)) for p in options.names)
-        if not is_judged(op) or (options.names and not asked):
+        left_out = options.singular and name_of(op) in OTHERWISE.keys() | FATAL
+        if not is_judged(op) or left_out or (options.names and not asked):
             continue
         tally = sweep(op, options)
         total[tally.state] += 1

@@ -74,11 +74,6 @@ def data_assigned(t):
     return y
 
 
-class Unknown:
-    def __init__(self, t):
-        self.t = t
-
-
 def generator(t):
     yield t * 2
 
@@ -172,10 +167,10 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
     ),
     "M39": (lambda t: torch.compile(plain)(t), "UnsupportedProgram", "torch.compile(plain)", ("remove",)),
     "M42": (
-        lambda t: Unknown(t * 2),
+        lambda t: iter([t * 2]),
         "UnsupportedProgram",
         "",
-        ("Unknown", "dataclass", "register_pytree_node_dataclass"),
+        ("list_iterator", "dataclass", "written in Python"),
     ),
     "M43-generator": (generator, "UnsupportedProgram", "", ("generator", "list")),
     "M43-coroutine": (coroutine, "UnsupportedProgram", "", ("async", "coroutine")),

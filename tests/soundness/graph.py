@@ -164,8 +164,11 @@ def _module(owner, replace):
                 yield Slot(label, slot.value, slot.assign, slot.remove)
     for name, value in list(state.items()):
         if name not in MODULE_BOOKKEEPING and (name == "training" or name not in MODULE_STATE):
+            shadows = any(
+                name in state.get(members, ()) for members in ("_parameters", "_buffers", "_modules")
+            )
             yield Slot(
-                f".{name}",
+                f".__dict__[{name!r}]" if shadows else f".{name}",
                 value,
                 functools.partial(state.__setitem__, name),
                 functools.partial(state.pop, name),
@@ -174,6 +177,7 @@ def _module(owner, replace):
 
 
 def _class(owner, replace):
+    yield Slot(".__name__", owner.__name__, functools.partial(_rename, owner))
     for name, value in list(vars(owner).items()):
         if not name.startswith("__") and not isinstance(
             value, (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -184,6 +188,11 @@ def _class(owner, replace):
                 functools.partial(setattr, owner, name),
                 functools.partial(delattr, owner, name),
             )
+
+
+def _rename(owner, name):
+    if isinstance(name, str):  # Python takes no other name
+        owner.__name__ = name
 
 
 def _wrapped(owner, replace):

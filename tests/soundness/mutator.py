@@ -219,7 +219,10 @@ def _dict(d, assign):
 
 def _set(s, assign):
     element = next(iter(sorted(s, key=repr)), 1)
-    other = element + type(element)("2" if isinstance(element, str) else 2)
+    if isinstance(element, type):
+        other = type("Another", (element,), {})
+    else:
+        other = element + type(element)("2" if isinstance(element, str) else 2)
     yield "one element more", lambda: assign(type(s)([*s, other]))
     yield "one element fewer", lambda: assign(type(s)(x for x in s if x != element))
 
@@ -234,12 +237,30 @@ def _module(m, assign):
             lambda: m.__dict__.update(forward=lambda *a, **k: _doubled(type(m).forward(m, *a, **k))),
         )
     yield "an identity in its place", lambda: assign(nn.Identity())
+    for name, tensor in m._buffers.items():
+        yield f"{name} an attribute", lambda name=name: vars(m).update({name: m._buffers.pop(name)})
+        if tensor is not None:
+            yield f"{name} below an attribute", lambda name=name: vars(m).update({name: m._buffers[name] * 2})
+    for name in m._parameters:
+        yield (
+            f"parameter {name} a buffer",
+            lambda name=name: m._buffers.update({name: m._parameters.pop(name)}),
+        )
+    for name, value in vars(m).items():
+        if isinstance(value, torch.Tensor):
+            yield f"attribute {name} a buffer", lambda name=name: m._buffers.update({name: vars(m).pop(name)})
 
 
 def _doubled(value):
     """Twice every floating tensor in a result."""
     double = lambda t: t * 2 if t.is_floating_point() else t  # noqa: E731
     return torch.utils._pytree.tree_map_only(torch.Tensor, double, value)
+
+
+def _class(cls, assign):
+    """Another class in its place; its attributes and its name are slots of their own."""
+    if is_local(cls):
+        yield "a derived class", lambda: assign(type("Derived", (cls,), {}))
 
 
 def _function(f, assign):
@@ -260,10 +281,6 @@ def _object(o, assign):
         for name, method in vars(type(o)).items():
             if isinstance(method, types.FunctionType) and not name.startswith("__"):
                 yield f"{name} shadowed", lambda name=name: o.__dict__.update({name: lambda *a, **k: 7.0})
-
-
-def _nothing(value, assign):
-    return ()
 
 
 @contextlib.contextmanager
@@ -330,6 +347,6 @@ RULES: tuple[tuple[Callable[[Any], bool], Callable], ...] = (
     (lambda v: isinstance(v, dict), _dict),
     (lambda v: isinstance(v, nn.Module), _module),
     (lambda v: isinstance(v, types.FunctionType), _function),
-    (lambda v: isinstance(v, type), _nothing),
+    (lambda v: isinstance(v, type), _class),
     (lambda v: True, _object),
 )

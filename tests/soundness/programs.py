@@ -470,3 +470,79 @@ def bound_method():
 @program
 def partial_of_a_function():
     return world(functools.partial(lambda x, k, b=0.0: x * k + b, k=2.0), ramp(3))
+
+
+@program
+def members_are_replaced():
+    class Grows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", ramp(2), persistent=False)
+            self.offset = 1.0
+
+        def forward(self, x):
+            if x.shape[0] > self.table.shape[0]:
+                self.register_buffer("table", torch.cat([self.table, x]), persistent=False)
+            first = x + self.offset
+            self.offset = self.offset + 1
+            return first, x * self.offset, self.table
+
+    return world(Grows(), ramp(3, start=-1.0))
+
+
+@program
+def classes_in_a_registry():
+    class Scale:
+        factor = 2.0
+
+        def apply(self, x):
+            return x * self.factor
+
+    class Shift(Scale):
+        def apply(self, x):
+            return super().apply(x) + len(type(self).__name__)
+
+    kinds = {"scale": Scale, "shift": Shift}
+
+    def program(x, name):
+        cls = kinds[name]
+        known = [key for key in kinds if kinds[key] is not cls]
+        return cls().apply(x), cls.__name__, known, next(iter(kinds.values())).factor * x
+
+    return world(program, ramp(3), "shift")
+
+
+@program
+def what_a_class_counts():
+    class Counts:
+        calls, last = 0, None
+        seen: list[int] = []  # noqa: RUF012  (which is shared by all instances)
+
+        def __call__(self, x):
+            cls = type(self)
+            cls.calls += 1
+            cls.seen.append(x.shape[0])
+            cls.last, before = x * cls.calls, cls.last
+            return x * self.calls + len(self.seen), before, object()
+
+    return world(Counts(), ramp(3))
+
+
+@program
+def classes_as_keys():
+    class Low:
+        factor = 0.5
+
+    class High(Low):
+        factor = 3.0
+
+    ranks = {Low: 1.0, High: 2.0, ("pair", Low): 4.0}
+    members = frozenset({Low})
+
+    def program(x):
+        total = x
+        for cls, rank in list(ranks.items())[:2]:
+            total = total + x * rank * cls.factor
+        return total + sum(cls.factor for cls in members), ranks["pair", Low]
+
+    return world(program, ramp(3))

@@ -7,34 +7,46 @@ import gc
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
 from thunder.compiler.answers import answering
+from thunder.compiler.failures import (
+    Begun,
+    FailurePlan,
+    note_unapplied,
+    note_unapplied_writes,
+    plan_for_failures,
+    run_by_python,
+)
 from thunder.compiler.ledger import check_requirements, explain_placements
-from thunder.compiler.pipeline import configured_pipeline
+from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.core.autograd.residuals import graph_library
 from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
+    OperatorError,
     PluginError,
+    RaisedByProgram,
     RecompileError,
     RecompileWarning,
     SameInputViolation,
     SharpEdgeWarning,
     ThunderError,
 )
-from thunder.core.frontend.acquire import acquire
+from thunder.core.frontend.acquire import Acquisition, acquire
+from thunder.core.frontend.facts import expected_text
 from thunder.core.frontend.guards import first_failure
 from thunder.core.langctx import LanguageContext
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.core.origins import origin_of
 from thunder.core.overrides import Overrides
+from thunder.core.provenance import own_name
 from thunder.core.running import note_statement
 from thunder.core.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
@@ -74,19 +86,86 @@ class Dispatcher:
                 stats.cache_hits += 1
                 break
         else:
-            entry, given = self._found_or_compiled(args, kwargs)
+            found = self._found_or_compiled(args, kwargs)
+            if isinstance(found, RaisedByProgram):
+                try:
+                    return self._after_raise(found, args, kwargs)
+                finally:
+                    del found  # its traceback has this frame
+            entry, given = found
         entry.last_use = stats.calls
         stats.last_entry = entry
         ready = perf_counter_ns()
+        begun = Begun(entry.failures, given[0]) if entry.begins else None
         try:
             result = entry.computation_fn(*given[0])
-        except Exception as error:
-            note_statement(error)
-            raise
-        stats.call_times = (start, ready, perf_counter_ns())
-        return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *given[1])
+        except BaseException as error:
+            failure = error
+        else:
+            if begun is not None:
+                begun.end()
+            stats.call_times = (start, ready, perf_counter_ns())
+            return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *given[1])
+        # Here no exception is being handled: the program, if it runs again, must not see this one.
+        try:
+            del given
+            return self._after_failure(entry.failures, begun, failure, args, kwargs)
+        finally:
+            del failure  # with its traceback it would be a cycle
 
-    def _found_or_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
+    def _after_failure(
+        self,
+        plan: FailurePlan,
+        begun: Begun | None,
+        failure: BaseException,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Raises what the computation raised, or does what the program does by Python."""
+        try:
+            note_statement(failure)
+            again = self._is_as_written() and plan.runs_again(failure)
+            if begun is not None:
+                begun.end(undo=again)
+                begun.leave_modes()
+            plan.modes.restore()
+            if not (again and isinstance(failure, Exception)):
+                note_unapplied(failure, plan)
+                raise failure
+            return self._run_by_python(args, kwargs, failure, plan.handles)
+        finally:
+            del failure
+
+    def _is_as_written(self) -> bool:
+        """Whether the compiled program means what the function means by itself."""
+        overridden = self.overrides is not None and bool(self.overrides.tensors)
+        return not (overridden or self.data.transforms)
+
+    def _run_by_python(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Exception, handles: bool
+    ) -> Any:
+        self.stats.runs_by_python += 1
+        modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
+        try:
+            with modes:
+                return run_by_python(self.data.fn, args, kwargs, failure, handles)
+        finally:
+            del failure
+
+    def _after_raise(self, raised: RaisedByProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the program does that raised while it was traced: by Python, where it had effects before."""
+        failure = raised.error
+        try:
+            if raised.runs_again and self._is_as_written():
+                return self._run_by_python(args, kwargs, failure, raised.handles)
+            note_unapplied_writes(failure, raised.written)
+            raise failure
+        finally:
+            del failure, raised
+
+    def _found_or_compiled(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[CacheEntry, Any] | RaisedByProgram:
         """The entry that another thread has compiled meanwhile, or a new one, and what its prologue gives."""
         with self._lock:
             for entry in self._entries:
@@ -94,7 +173,10 @@ class Dispatcher:
                 if given is not None:
                     self.stats.cache_hits += 1
                     return entry, given
-            return self._compile(args, kwargs)
+            try:
+                return self._compile(args, kwargs)
+            except RaisedByProgram as raised:
+                return raised
 
     # -- misses ------------------------------------------------------------------------------------------
 
@@ -143,7 +225,7 @@ class Dispatcher:
             raise InternalError("a guard failed, and every fact that it was made of holds")
         fact, found = failure
         text = f"{fact}{_changed_names(fact.expected, found) if fact.kind == 'state' else ''}"
-        return RecompileReason(entry, text, fact.expected, found, fact.source)
+        return RecompileReason(entry, text, expected_text(fact), found, fact.source)
 
     def _keep_promise(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         failure = first_failure(entry.guards, args, kwargs)
@@ -158,7 +240,10 @@ class Dispatcher:
     def make_entry(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None = None
     ) -> CacheEntry:
-        """Compiles for a call, and runs nothing; with ``device``, as if all tensors were on such a device."""
+        """Compiles for a call, and runs nothing; with ``device``, as if all tensors were on such a device.
+
+        Raises RaisedByProgram with what the program raises.
+        """
         data, stats = self.data, self.stats
         if torch.is_grad_enabled() and not data.disable_torch_autograd_support:
             graph_library()  # imported by now, it cannot change what the program reads: one compile is enough
@@ -179,40 +264,33 @@ class Dispatcher:
         )
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
-        compiled = configured_pipeline(data.transforms, data.compile_options).run(
-            program.computation,
-            data.executors_list,
-            data.transforms,
-            data.compile_options,
-            check=data.debug_options.check_traces,
-            prologue=program.prologue,
-            epilogue=program.epilogue,
-        )
+        compiled = self._lowered(program)
         if data.require:
             check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
-        prologue = compiled.prologue or program.prologue
-        epilogue = compiled.epilogue or program.epilogue
         before = perf_counter_ns()
-        entry = CacheEntry(
-            prologue_fn=prologue.python_callable(),
-            prologue_traces=[prologue],
-            computation_fn=compiled.fn,
-            computation_traces=compiled.traces,
-            backward_fn=compiled.backward_fn,
-            backward_traces=compiled.backward_traces,
-            epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
-            epilogue_traces=[*compiled.tail_traces, *([epilogue] if epilogue is not None else [])],
-            ledger=compiled.ledger,
-            backward_ledger=compiled.backward_ledger,
-            guards=program.facts,
-            baked=tuple(baked),
-        )
+        entry = _entry(program, compiled, baked)
         stats.stage_times = {
             "acquire": acquired - started,
             **compiled.stage_times,
             "prologue": perf_counter_ns() - before,
         }
         return entry
+
+    def _lowered(self, program: Acquisition) -> Compiled:
+        data = self.data
+        try:
+            return configured_pipeline(data.transforms, data.compile_options).run(
+                program.computation,
+                data.executors_list,
+                data.transforms,
+                data.compile_options,
+                check=data.debug_options.check_traces,
+                prologue=program.prologue,
+                epilogue=program.epilogue,
+            )
+        except OperatorError as error:  # what torch refuses and takes the whole program to see
+            handles = program.handles_errors and not program.calls_symbols
+            raise RaisedByProgram(error, (), runs_again=handles, handles=handles) from None
 
     def _language(self) -> LanguageContext:
         """The language in which the program's calls of torch functions are read."""
@@ -226,6 +304,30 @@ class Dispatcher:
         if self._same_input:
             return "everything"
         return "structure" if self.data.compile_options["frozen"] else "nothing"
+
+
+def _entry(program: Acquisition, compiled: Compiled, baked: Sequence[str]) -> CacheEntry:
+    prologue = compiled.prologue or program.prologue
+    epilogue = compiled.epilogue or program.epilogue
+    failures = plan_for_failures(
+        program, [traces[-1] for traces in (compiled.traces, compiled.tail_traces) if traces]
+    )
+    return CacheEntry(
+        prologue_fn=prologue.python_callable(),
+        prologue_traces=[prologue],
+        computation_fn=compiled.fn,
+        computation_traces=compiled.traces,
+        backward_fn=compiled.backward_fn,
+        backward_traces=compiled.backward_traces,
+        epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
+        epilogue_traces=[*compiled.tail_traces, *([epilogue] if epilogue is not None else [])],
+        ledger=compiled.ledger,
+        backward_ledger=compiled.backward_ledger,
+        guards=program.facts,
+        baked=tuple(baked),
+        failures=failures,
+        begins=failures.begins,
+    )
 
 
 def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
@@ -293,7 +395,7 @@ class _SharpEdges:
 
 
 def _limit_text(stats: CompileStats, data: CompileData) -> str:
-    name = getattr(data.fn, "__qualname__", type(data.fn).__qualname__)
+    name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
     reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
     return (
         f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "

@@ -13,7 +13,7 @@ from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.memory import MemoryEstimate, estimate_memory
 from thunder.compiler.stats import CacheEntry
-from thunder.core.errors import InvalidArgument
+from thunder.core.errors import InvalidArgument, RaisedByProgram
 from thunder.core.executor import Executor
 from thunder.core.layouts import untouched
 from thunder.core.module import COMPILED
@@ -107,8 +107,16 @@ def plan(
     """
     dispatcher = _dispatcher(fn, executors, transforms, options)
     with _assumed(device) as profile, collector_paused():
-        entry = dispatcher.make_entry(args, {}, profile)
+        entry = _entry(dispatcher, args, profile)
     return _as_plan(entry, profile, dispatcher.data.executors_list)
+
+
+def _entry(dispatcher: Dispatcher, args: tuple[Any, ...], profile: DeviceProfile | None) -> CacheEntry:
+    try:
+        return dispatcher.make_entry(args, {}, profile)
+    except RaisedByProgram as raised:
+        error = raised.error
+    raise error  # here, where it gets no other context than the program gave it
 
 
 def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, executors: Sequence[Executor]) -> Plan:

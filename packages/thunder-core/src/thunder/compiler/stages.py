@@ -29,6 +29,7 @@ from thunder.core.passes.del_last_used import del_last_used
 from thunder.core.passes.execution import always_executors
 from thunder.core.passes.functionalise import functionalise
 from thunder.core.passes.fuse import fuse
+from thunder.core.passes.keep_errors import keep_errors
 from thunder.core.passes.watch import watch
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
@@ -95,7 +96,7 @@ def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Cont
 
 
 def _dce(trace: TraceCtx, context: Context) -> TraceCtx:
-    return dce(trace)
+    return dce(keep_errors(trace))
 
 
 def _cse(trace: TraceCtx, context: Context) -> TraceCtx:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder.compiler.failures import FailurePlan
 from thunder.core.executor import Executor
 from thunder.core.frontend.facts import Fact
 from thunder.core.langctx import LanguageContext
@@ -47,6 +48,10 @@ class CacheEntry:
     backward_ledger: Any = ()
     baked: tuple[str, ...] = ()
     last_use: int = 0
+    #: what is done when the computation raises
+    failures: FailurePlan
+    #: whether a call has to keep what it may have to undo
+    begins: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class CompileStats:
     calls: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    runs_by_python: int = 0  # of programs that raised
     interpreter_cache: list[CacheEntry] = field(default_factory=list)
     last_entry: CacheEntry | None = None
     last_recompile_reasons: list[RecompileReason] = field(default_factory=list)

@@ -35,6 +35,7 @@ __all__ = [
     "PluginError",
     "PluginNotInstalledError",
     "PluginWarning",
+    "RaisedByProgram",
     "RecompileError",
     "RecompileWarning",
     "RegistrationError",
@@ -216,7 +217,12 @@ class RecompileError(UserError, RuntimeError):
 
 
 class OperatorError(UserError, RuntimeError):
-    """Shapes, dtypes or devices that torch refuses too; the message begins with torch's text."""
+    """Shapes, dtypes or devices that torch refuses too; the message begins with torch's text.
+
+    ``torch_class`` is the class of torch's error, where torch has been asked.
+    """
+
+    torch_class: type[Exception] | None = None
 
 
 class PluginNotInstalledError(UserError, ModuleNotFoundError):
@@ -299,6 +305,22 @@ class GuardFailed(Exception):
 
     def __str__(self) -> str:
         return f"{self.fact}: expected {self.expected!r}, found {self.found!r}"
+
+
+class RaisedByProgram(Exception):
+    """The program raised ``error`` while it was compiled. Only the dispatcher sees it.
+
+    ``written`` names what the program had written by then, of which nothing is applied. ``runs_again`` says
+    whether Python has to run the program: for what it did before (writes, output, random draws, modes), or
+    because eager may raise another error before. ``handles`` says whether a handler of the program may see
+    that one.
+    """
+
+    def __init__(
+        self, error: Exception, written: Sequence[str], *, runs_again: bool, handles: bool = False
+    ) -> None:
+        super().__init__(error, written, runs_again, handles)
+        self.error, self.written, self.runs_again, self.handles = error, tuple(written), runs_again, handles
 
 
 class ThunderWarning(UserWarning):

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._mode_utils import no_dispatch
 
+from thunder.core.aliasing import InputAlias
 from thunder.core.devices import Device, to_torch_device
 from thunder.core.dtypes import dtype, to_torch_dtype
 from thunder.core.errors import OperatorError, UnsupportedProgram
@@ -39,6 +40,17 @@ _NEW = frozenset(
     f"torch.{name}" for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange")
 ) | {f"torch.Tensor.new_{name}" for name in ("empty", "zeros", "ones", "full")}
 _LIKE = frozenset({"torch.empty_like", "torch.zeros_like", "torch.ones_like", "torch.clone"})
+
+#: operators whose results are contiguous although an argument of the same shape is dense in another order;
+#: those that write in place keep the order of that argument
+CONTIGUOUS_RESULTS = frozenset(
+    f"torch.{name}"
+    for name in (
+        *("addbmm", "addmm", "baddbmm", "cumprod", "cumsum", "mvlgamma", "renorm", "tril", "triu"),
+        *("index_add", "index_copy", "index_reduce", "masked_fill", "masked_scatter"),
+        *("scatter", "scatter_add", "scatter_reduce"),
+    )
+)
 
 _untouched: ContextVar[str | None] = ContextVar("thunder_untouched_device", default=None)
 
@@ -67,15 +79,26 @@ def _place(device: Any) -> torch.device:
 
 
 class Layouts:
-    """Lazily evaluates a program on fake tensors. ``writes`` says of a call whether it contains an in-place
-    write.
-    """
+    """Lazily evaluates a program on fake tensors. ``groups`` are the inputs that overlap in memory."""
 
-    def __init__(self, inputs: Iterable[TensorProxy], program: Iterable[BoundSymbol]) -> None:
+    def __init__(
+        self,
+        inputs: Iterable[TensorProxy],
+        program: Iterable[BoundSymbol],
+        groups: Iterable[Sequence[InputAlias]] = (),
+    ) -> None:
         self._values: dict[str, Any] = {}
         self._inputs = {p.name: p for p in inputs}
+        self._groups = {alias.proxy.name: tuple(group) for group in groups for alias in group}
         self._producers = {p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs}
         self._mode: FakeTensorMode | None = None
+
+    def maker(self, proxy: TensorProxy) -> BoundSymbol | None:
+        """Return the call that computed a tensor, before the cast that fits it to an ``out=``."""
+        call = self._producers.get(proxy.name)
+        while call is not None and call.sym.id == "prims.convert_element_type":
+            call = self._producers.get(call.args[0].name)
+        return call
 
     def share_memory(self, a: TensorProxy, b: TensorProxy) -> bool:
         """Whether eager places the two in one storage."""
@@ -83,7 +106,7 @@ class Layouts:
 
     def overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
         """Whether the stretches of one storage that eager gives the two have an element in common."""
-        (start, end), (other_start, other_end) = _stretch(self.of(a)), _stretch(self.of(b))
+        (start, end), (other_start, other_end) = spans_of(self.of(a)), spans_of(self.of(b))
         return max(start, other_start) < min(end, other_end)
 
     def is_part(self, proxy: TensorProxy) -> bool:
@@ -91,7 +114,7 @@ class Layouts:
         at an offset.
         """
         tensor = self.of(proxy)
-        start, end = _stretch(tensor)
+        start, end = spans_of(tensor)
         return start != 0 or end != tensor.numel() * tensor.element_size()
 
     def strides(self, proxy: TensorProxy) -> tuple[int, ...]:
@@ -101,12 +124,12 @@ class Layouts:
         known = proxy.__dict__.get("strides")
         if known is not None:
             return known  # type: ignore[no-any-return]
-        if self._is_plain(proxy):
+        if self.is_plain(proxy):
             return contiguous_strides(proxy.shape)
         with torch._C.DisableTorchFunction():  # this question is no call of the program
             return tuple(self.of(proxy).stride())
 
-    def _is_plain(self, proxy: TensorProxy) -> bool:
+    def is_plain(self, proxy: TensorProxy) -> bool:
         """Whether a tensor is contiguous, for all that its maker says."""
         known = proxy.__dict__.get("strides")
         if known is not None:
@@ -115,7 +138,7 @@ class Layouts:
         if proxy.name in self._inputs or call is None:
             return proxy.name in self._inputs
         if call.sym.id in _LIKE and call.kwargs["memory_format"] is torch.preserve_format:
-            return self._is_plain(call.args[0])
+            return self.is_plain(call.args[0])
         return call.sym.id in _NEW
 
     def of(self, proxy: TensorProxy) -> FakeTensor:
@@ -138,6 +161,9 @@ class Layouts:
             wanted = pending[-1]
             call = self._producers.get(wanted.name)
             if wanted.name in self._values:
+                pending.pop()
+            elif wanted.name in self._groups:
+                self._values.update(_in_one_storage(self._groups[wanted.name]))
                 pending.pop()
             elif call is None or wanted.name in self._inputs or wanted.__dict__.get("strides") is not None:
                 self._values[wanted.name] = _like(wanted)
@@ -221,8 +247,18 @@ def _like(proxy: TensorProxy) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def _stretch(tensor: torch.Tensor) -> tuple[int, int]:
-    """The first byte of its storage that belongs to a tensor, and one past the last."""
+def _in_one_storage(group: Sequence[InputAlias]) -> dict[str, torch.Tensor]:
+    """Inputs that overlap, by name, each with its strides and its offset in one storage."""
+    first = group[0].proxy
+    if any(alias.proxy.dtype is not first.dtype for alias in group):
+        return {alias.proxy.name: _like(alias.proxy) for alias in group}
+    length = max(alias.end for alias in group)
+    memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_place(first.device))
+    return {a.proxy.name: memory.as_strided(a.size, a.stride, a.offset) for a in group}
+
+
+def spans_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of its storage that belongs to a tensor, and one past the last."""
     if tensor.numel() == 0:
         return 0, 0
     start = int(tensor.storage_offset())

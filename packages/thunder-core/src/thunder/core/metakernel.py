@@ -149,7 +149,7 @@ def _attempt(
     try:
         _run(fn, args, kwargs, stand_in, device)
     except _REFUSALS as error:
-        return error
+        return error.with_traceback(None)  # which has the frames that are going to hold the error
     return None
 
 
@@ -157,14 +157,19 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A meta function that runs ``fn`` on meta tensors. Raises OperatorError with torch's text.
 
     Results are on the inputs' device (a ``device`` argument wins; tensors of no dimension give way to others,
-    as in torch).
+    as in torch). Small calls that only meta tensors refuse (``interpolate`` of an empty batch) are run on
+    zeros.
     """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
         try:
             result = on_meta(fn, args, kwargs)
         except _REFUSALS as error:
-            raise refusal(torch_error(fn, args, kwargs) or error, args, kwargs) from error
+            refused = torch_error(fn, args, kwargs)
+            if refused is not None or _elements(args, kwargs) > _SMALL:
+                raise refusal(refused or error, args, kwargs) from error
+            with torch.random.fork_rng(devices=()):
+                result = _run(fn, args, kwargs, to_cpu, "cpu")
         return as_proxies(result, args, kwargs)
 
     meta.__name__ = getattr(fn, "__name__", "meta")
@@ -227,7 +232,20 @@ def ask_torch(fn: Callable[..., Any] | None, args: Any, kwargs: Any, found: Exce
 def refusal(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorError:
     """The error that says what torch's says, of a call with these arguments."""
     cls = next((ours for theirs, ours in _CLASSES if isinstance(error, theirs)), OperatorError)
-    return cls(str(error).strip(), found=described_arguments(args, kwargs))
+    refused = cls(str(error).strip(), found=described_arguments(args, kwargs))
+    refused.torch_class = type(error)
+    return refused
+
+
+def as_torch_raises(error: OperatorError, handled: BaseException | None) -> Exception:
+    """The exception that torch raises in place of one of ours, while ``handled`` is being handled: of its
+    class, with its text alone.
+    """
+    cls = error.torch_class or next((t for t, ours in _CLASSES if isinstance(error, ours)), RuntimeError)
+    plain = cls(error.asked).with_traceback(error.__traceback__)
+    plain.__context__ = handled
+    plain.add_note(str(error))
+    return plain
 
 
 def described_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:

@@ -6,10 +6,11 @@ that does. Each kind of step is one row of :data:`STEPS`.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CellType
+from types import CellType, MappingProxyType, WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 
 
@@ -33,6 +34,26 @@ def lookup_type(cls: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return ABSENT
+
+
+def reads_natively(cls: type) -> bool:
+    """Whether an attribute of an instance is read without a ``__getattr__`` or the like in Python."""
+    is_native = isinstance(cls.__getattribute__, WrapperDescriptorType)
+    return is_native and lookup_type(cls, "__getattr__") is ABSENT
+
+
+def own_name(value: Any, *attributes: str) -> str | None:
+    """The first of these attributes that is a string, if no code of the user's runs to find out."""
+    names = (getattr(value, a, None) for a in attributes) if reads_natively(type(value)) else ()
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def lookup_slot(obj: Any, name: str) -> Any:
+    """What a slot of an object holds, or ABSENT, past a ``__getattr__`` in Python."""
+    try:
+        return object.__getattribute__(obj, name)
+    except AttributeError:
+        return ABSENT
 
 
 def lookup_instance(obj: Any, name: str) -> Any:
@@ -62,6 +83,11 @@ def cell_content(cell: CellType) -> Any:
         return ABSENT
 
 
+def proxied(view: MappingProxyType[Any, Any]) -> Any:
+    """The mapping that a read-only view shows, such as the dictionary of a class behind its ``__dict__``."""
+    return gc.get_referents(view)[0]
+
+
 #: what a weak reference points to, past a ``__call__`` in Python (``WeakMethod``); None if it is gone
 referent = weakref.ref.__call__
 
@@ -82,6 +108,7 @@ class Step(NamedTuple):
 STEPS: dict[str, Step] = {
     "instance": Step(lambda p, k: f"{p}.{k}", lookup_instance, "{p}[{k}]"),
     "attribute": Step(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "{p}.{name}"),
+    "slot": Step(lambda p, k: f"{p}.{k}", lookup_slot, "lookup_slot({p}, {k})"),
     "key": Step(lambda p, k: f"{p}[{k!r}]", lookup_item, "{p}[{k}]"),
     "item": Step(
         lambda p, k: f"{p}[{k!r}]", lookup_item, "lookup_item({p}, {k})"
@@ -101,6 +128,11 @@ STEPS: dict[str, Step] = {
         "referent({p})",
     ),
     "reference": Step(lambda p, k: f"weakref.ref({p})", lambda o, k: weakref.ref(o), "ref({p})"),
+    "proxied": Step(
+        lambda p, k: p,
+        lambda o, k: proxied(o) if isinstance(o, MappingProxyType) else ABSENT,
+        "proxied({p})",
+    ),
     "typeattr": Step(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
 }
 

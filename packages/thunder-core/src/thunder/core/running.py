@@ -14,14 +14,15 @@ import linecache
 import re
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any, NamedTuple
 
 from thunder.core.errors import Location, ThunderError
-from thunder.core.origins import origin_of
+from thunder.core.origins import module_of, origin_of
 
-__all__ = ["note_statement"]
+__all__ = ["Callee", "failed_callee", "is_foreign", "note_statement"]
 
 _LINE = re.compile(r"\s*# (.+):(\d+): \t(.*)")
-_CALL = re.compile(r"(?:.* = )?([A-Za-z_]\w*)\(")
+_CALL = re.compile(r"(?:.* = )?([A-Za-z_][\w.]*)\(")
 _WORDS = "while the compiled program ran"
 
 
@@ -34,15 +35,43 @@ def note_statement(error: BaseException) -> None:
         return
     frame, line = found
     file = frame.f_code.co_filename
-    statement = linecache.getline(file, line).partition("  # ")[0].strip()
+    statement = _text(frame, line)
     note = f"{_WORDS}  {statement}"
     source = next(_sources(file, line), None)
     if source is not None:
         note += f"\n  at  {source}"
-    callee = _CALL.match(statement)
-    if callee is not None and callee[1] in frame.f_globals:
-        note += f"\n  {callee[1]}:  from {origin_of(frame.f_globals[callee[1]])}"
+    called = _CALL.match(statement)
+    if called is not None and called[1] in frame.f_globals:
+        note += f"\n  {called[1]}:  from {origin_of(frame.f_globals[called[1]])}"
     error.add_note(note)
+
+
+class Callee(NamedTuple):
+    """What a statement calls: the last part of its name, and the function if the text has a name for it."""
+
+    name: str
+    function: Any
+
+
+def failed_callee(error: BaseException) -> Callee | None:
+    """What the statement of a compiled program calls that raised ``error``; None if none of it did."""
+    found = _statement(error)
+    called = _CALL.match(_text(*found)) if found is not None else None
+    if found is None or called is None:
+        return None
+    return Callee(called[1].rpartition(".")[2], found[0].f_globals.get(called[1]))
+
+
+def is_foreign(callee: Callee) -> bool:
+    """Whether it is a function of somebody else's than torch and thunder."""
+    if callee.function is None:
+        return False
+    return module_of(callee.function).partition(".")[0] not in ("torch", "thunder", "builtins")
+
+
+def _text(frame: FrameType, line: int) -> str:
+    """The statement of a generated text in this line."""
+    return linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()
 
 
 def _statement(error: BaseException) -> tuple[FrameType, int] | None:

@@ -41,7 +41,10 @@ def trapezoid(y: TensorProxy, x: TensorProxy | None = None, *, dx: Any = 1, dim:
     """The integral along a dimension, of samples at the positions ``x`` or at distances ``dx``."""
     if y.shape[dim] == 0:
         return ltorch.sum(y, dim, dtype=y.dtype)
-    return ltorch.sum(_areas(y, x, dx, dim), dim) / 2
+    if x is not None:
+        return ltorch.sum(_areas(y, x, dx, dim), dim) / 2
+    ends = ltorch.select(y, dim, 0) + ltorch.select(y, dim, -1)
+    return (ltorch.sum(y, dim) - ends * 0.5) * dx
 
 
 @torchsymbol("torch.cumulative_trapezoid", spelling=_spelling)

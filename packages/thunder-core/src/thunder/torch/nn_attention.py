@@ -71,11 +71,16 @@ def attention_weights(
     return ltorch.where(nothing, 0, weights)
 
 
+def default_scale(query: TensorProxy) -> float:
+    """Return ``1 / sqrt(e)``; 1 for vectors without elements, whose products are 0."""
+    return 1 / math.sqrt(max(query.shape[-1], 1))
+
+
 def masked_scores(
     query: TensorProxy, key: TensorProxy, mask: TensorProxy | None, is_causal: bool, scale: float | None
 ) -> TensorProxy:
     """``q @ k.T * scale + mask: (*, h, l, s)``, where a mask that is False means ``-inf``."""
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scale = default_scale(query) if scale is None else scale
     scores = ltorch.mul(ltorch.matmul(query, ltorch.transpose(key, -2, -1)), scale)
     if is_causal:
         ones = ltorch.ones(scores.shape[-2:], dtype=dtypes.bool8.torch_dtype, device=scores.device)
@@ -103,8 +108,11 @@ def _takes_flash_kernel(
     scale: float | None,
     enable_gqa: bool,
 ) -> bool:
-    """Whether torch would compute the attention by its one kernel; torch is asked, about stand-ins."""
-    if query.device.type != "cpu":
+    """Whether torch would compute the attention by its one kernel; torch is asked, about stand-ins.
+
+    The kernel divides by the number of heads, and by others: of empty tensors it does not return.
+    """
+    if query.device.type != "cpu" or not all(x.numel() for x in (query, key, value)):
         return False
     with torch._C.DisableTorchFunction():
         q, k, v = (_stand_in(x) for x in (query, key, value))

@@ -8,6 +8,7 @@ import math
 
 from torch.nn import _reduction
 
+from thunder.core import prims
 from thunder.core.errors import OperatorError
 from thunder.core.promotion import result_dtype
 from thunder.core.proxies import TensorProxy
@@ -135,9 +136,10 @@ def gaussian_nll_loss(
 ) -> TensorProxy:
     """Nix and Weigend (1994): ``(log(var) + (input - target)^2 / var) / 2``; ``var: (*)``, ``(*, 1)`` or
     without the last dimension.
-
-    torch also refuses a negative variance, which only its own kernel sees.
     """
+    if isinstance(var, TensorProxy):
+        positive = ltorch.logical_not(ltorch.lt(var, 0))  # also of NaN, as torch has it
+        prims.check_values(positive, ValueError, "var has negative entry/entries")
     if isinstance(var, TensorProxy) and var.shape != input.shape and var.shape == input.shape[:-1]:
         var = ltorch.unsqueeze(var, -1)
     elif not isinstance(var, TensorProxy):

@@ -4,6 +4,7 @@ are torch's older words for it.
 
 from __future__ import annotations
 
+from thunder.core import prims
 from thunder.core.proxies import TensorProxy
 from thunder.torch.by_torch import checked_by_torch
 from thunder.torch.namespace import ltorch
@@ -143,14 +144,18 @@ def multi_margin_loss(
     samples = ltorch.reshape(target, target.shape or (1,))
     a = ltorch.reshape(input, (samples.shape[0], -1)) if input.numel() else input
     index = ltorch.unsqueeze(samples, 1)
-    lead = ltorch.sub(a, ltorch.gather(a, 1, index))
-    terms = ltorch.clamp(ltorch.add(lead, margin), min=0)
+    terms = _above_zero(ltorch.add(ltorch.sub(margin, ltorch.gather(a, 1, index)), a))
     terms = terms if p == 1 else ltorch.mul(terms, terms)
     if weight is not None:
         terms = ltorch.mul(terms, ltorch.unsqueeze(ltorch.index_select(weight, 0, samples), 1))
     terms = ltorch.where(ltorch.eq(_classes(a), index), 0, terms)
     loss = ltorch.div(ltorch.sum(terms, 1), a.shape[1])
     return reduced(ltorch.reshape(loss, target.shape), reduction_of(size_average, reduce, reduction))
+
+
+def _above_zero(x: TensorProxy) -> TensorProxy:
+    """``x`` where it is positive, else 0: for NaN too, and without a gradient at 0."""
+    return ltorch.where(ltorch.gt(x, 0), x, 0)
 
 
 def _classes(a: TensorProxy) -> TensorProxy:
@@ -171,17 +176,20 @@ def multilabel_margin_loss(
     """
     rows = (1, input.numel()) if len(input.shape) < 2 else input.shape
     a, labels = ltorch.reshape(input, rows), ltorch.reshape(target, rows)
+    if input.device.type == "cpu":
+        known = ltorch.logical_and(ltorch.ge(target, -1), ltorch.lt(target, rows[1]))
+        prims.check_values(known, RuntimeError, "argument #2 'target' is out of range")
     ended = ltorch.cumsum(ltorch.to(ltorch.lt(labels, 0), dtype=labels.dtype.torch_dtype), 1)
     named = ltorch.eq(ended, 0)
     index = ltorch.where(named, labels, 0)
     is_target = ltorch.any(
         ltorch.logical_and(ltorch.eq(ltorch.unsqueeze(index, 2), _classes(a)), ltorch.unsqueeze(named, 2)), 1
     )
-    lead = ltorch.sub(ltorch.unsqueeze(a, 1), ltorch.unsqueeze(ltorch.gather(a, 1, index), 2))
+    short = ltorch.sub(1, ltorch.unsqueeze(ltorch.gather(a, 1, index), 2))
     counted = ltorch.logical_and(
         ltorch.unsqueeze(named, 2), ltorch.unsqueeze(ltorch.logical_not(is_target), 1)
     )
-    terms = ltorch.where(counted, ltorch.clamp(ltorch.add(lead, 1), min=0), 0)
+    terms = ltorch.where(counted, _above_zero(ltorch.add(short, ltorch.unsqueeze(a, 1))), 0)
     loss = ltorch.div(ltorch.sum(terms, (1, 2)), a.shape[1])
     loss = loss if len(input.shape) > 1 else ltorch.reshape(loss, ())
     return reduced(loss, reduction_of(size_average, reduce, reduction))

@@ -72,7 +72,7 @@ def multi_head_attention_forward(
     mask = _merged(mask, padding, added, batch, num_heads, k.shape[1])
     dropout_p = dropout_p if training else 0.0
     attend = _attended_with_weights if need_weights else _attended
-    heads, weights = attend(q, k, v, mask, dropout_p, causal, batch)
+    heads, weights = attend(q, k, v, mask, dropout_p, causal, (batch, num_heads))
     out = ltorch.linear(heads, out_proj_weight, out_proj_bias)
     if weights is not None and average_attn_weights:
         weights = ltorch.mean(weights, 1)
@@ -148,18 +148,18 @@ def _attended_with_weights(
     mask: TensorProxy | None,
     dropout_p: float,
     causal: bool,
-    batch: int,
+    sizes: tuple[int, int],
 ) -> tuple[TensorProxy, TensorProxy]:
-    """``(l, b, e)``, and the weights ``(b, h, l, s)``."""
-    heads, length, width = q.shape
+    """``(l, b, e)``, and the weights ``(b, h, l, s)``; ``sizes`` are those of the batch and the heads."""
+    (batch, heads), (_, length, width) = sizes, q.shape
     q, k = ltorch.mul(q, math.sqrt(1.0 / width)), ltorch.transpose(k, -2, -1)
     scores = ltorch.bmm(q, k) if mask is None else ltorch.baddbmm(mask, q, k)
     weights = ltorch.softmax(scores, -1)
     if dropout_p > 0.0:
         weights = ltorch.dropout(weights, dropout_p)
     out = ltorch.transpose(ltorch.bmm(weights, v), 0, 1)
-    weights = ltorch.reshape(weights, (batch, heads // batch, length, k.shape[-1]))
-    return ltorch.reshape(out, (length, batch, heads // batch * v.shape[-1])), weights
+    weights = ltorch.reshape(weights, (batch, heads, length, k.shape[-1]))
+    return ltorch.reshape(out, (length, batch, heads * v.shape[-1])), weights
 
 
 def _attended(
@@ -169,16 +169,16 @@ def _attended(
     mask: TensorProxy | None,
     dropout_p: float,
     causal: bool,
-    batch: int,
+    sizes: tuple[int, int],
 ) -> tuple[TensorProxy, None]:
-    """``(l, b, e)`` by scaled_dot_product_attention."""
-    heads, length = q.shape[:2]
+    """``(l, b, e)`` by scaled_dot_product_attention; ``sizes`` are those of the batch and the heads."""
+    (batch, heads), length = sizes, q.shape[1]
     if mask is not None:
         mask = ltorch.reshape(mask, (1 if mask.shape[0] == 1 else batch, -1, mask.shape[-2], k.shape[1]))
-    q, k, v = (ltorch.reshape(x, (batch, heads // batch, *x.shape[1:])) for x in (q, k, v))
+    q, k, v = (ltorch.reshape(x, (batch, heads, *x.shape[1:])) for x in (q, k, v))
     out = ltorch.scaled_dot_product_attention(q, k, v, mask, dropout_p, causal)
     out = ltorch.permute(out, (2, 0, 1, 3))
-    return ltorch.reshape(out, (length, batch, heads // batch * v.shape[-1])), None
+    return ltorch.reshape(out, (length, batch, heads * v.shape[-1])), None
 
 
 @torchsymbol("torch._native_multi_head_attention", prim=True, vjp=NONDIFFERENTIABLE)

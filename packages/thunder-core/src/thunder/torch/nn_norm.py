@@ -264,15 +264,24 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise OperatorError("Expected running_mean and running_var to be defined when training=False")
-        if len(input.shape) == 1 and not input.numel():  # torch takes it, without any channel
-            return ltorch.clone(input)
+    else:
+        _refuse_single_value(input)
+    if not input.numel():
+        return _of_nothing(input, weight, bias)
+    if not training:
         return norm_by_statistics(input, running_mean, running_var, weight, bias, eps)
-    _refuse_single_value(input)
     if running_mean is not None and running_var is not None:
         return _updating(
             prims.batch_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
         )
     return native_batch_norm(input, weight, bias, eps)[0]
+
+
+def _of_nothing(input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None) -> TensorProxy:
+    """A copy of an empty input, on which weight and bias have an influence, of 0. No statistics change."""
+    out = ltorch.clone(input)
+    out = out if weight is None else ltorch.mul(out, ltorch.select(weight, 0, 0))
+    return out if bias is None else ltorch.add(out, ltorch.select(bias, 0, 0))
 
 
 def _refuse_eps(eps: float, training: bool) -> None:
@@ -300,6 +309,12 @@ def instance_norm(
     eps: float = 1e-05,
 ) -> TensorProxy:
     """Ulyanov et al., Instance Normalization (2016). ``input: (n, c, *space)``, the others ``(c,)``."""
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
+        raise ValueError(
+            f"Expected more than 1 spatial element when training, got input size {torch.Size(input.shape)}"
+        )
+    if not input.numel():
+        return _of_nothing(input, weight, bias)
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise OperatorError(

@@ -61,8 +61,8 @@ def _take_along_spelling(
 def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = None) -> TensorProxy:
     """As ``gather``, with the other dimensions broadcast; without a dimension, of the flat tensors."""
     if dim is None:
-        flat = _from_front(reshape(indices, (-1,)), math.prod(input.shape))
-        return prims.gather(reshape(input, (-1,)), flat, 0)
+        # torch counts from the end only where it is given a dimension
+        return prims.gather(reshape(input, (-1,)), reshape(indices, (-1,)), 0)
     d = canonical_dim(dim, len(input.shape))
     if len(input.shape) != len(indices.shape):
         raise OperatorError(

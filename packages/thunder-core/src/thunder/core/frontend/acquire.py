@@ -15,8 +15,16 @@ import torch
 
 from thunder.core import prims
 from thunder.core.aliasing import InputAlias
+from thunder.core.data_errors import may_raise_on_data
 from thunder.core.devices import Device
-from thunder.core.errors import Location, ThunderError, UnsupportedProgram
+from thunder.core.effects import has_effect
+from thunder.core.errors import (
+    Location,
+    OperatorError,
+    RaisedByProgram,
+    ThunderError,
+    UnsupportedProgram,
+)
 from thunder.core.frontend import ambient, generators, modules, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
@@ -26,12 +34,12 @@ from thunder.core.frontend.memory import overlapping_groups
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.sources import locations_of
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import Record, Tracker
+from thunder.core.frontend.tracker import Tracker
 from thunder.core.interpreter import Machine, jitting
 from thunder.core.known_values import known_value
 from thunder.core.langctx import LanguageContext, using_language
 from thunder.core.overrides import Overrides
-from thunder.core.provenance import Path, root
+from thunder.core.provenance import Path, own_name, root
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.tags import OpTags
@@ -55,6 +63,12 @@ class Acquisition:
     facts: tuple[Fact, ...]
     interpreted: int
     log: list[Any]
+    #: whether the program writes to objects of the user's
+    writes: bool
+    #: whether a handler of the program would see an error of an operator
+    handles_errors: bool
+    #: whether the program calls what exists in traces only
+    calls_symbols: bool
 
 
 def acquire(
@@ -77,13 +91,45 @@ def acquire(
     ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``,
     all tensors that are there already are taken to lie on it, wherever they are.
 
-    Raises what the program raises; UnsupportedProgram and its kind, with the user's line, if it has no trace.
+    Raises RaisedByProgram with what the program raises; UnsupportedProgram and its kind, with the user's
+    line, if it has no trace.
     """
     ambient.refuse_foreign_modes()
     _refuse_generators(fn)
-    trace = TraceCtx(fn=fn)
+    trace, inputs = TraceCtx(fn=fn), list[Input]()
+    tracker = _tracker(trace, inputs, disable_grad, device)
+    modules.honour_overrides(tracker, overrides)
+    tracer = Tracer(trace, tracker, language, sharp_edge, device)
+    machine = Machine(tracer, record_history=record_log)
+    try:
+        with ambient.restored(), tracectx(trace), using_language(language), jitting():
+            result = _recorded(tracer, machine, fn, args, kwargs)
+            trace.grad_enabled |= _needs_grad_mode(trace, inputs, tracer.modes.grad) and not disable_grad
+            _refuse_grad_in_inference_mode(tracer)
+            finish = _Finish(tracer, inputs, fn)
+            computation, epilogue, reached = finish.run(result)
+        with torch._C.DisableTorchFunction():
+            roots = {"args": args, "kwargs": kwargs}
+            _note_last_facts(trace, tracker, inputs, roots, contributed or {})
+            prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
+    finally:
+        tracer.forget()
+    return Acquisition(
+        prologue=prologue,
+        computation=computation,
+        epilogue=epilogue,
+        facts=(ambient_fact(), *tracker.facts),
+        interpreted=machine.instructions,
+        log=machine.history,
+        writes=finish.writes,
+        handles_errors=tracer.handles_errors,
+        calls_symbols=tracer.calls_symbols,
+    )
+
+
+def _tracker(trace: TraceCtx, inputs: list[Input], disable_grad: bool, device: Device | None) -> Tracker:
+    """A tracker that appends each tensor and generator that it finds to ``inputs``."""
     tracks_grad = torch.is_grad_enabled() and not disable_grad
-    inputs: list[Input] = []
 
     def make_input(t: torch.Tensor | torch.Generator, path: Path) -> TensorProxy | GeneratorProxy:
         proxy = _input_proxy(t, device)
@@ -91,41 +137,7 @@ def acquire(
         inputs.append((proxy, path))
         return proxy
 
-    tracker = Tracker(make_input)
-    modules.honour_overrides(tracker, overrides)
-    tracer = Tracer(trace, tracker, language, sharp_edge, device)
-    machine = Machine(tracer, record_history=record_log)
-    with ambient.restored(), tracectx(trace), using_language(language), jitting():
-        trace.locate, trace.adapt_call = tracer.locate, tracer.autocast.adapt_call
-        trace.known_value = functools.partial(known_value, trace)
-        grad_mode = torch.is_grad_enabled()
-        result = _run(tracer, machine, fn, args, kwargs)
-        trace.locate = trace.adapt_call = trace.known_value = None
-        _refuse_changed_autocast(tracer)
-        trace.grad_enabled |= _needs_grad_mode(trace, inputs, grad_mode) and not disable_grad
-        finish = _Finish(tracer, inputs, fn)
-        computation, epilogue, reached = finish.run(result)
-    with torch._C.DisableTorchFunction():
-        roots = {"args": args, "kwargs": kwargs}
-        _note_shared_memory(trace, tracker, _tensors(inputs), roots)
-        tracker.note_difference()
-        _note_contributed(tracker, contributed or {})
-        weakrefs.let_go(tracker)
-        prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
-        facts = (ambient_fact(), *tracker.facts)
-    tracer.forget()
-    seen: dict[str, Any] = {"interpreted": machine.instructions, "log": machine.history}
-    return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, facts=facts, **seen)
-
-
-def _refuse_changed_autocast(tracer: Tracer) -> None:
-    """Refuses a program that leaves autocast other than it found it, which only torch's setters do."""
-    if ambient.autocast_settings() != tracer.autocast_settings:
-        raise UnsupportedProgram(
-            "the program changes autocast and does not change it back",
-            found={"before": str(tracer.autocast_settings), "after": str(ambient.autocast_settings())},
-            hint="Use a with statement of torch.autocast, or set it outside the compiled function.",
-        )
+    return Tracker(make_input)
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:
@@ -134,6 +146,15 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool
         return True
     regions_on = any(b.sym is prims.set_grad_enabled and b.args[0] for b in trace.bound_symbols)
     return regions_on and any(proxy.requires_grad for proxy, _ in _tensors(inputs))
+
+
+def _refuse_grad_in_inference_mode(tracer: Tracer) -> None:
+    """Refuses ``enable_grad`` inside of inference mode, where torch differentiates nothing all the same."""
+    if tracer.had_grad_in_inference_mode and tracer.trace.grad_enabled:
+        raise UnsupportedProgram(
+            "the program enables gradients inside of inference mode",
+            hint="Leave inference mode before, or use torch.no_grad in its place.",
+        )
 
 
 def _refuse_hidden(tracer: Tracer) -> None:
@@ -150,18 +171,30 @@ def _refuse_hidden(tracer: Tracer) -> None:
                 )
 
 
-def _note_unapplied(tracer: Tracer, error: Exception) -> None:
-    """A note on an exception of the program's: what the program wrote before it raised is not applied."""
+def _raised(tracer: Tracer, error: Exception) -> RaisedByProgram:
+    written, calls = _written(tracer), tracer.trace.bound_symbols
+    may_raise_earlier = any(map(may_raise_on_data, calls))
+    noticed = may_raise_earlier or written or any(map(has_effect, calls)) or tracer.machine.has_generators
+    return RaisedByProgram(
+        error,
+        written,
+        runs_again=not tracer.calls_symbols and bool(noticed or ambient.Modes.now() != tracer.modes),
+        handles=may_raise_earlier and tracer.handles_errors,
+    )
+
+
+def _written(tracer: Tracer) -> list[str]:
+    """What the program has written, by name."""
     tracker = tracer.tracker
     written = [shadow.path.source for shadow in tracker.written_shadows()]
     written += [
         f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes
     ]
+    written += [f"{o.path.source}.{name}" for o in tracker.written_overlays() for name in o.writes]
     written += [name for _, name in tracer.global_writes] + [
         path.source for path, _ in tracer.cell_writes.values()
     ]
-    if written:
-        error.add_note(f"thunder did not apply what the program wrote before it raised: {', '.join(written)}")
+    return written
 
 
 def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> TensorProxy | GeneratorProxy:
@@ -174,6 +207,20 @@ def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> Te
         proxy.__dict__["storage_offset"] = t.storage_offset()
         proxy.__dict__["is_leaf"] = t.is_leaf
     return proxy
+
+
+def _note_last_facts(
+    trace: TraceCtx,
+    tracker: Tracker,
+    inputs: list[Input],
+    roots: dict[str, Any],
+    contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
+) -> None:
+    """Notes the facts that are about the call as a whole."""
+    _note_shared_memory(trace, tracker, _tensors(inputs), roots)
+    tracker.note_difference()
+    _note_contributed(tracker, contributed)
+    weakrefs.let_go(tracker)
 
 
 def _note_contributed(tracker: Tracker, contributed: Mapping[str, Callable[[], Mapping[str, Any]]]) -> None:
@@ -215,9 +262,22 @@ def _refuse_generators(fn: Callable[..., Any]) -> None:
         or inspect.isasyncgenfunction(code)
     ):
         raise UnsupportedProgram(
-            f"{getattr(fn, '__qualname__', type(fn).__qualname__)} is a generator function or async def",
+            f"{own_name(fn, '__qualname__') or type(fn).__qualname__} is a generator function or async def",
             hint="Return a list, or compile the function that it calls.",
         )
+
+
+def _recorded(
+    tracer: Tracer, machine: Machine, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The value of the call, which is recorded into the trace with its lines."""
+    trace = tracer.trace
+    trace.locate, trace.adapt_call = tracer.locate, tracer.autocast.adapt_call
+    trace.known_value = functools.partial(known_value, trace)
+    try:
+        return _run(tracer, machine, fn, args, kwargs)
+    finally:
+        trace.locate = trace.adapt_call = trace.known_value = None
 
 
 def _run(
@@ -226,11 +286,12 @@ def _run(
     """The value of the call in terms of the trace; what goes wrong names the program's lines."""
     try:
         return machine.call(*_rooted_call(tracer, fn, args, kwargs))
+    except OperatorError as error:  # torch raises here too
+        raise _raised(tracer, error.at(locations_of(error))) from None
     except ThunderError as error:
         raise error.at(locations_of(error)) from error.__cause__
     except Exception as error:  # the program's own
-        _note_unapplied(tracer, error)
-        raise
+        raise _raised(tracer, error) from None
 
 
 def _rooted_call(
@@ -238,7 +299,7 @@ def _rooted_call(
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The call with its function and arguments adopted, each under its root."""
     tracker = tracer.tracker
-    name = "self" if isinstance(fn, torch.nn.Module) else getattr(fn, "__name__", "fn")
+    name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
     function = tracker.adopt(fn, tracker.pinned_path(fn, name))
     args_path, kwargs_path = root("args"), root("kwargs")
     tracker.note("len", args_path, len(args))
@@ -255,30 +316,41 @@ class _Finish:
         self.tracer, self.trace = tracer, tracer.trace
         self.parameters = _parameter_names(fn)
         self.inputs = sorted(inputs, key=lambda item: _order(item[1]))
+        self.writes = False
 
     def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
         """The computation, the epilogue if one is needed, and the paths of the objects that it needs."""
         self.name_values()
         tracker, tracer = self.tracer.tracker, self.tracer
+        tracker.refuse_shared_attributes()
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(tracker.written_shadows())
-        records = list(tracker.written_records())
+        overlays, records = list(tracker.written_overlays()), list(tracker.written_records())
         simple = is_simple(result, set(), tracker)
-        if simple and not (written or records or tracer.global_writes or tracer.cell_writes):
+        autocast = ambient.Modes.now().autocast_after(tracer.modes)
+        writes = (written, overlays, records, tracer.global_writes, tracer.cell_writes, autocast)
+        self.writes = any(writes)
+        if simple and not self.writes:
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
         builder = Builder(tracer)
-        for value in _built_values(tracer, written, records, result):
+        for value in _built_values(tracer, written, result):
             builder.count(value)
         for shadow in written:
             builder.write_shadow(shadow)
+        for overlay in overlays:
+            builder.write_items(overlay)
         for record in records:
             builder.write_record(record)
         for (_, name), (namespace, value) in tracer.global_writes.items():
             builder.write_global(namespace, name, value)
         for path, value in tracer.cell_writes.values():
             builder.write_cell(path, value)
-        builder.stores = False
+        for device, enabled, dtype in autocast:
+            builder.emit(
+                f"torch.set_autocast_enabled({device!r}, {enabled})",
+                f"torch.set_autocast_dtype({device!r}, {dtype})",
+            )
         builder.emit(f"return {builder.expression(result)}")
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())
@@ -333,11 +405,13 @@ class _Finish:
         )
 
 
-def _built_values(tracer: Tracer, written: list[Shadow], records: list[Record], result: Any) -> Iterator[Any]:
+def _built_values(tracer: Tracer, written: list[Shadow], result: Any) -> Iterator[Any]:
     """Every value that an epilogue builds."""
     for shadow in written:
         yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
-    for record in records:
+    for overlay in tracer.tracker.written_overlays():
+        yield from overlay.writes.values()
+    for record in tracer.tracker.written_records():
         yield from record.writes.values()
     for _, value in (*tracer.global_writes.values(), *tracer.cell_writes.values()):
         yield value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -78,24 +79,49 @@ def whole_state() -> tuple[Any, ...]:
     return (*quick_state(), *detailed_state())
 
 
+@dataclass(frozen=True)
+class Modes:
+    """Grad mode, default dtype, autocast (device, whether it is on, dtype) and how many modes are active."""
+
+    grad: bool
+    dtype: torch.dtype
+    depth: int
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+
+    @classmethod
+    def now(cls) -> Modes:
+        """The current state."""
+        return cls(
+            torch.is_grad_enabled(),
+            torch.get_default_dtype(),
+            torch._C._len_torch_function_stack(),
+            tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS),
+        )
+
+    def autocast_after(self, before: Modes) -> list[tuple[str, bool, torch.dtype]]:
+        """The settings of autocast, by device, that are not as they were before."""
+        return [now for now, was in zip(self.autocast, before.autocast, strict=True) if now != was]
+
+    def restore(self) -> None:
+        """Makes this the current state again."""
+        torch._C._set_grad_enabled(self.grad)
+        if torch.get_default_dtype() is not self.dtype:
+            torch.set_default_dtype(self.dtype)
+        while torch._C._len_torch_function_stack() > self.depth:
+            torch._C._pop_torch_function_stack()
+        for device, enabled, cast_to in self.autocast:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, cast_to)
+
+
 @contextmanager
 def restored() -> Iterator[None]:
     """After the context, grad mode, default dtype, autocast and the stack of modes are what they were,
     whatever happened in it.
     """
-    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
-    depth = torch._C._len_torch_function_stack()
-    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS]
-    keeps_casts = torch.is_autocast_cache_enabled()
+    before, keeps_casts = Modes.now(), torch.is_autocast_cache_enabled()
     try:
         yield
     finally:
-        torch._C._set_grad_enabled(grad)
-        if torch.get_default_dtype() is not dtype:
-            torch.set_default_dtype(dtype)
-        while torch._C._len_torch_function_stack() > depth:
-            torch._C._pop_torch_function_stack()
-        for device, enabled, cast_to in autocast:
-            torch.set_autocast_enabled(device, enabled)
-            torch.set_autocast_dtype(device, cast_to)
+        before.restore()
         torch.set_autocast_cache_enabled(keeps_casts)

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, plain_base
 from thunder.core.frontend.natives_table import CARRIERS
-from thunder.core.frontend.tracker import LEAVES, PINNED, describe, plain_base
+from thunder.core.frontend.tracker import describe
 from thunder.core.proxies import Proxy, TensorProxy
 
 if TYPE_CHECKING:

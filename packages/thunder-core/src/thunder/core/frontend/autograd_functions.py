@@ -13,11 +13,11 @@ from torch.autograd.function import once_differentiable as torch_once_differenti
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend import tensors
+from thunder.core.frontend.class_kinds import LEAVES
 from thunder.core.frontend.delayed_errors import once_differentiable
 from thunder.core.frontend.function_context import FunctionContext
 from thunder.core.frontend.own_gradients import OwnGradient, call_with_own_gradient
 from thunder.core.frontend.rules import closure_lookaside, lookaside
-from thunder.core.frontend.tracker import LEAVES
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:

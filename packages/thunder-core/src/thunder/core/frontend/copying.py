@@ -15,8 +15,8 @@ import copyreg
 import types
 from typing import TYPE_CHECKING, Any
 
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, is_foreign
 from thunder.core.frontend.rules import lookaside
-from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign
 from thunder.core.interpreter.policy import MISSING
 
 if TYPE_CHECKING:

@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, plain_base
 from thunder.core.frontend.guards import readable_name
-from thunder.core.frontend.reconstruction import children, description, is_container, rule_for
-from thunder.core.frontend.shadows import Shadow
+from thunder.core.frontend.reconstruction import children, description, rule_for
+from thunder.core.frontend.shadows import ItemOverlay, Shadow
 from thunder.core.frontend.statements import statement
 from thunder.core.frontend.tracer import Tracer
-from thunder.core.frontend.tracker import DELETED, LEAVES, PINNED, Record, plain_base
+from thunder.core.frontend.tracker import DELETED, Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import Path, is_weak, lookup_type
 from thunder.core.proxies import GeneratorProxy, NumberProxy, TensorProxy
@@ -48,6 +50,12 @@ def is_simple(value: Any, seen: set[int], tracker: Any) -> bool:
     return all(is_simple(v, seen, tracker) for v in value)
 
 
+def discard_attribute(obj: Any, name: str) -> None:
+    """Deletes what an object itself holds under ``name``, if anything."""
+    with suppress(AttributeError):
+        (type if isinstance(obj, type) else object).__delattr__(obj, name)
+
+
 class Builder:
     """Turns values of the traced program into expressions over the computation's results and the objects
     reached by paths.
@@ -63,7 +71,6 @@ class Builder:
         self.built: dict[int, tuple[str, Any]] = {}
         self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
         self.named: dict[str, Any] = {}  # classes and functions that expressions refer to, by name
-        self.stores = True  # whether what is built becomes part of another object, and is not the result
         self._unfinished: set[int] = set()  # what is being built, by id
         self._count = 0
 
@@ -112,7 +119,11 @@ class Builder:
         known = self.built.get(id(value))
         if known is not None:
             return known[0]
-        if type(value) in LEAVES or (isinstance(value, _CONSTANTS) and id(value) not in self.tracer.made):
+        if (type(value) in LEAVES and type(value) is not slice) or (
+            isinstance(value, _CONSTANTS)
+            and id(value) not in self.tracer.made
+            and not (isinstance(value, torch.nn.Module) and record is None)  # one that the program made
+        ):
             return self._constant(value)
         return self._construct(value)
 
@@ -129,14 +140,13 @@ class Builder:
 
     def _construct(self, value: Any) -> str:
         rule = rule_for(value) if id(type(value)) not in self.tracer.made else None
-        if rule is None or id(value) in self._unfinished or not (self.stores or is_container(value)):
+        if rule is None or id(value) in self._unfinished:
             cyclic = ", which contains itself and" if id(value) in self._unfinished else ", which"
             raise UnsupportedProgram(
                 f"the program returns or stores {description(value)}{cyclic} "
                 "thunder cannot build again at each call",
                 found={"class": f"{type(value).__module__}.{type(value).__qualname__}"},
-                hint="Use containers, namedtuples or dataclasses "
-                "(thunder.core.pytree.register_pytree_node_dataclass).",
+                hint="Use containers, namedtuples, dataclasses or objects of a class written in Python.",
             )
         self._unfinished.add(id(value))
         text = rule(self, value)
@@ -162,10 +172,7 @@ class Builder:
 
     def parts(self, state: dict[Any, Any]) -> str:
         """A display of what an object holds, by name, which may be objects of any class."""
-        outside, self.stores = self.stores, True
-        text = self.pairs(state.items())
-        self.stores = outside
-        return text
+        return self.pairs(state.items())
 
     def shared(self, value: Any, text: str) -> str:
         """Code for a new container: in place, or a variable where two references to it must stay one
@@ -212,20 +219,27 @@ class Builder:
                 text, named = self.expression(value), self.expression(key)
                 self.emit(f"{target}[{named}] = {text}")
 
+    def write_items(self, overlay: ItemOverlay) -> None:
+        """Replaces items of a dict of the user's."""
+        assert overlay.path.parent is not None, "the dict is an attribute"
+        target = self.reach(overlay.path.parent, overlay.owner)
+        for key, value in overlay.writes.items():
+            self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
+
     def write_record(self, record: Record) -> None:
         """Writes attributes of an object of the user's, past its descriptors, which ran while tracing."""
         target = self.reach(record.path, record.obj)
+        base = "type" if isinstance(record.obj, type) else "object"
         for name, value in record.writes.items():
+            if value is DELETED or name in record.moved:
+                self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
             if value is DELETED:
-                self.emit(f"object.__delattr__({target}, {name!r})")
                 continue
             text = self.expression(value)
-            if isinstance(record.obj, torch.nn.Module) and name in record.obj._buffers:
-                self.emit(f"{target}._buffers[{name!r}] = {text}")
-            elif _has_plain_setattr(record.obj, name):
+            if _has_plain_setattr(record.obj, name):
                 self.emit(f"{target}.{name} = {text}")
             else:
-                self.emit(f"object.__setattr__({target}, {name!r}, {text})")
+                self.emit(f"{base}.__setattr__({target}, {name!r}, {text})")
 
     def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Writes or deletes a global variable."""
@@ -264,8 +278,7 @@ def _is_pinned(path: Path) -> bool:
 
 
 def _has_plain_setattr(obj: Any, name: str) -> bool:
-    setter = lookup_type(type(obj), "__setattr__")
-    plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
+    plain = lookup_type(type(obj), "__setattr__") is object.__setattr__
     return plain and name.isidentifier() and not hasattr(lookup_type(type(obj), name), "__set__")
 
 

@@ -30,18 +30,32 @@ def same_leaf(a: Any, b: Any) -> bool:
         return same_leaf(a.real, b.real) and same_leaf(a.imag, b.imag)
     if type(a) in (slice, range):
         return same_leaf(a.start, b.start) and same_leaf(a.stop, b.stop) and same_leaf(a.step, b.step)
-    if type(a) in (tuple, frozenset, set):
-        if len(a) != len(b):
-            return False
-        if type(a) is tuple:
-            return all(map(same_leaf, a, b))
-        return all(any(same_leaf(x, y) for y in b) for x in a)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(same_leaf, a, b))
+    if type(a) in (frozenset, set):
+        return len(a) == len(b) and all(any(same_leaf(x, y) for y in b) for x in a)
     return bool(a == b)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ThisObject:
+    """A key that is compared by which object it is."""
+
+    obj: Any
+
+
+def same_key(a: Any, b: Any) -> bool:
+    """Whether a key or element is the expected one."""
+    if type(b) is ThisObject:
+        return a is b.obj
+    if type(a) is type(b) is tuple:
+        return len(a) == len(b) and all(map(same_key, a, b))
+    return same_leaf(a, b)
 
 
 def has_keys(container: Any, keys: tuple[Any, ...]) -> bool:
     """Whether the keys of a dict are these, in this order, each of the same type."""
-    return len(container) == len(keys) and all(map(same_leaf, container, keys))
+    return len(container) == len(keys) and all(map(same_key, container, keys))
 
 
 @dataclass(frozen=True)
@@ -99,7 +113,8 @@ def refers_to(reference: weakref.ref[Any], x: Any) -> bool:
 #: ``x`` is the value at the path, ``e`` the expected value.
 KINDS: dict[str, Kind] = {
     "is": Kind(lambda x, e: x is e, "{x} is not {e}"),
-    "refers": Kind(lambda x, e: refers_to(e, x), "not refers_to({e}, {x})"),  # "is", without holding it
+    # "is", without holding it; a reference to what is gone gives None, which is another object
+    "refers": Kind(lambda x, e: refers_to(e, x), "{x} is None or {e}() is not {x}"),
     "type": Kind(lambda x, e: type(x) is e, "type({x}) is not {e}"),
     "equal": Kind(same_leaf, "not same_leaf({x}, {e})"),
     "int": Kind(same_leaf, "type({x}) is not int or {x} != {e}"),
@@ -108,6 +123,7 @@ KINDS: dict[str, Kind] = {
     "keys": Kind(has_keys, "not has_keys({x}, {e})"),
     "order": Kind(has_keys, "not has_keys({x}, {e})"),  # of a set: not the same in every process
     "lacks": Kind(lambda x, e: lookup_instance(x, e) is ABSENT, "{e} in {x}.__dict__"),
+    "has_key": Kind(lambda x, e: e in x, "{e} not in {x}"),
     "lacks_key": Kind(lambda x, e: e not in x, "{e} in {x}"),
     "empty": Kind(lambda x, e: not x, "{x}"),
     "tensor": Kind(lambda x, e: e.describe(x) is None, "{e}.describe({x}) is not None"),
@@ -178,6 +194,14 @@ _WORDS = {
 }
 
 
+def expected_text(fact: Fact) -> Any:
+    """What is expected, for a message: of an object that is held weakly, a description."""
+    if fact.kind != "refers":
+        return fact.expected
+    expected = fact.expected()
+    return "an object that is gone" if expected is None else repr(expected).partition("\n")[0]
+
+
 def found_text(fact: Fact, value: Any) -> Any:
     """What was found where ``fact`` did not hold: short, and without holding the value alive."""
     match fact.kind:
@@ -195,6 +219,8 @@ def found_text(fact: Fact, value: Any) -> Any:
             return value()
         case "lacks" | "lacks_key":
             return f"{fact.expected!r} is there"
+        case "has_key":
+            return f"{fact.expected!r} is not there"
         case "equal" | "int" | "str":
             return (
                 value

@@ -29,9 +29,9 @@ from typing import Any
 import torch
 
 from thunder.core.frontend import ambient
-from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, refers_to, same_leaf
+from thunder.core.frontend.class_kinds import is_immutable
+from thunder.core.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
 from thunder.core.frontend.statements import statement
-from thunder.core.frontend.tracker import is_immutable
 from thunder.core.provenance import (
     ABSENT,
     MEMBER_DICTS,
@@ -40,8 +40,11 @@ from thunder.core.provenance import (
     cell_content,
     comes_with_arguments,
     lookup_item,
+    lookup_slot,
     lookup_type,
+    own_name,
     pinned,
+    proxied,
     referent,
 )
 from thunder.core.proxies import GeneratorProxy, TensorProxy
@@ -252,6 +255,8 @@ class Writer:
         key = self.constant(path.key)
         if path.kind == "attribute":
             return f"hasattr({self.value(path.parent)}, {path.key!r})"
+        if path.kind == "slot":
+            return f"{self.fetch(path)} is not ABSENT"
         if path.kind == "cell":
             return f"cell_content({self.value(path.parent)}) is not ABSENT"
         return f"{key} in {self.value(path.parent)}"
@@ -297,11 +302,12 @@ def is_literal(value: Any) -> bool:
 
 def readable_name(value: Any) -> str:
     """A name for an object in the text of a prologue, after what the object is called."""
-    if isinstance(value, dict) and isinstance(value.get("__name__"), str):
+    if isinstance(value, weakref.ref):
+        name = f"ref_of_{readable_name(value())}"
+    elif isinstance(value, dict) and isinstance(value.get("__name__"), str):
         name = f"globals_of_{value['__name__']}"
     else:
-        own = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-        name = own if isinstance(own, str) else f"{type(value).__name__.lower()}_value"
+        name = own_name(value, "__qualname__", "__name__") or f"{type(value).__name__.lower()}_value"
     text = re.sub(r"\W+", "_", name).strip("_")
     return (
         f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
@@ -344,10 +350,11 @@ _HELPERS = {
     "ABSENT": ABSENT,
     "lookup_type": lookup_type,
     "lookup_item": lookup_item,
+    "lookup_slot": lookup_slot,
     "cell_content": cell_content,
     "same_leaf": same_leaf,
     "has_keys": has_keys,
-    "refers_to": refers_to,
+    "proxied": proxied,
     "referent": referent,
     "ref": weakref.ref,
 }

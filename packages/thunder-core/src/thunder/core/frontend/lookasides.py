@@ -20,9 +20,9 @@ import torch
 
 from thunder.core import prims
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES, is_immutable
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.tensors import is_inference, is_marked, seen_type, storage_offset
-from thunder.core.frontend.tracker import LEAVES, is_immutable
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT
 from thunder.core.proxies import NumberProxy, TensorProxy

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.shadows import ItemOverlay
 from thunder.core.frontend.tensors import seen_type
 from thunder.core.frontend.tracker import DELETED, Record, Tracker
+from thunder.core.interpreter.attributes import is_data_descriptor
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.module import COMPILED, ThunderModule
 from thunder.core.overrides import Overrides
-from thunder.core.provenance import MEMBER_DICTS
+from thunder.core.provenance import MEMBER_DICTS, lookup_type
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 _Module = torch.nn.Module
+_Slot = types.MemberDescriptorType
 _HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _module_globals = vars(torch.nn.modules.module)
+_CALLED_TO_REGISTER = ("register_buffer", "__getattr__")
+_REGISTRATION_HOOKS = "_global_buffer_registration_hooks"
 _GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forward", "_global_backward")))
 
 
@@ -38,72 +44,128 @@ def honour_overrides(tracker: Tracker, overrides: Overrides | None) -> None:
 
 
 def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
-    """What ``Module.__getattr__`` finds, with the facts that it reads, or MISSING."""
+    """What ``Module.__getattr__`` finds, with the facts that it reads, or MISSING where the generic protocol
+    must be followed.
+    """
     record = tracer.tracker.record_of(module)
-    if record is None:
-        return MISSING
-    found = record.attrs.get(name, MISSING)
-    if found is not MISSING:
-        return found
-    own = record.obj.__dict__
     cls = type(module)
+    if record is None or cls.__getattribute__ is not object.__getattribute__:
+        return MISSING
+    if record.own is None:
+        found = record.attrs.get(name, MISSING)
+        if found is not MISSING:
+            return found
+    own = record.obj.__dict__ if record.own is None else record.own
     if (
         name in own
         or name in record.attrs
-        or record.own is not None
         or tracer.type_attr(cls, "__getattr__") is not _Module.__getattr__
+        or not own.keys() >= MEMBER_DICTS
     ):
         return MISSING
     earlier: list[str] = []
     for member in ("_parameters", "_buffers", "_modules"):
-        if (
-            member in record.attrs
-        ):  # the program has the dictionary itself in hand, and may have written to it
+        held = held_dict(tracer, record, member)
+        if held is None:
+            if name in own[member]:
+                return _read_member(tracer, record, member, name, earlier)
+            earlier.append(member)
+        elif not isinstance(held, dict):
             return MISSING
-        if name in own[member]:
-            if tracer.type_attr(cls, name) is not MISSING:
-                return MISSING
-            return _read_member(tracer, record, member, name, earlier)
-        earlier.append(member)
+        elif name in held:
+            return held[name] if _is_left_to_getattr(tracer, record, name, earlier) else MISSING
     return MISSING
 
 
+def held_dict(tracer: Tracer, record: Record, name: str) -> Any:
+    """A dictionary that a module keeps under ``name``, as the program has it in hand: where it has read or
+    replaced it. None if the program did not come near it.
+    """
+    if record.own is not None:
+        return record.own.get(name, MISSING)
+    if name in record.attrs:
+        return record.attrs[name]
+    shadow = tracer.tracker.record_of(record.obj.__dict__[name])
+    return None if shadow is None else shadow.value
+
+
 def _read_member(tracer: Tracer, record: Record, member: str, name: str, earlier: list[str]) -> Any:
-    tracker, path = tracer.tracker, record.path
-    tracker.note("lacks", path, name, key=name)
+    if not _is_left_to_getattr(tracer, record, name, earlier):
+        return MISSING
+    items = _overlay(tracer, record, member).items
+    if name not in items:
+        path = tracer.member_path(record, member).step("key", name)
+        items[name] = tracer.tracker.adopt(record.obj.__dict__[member][name], path)
+    return items[name]
+
+
+def _is_left_to_getattr(tracer: Tracer, record: Record, name: str, earlier: list[str]) -> bool:
+    """Whether neither class nor instance has an attribute, nor a dictionary that is searched earlier; the
+    facts say so.
+    """
+    if tracer.type_attr(type(record.obj), name) is not MISSING:
+        return False
+    if record.own is None:
+        tracer.tracker.note("lacks", record.path, name, key=name)
     for other in earlier:
-        tracker.note("lacks_key", tracer.member_path(record, other), name, key=name)
-    value = tracker.adopt(
-        record.obj.__dict__[member][name], tracer.member_path(record, member).step("key", name)
-    )
-    record.attrs[name] = value
-    return value
+        tracer.tracker.note("lacks_key", tracer.member_path(record, other), name, key=name)
+    return True
+
+
+def _overlay(tracer: Tracer, record: Record, member: str) -> ItemOverlay:
+    original = record.obj.__dict__[member]
+    overlay = tracer.tracker.item_overlays.get(id(original))
+    if overlay is None:
+        overlay = ItemOverlay(record.obj, tracer.member_path(record, member))
+        tracer.tracker.item_overlays[id(original)] = overlay
+    return overlay
 
 
 def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any) -> bool:
     """``module.name = value``, or False where ``Module.__setattr__`` must be interpreted."""
-    record = tracer.tracker.record_of(module)
+    record, cls = tracer.tracker.record_of(module), type(module)
     if record is None or record.own is not None or isinstance(value, torch.nn.Module):
+        return False
+    if cls.__getattribute__ is not object.__getattribute__:
         return False
     if isinstance(value, TensorProxy) and seen_type(tracer, value) is not torch.Tensor:
         return False
-    if tracer.type_attr(type(module), "__setattr__") is not _Module.__setattr__:
-        return False
     own = record.obj.__dict__
-    if name in own["_parameters"] or name in own["_modules"] or MEMBER_DICTS & record.attrs.keys():
+    if tracer.type_attr(cls, "__setattr__") is not _Module.__setattr__ or not own.keys() >= MEMBER_DICTS:
         return False
-    if tracer.type_attr(type(module), name) is not MISSING and name not in own:
+    if name in own["_parameters"] or name in own["_modules"]:
         return False
+    if any(held_dict(tracer, record, member) is not None for member in MEMBER_DICTS):
+        return False
+    of_class = tracer.type_attr(cls, name)
+    if of_class is not MISSING and (name not in own or is_data_descriptor(of_class)):
+        return False
+    for member in ("_parameters", "_modules"):
+        tracer.tracker.note("lacks_key", tracer.member_path(record, member), name, key=name)
     if name in own["_buffers"]:
-        if id(own["_buffers"][name]) in tracer.tracker.overridden:
-            raise UnsupportedProgram(
-                f"the program assigns {record.path.source}.{name}, which a transform overrode",
-                hint="Write into the buffer instead: buffer.copy_(…).",
-            )
-        if not (value is None or isinstance(value, TensorProxy)):
-            return False
-    tracer.tracker.note("lacks_key", tracer.member_path(record, "_parameters"), name, key=name)
-    record.attrs[name] = record.writes[name] = value
+        return _store_buffer(tracer, record, name, value)
+    tracer.tracker.note("lacks_key", tracer.member_path(record, "_buffers"), name, key=name)
+    record.write(name, value)
+    return True
+
+
+def _store_buffer(tracer: Tracer, record: Record, name: str, value: Any) -> bool:
+    """``register_buffer`` of a buffer that is there already."""
+    if id(record.obj.__dict__["_buffers"][name]) in tracer.tracker.overridden:
+        raise UnsupportedProgram(
+            f"the program assigns {record.path.source}.{name}, which a transform overrode",
+            hint="Write into the buffer instead: buffer.copy_(…).",
+        )
+    hooks = _module_globals[_REGISTRATION_HOOKS]
+    if not (value is None or isinstance(value, TensorProxy)) or hooks:
+        return False
+    if any(tracer.type_attr(type(record.obj), n) is not getattr(_Module, n) for n in _CALLED_TO_REGISTER):
+        return False
+    tracker = tracer.tracker
+    tracker.note("empty", tracker.pinned_path(hooks, f"torch.nn.modules.module.{_REGISTRATION_HOOKS}"), None)
+    overlay = _overlay(tracer, record, "_buffers")
+    tracker.note("has_key", overlay.path, name, key=name)
+    overlay.items[name] = overlay.writes[name] = value
     return True
 
 
@@ -135,15 +197,17 @@ def _is_plain_call(tracer: Tracer, record: Record, cls: type) -> bool:
     if any(_module_globals[name] for name in _GLOBAL_HOOKS):
         return False
     own = record.obj.__dict__
-    if any(name in record.attrs or own[name] for name in _HOOKS):
+    held = {name: held_dict(tracer, record, name) for name in _HOOKS}
+    if any(own[name] if hooks is None else hooks for name, hooks in held.items()):
         return False
     tracker = tracer.tracker
     for name in _GLOBAL_HOOKS:
         tracker.note(
             "empty", tracker.pinned_path(_module_globals[name], f"torch.nn.modules.module.{name}"), None
         )
-    for name in _HOOKS:
-        tracker.note("empty", tracer.member_path(record, name), None)
+    for name, hooks in held.items():
+        if hooks is None:
+            tracker.note("empty", tracer.member_path(record, name), None)
     return True
 
 
@@ -167,11 +231,13 @@ def inlined(tracer: Tracer, fn: Any) -> Any:
 def instance_dict(tracer: Tracer, record: Record) -> Any:
     """``obj.__dict__``: a shadow, which from now on holds what the object holds."""
     if record.own is None:
+        cls = type(record.obj)
         record.own = tracer.tracker.adopt(record.obj.__dict__, record.path.step("attribute", "__dict__"))
-        for name, value in record.writes.items():
-            if value is DELETED:
+        for name in [n for n in record.writes if not isinstance(lookup_type(cls, n), _Slot)]:
+            value = record.writes.pop(name)
+            if value is DELETED or name in record.moved:
                 record.own.pop(name, None)
-            else:
+            if value is not DELETED:
                 record.own[name] = value
-        record.writes.clear()
+        tracer.namespace_in_hand(record.obj.__dict__, record.own)
     return record.own

@@ -17,23 +17,25 @@ import torch
 
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.arguments import check_arguments, check_protocols, name_of, note_keys
-from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
-from thunder.core.frontend.questions import ask, is_question
-from thunder.core.frontend.tracker import (
+from thunder.core.frontend.class_kinds import (
     LEAVES,
     PINNED,
-    describe,
     is_foreign,
     is_numpy_scalar,
     is_ufunc,
     plain_base,
 )
+from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
+from thunder.core.frontend.questions import ask, is_question
+from thunder.core.frontend.tracker import describe
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 
+#: native code that makes what has attributes of its own; what other native code returns was there before
+_MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
 #: containers that native code makes, which find their elements by what objects they are
 _KEYED = frozenset({dict, set, frozenset})
 
@@ -46,11 +48,14 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         check_arguments(tracer, fn, args)
         if kwargs:
             check_arguments(tracer, fn, tuple(kwargs.values()))
-        if name_of(fn) not in CARRIERS:
+        name = name_of(fn)
+        if name in _OF_HIERARCHIES:
+            _note_hierarchy(tracer, fn, args)
+        if name not in CARRIERS:
             check_protocols(fn, (getattr(fn, "__self__", None), *args, *kwargs.values()))
         try:
             result = fn(*args, **kwargs)
-            if isinstance(result, type):
+            if id(fn) in _MAKERS:
                 tracer.made[id(result)] = result
             elif type(result) in _KEYED:
                 note_keys(tracer, result)
@@ -91,6 +96,14 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     )
 
 
+def _note_hierarchy(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
+    """The answer of a class about its bases or subclasses is a fact."""
+    question = functools.partial(fn, *args)
+    path = tracer.tracker.pinned_path(question, f"{name_of(fn)} of a class")
+    tracer.tracker.note("state", path, question())
+
+
+_OF_HIERARCHIES = frozenset({"mro", "__subclasses__"})
 _IDENTITIES = frozenset({id(id), id(hash), id(open), id(input), id(breakpoint)})
 
 

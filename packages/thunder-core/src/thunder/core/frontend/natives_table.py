@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from thunder.core.frontend.tracker import LEAVES
+from thunder.core.frontend.class_kinds import LEAVES
 from thunder.core.interpreter.lookup import ITERATOR_TYPES
 
 #: modules in C whose functions depend on their arguments alone

@@ -11,8 +11,9 @@ import torch
 
 from thunder.core.autocast import KINDS
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.class_kinds import LEAVES
 from thunder.core.frontend.rules import lookaside
-from thunder.core.frontend.tracker import LEAVES, describe
+from thunder.core.frontend.tracker import describe
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer

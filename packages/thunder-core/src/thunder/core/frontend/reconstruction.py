@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from thunder.core.frontend.class_kinds import LEAVES, PINNED, is_foreign, plain_base
 from thunder.core.frontend.shadows import CONTAINERS
-from thunder.core.frontend.tracker import LEAVES, PINNED, is_foreign, plain_base
 from thunder.core.proxies import NumberProxy, TensorProxy
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ Rule = Callable[["Builder", Any], str]
 def rule_for(value: Any) -> Rule | None:
     """How ``value`` is built; None for what is not built (leaves, tensors, functions), or cannot be."""
     cls = type(value)
-    if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy, *PINNED)):
+    if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
+        return None
+    if isinstance(value, PINNED) and not isinstance(value, torch.nn.Module):
         return None
     return _CONSTRUCTORS.get(cls) or _rule_by_structure(value)
 
@@ -46,13 +50,6 @@ def _rule_by_structure(value: Any) -> Rule | None:
     if dataclasses.is_dataclass(value) and isinstance(value, dict):
         return _dataclass_of_items
     return None if is_foreign(cls) else _object
-
-
-def is_container(value: Any) -> bool:
-    """Whether a class says that its instances are made of their parts: builtin containers, namedtuples,
-    dataclasses. An object of any other class is built as a part of another object alone.
-    """
-    return rule_for(value) is not _object or dataclasses.is_dataclass(value)
 
 
 def children(value: Any) -> Iterable[Any]:
@@ -162,7 +159,8 @@ def _plain_subclass(b: Builder, value: Any) -> str:
 
 def make_instance(cls: type, state: dict[str, Any]) -> Any:
     """An instance of a class written in Python, with these attributes, whatever its ``__init__`` would do."""
-    new: Any = object.__new__(cls)
+    base = types.SimpleNamespace if issubclass(cls, types.SimpleNamespace) else object
+    new: Any = base.__new__(cls)
     for name, value in state.items():
         object.__setattr__(new, name, value)
     return new

@@ -19,7 +19,6 @@ from torch.utils._device import _device_constructors
 
 from thunder.core import prims
 from thunder.core.frontend.rules import lookaside
-from thunder.core.frontend.statements import record_statement
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -31,6 +30,7 @@ Kwargs = dict[str, Any]
 @lookaside(torch._C._set_grad_enabled)
 def _set_grad_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     mode = bool(args[0])
+    tracer.had_grad_in_inference_mode |= mode and tracer.in_inference_mode
     if mode != torch.is_grad_enabled():
         torch._C._set_grad_enabled(mode)
         prims.set_grad_enabled(mode)
@@ -39,7 +39,7 @@ def _set_grad_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
 @lookaside(torch.set_default_dtype)
 def _set_default_dtype(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     torch.set_default_dtype(*args, **kwargs)
-    record_statement(f"torch.set_default_dtype({torch.get_default_dtype()})")
+    prims.set_default_dtype(torch.get_default_dtype())
 
 
 # -- inference mode ------------------------------------------------------------------------------------------
@@ -48,19 +48,18 @@ def _set_default_dtype(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
 @lookaside(torch.inference_mode.__enter__)
 def _enter_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     mode = bool(tracer.load_attr(args[0], "mode"))
-    region = f"inference_mode_{len(tracer.inference_regions)}"
-    tracer.inference_regions.append((region, tracer.in_inference_mode, torch.is_grad_enabled()))
+    tracer.inference_regions.append((tracer.in_inference_mode, torch.is_grad_enabled()))
     tracer.in_inference_mode = mode
     tracer.had_inference_regions = True
     torch._C._set_grad_enabled(torch.is_grad_enabled() and not mode)
-    record_statement(f"{region} = torch.inference_mode({mode})", f"{region}.__enter__()")
+    prims.enter_inference_mode(mode)
 
 
 @lookaside(torch.inference_mode.__exit__)
 def _exit_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
-    region, tracer.in_inference_mode, grad = tracer.inference_regions.pop()
+    tracer.in_inference_mode, grad = tracer.inference_regions.pop()
     torch._C._set_grad_enabled(grad)
-    record_statement(f"{region}.__exit__(None, None, None)")
+    prims.leave_inference_mode()
 
 
 @lookaside(torch.is_inference_mode_enabled)

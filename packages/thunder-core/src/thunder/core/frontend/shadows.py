@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from thunder.core.provenance import Path
@@ -37,6 +37,20 @@ def _counter(items: dict[Any, Any]) -> Counter[Any]:
     counter: Counter[Any] = Counter()
     dict.update(counter, items)
     return counter
+
+
+@dataclass(eq=False, slots=True)
+class ItemOverlay:
+    """Items of one dict of the user's that were read or replaced one by one, without a shadow of the dict.
+
+    ``owner`` is the object whose attribute the dict is, ``path`` that of the dict. A shadow that is made
+    later starts with what was written here, and the overlay ends.
+    """
+
+    owner: Any
+    path: Path
+    items: dict[Any, Any] = field(default_factory=dict)
+    writes: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)

@@ -26,11 +26,6 @@ def _print(bsym: BoundSymbol, names: Names) -> list[str]:
 python_lines = primitive("python_lines", _no_result, python_printer=_print, tags=(OpTags.DONT_DCE,))
 
 
-def record_statement(*lines: str) -> None:
-    """Records lines of Python into the current trace, where the program is now."""
-    python_lines(lines, MappingProxyType({}))
-
-
 def statement(*lines: str, **objects: Any) -> BoundSymbol:
     """Lines of Python, and the objects that they name, into which no pass looks."""
     return python_lines.bind(lines, MappingProxyType(objects), output=None)

@@ -32,6 +32,9 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
         return getter(x)
     if name == "grad":
         return _load_grad(tracer, x)
+    if name == "grad_fn" and metadata.ATTRIBUTES["is_leaf"](x):
+        _note_metadata(tracer, x, "is_leaf")
+        return None
     if name in REFUSED_METHODS:
         return types.MethodType(REFUSED_METHODS[name], x)
     raw = lookup_type(torch.Tensor, name)
@@ -153,7 +156,7 @@ def store_attr(tracer: Tracer, x: TensorProxy, name: str, value: Any) -> None:
             found={x.name: x.type_string()},
             hint="Use the out-of-place form, or do it outside the compiled function.",
         )
-    record.attrs[name] = record.writes[name] = value
+    record.write(name, value)
 
 
 def seen_type(tracer: Tracer, x: TensorProxy) -> type:

@@ -9,6 +9,7 @@ the program calls C code  →   by the table of natives, or not at all
 
 from __future__ import annotations
 
+import sys
 import types
 import weakref
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ import torch
 from thunder.core.devices import Device
 from thunder.core.errors import (
     InternalError,
+    OperatorError,
     PluginError,
     SharpEdge,
     ThunderError,
@@ -42,14 +44,17 @@ from thunder.core.frontend import (
     tensors,
     weakrefs,
 )
+from thunder.core.frontend.class_attributes import ClassAttributes
+from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
-from thunder.core.frontend.tracker import DELETED, Record, Tracker, is_immutable
-from thunder.core.interpreter.frame import Frame
+from thunder.core.frontend.tracker import Record, Tracker
+from thunder.core.interpreter.frame import Frame, has_handler
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
+from thunder.core.metakernel import as_torch_raises
 from thunder.core.module import COMPILED
-from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, lookup_type
+from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, own_name, reads_natively
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
@@ -78,7 +83,7 @@ _OWN = (
     "thunder.plugins",
 )
 #: packages whose functions are guarded as values, and not in their parts (code, defaults)
-_LIBRARIES = frozenset({"torch", *__import__("sys").stdlib_module_names})
+_LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 
 
 class Tracer(Policy):
@@ -107,7 +112,7 @@ class Tracer(Policy):
         self.made: dict[
             int, Any
         ] = {}  # functions and cells that the program made; held, so that ids stay theirs
-        self.type_attrs: dict[tuple[type, str], Any] = {}
+        self.classes = ClassAttributes(self)
         self.cell_paths: dict[int, tuple[Any, Path]] = {}
         self.parts: dict[int, tuple[Any, FunctionParts]] = {}
         self.globals: dict[tuple[int, str], Any] = {}
@@ -115,15 +120,21 @@ class Tracer(Policy):
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
         self.autocast, self.autocast_settings = Autocast(), ambient.autocast_settings()
-        self.inference_regions: list[tuple[str, bool, bool]] = []  # name, and the modes to return to
+        self.inference_regions: list[tuple[bool, bool]] = []  # the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
+        self.had_grad_in_inference_mode = False
         #: values that a part of the program recorded apart made for itself: by id, the value and the part
         self.hidden: dict[int, tuple[Any, str]] = {}
         #: tensors that the program made require gradients, with the lines
         self.grad_requests: list[tuple[TensorProxy, list[Any]]] = []
         self.backwards: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.symbol_ids: dict[str, int] = {}  # how many calls have a symbol of their own under the id
-        self.default_dtype = torch.get_default_dtype()
+        self.handled_outside = sys.exception()  # by the caller
+        self.modes = ambient.Modes.now()
+        self.default_dtype = self.modes.dtype
+        #: whether an operator was called where a handler of the program would see an error of it
+        self.handles_errors = False
+        self.calls_symbols = False  # whether the program calls what exists in traces only
         self.generators = generators.Generators(self, assumed)
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -147,51 +158,47 @@ class Tracer(Policy):
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
             return
         else:
+            self.type_attr(type(obj), "__setattr__")
             self.machine.generic_store_attr(obj, name, value)
 
+    def delete_attr(self, obj: Any, name: str) -> None:
+        self.type_attr(type(obj), "__delattr__")
+        self.machine.generic_delete_attr(obj, name)
+
     def type_attr(self, cls: type, name: str) -> Any:
-        known = self.type_attrs.get((cls, name), self)
-        if known is not self:
-            return known
-        raw = lookup_type(cls, name)
-        if id(cls) in self.made:
-            return MISSING if raw is ABSENT else raw
-        if is_immutable(cls) or cls is TensorProxy:
-            value = raw
-        else:
-            path = self.tracker.pinned_path(cls, cls.__qualname__).step("typeattr", name)
-            if raw is ABSENT:
-                self.tracker.note("is", path, ABSENT)
-                value = raw
-            else:
-                value = self.tracker.adopt(raw, path)
-        value = MISSING if value is ABSENT else value
-        self.type_attrs[cls, name] = value
-        return value
+        known = self.classes.known.get((cls, name), self)
+        return known if known is not self else self.classes.find(cls, name)
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
         mro = start.__mro__
-        for cls in mro[mro.index(after) + 1 :]:
-            if name in cls.__dict__:
-                return cls.__dict__[name] if id(cls) in self.made else self._class_attr(cls, name)
-        return MISSING
-
-    def _class_attr(self, cls: type, name: str) -> Any:
-        """An attribute that a class itself holds, as ``super()`` finds it."""
-        return cls.__dict__[name] if is_immutable(cls) else self.type_attr(cls, name)
+        return self.classes.find_in(mro[mro.index(after) + 1 :], name)
 
     def instance_attr(self, obj: Any, name: str) -> Any:
-        record = self.tracker.records.get(id(obj))
+        record = self.record_of(obj)
         if record is None:
             found = lookup_instance(obj, name)
             return MISSING if found is ABSENT else found
         if record.own is not None:
             return record.own.get(name, MISSING)
+        if issubclass(type(record.obj), types.ModuleType):
+            return self.module_attr(record, name)
         if name in record.attrs:
             return record.attrs[name]
         value = self.read_instance(record, name)
         record.attrs[name] = value
         return value
+
+    def record_of(self, obj: Any) -> Record | None:
+        """The record of an object. A class, function or module that the program came upon in no place of its
+        inputs is known by itself.
+        """
+        record = self.tracker.records.get(id(obj))
+        if record is not None or not isinstance(obj, _BY_THEMSELVES) or id(obj) in self.made:
+            return record
+        if isinstance(obj, type) and (is_immutable(obj) or obj is TensorProxy):
+            return None
+        self.tracker.adopt(obj, self.tracker.pinned_path(obj, own_name(obj, *_NAMES) or "module"))
+        return self.tracker.records[id(obj)]
 
     def read_instance(self, record: Record, name: str) -> Any:
         """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as
@@ -200,24 +207,35 @@ class Tracer(Policy):
         raw = lookup_instance(record.obj, name)
         if raw is not ABSENT:
             return self.tracker.adopt(raw, record.path.step("instance", name))
-        if hasattr(record.obj, "__dict__"):
+        if type(record.obj).__dictoffset__:
             self.tracker.note("lacks", record.path, name, key=name)
         return MISSING
 
+    def module_attr(self, record: Record, name: str) -> Any:
+        """A variable of a module, which is a global of its functions."""
+        key = (id(record.obj.__dict__), name)
+        known = self.globals.get(key, self)
+        if known is self:
+            self.namespace_path(record.obj.__dict__)  # holds the namespace, so that its id stays its own
+            known = self.globals[key] = self.read_instance(record, name)
+        return known
+
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
-        record = self.tracker.record_of(obj)
+        record = self.record_of(obj)
         if record is None:
             object.__setattr__(obj, name, value)
             return
-        if not hasattr(record.obj, "__dict__"):
+        if not type(record.obj).__dictoffset__:
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         if record.own is not None:
             record.own[name] = value
+        elif issubclass(type(record.obj), types.ModuleType):
+            self.store_global(record.obj.__dict__, name, value)
         else:
-            record.attrs[name] = record.writes[name] = value
+            record.write(name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
-        record = self.tracker.record_of(obj)
+        record = self.record_of(obj)
         if record is None:
             object.__delattr__(obj, name)
             return
@@ -225,27 +243,20 @@ class Tracer(Policy):
             raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
         if record.own is not None:
             del record.own[name]
+        elif issubclass(type(record.obj), types.ModuleType):
+            self.store_global(record.obj.__dict__, name, MISSING)
         else:
-            record.attrs[name], record.writes[name] = MISSING, DELETED
+            record.delete(name)
 
     def set_type_attr(self, cls: type, name: str, value: Any) -> None:
-        self._refuse_class_write(cls, name)
-        type.__setattr__(cls, name, value)
+        self.classes.write(cls, name, value)
 
     def delete_type_attr(self, cls: type, name: str) -> None:
-        self._refuse_class_write(cls, name)
-        type.__delattr__(cls, name)
-
-    def _refuse_class_write(self, cls: type, name: str) -> None:
-        if id(cls) not in self.made:
-            raise UnsupportedProgram(
-                f"the program writes the class attribute {cls.__qualname__}.{name}",
-                hint="Keep the state in an instance or a global variable.",
-            )
+        self.classes.delete(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
-        record = self.tracker.record_of(obj) if obj is not None else None
-        if record is not None and name == "__dict__" and isinstance(descriptor, types.GetSetDescriptorType):
+        record = self.record_of(obj)
+        if record is not None and name == "__dict__" and isinstance(descriptor, _DICT_GETTERS):
             return modules.instance_dict(self, record)
         if record is None or record.value is not record.obj or isinstance(descriptor, _METHODS):
             return type(descriptor).__get__(descriptor, obj, owner)
@@ -255,29 +266,36 @@ class Tracer(Policy):
             if record.attrs[name] is MISSING:
                 raise AttributeError(name)
             return record.attrs[name]
+        path = record.path.step("attribute" if reads_natively(type(record.obj)) else "slot", name)
         try:
             raw = type(descriptor).__get__(descriptor, record.obj, owner)
         except AttributeError:  # a slot that holds nothing
-            self.tracker.note("is", record.path.step("attribute", name), ABSENT)
+            self.tracker.note("is", path, ABSENT)
             raise
-        value = self.tracker.adopt(raw, record.path.step("attribute", name))
+        value = self.tracker.adopt(raw, path)
+        if name == "__globals__":
+            self.namespace_in_hand(raw, value)
         record.attrs[name] = value
         return value
 
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
-        record = self.tracker.record_of(obj)
+        record = self.record_of(obj)
         if record is None:
             type(descriptor).__set__(descriptor, obj, value)
             return
         if not isinstance(descriptor, types.MemberDescriptorType):
             raise UnsupportedProgram(f"the program writes {record.path.source}.{name}")
-        record.attrs[name] = record.writes[name] = value
+        record.write(name, value)
 
     def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
-        record = self.tracker.record_of(obj)
-        if record is not None:
+        record = self.record_of(obj)
+        if record is None:
+            type(descriptor).__delete__(descriptor, obj)
+            return
+        if not isinstance(descriptor, types.MemberDescriptorType):
             raise UnsupportedProgram(f"the program deletes {record.path.source}.{name}")
-        type(descriptor).__delete__(descriptor, obj)
+        self.native_get(descriptor, obj, type(obj), name)  # raises AttributeError of an empty slot
+        record.delete(name)
 
     def member_path(self, record: Record, name: str) -> Path:
         """The path to a dictionary that a module keeps under ``name``."""
@@ -289,20 +307,25 @@ class Tracer(Policy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
-        key = (id(namespace), name)
-        known = self.globals.get(key, self)
+        value = self._load_variable(namespace, name)
+        return self._load_variable(builtin_names, name) if value is MISSING else value
+
+    def _load_variable(self, namespace: Any, name: str) -> Any:
+        """A global of a module, or a builtin, or MISSING."""
+        known = self.globals.get((id(namespace), name), self)
         if known is not self:
             return known
+        held = self.tracker.records.get(id(namespace))
+        if held is not None:  # the program has the dictionary itself in hand
+            return held.value.get(name, MISSING)
         path = self.namespace_path(namespace).step("global", name)
         raw = namespace.get(name, ABSENT)
         if raw is ABSENT:
             self.tracker.note("is", path, ABSENT)
-            raw = builtin_names.get(name, ABSENT)
-            if raw is ABSENT:
-                return MISSING
-            path = self.tracker.pinned_path(builtin_names, "builtins").step("global", name)
-        value = self.tracker.adopt(raw, path)
-        self.globals[key] = value
+            value = MISSING
+        else:
+            value = self.tracker.adopt(raw, path)
+        self.globals[id(namespace), name] = value
         return value
 
     def note_autocast(self) -> None:
@@ -312,15 +335,29 @@ class Tracer(Policy):
 
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """The root that stands for a module's globals."""
-        return self.tracker.pinned_path(namespace, f"globals of {namespace.get('__name__', '?')}")
+        name = namespace.get("__name__", "?")
+        return self.tracker.pinned_path(namespace, name if name == "builtins" else f"globals of {name}")
+
+    def namespace_in_hand(self, namespace: dict[str, Any], shadow: dict[str, Any]) -> dict[str, Any]:
+        """The shadow of a module's globals, which from now on holds what the program wrote to them."""
+        for key in [key for key in self.globals if key[0] == id(namespace)]:
+            del self.globals[key]
+        for key in [key for key in self.global_writes if key[0] == id(namespace)]:
+            value = self.global_writes.pop(key)[1]
+            shadow.pop(key[1], None) if value is MISSING else shadow.__setitem__(key[1], value)
+        return shadow
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        held = self.tracker.records.get(id(namespace))
+        if held is not None:
+            held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
+            return
         self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
         self.globals[id(namespace), name] = value
         self.global_writes[id(namespace), name] = (namespace, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
-        if self.globals.get((id(namespace), name), namespace.get(name, MISSING)) is MISSING:
+        if self._load_variable(namespace, name) is MISSING:
             raise KeyError(name)
         self.store_global(namespace, name, MISSING)
 
@@ -382,6 +419,7 @@ class Tracer(Policy):
             elif kind is torch.jit.ScriptFunction:
                 return self.call(natives.scripted(fn), args, kwargs)
             elif isinstance(fn, Symbol):
+                self.calls_symbols = True
                 return tensors.call_symbol(self, fn, args, kwargs)
             elif isinstance(fn, torch.nn.Module):
                 return modules.call_module(self, fn, args, kwargs)
@@ -443,6 +481,12 @@ class Tracer(Policy):
         self.tracker.adopt(module, self.tracker.pinned_path(module, module.__name__))
         return module
 
+    def as_caught(self, exc: BaseException) -> BaseException:
+        if not isinstance(exc, OperatorError):
+            return exc
+        handled = (frame.handled for frame in reversed(self.machine.frames) if frame.handled is not None)
+        return as_torch_raises(exc, next(handled, self.handled_outside))
+
     # -- observation -----------------------------------------------------------------------------------------
 
     def on_make(self, obj: Any) -> Any:
@@ -463,7 +507,6 @@ class Tracer(Policy):
         """Lets go of everything of the user's, so that nothing but the facts holds it."""
         for table in (
             self.made,
-            self.type_attrs,
             self.cell_paths,
             self.parts,
             self.globals,
@@ -474,9 +517,10 @@ class Tracer(Policy):
         self.cells.clear()
         self.cell_writes.clear()
         self.generators.forget()
-        self.tracker.records.clear()
-        self.tracker.shadows.clear()
-        del self.machine
+        self.classes.forget()
+        self.tracker.forget()
+        self.machine.has_ended = True
+        del self.machine, self.generators, self.classes, self.handled_outside
 
     def unique_id(self, base: str) -> str:
         """``base`` for a symbol of the program's own, told apart from that of an earlier call."""
@@ -484,8 +528,10 @@ class Tracer(Policy):
         return base if count == 1 else f"{base}#{count}"
 
     def locate(self) -> Source | None:
-        """The line of the program that is running."""
-        return source_of(self.machine.frames)
+        """The line of the program that is running, at which an operator is called."""
+        frames = self.machine.frames
+        self.handles_errors = self.handles_errors or any(map(has_handler, frames))
+        return source_of(frames)
 
     def locations(self) -> list[Any]:
         """The lines of the program that are running, innermost first."""
@@ -496,6 +542,8 @@ class Tracer(Policy):
         self.sharp_edge(SharpEdge(what, where=self.locations(), hint=hint))
 
 
+_BY_THEMSELVES = (type, types.FunctionType, types.ModuleType, types.CodeType)
+_NAMES = ("__qualname__", "co_qualname", "__name__")
 _METHODS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -503,6 +551,7 @@ _METHODS = (
     types.BuiltinFunctionType,
     natives.CACHED,
 )
+_DICT_GETTERS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the second of modules
 #: torch's namespaces of operators
 _LAZY = frozenset({torch._ops._Ops, torch._ops._OpNamespace, torch._ops.OpOverloadPacket})
 _SYMBOL_LIKE = frozenset(

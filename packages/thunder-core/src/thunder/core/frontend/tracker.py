@@ -9,16 +9,11 @@ a proxy for a tensor, a shadow for a container, the object itself otherwise.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import functools
-import random
-import re
 import types
-import typing
 import weakref
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,57 +21,24 @@ import torch
 
 from thunder.core.devices import to_torch_device
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.facts import Fact, TensorFacts
-from thunder.core.frontend.shadows import CONTAINERS, Shadow
-from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, pinned
+from thunder.core.frontend.class_kinds import (
+    LEAVES,
+    OPAQUE,
+    PINNED,
+    is_compared_by_parts,
+    is_compared_natively,
+    is_dict_and_dataclass,
+    is_extended_dict,
+    is_foreign,
+    is_numpy_scalar,
+    is_ufunc,
+    plain_base,
+)
+from thunder.core.frontend.facts import Fact, TensorFacts, ThisObject
+from thunder.core.frontend.shadows import CONTAINERS, ItemOverlay, Shadow
+from thunder.core.interpreter.policy import MISSING
+from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned, proxied
 from thunder.core.proxies import TensorProxy
-
-#: immutable values without identity worth keeping: read once, guarded by type and value
-LEAVES: frozenset[type] = frozenset(
-    {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), slice, range}
-    | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.iinfo, torch.finfo}
-)
-#: objects of which the program depends on *which* they are: guarded by identity
-PINNED: tuple[type, ...] = (
-    type,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodWrapperType,
-    types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.ModuleType,
-    types.CodeType,
-    types.GenericAlias,
-    types.UnionType,
-    typing.TypeVar,
-    typing.ParamSpec,
-    typing.TypeVarTuple,
-    property,
-    staticmethod,
-    classmethod,
-    enum.Enum,
-    torch.nn.Module,
-    random.Random,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    torch.torch_version.TorchVersion,
-    re.Pattern,
-    type(functools.lru_cache(len)),
-    functools.cached_property,
-    functools.partialmethod,
-    functools.singledispatchmethod,
-    torch.jit.ScriptFunction,
-)
-#: objects that have state which Python code cannot read in full, or that reading consumes
-OPAQUE: tuple[type, ...] = (
-    types.GeneratorType,
-    types.CoroutineType,
-    types.AsyncGeneratorType,
-    types.FrameType,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,14 +54,27 @@ class Record:
     alone, in order.
     """
 
-    __slots__ = ("attrs", "members", "obj", "own", "path", "value", "writes")
+    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "value", "writes")
 
     def __init__(self, obj: Any, path: Path, value: Any) -> None:
         self.obj, self.path, self.value = obj, path, value
         self.attrs: dict[str, Any] = {}
         self.writes: dict[str, Any] = {}
+        self.moved: set[str] = set()  # names deleted before they were written: they come last
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
         self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has it in hand
+
+    def write(self, name: str, value: Any) -> None:
+        """Sets an attribute in the overlay."""
+        if self.writes.get(name) is DELETED:
+            del self.writes[name]
+            self.moved.add(name)
+        self.attrs[name] = self.writes[name] = value
+
+    def delete(self, name: str) -> None:
+        """Deletes an attribute in the overlay."""
+        self.writes.pop(name, None)
+        self.attrs[name], self.writes[name] = MISSING, DELETED
 
 
 class Tracker:
@@ -114,6 +89,7 @@ class Tracker:
         self.make_input = make_input
         self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
         self.shadows: list[Shadow] = []
+        self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
         self.facts: list[Fact] = []
         self.overridden: dict[
             int, Path
@@ -273,7 +249,7 @@ class Tracker:
         if is_dict_and_dataclass(t):
             return self._adopt_container(raw, path, "item")
         if t is frozenset:
-            self.note("order", path, _leaf_keys(raw, path))
+            self.note("order", path, self._adopt_keys(raw, path))
             return raw
         if issubclass(t, tuple):
             return self._adopt_tuple(raw, path)
@@ -286,6 +262,10 @@ class Tracker:
             return method
         if t is functools.partial:
             return self._adopt_partial(raw, path)
+        if t is types.MappingProxyType:
+            view = types.MappingProxyType(self.adopt(proxied(raw), path.step("proxied", "proxied")))
+            self._track(raw, path, view)
+            return view
         if path.kind == "typeattr" and is_foreign(
             t
         ):  # a descriptor implemented in C: what matters is which it is
@@ -314,17 +294,40 @@ class Tracker:
             self.adopt(getattr(raw, name), path.step("attribute", name))
         if isinstance(raw, dict):
             keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
-            for key in keys:
-                _check_key(key, path)
-            self.note("keys", path, keys)
+            self.note("keys", path, self._adopt_keys(keys, path))
             shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
+            overlay = self.item_overlays.pop(id(raw), None)
+            if overlay is not None:
+                shadow.copy.update(overlay.writes)
         elif isinstance(raw, set):
-            self.note("order", path, _leaf_keys(raw, path))  # in the order in which the set gives them
+            self.note("order", path, self._adopt_keys(raw, path))  # in the order in which the set gives them
             shadow.fill(raw)
         else:
             self.note("len", path, len(raw))
             shadow.fill([self.adopt(v, path.step("index", i)) for i, v in enumerate(raw)])
         return shadow.copy
+
+    def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
+        """What the keys or elements of a container are compared with: values, or which objects they are."""
+        return tuple(self._adopt_key(key, path) for key in keys)
+
+    def _adopt_key(self, key: Any, path: Path) -> Any:
+        kind = type(key)
+        if kind in LEAVES or is_numpy_scalar(key):
+            return key
+        if kind is tuple:
+            return self._adopt_keys(key, path)
+        if is_compared_by_parts(kind) and all(type(k) in LEAVES for k in key):
+            return key
+        if not isinstance(key, PINNED) and not is_compared_natively(kind):
+            raise UnsupportedProgram(
+                f"{path.source} has a key of type {kind.__name__}, which thunder cannot guard",
+                hint="Use strings, numbers or tuples of them as keys.",
+            )
+        if id(key) not in self.records:
+            name = own_name(key, "__qualname__", "__name__") or kind.__name__
+            self._track(key, self.pinned_path(key, name), key)
+        return key if isinstance(key, PINNED) else ThisObject(key)
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
@@ -362,110 +365,32 @@ class Tracker:
                 seen.add(id(record))
                 yield record
 
+    def refuse_shared_attributes(self) -> None:
+        """Refuses writes to an object that has one ``__dict__`` with another of its class: what is written to
+        one is read from the other.
+        """
+        written = {type(record.obj) for record in self.written_records() if type(record.obj).__dictoffset__}
+        owners: dict[int, Record] = {}
+        for record in {id(r): r for r in self.records.values()}.values():
+            if type(record.obj) in written and not isinstance(record.obj, type):
+                own = object.__getattribute__(record.obj, "__dict__")
+                other = owners.setdefault(id(own), record)
+                if other is not record:
+                    raise UnsupportedProgram(
+                        f"{record.path.source} and {other.path.source} have one __dict__, "
+                        "and the program writes an attribute",
+                        hint="Keep the shared state in an object or dictionary of its own.",
+                    )
 
-def plain_base(cls: type) -> type:
-    """The builtin class that ``cls`` is derived from without adding a method or attribute, or ``object``."""
-    known = _plain_bases.get(cls)
-    if known is None:
-        known = _plain_bases[cls] = _find_plain_base(cls)
-    return known
+    def forget(self) -> None:
+        """Let go of the user's objects, when the program has been traced."""
+        self.records.clear()
+        self.shadows.clear()
+        self.item_overlays.clear()
 
-
-def is_extended_dict(cls: type) -> bool:
-    """Whether a class is ``dict`` with further methods in Python, or with another ``get`` or ``__setitem__``:
-    such as the program calls, and no C code.
-    """
-    return issubclass(cls, dict) and all(
-        _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT)
-        for base in cls.__mro__
-        if base not in (dict, object)
-    )
-
-
-def is_dict_and_dataclass(cls: type) -> bool:
-    """Whether a class is a dict with items of its own and a dataclass as well, such as the outputs of Hugging
-    Face's models. Past its methods its items are those of a dict.
-    """
-    if not issubclass(cls, dict) or not dataclasses.is_dataclass(cls):
-        return False
-    called = _CALLED_BY_DICT - _OF_DATACLASSES
-    added = [base for base in cls.__mro__ if base not in (dict, OrderedDict, object)]
-    return all(_is_python_class(base) and base.__dict__.keys().isdisjoint(called) for base in added)
-
-
-_OF_DATACLASSES = frozenset({"__init__", "__eq__", "__hash__", "__getitem__"})
-#: what C code calls when it makes a dict or looks into one
-_CALLED_BY_DICT = frozenset(
-    {"__new__", "__init__", "__missing__", "__slots__", "__hash__", "__eq__", "__iter__", "__len__"}
-    | {"__getitem__", "__contains__", "__getattribute__", "items", "keys", "values"}
-)
-
-_plain_bases: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
-
-
-def _find_plain_base(cls: type) -> type:
-    for base in cls.__mro__:
-        if base in LEAVES or base in CONTAINERS:
-            return base
-        if not _is_python_class(base) or set(base.__dict__) - _HARMLESS:
-            return object
-    return object
-
-
-#: what a class statement puts into a class by itself, and what copyreg caches there
-_HARMLESS = frozenset(
-    {
-        "__slotnames__",
-        "__module__",
-        "__doc__",
-        "__dict__",
-        "__weakref__",
-        "__static_attributes__",
-        "__firstlineno__",
-    }
-)
-_LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}
-
-
-def is_numpy_scalar(x: Any) -> bool:
-    """Whether ``x`` is a number of NumPy's, which is immutable. Arrays have a shape."""
-    return (
-        type(x).__module__ == "numpy"
-        and hasattr(x, "item")
-        and getattr(x, "shape", None) == ()
-        and not hasattr(x, "__array_finalize__")
-    )
-
-
-def is_ufunc(x: Any) -> bool:
-    """Whether ``x`` is an elementwise function of NumPy's, such as ``numpy.sqrt``: immutable, and without
-    state.
-    """
-    return type(x).__module__ == "numpy" and type(x).__name__ == "ufunc"
-
-
-def is_foreign(t: type, past: type = object) -> bool:
-    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in
-    C, or derived from one other than ``past``.
-    """
-    return not all(base in _OPEN_BASES or base is past or _is_python_class(base) for base in t.__mro__)
-
-
-@functools.cache
-def _is_python_class(cls: type) -> bool:
-    """Whether a class was made by a class statement. C code can make heap types too, and gives them native
-    methods: of their own, and not those of a base (``__hash__ = object.__hash__``).
-    """
-    native = (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
-    return bool(cls.__flags__ & _HEAPTYPE) and not any(
-        (isinstance(v, native) and getattr(v, "__objclass__", cls) not in cls.__mro__[1:])
-        or type(v).__name__ == "instancemethod"
-        for v in cls.__dict__.values()
-    )
-
-
-_OPEN_BASES = frozenset({object, types.SimpleNamespace})
-_HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by C code that imitates one)
+    def written_overlays(self) -> Iterator[ItemOverlay]:
+        """Dictionaries without a shadow of which the program replaced items."""
+        return (overlay for overlay in self.item_overlays.values() if overlay.writes)
 
 
 def describe(value: Any) -> str:
@@ -477,32 +402,6 @@ def _a(noun: str) -> str:
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 
-def _check_key(key: Any, path: Path) -> None:
-    if type(key) in LEAVES or isinstance(key, PINNED):
-        return
-    if type(key) is tuple:
-        for k in key:
-            _check_key(k, path)
-        return
-    raise UnsupportedProgram(
-        f"{path.source} has a key of type {type(key).__name__}, which thunder cannot guard",
-        hint="Use strings, numbers or tuples of them as keys.",
-    )
-
-
-def _leaf_keys(raw: Any, path: Path) -> tuple[Any, ...]:
-    for key in raw:
-        _check_key(key, path)
-    return tuple(raw)
-
-
 #: what a container has beside its items
 _PARTS: dict[type, tuple[str, ...]] = {deque: ("maxlen",), defaultdict: ("default_factory",)}
-
-
-def is_immutable(cls: type) -> bool:
-    """Whether no attribute of a class or of its bases can be changed: classes implemented in C."""
-    return bool(cls.__flags__ & _IMMUTABLETYPE)
-
-
-_IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}

@@ -25,7 +25,7 @@ from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.tracker import Tracker, describe
-from thunder.core.provenance import Path, is_weak
+from thunder.core.provenance import Path, comes_with_arguments, is_weak
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class _Lost:
             gone = _gone(shadow)
             self.places |= {at} if gone is None else {(*at, key) for key in gone}
         for record in tracer.tracker.written_records():
-            at = _place(record.path)
-            within = (at, *((*at, member) for member in record.members))
-            self.places |= {(*place, name) for place in within for name in record.writes}
+            self.places |= {(*_place(record.path), name) for name in record.writes}
+        for overlay in tracer.tracker.written_overlays():
+            self.places |= {(*_place(overlay.path), name) for name in overlay.writes}
         for (_, name), (namespace, _) in tracer.global_writes.items():
             self.places.add((*_place(tracer.namespace_path(namespace)), name))
         self.places |= {_place(path) for path, _ in tracer.cell_writes.values()}
@@ -171,13 +171,16 @@ def is_same(tracer: Tracer, a: Any, b: Any) -> bool:
 
 
 def let_go(tracker: Tracker) -> None:
-    """Makes the facts hold weakly what the program reached by weak references."""
-    if tracker.referents:
-        tracker.facts[:] = [_held_weakly(fact, tracker.referents) for fact in tracker.facts]
+    """Makes the facts hold weakly what the program reached by weak references, and what comes with the
+    arguments: an entry of the cache does not keep that alive.
+    """
+    tracker.facts[:] = [_held_weakly(fact, tracker.referents) for fact in tracker.facts]
 
 
 def _held_weakly(fact: Fact, referents: set[int]) -> Fact:
-    if fact.kind != "is" or not (id(fact.expected) in referents or is_weak(fact.path)):
+    if fact.kind != "is":
+        return fact
+    if not (id(fact.expected) in referents or is_weak(fact.path) or comes_with_arguments(fact.path)):
         return fact
     if not type(fact.expected).__weakrefoffset__:  # such as None
         return fact

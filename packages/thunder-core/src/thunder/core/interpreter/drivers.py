@@ -27,6 +27,7 @@ _ENDS_BY_BYTECODE = "CLEANUP_THROW" in opmap  # from 3.12 on
 
 def make_driver(frame: Frame) -> Any:
     """What a call of a generator function, coroutine function or the like returns."""
+    frame.machine.has_generators = True
     flags = frame.code.co_flags
     driver: Any
     if flags & _COROUTINE:
@@ -44,42 +45,55 @@ def make_driver(frame: Frame) -> Any:
 
 
 def resume(frame: Frame, sent: Any, thrown: BaseException | None) -> int:
-    """Continues a suspended frame by sending a value into it, or by raising an exception in it."""
+    """Continues a suspended frame by sending a value into it, or by raising an exception in it.
+
+    A frame of a machine that has ended is only closed: by its end the host has given the interpretation up,
+    and there is nobody for whom a ``finally`` could run.
+    """
+    if frame.machine.has_ended:
+        raise GeneratorExit if thrown is None else thrown
     if thrown is None:
         frame.stack.append(sent)
     else:
         frame.thrown = thrown
+        del thrown  # it comes out of this call with a traceback that has this frame: no cycle
     return run(frame)
 
 
 def _drive_generator(frame: Frame) -> Generator[Any, Any, Any]:
     sent: Any = None
     thrown: BaseException | None = None
-    while resume(frame, sent, thrown) != RETURN:
-        sent = thrown = None
-        try:
-            sent = yield frame.result
-        except BaseException as exc:
-            thrown = exc
-    return frame.result
+    try:
+        while resume(frame, sent, thrown) != RETURN:
+            sent = thrown = None
+            try:
+                sent = yield frame.result
+            except BaseException as exc:
+                thrown = exc
+        return frame.result
+    finally:
+        thrown = None  # its traceback has this frame
 
 
 @types.coroutine
 def _drive_awaits(frame: Frame, kind: str) -> Generator[Any, Any, Any]:
     sent: Any = None
     thrown: BaseException | None = None
-    while True:
-        try:
-            outcome = resume(frame, sent, thrown)
-        except StopIteration as exc:
-            raise RuntimeError(f"{kind} raised StopIteration") from exc
-        if outcome == RETURN:
-            return frame.result
-        sent = thrown = None
-        try:
-            sent = yield frame.result
-        except BaseException as exc:
-            thrown = exc
+    try:
+        while True:
+            try:
+                outcome = resume(frame, sent, thrown)
+            except StopIteration as exc:
+                raise RuntimeError(f"{kind} raised StopIteration") from exc
+            if outcome == RETURN:
+                return frame.result
+            sent = thrown = None
+            try:
+                sent = yield frame.result
+            except BaseException as exc:
+                thrown = exc
+    finally:
+        thrown = None  # its traceback has this frame
 
 
 async def _drive_coroutine(steps: Any) -> Any:
@@ -89,20 +103,23 @@ async def _drive_coroutine(steps: Any) -> Any:
 async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
     sent: Any = None
     thrown: BaseException | None = None
-    while True:
-        try:
-            outcome = resume(frame, sent, thrown)
-        except (StopIteration, StopAsyncIteration) as exc:
-            raise RuntimeError(f"async generator raised {type(exc).__name__}") from exc
-        if outcome == RETURN:
-            return
-        sent = thrown = None
-        try:
-            # A frame that awaits hands its value to the event loop, one that yields to the consumer of the
-            # generator.
-            sent = (await _relay(frame.result)) if frame.delegating else (yield frame.result)
-        except BaseException as exc:
-            thrown = exc
+    try:
+        while True:
+            try:
+                outcome = resume(frame, sent, thrown)
+            except (StopIteration, StopAsyncIteration) as exc:
+                raise RuntimeError(f"async generator raised {type(exc).__name__}") from exc
+            if outcome == RETURN:
+                return
+            sent = thrown = None
+            try:
+                # A frame that awaits hands its value to the event loop, one that yields to the consumer of
+                # the generator.
+                sent = (await _relay(frame.result)) if frame.delegating else (yield frame.result)
+            except BaseException as exc:
+                thrown = exc
+    finally:
+        thrown = None  # its traceback has this frame
 
 
 @types.coroutine

@@ -257,10 +257,17 @@ def unwind(frame: Frame, exc: BaseException) -> bool:
             del stack[entry.depth :]
             if entry.push_offset:
                 stack.append(frame.pc)
-            stack.append(exc)
+            stack.append(frame.machine.policy.as_caught(exc))
             frame.pc = entry.target
             return True
     return False
+
+
+def has_handler(frame: Frame) -> bool:
+    """Whether an exception that the current instruction raises would go to a handler of the frame: an
+    ``except``, ``finally`` or ``with``.
+    """
+    return any(entry.start <= frame.pc < entry.end for entry in frame.decoded.exception_table)
 
 
 def _enter_in_traceback(frame: Frame, exc: BaseException) -> None:

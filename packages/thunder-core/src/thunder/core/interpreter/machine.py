@@ -76,6 +76,8 @@ class Machine:
         self.segment = run_segment_recording if record_history else run_segment
         self.full_tracebacks = False
         self.depth_limit = sys.getrecursionlimit()
+        self.has_generators = False  # whether the program has made one, whose end may run code of it
+        self.has_ended = False  # what is left of its generators is closed, and runs no code of the program
         self.native_table = NATIVES
         self.getter_table = builtins_protocols.GETTERS
         self.constructor_table = natives_table.CONSTRUCTORS
@@ -92,8 +94,8 @@ class Machine:
                 return self.policy.call(fn, args, kwargs)
             except BaseException as exc:
                 if not self.full_tracebacks:
-                    clean = without_interpreter(exc.__traceback__, self.thread.clean_traceback)
-                    set_traceback(exc, clean)
+                    # No variable holds the traceback: it has this frame, and they would be a cycle.
+                    set_traceback(exc, without_interpreter(exc.__traceback__, self.thread.clean_traceback))
                 raise
             finally:
                 self.thread.clean_traceback = None

@@ -211,6 +211,10 @@ class Policy:
             return importlib.import_module(name)
         return builtins.__import__(name, namespace, None, fromlist or (), level)
 
+    def as_caught(self, exc: BaseException) -> BaseException:
+        """What a handler of the program sees of an exception; in general the exception itself."""
+        return exc
+
     # -- observation -----------------------------------------------------------------------------------------
 
     on_make: Callable[[Any], Any] | None = None

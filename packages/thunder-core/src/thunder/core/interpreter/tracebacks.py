@@ -4,16 +4,15 @@ Note [Tracebacks]
 An exception that passes a native frame collects a traceback entry for it, so one that passes the interpreter
 collects entries of the interpreter's own functions. What the program (and its author) must see is an entry
 for each *interpreted* frame instead. A real traceback entry needs a real frame object: that of a tiny
-function without variables which returns its own frame. Its name, file and position table are those of the
-program's code, and it is as long, so ``traceback`` prints the program's lines, carets included; its variables
-are none, so that a debugger that asks for them is safe.
+generator without variables that has not begun. Its name, file and position table are those of the program's
+code, and it is as long, so ``traceback`` prints the program's lines, carets included; its variables are none,
+so that a debugger that asks for them is safe. A frame that has run would not do: it keeps its callers alive,
+with all that their variables hold, and a stub is kept for as long as the code.
 """
 
 from __future__ import annotations
 
 import dis
-import sys
-import warnings
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final
@@ -30,34 +29,30 @@ def is_interpreter_code(code: CodeType) -> bool:
     return code.co_filename.startswith(PACKAGE_DIRECTORY)
 
 
-def _frame_getter() -> CodeType:
-    """Code of a function without variables that returns its own frame, whatever its globals are."""
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", SyntaxWarning
-        )  # the literal stands for the function that is put in its place
-        code = compile("lambda: 'getframe'()", "<stub>", "eval").co_consts[0]
+def _generator_code() -> CodeType:
+    """Code of a generator function without variables."""
+    code = compile("(lambda: (yield))", "<stub>", "eval").co_consts[0]
     assert isinstance(code, CodeType), "a lambda expression has one code object"
-    return code.replace(co_consts=tuple(sys._getframe if c == "getframe" else c for c in code.co_consts))
+    return code
 
 
-_FRAME_GETTER: Final = _frame_getter()
+_GENERATOR: Final = _generator_code()
 _NOP: Final = bytes([dis.opmap["NOP"], 0])
 
 
 def stub_frame(code: CodeType, namespace: dict[str, Any]) -> FrameType:
     """A native frame object that looks like one of ``code``, for traceback entries; see Note [Tracebacks]."""
-    missing = max(len(code.co_code) - len(_FRAME_GETTER.co_code), 0) // 2
-    stub = _FRAME_GETTER.replace(
-        co_code=_FRAME_GETTER.co_code + _NOP * missing,
+    missing = max(len(code.co_code) - len(_GENERATOR.co_code), 0) // 2
+    stub = _GENERATOR.replace(
+        co_code=_GENERATOR.co_code + _NOP * missing,
         co_filename=code.co_filename,
         co_name=code.co_name,
         co_qualname=code.co_qualname,
         co_firstlineno=code.co_firstlineno,
         co_linetable=code.co_linetable,
     )
-    frame = FunctionType(stub, namespace)()
-    assert isinstance(frame, FrameType), "the stub returns its own frame"
+    frame = FunctionType(stub, namespace)().gi_frame
+    assert isinstance(frame, FrameType), "a generator that has not begun has a frame"
     return frame
 
 

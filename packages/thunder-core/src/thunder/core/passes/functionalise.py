@@ -35,8 +35,16 @@ from thunder.core.aliasing import (
     views_of,
 )
 from thunder.core.errors import OperatorError, ThunderError, UnsupportedProgram
-from thunder.core.layouts import Layouts
-from thunder.core.passes.memories import Memories, Memory, Tensor, followed, insists_on_layout
+from thunder.core.layouts import CONTIGUOUS_RESULTS, Layouts
+from thunder.core.passes.memories import (
+    Memories,
+    Memory,
+    Tensor,
+    followed,
+    insists_on_layout,
+    passes_detach,
+)
+from thunder.core.passes.overlaps import Overlaps
 from thunder.core.passes.shared_inputs import groups_written
 from thunder.core.passes.writes import COPY, flattened, primitives, where, writes
 from thunder.core.proxies import ProxyTag, TensorProxy
@@ -91,15 +99,15 @@ class _Functionaliser:
         self.program = [bsym for parts in calls for bsym in parts]
         #: for each part of the program, the number of the call that it is a part of
         self.call_of = [n for n, parts in enumerate(calls) for _ in parts]
-        #: the tensors that the call of each number has written
-        self.written_by: dict[int, list[TensorProxy]] = {}
         computed = (p for bsym in self.program for p in bsym.flat_proxy_outs)
         #: tensors that require grad only since they were written, as they were before
         self.first = as_made((*trace.args, *computed))
         new.args = replaced(trace.args, self.first)
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
-        self.layouts = Layouts(self.inputs.values(), self.program)
+        groups = getattr(trace, "input_aliases", ())
+        self.layouts = Layouts(self.inputs.values(), self.program, groups)
         self.memories = Memories(new, self.first)
+        self.overlaps = Overlaps(trace.bound_symbols, self.memories, self.layouts)
         #: input → whether a write to it entered torch's graph: under grad mode, and not behind a detach
         self.written_inputs: dict[str, bool] = {}
         #: values in which several elements may be one place in memory, of so many calls of the new trace
@@ -110,7 +118,7 @@ class _Functionaliser:
         #: results of which eager's layouts say that they are no views
         self.copies: set[str] = set()
         self.at = 0
-        self._survey(getattr(trace, "input_aliases", ()))
+        self._survey(groups)
 
     def _survey(self, groups: Any) -> None:
         """Families of tensors that may share memory: where each is written last, and what of it leaves the
@@ -196,15 +204,13 @@ class _Functionaliser:
     def _write(self, bsym: BoundSymbol) -> None:
         """``copy_(value, target)``: the next version of the target's memory."""
         source, target = bsym.args
-        self._refuse_second_write(target)
+        self.overlaps.check(source, target, self.call_of[self.at])
         tensor, grad = self.memories.of(target), bsym.kwargs["grad_enabled"]
         chain = list(self.memories.chain(tensor))
         root = chain[-1].proxy
         if tensor.view is not None:
             self._place(tensor)
-        detached = any(
-            t.view is not None and any(c.sym.id == "prims.detach" for c in t.view.path) for t in chain
-        )
+        detached = any(map(passes_detach, chain))
         value = self.memories.read(source)
         has_gradient = self.memories.read(root).requires_grad
         if grad and not detached and root is not target and (has_gradient or value.requires_grad):
@@ -218,8 +224,7 @@ class _Functionaliser:
             value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
         self.memories.write(tensor, value)
         self._give_each_element_a_place(chain)
-        if not self._lies_as_before(source, target, chain[-1]):
-            self.unplaced.add(tensor.memory)
+        self._keep_layout(source, target, chain)
         if root.name in self.inputs:
             tracked = grad and not detached
             self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
@@ -249,19 +254,32 @@ class _Functionaliser:
             first -= 1
         return self.program[first : self.at]
 
-    def _lies_as_before(self, value: TensorProxy, target: TensorProxy, root: Tensor) -> bool:
-        """Whether the value that was written lies in memory as the one before: it was computed from that one
-        (``y.add_(1)``), made for it (``y.normal_()``), or is that one with another part.
+    def _keep_layout(self, value: TensorProxy, target: TensorProxy, chain: list[Tensor]) -> None:
+        """Mark what has other strides than eager's after a write, to be given eager's before it is read."""
+        *views_between, root = chain
+        if root.memory.shared is not None or self._follows(value, target, root):
+            return
+        made_by = self.new.bound_symbols[-1] if self.new.bound_symbols else None
+        if made_by is None or made_by.sym is not prims.copy_with_setitem or made_by.output is not root.value:
+            self.unplaced.add(root.memory)
+            return
+        for tensor in views_between:  # the root is a copy of itself; views of it are taken again
+            if not (tensor.value.requires_grad and passes_detach(tensor)):
+                tensor.version = root.version - 1
+
+    def _follows(self, value: TensorProxy, target: TensorProxy, root: Tensor) -> bool:
+        """Whether the written value has the order of strides of the target: it was computed from the target
+        (``y.add_(1)``), or made for it (``y.normal_()``).
         """
-        if root.memory.shared is not None:
-            return True
         parts = self._parts_before()
         read = [p for bsym in parts for p in _tensors(bsym.flat_proxy_args)]
-        made_here = any(out is value for bsym in parts for out in bsym.flat_proxy_outs)
-        if made_here and (not read or any(p.name == target.name for p in read)):
+        if not any(out is value for bsym in parts for out in bsym.flat_proxy_outs):
+            return False
+        if read and not any(p.name == target.name for p in read):
+            return False
+        if not any(bsym.sym.id in CONTIGUOUS_RESULTS for bsym in parts):
             return True
-        made_by = self.new.bound_symbols[-1] if self.new.bound_symbols else None
-        return made_by is not None and made_by.sym is prims.copy_with_setitem and made_by.output is root.value
+        return root.proxy is target and self.layouts.is_plain(target)
 
     def _place(self, tensor: Tensor) -> None:
         """Before a memory is read: its value, as eager's lies."""
@@ -269,27 +287,6 @@ class _Functionaliser:
             self.unplaced.discard(tensor.memory)
             root = self.memories.root(tensor)
             self.memories.renew(root, self._placed(root.proxy, self.memories.read(root.proxy)))
-
-    def _refuse_second_write(self, target: TensorProxy) -> None:
-        """A call that writes two tensors does so in an order of its own, which shows where they overlap."""
-        written = self.written_by.setdefault(self.call_of[self.at], [])
-        for other in written:
-            if self._overlap(target, other):
-                raise UnsupportedProgram(
-                    "one operator writes two tensors that overlap in memory",
-                    found={p.name: f'"{p.type_string()}"' for p in (other, target)},
-                    hint="Give it tensors with memory of their own, as two buffers or as clones.",
-                )
-        written.append(target)
-
-    def _overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
-        """Whether two tensors have memory in common, or may have."""
-        memory = self.memories.of(a).memory
-        if self.memories.of(b).memory is not memory:
-            return False
-        if memory.shared is not None:
-            return memory.shared.overlap(a, b)
-        return self.layouts.overlap(a, b)
 
     def _refuse_view_of_leaf(self, root: TensorProxy, target: Tensor) -> None:
         """torch's refusals of writes through views; a write to the leaf itself is refused while tracing."""

@@ -127,7 +127,7 @@ class Memories:
         """
         assert tensor.view is not None, f"{tensor.proxy.name} is no view"
         assert tensor.call is not None, f"{tensor.proxy.name} is a view that no call made"
-        if tensor.proxy.requires_grad and any(c.sym.id == "prims.detach" for c in tensor.view.path):
+        if tensor.proxy.requires_grad and passes_detach(tensor):
             raise UnsupportedProgram(
                 "a detached tensor was written with a value that requires grad, and its memory was written "
                 "again or leaves the program under another name too",
@@ -164,6 +164,11 @@ class Memories:
         """
         root.memory.version += 1
         root.value, root.version = value, root.memory.version
+
+
+def passes_detach(tensor: Tensor) -> bool:
+    """Whether the tensor is a view that a ``detach`` made, or took part in making."""
+    return tensor.view is not None and any(call.sym.id == "prims.detach" for call in tensor.view.path)
 
 
 def insists_on_layout(view: View) -> bool:

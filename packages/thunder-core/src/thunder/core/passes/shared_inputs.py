@@ -46,11 +46,6 @@ class SharedMemory:
         m = self._member(proxy)
         return prims.as_strided(self._flat(), m.size, m.stride, m.offset - self.start)  # type: ignore[no-any-return]
 
-    def overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
-        """Whether two tensors of the group lie over each other; views of inputs may lie anywhere."""
-        spans = [(m.offset, m.end) for p in (a, b) for m in self.members if m.proxy.name == p.name]
-        return len(spans) < 2 or max(start for start, _ in spans) < min(end for _, end in spans)
-
     def put(self, proxy: TensorProxy, value: TensorProxy) -> None:
         """Writes an input of the group."""
         m = self._member(proxy)

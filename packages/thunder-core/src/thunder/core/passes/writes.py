@@ -9,7 +9,7 @@ from thunder.core.errors import Location, UnsupportedProgram
 from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.tags import OpTags
 
-__all__ = ["COPY", "flattened", "primitives", "where", "writes"]
+__all__ = ["COPY", "flattened", "primitives", "where", "writes", "writing_operators"]
 
 COPY = "prims.copy_"
 
@@ -48,6 +48,17 @@ def primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
             yield from primitives(bsym.subsymbols)
         else:
             yield bsym
+
+
+def writing_operators(bsyms: Iterable[BoundSymbol]) -> dict[tuple[str, str], BoundSymbol]:
+    """Map (value, target) of each write that is a part of an operator to the call of that operator."""
+    found: dict[tuple[str, str], BoundSymbol] = {}
+    pending = list(bsyms)
+    while pending:
+        call = pending.pop()
+        pending += call.subsymbols
+        found |= {(b.args[0].name, b.args[1].name): call for b in call.subsymbols if b.sym.id == COPY}
+    return found
 
 
 def where(bsym: BoundSymbol) -> list[Location]:

@@ -1,6 +1,11 @@
 """The primitives: what every composite operator decomposes into. They neither broadcast nor promote types."""
 
-from thunder.core.prims.ambient import set_grad_enabled
+from thunder.core.prims.ambient import (
+    enter_inference_mode,
+    leave_inference_mode,
+    set_default_dtype,
+    set_grad_enabled,
+)
 from thunder.core.prims.creation import empty, full, iota, linspace, tensor_from_sequence
 from thunder.core.prims.declaration import PrimIDs, primitive
 from thunder.core.prims.elementwise import (
@@ -184,6 +189,7 @@ from thunder.core.prims.shape import (
 )
 from thunder.core.prims.strided import as_strided, as_strided_scatter, diagonal_scatter
 from thunder.core.prims.utility import (
+    check_values,
     clear_mutable_collection,
     comment,
     python_del,
@@ -226,6 +232,7 @@ __all__ = [
     "cat",
     "cauchy",
     "ceil",
+    "check_values",
     "clear_mutable_collection",
     "clone",
     "coins",
@@ -253,6 +260,7 @@ __all__ = [
     "embedding",
     "embedding_renorm",
     "empty",
+    "enter_inference_mode",
     "eq",
     "erf",
     "erfc",
@@ -287,6 +295,7 @@ __all__ = [
     "isnan",
     "item",
     "le",
+    "leave_inference_mode",
     "lerp",
     "lgamma",
     "linear",
@@ -338,6 +347,7 @@ __all__ = [
     "seed_cuda_everywhere",
     "seed_generator",
     "set_cuda_rng_state",
+    "set_default_dtype",
     "set_generator_state",
     "set_grad_enabled",
     "sgn",

@@ -9,6 +9,8 @@ from typing import Any
 
 from thunder.core.codegen import INDENT, type_comment
 from thunder.core.literals import Names, value_text
+from thunder.core.operator import NONDIFFERENTIABLE
+from thunder.core.output import show
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import AnyProxy, CollectionProxy, Proxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
@@ -37,7 +39,7 @@ def _print_del(bsym: BoundSymbol, names: Names) -> list[str]:
 def _print_print(bsym: BoundSymbol, names: Names) -> list[str]:
     parts = [value_text(a, names) for a in bsym.args]
     parts += [f"{k}={value_text(v, names)}" for k, v in bsym.kwargs.items()]
-    return [f"print({', '.join(parts)})"]
+    return [f"{names.obj('print', show)}({', '.join(parts)})"]
 
 
 def _print_comment(bsym: BoundSymbol, names: Names) -> list[str]:
@@ -68,6 +70,18 @@ comment = primitive("comment", _nothing, python_printer=_print_comment, tags=(Op
 
 #: a use of values that computes nothing
 sink = primitive("sink", _nothing, python_printer=_print_sink, tags=(OpTags.DONT_DCE,))
+
+
+def _check_values(condition: Any, kind: type[Exception], text: str) -> None:
+    if not bool(condition.all()):
+        raise kind(text)
+
+
+#: raises ``kind(text)`` where not all elements of ``condition`` are true: what a kernel of torch checks, for
+#: an operator whose decomposition would not
+check_values = primitive(
+    "check_values", _nothing, eager=_check_values, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,)
+)
 
 
 def _clear(collection: Any) -> None:

@@ -72,10 +72,8 @@ activation("selu", _unit(lambda c: nn_activation.SELU_ALPHA, nn_activation.SELU_
 
 
 def _of_softsign(c: Call) -> Tensor:
-    """Of ``x / r`` with ``r = 1 + |x|``: ``1 / r²``; of complex x that is along it, ``1 / r`` across."""
+    """Of ``x / r`` with ``r = 1 + |x|``: ``1 / r`` less the part along x, of which r takes its share."""
     r = 1 + ltorch.abs(c.input)
-    if not c.input.dtype.is_complex:
-        return c.g / (r * r)
     return c.g / r - ltorch.sgn(c.input) * (ltorch.real(conj(c.g) * c.input) / (r * r))
 
 

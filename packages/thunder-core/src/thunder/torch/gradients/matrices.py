@@ -60,6 +60,20 @@ def det_backward(g: Tensor, A: Tensor, det: Tensor) -> Tensor:
     return _as_matrices(g * conj(det)) * adjoint(unchecked_inverse(A))
 
 
+def _log_det_backward(g: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
+    # torch factorises the transpose of real matrices that are contiguous: singular ones show which
+    transposed = A.is_contiguous() and not A.is_complex()
+    lu, pivots, _ = torch.linalg.lu_factor_ex(A.mT if transposed else A)
+    right = torch.diag_embed(g.unsqueeze(-1).expand(A.shape[:-1]).to(A.dtype))
+    return torch.linalg.lu_solve(lu, pivots, right, adjoint=not transposed)
+
+
+@computed_by(_log_det_backward)
+def log_det_backward(g: Tensor, A: Tensor) -> Tensor:
+    """``g A^-H`` (section 2.2.4)."""
+    return _as_matrices(g) * adjoint(unchecked_inverse(A))
+
+
 @vjp("torch.linalg.slogdet")
 def _of_slogdet(c: Call) -> dict[str, Any]:
     """``d log|det| + i d arg det = tr(A^-1 dA)``; ``exp(i arg det)`` of a real matrix is constant."""
@@ -70,11 +84,11 @@ def _of_slogdet(c: Call) -> dict[str, Any]:
         weight = ltorch.complex(ltorch.zeros_like(turning) if of_log is None else of_log, turning)
     if weight is None:
         return {"A": ltorch.zeros_like(c.A)}
-    return {"A": _as_matrices(weight) * adjoint(unchecked_inverse(c.A))}
+    return {"A": ltorch.log_det_backward(weight, c.A)}
 
 
 formulas("torch.linalg.det", A=lambda c: ltorch.det_backward(c.g, c.A, c.out))
-formulas("torch.logdet", input=lambda c: _as_matrices(c.g) * adjoint(unchecked_inverse(c.input)))
+formulas("torch.logdet", input=lambda c: ltorch.log_det_backward(c.g, c.input))
 
 # -- inverses and solutions ----------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ appendix B):
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -17,7 +16,13 @@ from thunder.core.gradient_rules import Call, vjp
 from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.namespace import ltorch
-from thunder.torch.nn_attention import additive_mask, as_kernels_take, attention_weights, by_query_head
+from thunder.torch.nn_attention import (
+    additive_mask,
+    as_kernels_take,
+    attention_weights,
+    by_query_head,
+    default_scale,
+)
 from thunder.torch.registration import torchsymbol
 
 
@@ -63,7 +68,7 @@ def flash_attention_for_cpu_backward(
     """
     keys, values = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, keys, attn_mask, is_causal, scale)
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scale = default_scale(query) if scale is None else scale
     products = ltorch.mul(weights, ltorch.matmul(grad_output, ltorch.transpose(values, -2, -1)))
     along = ltorch.mul(weights, ltorch.sum(products, -1, True))
     scores = ltorch.mul(ltorch.sub(products, along), scale)

@@ -108,19 +108,20 @@ def _weighted(c: Call) -> TensorProxy:
     return each if c.weight is None else ltorch.mul(each, c.weight)
 
 
-def _log(x: TensorProxy) -> TensorProxy:
-    return ltorch.clamp(ltorch.log(x), min=-100)
-
-
 def _of_probability(c: Call) -> TensorProxy:
     variance = ltorch.clamp(ltorch.mul(c.input, ltorch.sub(1, c.input)), min=1e-12)  # as torch bounds it
     return ltorch.mul(_weighted(c), ltorch.div(ltorch.sub(c.input, c.target), variance))
 
 
+def _of_likelihood(c: Call) -> TensorProxy:
+    """``log(1 - x) - log(x)``: torch bounds the logarithms of the loss, and not these."""
+    return ltorch.mul(_weighted(c), ltorch.sub(ltorch.log(ltorch.sub(1, c.input)), ltorch.log(c.input)))
+
+
 formulas(
     f"{_F}binary_cross_entropy",
     input=_of_probability,
-    target=lambda c: ltorch.mul(_weighted(c), ltorch.sub(_log(ltorch.sub(1, c.input)), _log(c.input))),
+    target=_of_likelihood,
     weight=lambda c: ltorch.mul(
         _spread(c.g, c.input, _reduction(c)),
         ltorch.binary_cross_entropy(c.input, c.target, reduction="none"),
@@ -161,9 +162,10 @@ formulas(
 
 
 def _of_soft_margin(c: Call) -> TensorProxy:
-    """``log(1 + exp(-y x))`` has the slope ``-y sigmoid(-y x)``."""
+    """``log(1 + z)`` with ``z = exp(-y x)`` has the slope ``-y z / (1 + z)``; an infinite z gives NaN."""
     sign = ltorch.neg(c.target)
-    slope = ltorch.mul(sign, ltorch.sigmoid(ltorch.mul(sign, c.input)))
+    z = ltorch.exp(ltorch.mul(sign, c.input))
+    slope = ltorch.div(ltorch.mul(sign, z), ltorch.add(z, 1))
     return ltorch.mul(_spread(c.g, ltorch.mul(c.input, c.target), _reduction(c)), slope)
 
 

@@ -6,7 +6,11 @@ otherwise: chapters 6 (gamma), 7 (error functions), 9 (Bessel functions).
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+
+import torch
 
 from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable
 from thunder.core.proxies import TensorProxy
@@ -46,15 +50,22 @@ def _without_zeros(x: Tensor) -> tuple[Tensor, Tensor]:
     return zero, ltorch.where(zero, 1.0, x)
 
 
+def _where_not_tiny(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Where |x| is above the spacing of numbers at 1, which NaN is not, and x with that spacing elsewhere."""
+    eps = torch.finfo(x.dtype.torch_dtype).eps
+    large = ltorch.gt(ltorch.abs(x), eps)
+    return large, ltorch.where(large, x, eps)
+
+
 def _of_i1(x: Tensor, y: Tensor) -> Tensor:
     """``I0(x) - I1(x) / x``, which goes to 1/2 at 0."""
-    zero, divisor = _without_zeros(x)
-    return ltorch.where(zero, 0.5, ltorch.i0(x) - y / divisor)
+    large, divisor = _where_not_tiny(x)
+    return ltorch.where(large, ltorch.i0(divisor) - y / divisor, 0.5)
 
 
 def _of_i1e(x: Tensor, y: Tensor) -> Tensor:
-    zero, divisor = _without_zeros(x)
-    return ltorch.where(zero, 0.5, ltorch.i0e(x) - y * (ltorch.sgn(x) + 1 / divisor))
+    large, divisor = _where_not_tiny(x)
+    return ltorch.where(large, ltorch.i0e(divisor) - y * (ltorch.sgn(divisor) + 1 / divisor), 0.5)
 
 
 def _of_sinc(c: Call) -> Tensor:
@@ -78,10 +89,8 @@ formulas("torch.polygamma", input=lambda c: c.g * ltorch.polygamma(c.n + 1, c.in
 
 def _of_mvlgamma(c: Call) -> Tensor:
     """The multivariate gamma function's logarithm is a constant and ``sum lgamma(x - j / 2)``, ``j < p``."""
-    slope = ltorch.digamma(c.input)
-    for j in range(1, c.p):
-        slope = slope + ltorch.digamma(c.input - j / 2)
-    return c.g * slope
+    # c.input + 0.0 is 0 at -0, where the slope is minus infinity as at 0
+    return c.g * functools.reduce(operator.add, (ltorch.digamma(c.input + -j / 2) for j in range(c.p)))
 
 
 formulas("torch.mvlgamma", input=_of_mvlgamma)
@@ -100,10 +109,10 @@ formulas(
     input=lambda c: c.g * conj(ltorch.pow(2.0, c.other)),
     other=lambda c: c.g * conj(c.out) * _LN_2,
 )
-# y = r e^{i t}: dy = e^{i t} dr + i y dt
+# y = r e^{i t}: dy = e^{i t} dr + i y dt; at r = 0 torch takes the direction for 0
 formulas(
     "torch.polar",
-    abs=lambda c: ltorch.real(c.g * conj(ltorch.polar(ltorch.ones_like(c.abs), c.angle))),
+    abs=lambda c: ltorch.real(c.g * conj(ltorch.sgn(c.out))),
     angle=lambda c: ltorch.real(c.g * conj(c.out * 1j)),
 )
 
