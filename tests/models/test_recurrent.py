@@ -241,10 +241,23 @@ def test_packing_is_refused_with_its_line() -> None:
     assert "test_recurrent.py" in str(refused.value)
 
 
-def test_autocast_is_refused_by_name() -> None:
-    compiled, x = thunder.jit(nn.LSTM(INPUTS, WIDTH)), torch.randn(LENGTH, BATCH, INPUTS)
-    with (
-        torch.autocast("cpu", torch.bfloat16),
-        pytest.raises(UnsupportedOperator, match=r"torch\.lstm under autocast"),
-    ):
-        compiled(x)
+def test_autocast_on_cuda_devices_is_refused_by_name() -> None:
+    x, before = torch.randn(LENGTH, BATCH, INPUTS), torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        with pytest.raises(UnsupportedOperator, match=r"torch\.lstm under autocast"):
+            thunder.plan(nn.LSTM(INPUTS, WIDTH), x, device="h100")
+    finally:
+        torch.set_autocast_enabled("cuda", before)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_dropout_between_layers_under_autocast_draws_eagers_numbers(training: bool) -> None:
+    module = nn.LSTM(INPUTS, WIDTH, 2, dropout=0.5).train(training)
+    x, results = torch.randn(LENGTH, BATCH, INPUTS), []
+    for call in (module, thunder.jit(module)):
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16):
+            results.append(call(x)[0])
+    assert results[0].dtype is results[1].dtype
+    assert torch.equal(*results)

@@ -1,4 +1,7 @@
-"""Autocast on CPUs: the results of every operator have eager's dtypes, whatever they are given."""
+"""Autocast: a compiled call has eager's dtypes, values and errors, whatever it is given.
+
+The judges are in ``autocasting``; ``sweep_autocast`` runs them over all of torch's samples.
+"""
 
 from __future__ import annotations
 
@@ -10,55 +13,126 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
-from operators.samples import SEED, name_of
-from thunder.core.errors import UnsupportedProgram
+from operators import autocasting
+from operators.samples import name_of
+from operators.sweep_autocast import EXCEPT, EXCEPT_ON_CUDA, SKIPPED, VALUES_LEFT_OUT
 from thunder.core.langctx import TORCH
-from thunder.core.pytree import tree_iter
+from thunder.core.symbol import Symbol
+from thunder.torch.autocast_rules import RULES
 
-ENTRIES = {name_of(op): op for op in op_db if TORCH.resolve(op.op) is not None}
+F = torch.nn.functional
+
+
+def _has_rule(op: Any, kind: str) -> bool:
+    meaning = TORCH.resolve(op.op)
+    return isinstance(meaning, Symbol) and meaning.id in RULES[kind]
+
+
+ENTRIES = {name_of(op): op for op in op_db if not name_of(op).startswith(SKIPPED)}
+#: some of the entries with a rule, and fewer of those without
+ON_CPU = [n for i, (n, op) in enumerate(ENTRIES.items()) if i % (2 if _has_rule(op, "cpu") else 24) == 0]
+ON_CUDA = [n for i, (n, op) in enumerate(ENTRIES.items()) if _has_rule(op, "cuda") and i % 3 == 0]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about what autocast does not support
 
 
-def dtypes_under_autocast(fn: Callable[..., Any], args: Any, kwargs: Any) -> list[torch.dtype]:
-    """The dtypes of what a call gives under autocast."""
-    torch.manual_seed(SEED)
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        return [x.dtype for x in tree_iter(fn(*args, **kwargs)) if isinstance(x, torch.Tensor)]
+def slice_of(op: Any) -> list[tuple[str, Any, Any]]:
+    """One call of an entry as it is, and one with a tensor of another dtype."""
+    found: list[tuple[str, Any, Any]] = []
+    for args, kwargs in autocasting.calls(op, 1):
+        found = list(autocasting.variants(args, kwargs))
+    mixed = [v for v in found if v[0] == "tensor 1 in torch.bfloat16"] or found[1:2]
+    return found[:1] + mixed
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_results_have_eagers_dtypes(name: str) -> None:
+@pytest.mark.parametrize("name", [n for n in ON_CPU if n not in EXCEPT])
+def test_a_call_on_the_cpu_is_eagers(name: str) -> None:
     op = ENTRIES[name]
-    for dtype in (torch.float32, torch.bfloat16):
-        sample = (
-            next(iter(op.sample_inputs("cpu", dtype)), None) if dtype in op.supported_dtypes("cpu") else None
-        )
-        if sample is None:
-            continue
-        args, kwargs = (sample.input, *sample.args), sample.kwargs
-        try:
-            expected = dtypes_under_autocast(op.op, args, kwargs)
-        except (RuntimeError, TypeError):  # eager has no kernel for what autocast makes of it
-            continue
-        try:
-            found = dtypes_under_autocast(thunder.jit(lambda *a, **k: op.op(*a, **k)), args, kwargs)
-        except UnsupportedProgram:  # by name, for this sample
-            continue
-        assert found == expected, f"of {dtype}"
+    for what, args, kwargs in slice_of(op):
+        values = name not in VALUES_LEFT_OUT
+        assert not autocasting.difference(op.op, args, kwargs, torch.bfloat16, values=values), what
 
 
-def test_what_torch_casts_inside_of_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedProgram, match=r"torch\.linalg\.pinv under autocast"):
-        dtypes_under_autocast(thunder.jit(lambda x: torch.linalg.pinv(x)), (torch.rand(3, 3),), {})
-    wide = torch.rand(3, 3, dtype=torch.float64)  # of which autocast knows nothing
-    assert dtypes_under_autocast(thunder.jit(lambda x: torch.linalg.pinv(x)), (wide,), {}) == [torch.float64]
+@pytest.mark.parametrize("name", [n for n in ON_CUDA if n not in EXCEPT_ON_CUDA])
+def test_a_planned_call_on_cuda_has_torchs_dtypes(name: str) -> None:
+    op = ENTRIES[name]
+    for what, args, kwargs in slice_of(op):
+        assert not autocasting.difference_on_cuda(op.op, args, kwargs, torch.bfloat16), what
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_every_function_of_torchs_list_has_a_rule(kind: str) -> None:
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key(f"Autocast{kind.upper()}")
+    names = {name.removeprefix("aten::").partition(".")[0] for name in registered}
+    meanings = {m.id for name in names for m in map(TORCH.resolve, _functions(name)) if isinstance(m, Symbol)}
+    assert meanings - RULES[kind].keys() == set()
+
+
+def _functions(name: str) -> list[Any]:
+    """The functions of torch that are called as an operator of ATen is."""
+    parts = {torch.linalg: "linalg_", torch.fft: "fft_", torch: "", F: ""}
+    spelt = [(place, name.removeprefix(p)) for place, p in parts.items() if name.startswith(p)]
+    return [getattr(place, n) for place, n in spelt if callable(getattr(place, n, None))]
+
+
+def same(program: Callable[..., Any], *args: Any, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Asserts that a program under autocast gives what eager gives."""
+    assert not autocasting.difference(program, args, {}, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [torch.float32, torch.float64, torch.int64, torch.bool])
+def test_a_tensor_without_dimensions_is_promoted_as_without_autocast(
+    dtype: torch.dtype, scale: torch.dtype
+) -> None:
+    a, s = torch.randn(3, 3), torch.tensor(1, dtype=scale)
+    same(lambda a, s: ((a @ a.T) * s, (a @ a.T) + s, (a @ a.T) > s), a, s, dtype=dtype)
+    same(lambda a, s: torch.where(a > 0, a @ a.T, s), a, s, dtype=dtype)
+
+
+MODULES: dict[str, tuple[torch.nn.Module, Callable[[Any, torch.Tensor], Any]]] = {
+    "attention": (torch.nn.MultiheadAttention(4, 2), lambda m, x: m(x, x, x)),
+    "encoder": (torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0), lambda m, x: m(x)),
+    "decoder": (torch.nn.TransformerDecoderLayer(4, 2, 8, dropout=0.0), lambda m, x: m(x, x)),
+    "bilinear": (torch.nn.Bilinear(4, 4, 3), lambda m, x: m(x, x)),
+    "lstm": (torch.nn.LSTM(4, 3, 2), lambda m, x: m(x)),
+    "gru": (torch.nn.GRU(4, 3, bidirectional=True), lambda m, x: m(x)),
+    "rnn": (torch.nn.RNN(4, 3), lambda m, x: m(x)),
+    "lstm cell": (torch.nn.LSTMCell(4, 3), lambda m, x: m(x[0])),
+    "gru cell": (torch.nn.GRUCell(4, 3), lambda m, x: m(x[0])),
+    "rnn cell": (torch.nn.RNNCell(4, 3), lambda m, x: m(x[0])),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_whose_functions_cast_within_gives_eagers_results_and_gradients(name: str) -> None:
+    module, call = MODULES[name]
+    x = torch.randn(5, 2, 4)
+
+    def gradients(program: Callable[..., Any]) -> list[torch.Tensor]:
+        module.zero_grad()
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            results = autocasting.tensors_of(program(leaf))
+        sum(r.float().sum() for r in results).backward()  # type: ignore[union-attr]
+        return [*results, leaf.grad, *(p.grad for p in module.parameters())]  # type: ignore[list-item]
+
+    expected = gradients(lambda x: call(module, x))
+    found = gradients(thunder.jit(lambda x: call(module, x)))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_calls_that_write_are_left_alone() -> None:
     def program(x: torch.Tensor) -> Any:
         y = x * 1
-        return y.addmm_(x, x), y.exp_(), y
+        return y.addmm_(x, x), y.exp_(), y, torch.mm(x, x, out=torch.empty(3, 3))
 
-    x = torch.rand(3, 3)
-    assert dtypes_under_autocast(thunder.jit(program), (x,), {}) == dtypes_under_autocast(program, (x,), {})
+    same(program, torch.rand(3, 3))
+
+
+def test_what_is_unsafe_on_cuda_raises() -> None:
+    x, y = torch.rand(3), torch.rand(3)
+    assert (
+        autocasting.planned_dtypes_on_cuda(F.binary_cross_entropy, (x, y), {}, torch.float16) is RuntimeError
+    )

@@ -192,10 +192,16 @@ def test_a_shape_that_depends_on_data_is_refused_with_the_line() -> None:
         assert "test_fallback.py" in str(error)
 
 
-def test_autocast_without_a_known_rule_is_refused() -> None:
+def test_under_autocast_torch_runs_the_function_under_it() -> None:
+    def program(x):
+        return torch.special.airy_ai(x), torch.linalg.cond(x.bfloat16())
+
+    x = torch.randn(4, 4)
     with torch.autocast("cpu"):
-        error = refusal(lambda x: torch.special.airy_ai(x), X.float())
-    assert "autocast is on" in str(error)
+        expected, found = program(x), thunder.jit(program)(x)
+        error = refusal(lambda x: torch.linalg.cond(x, out=torch.empty(())), x)
+    assert all(torch.equal(a, b) and a.dtype is b.dtype for a, b in zip(found, expected, strict=True))
+    assert "out= under autocast" in str(error)
 
 
 # -- random --------------------------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
-"""Generated programs run with autocast off: the casts that it would make are operators of the trace
-already.
+"""Torch's autocast as a value: the state that holds now, and functions that run under a given one.
+
+Generated programs run with autocast off: the casts that it would make are operators of the trace already.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import ParamSpec, TypeVar, overload
 
 import torch
@@ -15,7 +18,81 @@ R = TypeVar("R")
 
 #: the kinds of device for which torch keeps an autocast state; asking for one that this build lacks calls
 #: no driver
-_KINDS = ("cpu", "cuda")
+KINDS = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class AutocastState:
+    """For each kind of device the dtype to which autocast casts, or None where it is off; whether casts of
+    weights are kept.
+    """
+
+    dtypes: tuple[torch.dtype | None, ...]
+    keeps_casts: bool
+
+    @property
+    def label(self) -> str:
+        """The state as part of a name, such as ``cpu_bfloat16``."""
+        pairs = zip(KINDS, self.dtypes, strict=True)
+        on = [f"{kind}_{str(dtype).removeprefix('torch.')}" for kind, dtype in pairs if dtype]
+        return "_".join(on if self.keeps_casts else [*on, "uncached"])
+
+
+_OFF = AutocastState((None,) * len(KINDS), keeps_casts=True)
+
+
+def autocast_now() -> AutocastState:
+    """The state that holds now."""
+    found = (torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in KINDS)
+    return AutocastState(tuple(found), torch.is_autocast_cache_enabled())
+
+
+def autocast_kinds() -> set[str]:
+    """The kinds of device for which autocast is on now."""
+    return {kind for kind in KINDS if torch.is_autocast_enabled(kind)}
+
+
+@contextlib.contextmanager
+def autocast_as(state: AutocastState) -> Iterator[None]:
+    """Within the context, torch's autocast is in ``state``.
+
+    Casts of weights are kept only where gradients are recorded, so that no later call of the caller's finds
+    one that was made without.
+    """
+    before = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in KINDS]
+    kept = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(state.keeps_casts and torch.is_grad_enabled())
+    torch.autocast_increment_nesting()
+    for kind, dtype in zip(KINDS, state.dtypes, strict=True):
+        torch.set_autocast_enabled(kind, dtype is not None)
+        if dtype is not None:
+            torch.set_autocast_dtype(kind, dtype)
+    try:
+        yield
+    finally:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        torch.set_autocast_cache_enabled(kept)
+        for kind, enabled, was in before:
+            torch.set_autocast_enabled(kind, enabled)
+            torch.set_autocast_dtype(kind, was)
+
+
+def autocast_off() -> contextlib.AbstractContextManager[None]:
+    """Within the context, autocast is off on every kind of device."""
+    return autocast_as(_OFF)
+
+
+@functools.cache
+def under_autocast(state: AutocastState, fn: Callable[P, R]) -> Callable[P, R]:
+    """The function that runs ``fn`` under ``state``; one object for each pair."""
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with autocast_as(state):
+            return fn(*args, **kwargs)
+
+    run.__name__ = run.__qualname__ = f"{getattr(fn, '__name__', 'function')}_under_{state.label}"
+    return run
 
 
 @overload
@@ -33,7 +110,7 @@ def no_autocast(fn: Callable[P, R] | None = None) -> Callable[..., object]:
 
     @functools.wraps(inner)
     def without_autocast(*args: P.args, **kwargs: P.kwargs) -> R:
-        enabled = [kind for kind in _KINDS if torch.is_autocast_enabled(kind)]
+        enabled = [kind for kind in KINDS if torch.is_autocast_enabled(kind)]
         if not enabled:
             return inner(*args, **kwargs)
         for kind in enabled:

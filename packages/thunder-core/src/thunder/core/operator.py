@@ -7,7 +7,7 @@ refused if it is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,10 +26,6 @@ class _NonDifferentiable:
 NONDIFFERENTIABLE = _NonDifferentiable()
 
 
-#: what autocast does with an operator, everywhere or by kind of device
-Autocast = str | Mapping[str, str] | None
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator:
     """One operator.
@@ -38,10 +34,7 @@ class Operator:
     computes with other operators) is given. ``torch`` are the callables of torch that a program may call
     for it: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
     implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, by
-    default the row's id where that is a path into torch. ``autocast`` says what torch's autocast does with
-    it: ``"lower"``, ``"fp32"``, ``"promote"``, ``"banned"`` (torch refuses it), ``"within"`` (torch casts
-    inside of it, so thunder refuses it) or nothing; a mapping where kinds of device differ; or a function of
-    the arguments that gives one of these.
+    default the row's id where that is a path into torch.
     ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``.
     """
 
@@ -52,7 +45,6 @@ class Operator:
     meta: Callable[..., Any] | None = None
     decomposition: Callable[..., Any] | None = None
     vjp: Any = None
-    autocast: Autocast | Callable[..., Autocast] = None
     samples: Callable[..., Iterable[Any]] | None = None
     tags: frozenset[Any] = frozenset()
     module: str | None = None

@@ -96,7 +96,9 @@ class Symbol:
         if any(type(a) in _CHANGEABLE for a in (*args, *kwargs.values())):
             args, kwargs = _kept(args), _kept(kwargs)
         if trace.adapt_call is not None and len(trace.scopes) == 1:
-            args, kwargs = trace.adapt_call(self, args, kwargs)
+            adapted, args, kwargs = trace.adapt_call(self, args, kwargs)
+            if adapted is not self:
+                return adapted(*args, **kwargs)
         subsymbols: list[BoundSymbol] = []
         if self.is_prim:
             output = self.meta(*args, **kwargs)

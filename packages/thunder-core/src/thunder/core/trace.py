@@ -122,8 +122,11 @@ class TraceCtx:
         self.provenance: TraceProvenance | None = None
         #: called at each top-level recording; the line of the user's program that is running
         self.locate: Callable[[], Source | None] | None = None
-        #: called before each top-level recording with symbol, args and kwargs; returns those to record
-        self.adapt_call: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]] | None = None
+        #: called before each top-level recording with symbol, args and kwargs; returns those to record, or
+        #: what records another call in its place
+        self.adapt_call: Callable[..., tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] | None = (
+            None
+        )
         #: called with a tensor whose data the program asks for; its value, or None if it is not known
         self.known_value: Callable[[Any], Any] | None = None
         self._counter = 0

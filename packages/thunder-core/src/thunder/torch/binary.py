@@ -78,7 +78,6 @@ def _scaled(b: Any, alpha: Any, dtype: Dtype) -> Any:
     "torch.add",
     methods=("add", "__add__", "__radd__"),
     inplace=("add_", "__iadd__"),
-    autocast="promote",
 )
 def add(input: Any, other: Any, *, alpha: Any = 1) -> TensorProxy:
     """``input + alpha * other``."""
@@ -124,7 +123,6 @@ mul = binary(
     dunders=("__mul__", "__rmul__"),
     inplace=("__imul__",),
     left_number=True,
-    autocast="promote",
 )
 
 
@@ -194,7 +192,7 @@ def _reflected(symbol: Symbol, *dunders: str) -> None:
         return symbol(other, input)
 
 
-@torchsymbol("torch.pow", methods=("pow", "__pow__"), inplace=("pow_", "__ipow__"), autocast={"cuda": "fp32"})
+@torchsymbol("torch.pow", methods=("pow", "__pow__"), inplace=("pow_", "__ipow__"))
 def pow(input: Any, exponent: Any) -> TensorProxy:
     """``input ** exponent``."""
     a, b = operands(input, exponent)
@@ -282,7 +280,7 @@ xlog1py = _times_log("xlog1py", prims.log1p, "torch.special.xlog1py")
 
 def comparison(name: str, prim: Symbol, *aliases: str) -> Symbol:
     """The row of a comparison; its dunder is NotImplemented for what is no number and no tensor."""
-    symbol = binary(name, prim, aliases=aliases, inplace=(), vjp=NONDIFFERENTIABLE, autocast="promote")
+    symbol = binary(name, prim, aliases=aliases, inplace=(), vjp=NONDIFFERENTIABLE)
 
     @spelt_as(methods=(f"__{name}__",))
     def dunder(input: TensorProxy, other: Any) -> Any:

@@ -113,9 +113,7 @@ def _count(letters: str, sizes: dict[str, int]) -> int:
     return total
 
 
-@torchsymbol(
-    "torch.einsum", "torch.functional.einsum", spelling=_spelling, tags=(OpTags.MATMUL_OP,), autocast="lower"
-)
+@torchsymbol("torch.einsum", "torch.functional.einsum", spelling=_spelling, tags=(OpTags.MATMUL_OP,))
 def einsum(equation: str, *operands: TensorProxy) -> TensorProxy:
     """Products of the operands summed over the subscripts that the result lacks."""
     terms, result = parse(equation, [len(t.shape) for t in operands])

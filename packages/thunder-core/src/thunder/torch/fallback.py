@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from thunder.core.autocast import autocast_kinds, autocast_now, under_autocast
 from thunder.core.errors import UnsupportedOperator
 from thunder.core.gradient_rules import Call, wants_grad
 from thunder.core.operator import Operator, register, row_of, symbol_of
@@ -38,13 +39,24 @@ _TAGS = frozenset({OpTags.FALLBACK, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
 
 
 def call_by_torch(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Records a call that torch runs as it is. Raises what :func:`observe` raises."""
+    """Records a call that torch runs as it is, under the autocast that is on now. Raises what :func:`observe`
+    raises.
+    """
+    if under_autocast_now(args, kwargs):
+        state = autocast_now()
+        name, fn = f"autocast.{state.label}.{name}", under_autocast(state, fn)
     observed = observe(name, fn, args, kwargs)
     result = fallback_symbol(name, fn, is_random=observed.is_random)(*args, **kwargs)
     for proxy, fake in zip(results_of(result), results_of(observed.result), strict=True):
         if isinstance(proxy, TensorProxy) and not fake.requires_grad:
             proxy.requires_grad = False  # torch has no gradient of this result
     return result
+
+
+def under_autocast_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether autocast is on for the device of a tensor among the arguments."""
+    on = autocast_kinds()
+    return any(isinstance(t, TensorProxy) and t.device.type in on for t in tree_iter((args, kwargs)))
 
 
 def fallback_symbol(name: str, fn: Fn, *, is_random: bool) -> Symbol:

@@ -63,7 +63,7 @@ def _product(factors: Any) -> TensorProxy | None:
     return product
 
 
-@checked_by_torch("torch.nn.functional.grid_sample", autocast={"cpu": "fp32", "cuda": "promote"})
+@checked_by_torch("torch.nn.functional.grid_sample")
 def grid_sample(
     input: TensorProxy,
     grid: TensorProxy,

@@ -28,7 +28,7 @@ Tensors = Sequence[TensorProxy]
 # -- joining -------------------------------------------------------------------------------------------------
 
 
-@torchsymbol("torch.cat", "torch.concat", "torch.concatenate", tags=COPY, autocast="promote")
+@torchsymbol("torch.cat", "torch.concat", "torch.concatenate", tags=COPY)
 def cat(tensors: Tensors, dim: int = 0) -> TensorProxy:
     """The tensors one after the other along a dimension; empty vectors (shape ``(0,)``) do not count."""
     if not tensors:
@@ -41,7 +41,7 @@ def cat(tensors: Tensors, dim: int = 0) -> TensorProxy:
     return prims.cat([cast(t, dtype) for t in on_one_device(counted)], d)
 
 
-@torchsymbol("torch.stack", tags=COPY, autocast="promote")
+@torchsymbol("torch.stack", tags=COPY)
 def stack(tensors: Tensors, dim: int = 0) -> TensorProxy:
     """The tensors one after the other along a new dimension."""
     if not tensors:

@@ -34,7 +34,6 @@ def left_to_run(
     parameters: str,
     *,
     eager: Fn | None = None,
-    autocast: str | None = None,
     finish: Fn | None = None,
 ) -> Callable[[Fn], Symbol]:
     """Registers the decorated function as the metadata of torch's function at ``path``; whether the arguments
@@ -58,9 +57,7 @@ def left_to_run(
         meta.__name__, meta.__doc__ = name, shapes.__doc__
         meta.__signature__ = signature  # type: ignore[attr-defined]
         gradients, tags = gradients_by_torch(path, by_name), (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
-        symbol = torchsymbol(id=path, prim=True, eager=eager, vjp=gradients, tags=tags, autocast=autocast)(
-            meta
-        )
+        symbol = torchsymbol(id=path, prim=True, eager=eager, vjp=gradients, tags=tags)(meta)
 
         @spelt_as(path, methods=(name,) if path.count(".") == 1 and hasattr(torch.Tensor, name) else ())
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -91,14 +88,14 @@ def _between_variables(x: TensorProxy, dtype: Dtype) -> TensorProxy:
     return _dense(x, (x.shape[0], x.shape[0]) if several else (), float_result(dtype))
 
 
-@left_to_run("torch.cov", "input, *, correction=1, fweights=None, aweights=None", autocast="within")
+@left_to_run("torch.cov", "input, *, correction=1, fweights=None, aweights=None")
 def cov(input: TensorProxy, *, aweights: TensorProxy | None = None, **how: Any) -> TensorProxy:
     """``input: (v, n)`` → ``(v, v)``; torch warns where there are too few observations."""
     weighted = input.dtype if aweights is None else result_dtype(input, aweights)
     return _between_variables(input, weighted)
 
 
-@left_to_run("torch.corrcoef", "input", autocast="within")
+@left_to_run("torch.corrcoef", "input")
 def corrcoef(input: TensorProxy) -> TensorProxy:
     """``input: (v, n)`` → ``(v, v)``."""
     return _between_variables(input, input.dtype)

@@ -30,9 +30,7 @@ def _require_rank(name: str, rank: int, *tensors: TensorProxy) -> None:
             raise OperatorError(f"{name}: expected a {rank}D tensor, got {tensor.type_string()}")
 
 
-@torchsymbol(
-    "torch.matmul", "torch.linalg.matmul", methods=("matmul", "__matmul__"), tags=MATMUL, autocast="lower"
-)
+@torchsymbol("torch.matmul", "torch.linalg.matmul", methods=("matmul", "__matmul__"), tags=MATMUL)
 def matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """``input: (*, m, k)`` times ``other: (*, k, n)``; a vector is a row on the left, else a column."""
     return prims.matmul(input, other)
@@ -44,14 +42,14 @@ def reflected_matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     return matmul(other, input)
 
 
-@torchsymbol("torch.mm", methods=("mm",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.mm", methods=("mm",), tags=MATMUL)
 def mm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     """``(m, k)`` times ``(k, n)``."""
     _require_rank("mm", 2, input, mat2)
     return prims.matmul(input, mat2)
 
 
-@torchsymbol("torch.bmm", methods=("bmm",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.bmm", methods=("bmm",), tags=MATMUL)
 def bmm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     """``(b, m, k)`` times ``(b, k, n)``."""
     _require_rank("bmm", 3, input, mat2)
@@ -60,7 +58,7 @@ def bmm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     return prims.matmul(input, mat2)
 
 
-@torchsymbol("torch.mv", methods=("mv",), tags=MATMUL, autocast={"cuda": "lower"})
+@torchsymbol("torch.mv", methods=("mv",), tags=MATMUL)
 def mv(input: TensorProxy, vec: TensorProxy) -> TensorProxy:
     """``(m, k)`` times ``(k,)``."""
     _require_rank("mv", 2, input)
@@ -68,7 +66,7 @@ def mv(input: TensorProxy, vec: TensorProxy) -> TensorProxy:
     return prims.matmul(input, vec)
 
 
-@torchsymbol("torch.dot", methods=("dot",), tags=MATMUL, autocast={"cuda": "lower"})
+@torchsymbol("torch.dot", methods=("dot",), tags=MATMUL)
 def dot(input: TensorProxy, tensor: TensorProxy) -> TensorProxy:
     """The sum of the products of two vectors."""
     _require_rank("dot", 1, input, tensor)
@@ -122,7 +120,7 @@ def _factor(x: Any, dtype: Dtype) -> Any:
     return bool(x) if dtype.is_bool else int(x) if dtype.is_integer else x
 
 
-@torchsymbol("torch.addmm", methods=("addmm",), inplace=("addmm_",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.addmm", methods=("addmm",), inplace=("addmm_",), tags=MATMUL)
 def addmm(
     input: TensorProxy, mat1: TensorProxy, mat2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -131,7 +129,7 @@ def addmm(
     return _accumulated(input, prims.matmul(mat1, mat2), beta, alpha)
 
 
-@torchsymbol("torch.addmv", methods=("addmv",), inplace=("addmv_",), tags=MATMUL, autocast={"cuda": "lower"})
+@torchsymbol("torch.addmv", methods=("addmv",), inplace=("addmv_",), tags=MATMUL)
 def addmv(
     input: TensorProxy, mat: TensorProxy, vec: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -141,7 +139,7 @@ def addmv(
     return _accumulated(input, prims.matmul(mat, vec), beta, alpha)
 
 
-@torchsymbol("torch.baddbmm", methods=("baddbmm",), inplace=("baddbmm_",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.baddbmm", methods=("baddbmm",), inplace=("baddbmm_",), tags=MATMUL)
 def baddbmm(
     input: TensorProxy, batch1: TensorProxy, batch2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -150,7 +148,7 @@ def baddbmm(
     return _accumulated(input, prims.matmul(batch1, batch2), beta, alpha)
 
 
-@torchsymbol("torch.addbmm", methods=("addbmm",), inplace=("addbmm_",), tags=MATMUL, autocast="lower")
+@torchsymbol("torch.addbmm", methods=("addbmm",), inplace=("addbmm_",), tags=MATMUL)
 def addbmm(
     input: TensorProxy, batch1: TensorProxy, batch2: TensorProxy, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorProxy:
@@ -173,7 +171,7 @@ def _multi_dot_spelling(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (list(tensors),), {}
 
 
-@torchsymbol("torch.linalg.multi_dot", spelling=_multi_dot_spelling, tags=MATMUL, autocast="lower")
+@torchsymbol("torch.linalg.multi_dot", spelling=_multi_dot_spelling, tags=MATMUL)
 def multi_dot(tensors: Sequence[TensorProxy]) -> TensorProxy:
     """The product of matrices, from the left."""
     if len(tensors) < 2:
@@ -181,7 +179,7 @@ def multi_dot(tensors: Sequence[TensorProxy]) -> TensorProxy:
     return functools.reduce(prims.matmul, tensors)
 
 
-@torchsymbol("torch.tensordot", tags=MATMUL, autocast="lower")
+@torchsymbol("torch.tensordot", tags=MATMUL)
 def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
     """Products summed over the last ``dims`` of ``a`` and the first of ``b``, or over two lists of
     dimensions.
@@ -214,7 +212,7 @@ def _size(lengths: Sequence[int]) -> int:
     return functools.reduce(lambda m, n: m * n, lengths, 1)
 
 
-@torchsymbol("torch.trace", methods=("trace",), autocast={"cpu": "fp32"})
+@torchsymbol("torch.trace", methods=("trace",))
 def trace(input: TensorProxy) -> TensorProxy:
     """The sum of a matrix's diagonal."""
     _require_rank("trace", 2, input)

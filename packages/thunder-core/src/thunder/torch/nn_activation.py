@@ -86,7 +86,7 @@ def leaky_relu(input: TensorProxy, negative_slope: float = 0.01) -> TensorProxy:
     return ltorch.where(ltorch.gt(input, 0), input, ltorch.mul(input, negative_slope))
 
 
-@torchsymbol("torch.prelu", "torch.nn.functional.prelu", methods=("prelu",), autocast="lower")
+@torchsymbol("torch.prelu", "torch.nn.functional.prelu", methods=("prelu",))
 def prelu(input: TensorProxy, weight: TensorProxy) -> TensorProxy:
     """``input: (n, c, *)``, ``weight: (c,)``, ``(1,)`` or ``()``: as leaky_relu, with a slope for each
     channel.
@@ -185,7 +185,7 @@ def mish(input: TensorProxy) -> TensorProxy:
     return ltorch.mul(input, ltorch.tanh(ltorch.softplus(input)))
 
 
-@activation(autocast={"cuda": "fp32"})
+@activation()
 def softplus(input: TensorProxy, beta: float = 1, threshold: float = 20) -> TensorProxy:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
     scaled = ltorch.mul(input, beta)

@@ -18,7 +18,7 @@ from thunder.torch.registration import torchsymbol
 _F = "torch.nn.functional."
 
 
-@torchsymbol(f"{_F}scaled_dot_product_attention", autocast="lower", tags=(OpTags.MATMUL_OP,))
+@torchsymbol(f"{_F}scaled_dot_product_attention", tags=(OpTags.MATMUL_OP,))
 def scaled_dot_product_attention(
     query: TensorProxy,
     key: TensorProxy,

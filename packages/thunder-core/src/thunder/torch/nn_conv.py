@@ -96,7 +96,7 @@ def _convolution_row(n: int) -> Symbol:
     ) -> TensorProxy:
         return _convolve(input, weight, bias, stride, padding, dilation, groups)
 
-    return torchsymbol(f"torch.nn.functional.conv{n}d", autocast="lower", tags=(OpTags.MATMUL_OP,))(conv)
+    return torchsymbol(f"torch.nn.functional.conv{n}d", tags=(OpTags.MATMUL_OP,))(conv)
 
 
 def _transposed_row(n: int) -> Symbol:
@@ -115,9 +115,7 @@ def _transposed_row(n: int) -> Symbol:
         out = _convolved(a, weight, bias, *sizes, True, each(output_padding, n), groups)
         return ltorch.squeeze(out, 0) if single else out
 
-    return torchsymbol(f"torch.nn.functional.conv_transpose{n}d", autocast="lower", tags=(OpTags.MATMUL_OP,))(
-        conv_transpose
-    )
+    return torchsymbol(f"torch.nn.functional.conv_transpose{n}d", tags=(OpTags.MATMUL_OP,))(conv_transpose)
 
 
 conv1d, conv2d, conv3d = (_convolution_row(n) for n in (1, 2, 3))

@@ -15,7 +15,7 @@ _ID = "torch.nn.functional.ctc_loss"
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-@torchsymbol(_ID, prim=True, autocast="fp32", vjp=gradients_by_torch(_ID, torch.nn.functional.ctc_loss))
+@torchsymbol(_ID, prim=True, vjp=gradients_by_torch(_ID, torch.nn.functional.ctc_loss))
 def ctc_loss(
     log_probs: TensorProxy,
     targets: TensorProxy,

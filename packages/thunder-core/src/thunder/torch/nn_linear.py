@@ -13,7 +13,7 @@ from thunder.torch.inplace import assign
 from thunder.torch.registration import spelt_as, torchsymbol
 
 
-@torchsymbol("torch.nn.functional.linear", autocast="lower", tags=(OpTags.MATMUL_OP,))
+@torchsymbol("torch.nn.functional.linear", tags=(OpTags.MATMUL_OP,))
 def linear(input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> TensorProxy:
     """``input: (*, i)``, ``weight: (o, i)``, ``bias: (o,)`` → ``input @ weight.T + bias: (*, o)``."""
     return prims.linear(input, weight, bias)

@@ -46,7 +46,7 @@ def averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> T
     return reduced(weighted, reduction)
 
 
-@torchsymbol(f"{_F}mse_loss", autocast="fp32")
+@torchsymbol(f"{_F}mse_loss")
 def mse_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -71,7 +71,7 @@ def squared_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
     return ltorch.mul(difference, difference)
 
 
-@torchsymbol(f"{_F}l1_loss", autocast="fp32")
+@torchsymbol(f"{_F}l1_loss")
 def l1_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -89,7 +89,7 @@ def absolute_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
     return ltorch.abs(ltorch.sub(input, target))
 
 
-@checked_by_torch(f"{_F}smooth_l1_loss", autocast="fp32")
+@checked_by_torch(f"{_F}smooth_l1_loss")
 def smooth_l1_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -106,7 +106,7 @@ def smooth_l1_loss(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}huber_loss", autocast="fp32")
+@checked_by_torch(f"{_F}huber_loss")
 def huber_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -182,10 +182,10 @@ def _nll_loss_meta(
     return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
 
 
-nll_loss = torchsymbol(f"{_F}nll_loss", prim=True, autocast="fp32")(_nll_loss_meta)
+nll_loss = torchsymbol(f"{_F}nll_loss", prim=True)(_nll_loss_meta)
 
 
-@torchsymbol(f"{_F}cross_entropy", autocast="fp32")
+@torchsymbol(f"{_F}cross_entropy")
 def cross_entropy(
     input: TensorProxy,
     target: TensorProxy,
@@ -270,7 +270,7 @@ def _of_classes(weight: TensorProxy, samples: TensorProxy) -> TensorProxy:
 # -- distributions ---------------------------------------------------------------------------------
 
 
-@checked_by_torch(f"{_F}kl_div", autocast="fp32")
+@checked_by_torch(f"{_F}kl_div")
 def kl_div(
     input: TensorProxy,
     target: TensorProxy,
@@ -292,7 +292,7 @@ def kl_div(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}binary_cross_entropy", autocast={"cpu": "fp32", "cuda": "banned"})
+@checked_by_torch(f"{_F}binary_cross_entropy")
 def binary_cross_entropy(
     input: TensorProxy,
     target: TensorProxy,
@@ -308,7 +308,7 @@ def binary_cross_entropy(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}binary_cross_entropy_with_logits", autocast="fp32")
+@checked_by_torch(f"{_F}binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
     input: TensorProxy,
     target: TensorProxy,
@@ -332,7 +332,7 @@ def positive_factor(target: TensorProxy, pos_weight: TensorProxy) -> TensorProxy
     return ltorch.add(ltorch.mul(ltorch.sub(pos_weight, 1), target), 1)
 
 
-@checked_by_torch(f"{_F}poisson_nll_loss", autocast="fp32")
+@checked_by_torch(f"{_F}poisson_nll_loss")
 def poisson_nll_loss(
     input: TensorProxy,
     target: TensorProxy,

@@ -13,7 +13,7 @@ from thunder.torch.nn_loss import reduced, reduction_of
 _F = "torch.nn.functional."
 
 
-@checked_by_torch(f"{_F}margin_ranking_loss", autocast="fp32")
+@checked_by_torch(f"{_F}margin_ranking_loss")
 def margin_ranking_loss(
     input1: TensorProxy,
     input2: TensorProxy,
@@ -29,7 +29,7 @@ def margin_ranking_loss(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}hinge_embedding_loss", autocast="fp32")
+@checked_by_torch(f"{_F}hinge_embedding_loss")
 def hinge_embedding_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -44,7 +44,7 @@ def hinge_embedding_loss(
     return reduced(ltorch.add(near, far), reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}cosine_embedding_loss", autocast="fp32")
+@checked_by_torch(f"{_F}cosine_embedding_loss")
 def cosine_embedding_loss(
     input1: TensorProxy,
     input2: TensorProxy,
@@ -70,7 +70,7 @@ def cosine_embedding_loss(
 _COSINE_EPS = 1e-12
 
 
-@checked_by_torch(f"{_F}triplet_margin_loss", autocast="fp32")
+@checked_by_torch(f"{_F}triplet_margin_loss")
 def triplet_margin_loss(
     anchor: TensorProxy,
     positive: TensorProxy,
@@ -94,7 +94,7 @@ def triplet_margin_loss(
     return reduced(loss, reduction_of(size_average, reduce, reduction))
 
 
-@checked_by_torch(f"{_F}soft_margin_loss", autocast="fp32")
+@checked_by_torch(f"{_F}soft_margin_loss")
 def soft_margin_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -127,7 +127,7 @@ def multilabel_soft_margin_loss(
 # -- over classes ----------------------------------------------------------------------------------
 
 
-@checked_by_torch(f"{_F}multi_margin_loss", autocast="fp32")
+@checked_by_torch(f"{_F}multi_margin_loss")
 def multi_margin_loss(
     input: TensorProxy,
     target: TensorProxy,
@@ -163,7 +163,7 @@ def _classes(a: TensorProxy) -> TensorProxy:
     return ltorch.arange(a.shape[1], device=a.device)
 
 
-@checked_by_torch(f"{_F}multilabel_margin_loss", autocast="fp32")
+@checked_by_torch(f"{_F}multilabel_margin_loss")
 def multilabel_margin_loss(
     input: TensorProxy,
     target: TensorProxy,

@@ -91,7 +91,7 @@ def native_layer_norm(
     return out, _kept(mean, input, weight), _kept(rstd, input, weight)
 
 
-@torchsymbol(f"{_F}layer_norm", autocast={"cuda": "fp32"})
+@torchsymbol(f"{_F}layer_norm")
 def layer_norm(
     input: TensorProxy,
     normalized_shape: Sequence[int],
@@ -129,11 +129,11 @@ def rms_factor(a: TensorProxy, dims: Sequence[int], eps: float | None) -> Tensor
     return ltorch.rsqrt(ltorch.add(ltorch.mean(ltorch.mul(a, a), dims, True), eps))
 
 
-rms_norm = torchsymbol(f"{_F}rms_norm", autocast={"cuda": "fp32"})(_rms_norm)
-torch_rms_norm = torchsymbol("torch.rms_norm", autocast={"cuda": "fp32"})(_rms_norm)
+rms_norm = torchsymbol(f"{_F}rms_norm")(_rms_norm)
+torch_rms_norm = torchsymbol("torch.rms_norm")(_rms_norm)
 
 
-@torchsymbol(f"{_F}group_norm", autocast={"cuda": "fp32"})
+@torchsymbol(f"{_F}group_norm")
 def group_norm(
     input: TensorProxy,
     num_groups: int,

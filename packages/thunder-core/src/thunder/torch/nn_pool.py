@@ -29,13 +29,8 @@ avg_pool2d, avg_pool3d = (
 )
 
 
-def _widened(n: int) -> dict[str, str]:
-    """What autocast does with adaptive pooling: on CPUs, and in three dimensions only."""
-    return {"cpu": "fp32"} if n == 3 else {}
-
-
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    by_torch(f"{_F}adaptive_avg_pool{n}d", "input, output_size", autocast=_widened(n)) for n in _DIMS
+    by_torch(f"{_F}adaptive_avg_pool{n}d", "input, output_size") for n in _DIMS
 )
 
 
@@ -66,10 +61,10 @@ max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
 )
 _ADAPTIVE = "input, output_size, return_indices=False"
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    by_torch(f"{_F}adaptive_max_pool{n}d", _ADAPTIVE, autocast=_widened(n)) for n in _DIMS
+    by_torch(f"{_F}adaptive_max_pool{n}d", _ADAPTIVE) for n in _DIMS
 )
 adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
-    by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE, autocast=_widened(n)) for n in _DIMS
+    by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE) for n in _DIMS
 )
 _FRACTIONAL = (
     "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None"
@@ -85,7 +80,6 @@ max_unpool1d, max_unpool2d, max_unpool3d = (
     by_torch(
         f"{_F}max_unpool{n}d",
         "input, indices, kernel_size, stride=None, padding=0, output_size=None",
-        autocast={"cpu": "fp32"},
     )
     for n in _DIMS
 )

@@ -35,10 +35,9 @@ from thunder.torch.unknown import by_torch as left_to_torch
 SEQUENCES = {"torch.lstm": 1, "torch.gru": 2, "torch.rnn_tanh": 2, "torch.rnn_relu": 2}
 
 
-def refuse_autocast(name: str, input: TensorProxy) -> None:
-    """Raises UnsupportedOperator where autocast is on, which casts differently within each of the kernels."""
-    device = input.device.type
-    if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+def _refuse_autocast(name: str, input: TensorProxy) -> None:
+    """Raises UnsupportedOperator under autocast on a CUDA device, where cuDNN has its own rules."""
+    if input.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
         raise UnsupportedOperator(
             f"{name} under autocast, whose rule depends on the kernel that torch chooses",
             found={input.name: input.type_string()},
@@ -90,7 +89,7 @@ def _in_grad_mode(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn)
     def run(*args: Any, grad_mode: bool = False) -> Any:
-        if not grad_mode:
+        if not grad_mode or torch.is_grad_enabled():
             return fn(*args)
         with torch.enable_grad():
             return fn(*tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, args))
@@ -121,7 +120,7 @@ def by_layers(
     ``input: (t, b, i)``, or ``(b, t, i)`` if ``batch_first``; ``hx: (layers * directions, b, h)``, of an lstm
     two. Returns the output, ``(t, b, directions * h)``, and the last states. Raises UnsupportedOperator.
     """
-    refuse_autocast(symbol.id, input)
+    _refuse_autocast(symbol.id, input)
     rest, mode = (train, bidirectional), torch.is_grad_enabled() and _by_onednn(symbol.id, input, hx)
     if not (train and dropout and num_layers > 1):
         return symbol(input, hx, params, has_biases, num_layers, dropout, *rest, batch_first, grad_mode=mode)
@@ -167,7 +166,6 @@ def lstm_cell(
     """``input: (b, i)``, ``hx``: two of ``(b, h)`` → the next two. Hochreiter and Schmidhuber, Long
     Short-Term Memory (1997), with the forget gate of Gers and others (2000).
     """
-    refuse_autocast("torch.lstm_cell", input)
     hidden, cell = hx
     gates = ltorch.add(ltorch.linear(hidden, w_hh, b_hh), ltorch.linear(input, w_ih, b_ih))
     into, forget, candidate, out = ltorch.chunk(gates, 4, 1)
@@ -188,7 +186,6 @@ def gru_cell(
     """``input: (b, i)``, ``hx: (b, h)`` → the next state. Cho and others, Learning Phrase Representations
     using RNN Encoder-Decoder (2014), with the reset gate after the product, as in cuDNN.
     """
-    refuse_autocast("torch.gru_cell", input)
     reset_i, update_i, new_i = ltorch.chunk(ltorch.linear(input, w_ih, b_ih), 3, 1)
     reset_h, update_h, new_h = ltorch.chunk(ltorch.linear(hx, w_hh, b_hh), 3, 1)
     reset = ltorch.sigmoid(ltorch.add(reset_h, reset_i))
@@ -208,7 +205,6 @@ def _elman_cell(name: str, nonlinearity: str) -> None:
         b_hh: TensorProxy | None = None,
     ) -> TensorProxy:
         """``input: (b, i)``, ``hx: (b, h)`` → the next state. Elman, Finding Structure in Time (1990)."""
-        refuse_autocast(f"torch.{name}", input)
         gates = ltorch.add(ltorch.linear(hx, w_hh, b_hh), ltorch.linear(input, w_ih, b_ih))
         return getattr(ltorch, nonlinearity)(gates)
 

@@ -42,21 +42,19 @@ def _log_softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
     return rounded_to(ltorch.sub(shifted, total), result)
 
 
-@torchsymbol("torch.softmax", "torch.special.softmax", methods=("softmax",), autocast={"cuda": "fp32"})
+@torchsymbol("torch.softmax", "torch.special.softmax", methods=("softmax",))
 def torch_softmax(input: TensorProxy, dim: int, dtype: Any = None) -> TensorProxy:
     """Softmax along ``dim``, computed and returned in ``dtype`` if it is given."""
     return _softmax(input, dim, dtype)
 
 
-@torchsymbol(
-    "torch.log_softmax", "torch.special.log_softmax", methods=("log_softmax",), autocast={"cuda": "fp32"}
-)
+@torchsymbol("torch.log_softmax", "torch.special.log_softmax", methods=("log_softmax",))
 def torch_log_softmax(input: TensorProxy, dim: int, dtype: Any = None) -> TensorProxy:
     """The logarithm of softmax along ``dim``."""
     return _log_softmax(input, dim, dtype)
 
 
-@torchsymbol("torch.nn.functional.softmax", autocast={"cuda": "fp32"})
+@torchsymbol("torch.nn.functional.softmax")
 def softmax(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:
@@ -64,7 +62,7 @@ def softmax(
     return _softmax(input, default_dim(dim, len(input.shape)), dtype)
 
 
-@torchsymbol("torch.nn.functional.log_softmax", autocast={"cuda": "fp32"})
+@torchsymbol("torch.nn.functional.log_softmax")
 def log_softmax(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:
@@ -72,7 +70,7 @@ def log_softmax(
     return _log_softmax(input, default_dim(dim, len(input.shape)), dtype)
 
 
-@torchsymbol("torch.nn.functional.softmin", autocast={"cuda": "fp32"})
+@torchsymbol("torch.nn.functional.softmin")
 def softmin(
     input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> TensorProxy:

@@ -115,12 +115,6 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     proxies = [leaf for leaf in tree_iter((tuple(args), dict(kwargs))) if isinstance(leaf, TensorProxy)]
     if not proxies:
         raise Unfit("it is called without a tensor", "Compute it outside the compiled function.")
-    for device in {p.device.type for p in proxies}:
-        if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
-            raise Unfit(
-                "autocast is on, whose rule for it thunder does not know",
-                "Cast its arguments, and call it under torch.autocast(…, enabled=False).",
-            )
 
 
 def _stand_in(leaf: Any, given: dict[str, torch.Tensor]) -> Any:

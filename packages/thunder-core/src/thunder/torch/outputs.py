@@ -14,18 +14,19 @@ of ``out``, and autocast leaves the call alone.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from thunder.core.autocast import autocast_kinds, autocast_off
 from thunder.core.devices import to_torch_device
 from thunder.core.errors import OperatorError, UnsupportedProgram
 from thunder.core.metakernel import described_arguments, meta_error, refusal, regular_error, torch_error
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.core.tracectx import get_tracectx
+from thunder.torch.autocast_rules import RULES, STEPS
 from thunder.torch.inplace import write_back
 from thunder.torch.metadata import is_contiguous
 
@@ -50,13 +51,14 @@ def write_to_out(
             found=described_arguments(args, kwargs),
             hint="Leave out= out, or call it under torch.no_grad().",
         )
+    _refuse_casts_within(name, args, inputs)
     if is_random and not all(map(is_contiguous, targets)):
         raise UnsupportedProgram(
             f"{name} draws random numbers into an out= that is not contiguous",
             found=described_arguments((), {"out": kwargs["out"]}),
             hint="Leave out= out, and copy_ what it returns.",
         )
-    with autocast_aside():
+    with autocast_off():
         result = compute(*args, **inputs)
     values, spec = tree_flatten(result)
     if len(values) == len(targets):
@@ -67,6 +69,18 @@ def write_to_out(
     for value, target in zip(values, targets, strict=True):
         write_back(value, target)
     return tree_unflatten(targets, spec)
+
+
+def _refuse_casts_within(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises UnsupportedProgram where torch casts between the steps of the function."""
+    tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, TensorProxy)]
+    for kind in {t.device.type for t in tensors} & autocast_kinds():
+        if RULES[kind].get(name) in STEPS:
+            raise UnsupportedProgram(
+                f"{name} with out= under autocast, within which torch casts",
+                found=described_arguments(args, kwargs),
+                hint="Leave out= out, and copy_ what it returns.",
+            )
 
 
 def _tracks_gradients() -> bool:
@@ -102,18 +116,6 @@ def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, A
             raise refusal(errors[0], args, kwargs)
         if answers:
             return
-
-
-@contextmanager
-def autocast_aside() -> Iterator[None]:
-    """Calls are recorded as they are, and not as autocast would have them."""
-    trace = get_tracectx()
-    assert trace is not None, "a call is recorded into a trace"
-    adapt, trace.adapt_call = trace.adapt_call, None
-    try:
-        yield
-    finally:
-        trace.adapt_call = adapt
 
 
 def decided_by_out(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> dict[str, Any]:

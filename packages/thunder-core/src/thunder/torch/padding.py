@@ -58,15 +58,7 @@ def _repeated(a: TensorProxy, dim: int, times: int) -> TensorProxy:
     return prims.broadcast_in_dim(a, shape, tuple(range(len(shape))))
 
 
-def _pad_autocast(
-    input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: Any = None
-) -> dict[str, str]:
-    """The modes are kernels of their own in torch, of which autocast knows some, on CPUs."""
-    widened = mode == "replicate" or (mode == "reflect" and len(pad) <= 4)
-    return {"cpu": "fp32"} if widened else {}
-
-
-@torchsymbol("torch.nn.functional.pad", autocast=_pad_autocast, tags=(OpTags.SHAPE_OP,))
+@torchsymbol("torch.nn.functional.pad", tags=(OpTags.SHAPE_OP,))
 def pad(
     input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> TensorProxy:

@@ -16,7 +16,7 @@ from thunder.core.proxies import TensorProxy
 from thunder.core.tags import OpTags
 from thunder.torch.by_torch import by_torch
 from thunder.torch.casts import refuse_where_the_input_keeps_its_gradient
-from thunder.torch.registration import SYMBOLS, find_torch, spelt_as
+from thunder.torch.registration import SYMBOLS, find_torch, spelt_as, torchsymbol
 
 ELEMENTWISE = (
     ("torch.angle", "input"),
@@ -142,7 +142,6 @@ ALIASES = {
     "torch.sinc": ("torch.special.sinc",),
     "torch.linalg.det": ("torch.det",),
     "torch.linalg.inv": ("torch.inverse",),
-    "torch.linalg.pinv": ("torch.pinverse",),
     "torch.linalg.matrix_power": ("torch.matrix_power",),
     "torch.matrix_exp": ("torch.linalg.matrix_exp",),
 }
@@ -150,10 +149,6 @@ ALIASES = {
 
 #: functions above that return their argument where there is nothing to do
 MAYBE_VIEWS = frozenset({"torch.cartesian_prod"})
-
-
-#: function → what autocast does with it
-AUTOCAST = {"torch.linalg.vecdot": "lower", "torch.linalg.pinv": "within"}
 
 
 #: functions above of which the method has other parameters
@@ -171,7 +166,6 @@ def _add(path: str, parameters: str, **row: Any) -> None:
         *ALIASES.get(path, ()),
         methods=[m for m in methods if hasattr(torch.Tensor, m)],
         tags=(OpTags.MAYBE_VIEW,) if path in MAYBE_VIEWS else (),
-        autocast=AUTOCAST.get(path),
         **row,
     )
 
@@ -186,6 +180,12 @@ for _path, _parameters in DISCRETE:
 def polygamma(input: TensorProxy, n: int) -> TensorProxy:
     """The function has its arguments the other way round."""
     return SYMBOLS["polygamma"](n, input)
+
+
+@torchsymbol("torch.pinverse", methods=("pinverse",))
+def pinverse(input: TensorProxy, rcond: float = 1e-15) -> TensorProxy:
+    """``torch.linalg.pinv`` with another default tolerance."""
+    return SYMBOLS["pinv"](input, atol=0.0, rtol=rcond)
 
 
 @spelt_as("torch.slogdet", methods=("slogdet",))

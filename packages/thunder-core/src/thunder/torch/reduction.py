@@ -42,7 +42,7 @@ def reduced(prim: Symbol, a: TensorProxy, dim: Dims, keepdim: bool, *args: Any, 
     return keeping(prim(a, dims, *args, **kwargs), a.shape, dims, keepdim)
 
 
-@torchsymbol("torch.sum", methods=("sum",), tags=REDUCTION, autocast={"cuda": "fp32"})
+@torchsymbol("torch.sum", methods=("sum",), tags=REDUCTION)
 def sum(input: TensorProxy, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> TensorProxy:
     """The sum over dimensions; of integers in int64."""
     a = cast(input, sum_result(input.dtype) if dtype is None else dtype)
@@ -96,7 +96,7 @@ def _prod_spelling(input: Any, dim: Any = None, keepdim: bool = False, *, dtype:
     return ((input,) if dim is None else (input, dim, keepdim)), {"dtype": dtype}
 
 
-@torchsymbol("torch.prod", methods=("prod",), spelling=_prod_spelling, tags=REDUCTION, autocast="fp32")
+@torchsymbol("torch.prod", methods=("prod",), spelling=_prod_spelling, tags=REDUCTION)
 def prod(
     input: TensorProxy, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:

@@ -5,7 +5,7 @@ A row's parameters have torch's names, order and defaults, so that ``eager(*args
 call is the call that the user made. What a signature cannot say (``x.view(2, 3)``, overloads) is said by a
 ``spelling``: a function with the user's signature that returns the row's arguments.
 
-    @torchsymbol("torch.add", methods=("add", "__add__"), inplace=("add_", "__iadd__"), autocast="promote")
+    @torchsymbol("torch.add", methods=("add", "__add__"), inplace=("add_", "__iadd__"))
     def add(input, other, *, alpha=1):
         a, b = operands(input, other)
         return prims.add(a, b if alpha == 1 else prims.mul(b, alpha))
@@ -33,7 +33,7 @@ from thunder.core.errors import (
 )
 from thunder.core.langctx import TORCH
 from thunder.core.metakernel import ask_torch, described_arguments, is_number
-from thunder.core.operator import Autocast, Operator, register, row_of
+from thunder.core.operator import Operator, register, row_of
 from thunder.core.pytree import tree_iter
 from thunder.core.signature import make_normaliser
 from thunder.core.symbol import Symbol
@@ -247,7 +247,6 @@ def torchsymbol(
     eager: Fn | None = None,
     eager_path: str | None = None,
     spelling: Spelling | None = None,
-    autocast: Autocast | Callable[..., Autocast] = None,
     vjp: Any = None,
     tags: Iterable[Any] = (),
     samples: Callable[..., Iterable[Any]] | None = None,
@@ -280,7 +279,6 @@ def torchsymbol(
             eager=reference,
             eager_path=eager_path,
             vjp=vjp,
-            autocast=autocast,
             samples=samples,
             tags=frozenset(tags),
             module="ltorch",
@@ -394,7 +392,6 @@ def _add_inplace(
         torch=tuple(dict.fromkeys(found)),
         eager=found[0],
         decomposition=decomposition,
-        autocast=None,  # torch casts nothing for a call that writes
         tags=frozenset({*(row.tags - {OpTags.VIEW, OpTags.MAYBE_VIEW}), OpTags.IN_PLACE}),
         module="ltorch",
     )

@@ -36,7 +36,6 @@ def _scan(name: str, prim: Symbol) -> Symbol:
         methods=(name,),
         inplace=(f"{name}_",),
         tags=REDUCTION,
-        autocast={"cuda": "fp32"},
     )(decomposition)
 
 

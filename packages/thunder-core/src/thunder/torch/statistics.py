@@ -98,7 +98,7 @@ def _norm(a: TensorProxy, ord: float, dim: Dims, keepdim: bool) -> TensorProxy:
     return prims.pow(total, 1.0 / ord)
 
 
-@torchsymbol("torch.linalg.vector_norm", tags=REDUCTION, autocast={"cuda": "fp32"})
+@torchsymbol("torch.linalg.vector_norm", tags=REDUCTION)
 def vector_norm(
     x: TensorProxy, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
@@ -111,7 +111,7 @@ def vector_norm(
     return _norm(x if dtype is None else cast(x, dtype), ord, dim, keepdim)
 
 
-@torchsymbol(id="torch.norm", tags=REDUCTION, autocast={"cuda": "fp32"})
+@torchsymbol(id="torch.norm", tags=REDUCTION)
 def norm(
     input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
@@ -158,7 +158,6 @@ def linalg_norm(
     "torch.special.logsumexp",
     methods=("logsumexp",),
     tags=REDUCTION,
-    autocast={"cuda": "fp32"},
 )
 def logsumexp(input: TensorProxy, dim: int | Sequence[int], keepdim: bool = False) -> TensorProxy:
     """``log(sum(exp(input)))`` with the largest element taken out; infinite ones are left."""

@@ -23,7 +23,7 @@ from thunder.torch.registration import spelt_as, torchsymbol
 _NOTHING = object()
 
 
-@torchsymbol("torch.where", autocast="promote")
+@torchsymbol("torch.where")
 def where(condition: TensorProxy, input: Any = _NOTHING, other: Any = _NOTHING) -> TensorProxy:
     """``input`` where the condition holds, else ``other``."""
     if input is _NOTHING or other is _NOTHING:
@@ -102,14 +102,14 @@ def lerp(input: TensorProxy, end: TensorProxy, weight: Any) -> TensorProxy:
     return prims.lerp(*all_operands(input, end, weight))
 
 
-@torchsymbol("torch.addcmul", methods=("addcmul",), inplace=("addcmul_",), autocast="promote")
+@torchsymbol("torch.addcmul", methods=("addcmul",), inplace=("addcmul_",))
 def addcmul(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, value: Any = 1) -> TensorProxy:
     """``input + value * tensor1 * tensor2``."""
     product = mul(tensor1, tensor2)
     return add(input, product, alpha=value)
 
 
-@torchsymbol("torch.addcdiv", methods=("addcdiv",), inplace=("addcdiv_",), autocast="promote")
+@torchsymbol("torch.addcdiv", methods=("addcdiv",), inplace=("addcdiv_",))
 def addcdiv(input: TensorProxy, tensor1: TensorProxy, tensor2: TensorProxy, *, value: Any = 1) -> TensorProxy:
     """``input + value * tensor1 / tensor2``; integers are refused."""
     if not tensor1.dtype.is_inexact and not tensor2.dtype.is_inexact:

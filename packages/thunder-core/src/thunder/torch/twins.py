@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from thunder.core.autocast import autocast_off
 from thunder.core.langctx import current_language
 from thunder.core.metakernel import refusal, torch_error
 from thunder.core.proxies import TensorProxy, unknown_torch_function
 from thunder.torch.inplace import write_back
-from thunder.torch.outputs import autocast_aside
 from thunder.torch.parser import parse
 from thunder.torch.registration import find_torch, name_of
 
@@ -47,7 +47,7 @@ def in_place_or(fn: Fn, otherwise: Fn) -> Fn:
             return otherwise(*args, **kwargs)
         parse(fn, args, kwargs)
         computed = current_language().resolve(functional) or unknown_torch_function(functional)
-        with autocast_aside():
+        with autocast_off():
             value = computed(*args, **kwargs)
         error = torch_error(fn, args, kwargs)
         if error is not None and torch_error(functional, args, kwargs) is None:

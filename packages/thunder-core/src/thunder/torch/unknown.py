@@ -17,7 +17,7 @@ from thunder.core.metakernel import ask_torch, described_arguments
 from thunder.core.operator import all_rows
 from thunder.core.proxies import UNKNOWN
 from thunder.core.tags import OpTags
-from thunder.torch.fallback import call_by_torch
+from thunder.torch.fallback import call_by_torch, under_autocast_now
 from thunder.torch.observation import Unfit
 from thunder.torch.outputs import write_to_out
 from thunder.torch.registration import name_of
@@ -70,6 +70,8 @@ def by_torch(fn: Any) -> Callable[..., Any]:
         name = name_of(fn)
         try:
             if kwargs.get("out") is not None and not isinstance(fn, torch._ops.OpOverload):
+                if under_autocast_now(args, kwargs):
+                    raise Unfit("it is called with out= under autocast", "Leave out= out.")
                 compute = functools.partial(call_by_torch, name, fn)
                 return write_to_out(name, [fn], lambda *a, **k: compute(a, k), args, kwargs, is_random=False)
             return call_by_torch(name, fn, args, kwargs)

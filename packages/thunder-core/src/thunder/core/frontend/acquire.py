@@ -25,7 +25,7 @@ from thunder.core.errors import (
     ThunderError,
     UnsupportedProgram,
 )
-from thunder.core.frontend import ambient, backward_reads, generators, regions, weakrefs
+from thunder.core.frontend import ambient, backward_reads, generators, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import returned_leaves
@@ -272,7 +272,7 @@ def _recorded(
 ) -> Any:
     """The value of the call, which is recorded into the trace with its lines."""
     trace = tracer.trace
-    trace.locate, trace.adapt_call = tracer.locate, regions.adapt_call
+    trace.locate, trace.adapt_call = tracer.locate, tracer.autocast.adapt_call
     trace.known_value = functools.partial(known_value, trace)
     try:
         return _run(tracer, machine, fn, args, kwargs)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
+from thunder.core.autocast import KINDS
 from thunder.core.errors import UnsupportedProgram
 
 #: the cheap questions, asked at each call; (name in generated code, function)
@@ -21,8 +22,6 @@ QUESTIONS = {
     "len_torch_function_stack": torch._C._len_torch_function_stack,
     "len_torch_dispatch_stack": torch._C._len_torch_dispatch_stack,
 }
-#: devices of which autocast is guarded, and put back
-AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 def quick_state() -> tuple[Any, ...]:
@@ -34,8 +33,13 @@ def detailed_state() -> tuple[Any, ...]:
     """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default
     device.
     """
-    autocast = tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES)
-    return (*autocast, _default_device())
+    return (*autocast_settings(), _default_device())
+
+
+def autocast_settings() -> tuple[Any, ...]:
+    """By kind of device whether autocast is on, and its dtype; whether casts of weights are kept."""
+    settings = tuple(s for d in KINDS for s in (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)))
+    return (*settings, torch.is_autocast_cache_enabled())
 
 
 def _default_device() -> str:
@@ -91,7 +95,7 @@ class Modes:
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
             torch._C._len_torch_function_stack(),
-            tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES),
+            tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS),
         )
 
     def autocast_after(self, before: Modes) -> list[tuple[str, bool, torch.dtype]]:
@@ -115,8 +119,9 @@ def restored() -> Iterator[None]:
     """After the context, grad mode, default dtype, autocast and the stack of modes are what they were,
     whatever happened in it.
     """
-    before = Modes.now()
+    before, keeps_casts = Modes.now(), torch.is_autocast_cache_enabled()
     try:
         yield
     finally:
         before.restore()
+        torch.set_autocast_cache_enabled(keeps_casts)

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core import prims
+from thunder.core.autocast import KINDS
 from thunder.core.errors import ThunderError, UnsupportedProgram
 from thunder.core.frontend import ambient
 from thunder.core.frontend.backward_reads import ReadsState
@@ -269,7 +270,7 @@ def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
     """The ambient state of a backward that can itself be differentiated: gradients on, autocast off."""
     with ambient.restored():
         torch._C._set_grad_enabled(True)
-        for device in ambient.AUTOCAST_DEVICES:
+        for device in KINDS:
             torch.set_autocast_enabled(device, False)
         tracer.backwards.append(fn)
         trace = get_tracectx()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder.core.autocast import KINDS
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.class_kinds import LEAVES
 from thunder.core.frontend.rules import lookaside
@@ -43,14 +44,22 @@ _ALWAYS_GUARDED = frozenset(
         "is_grad_enabled",
         "is_inference_mode_enabled",
         "get_default_dtype",
-        "is_autocast_enabled",
         "_is_any_autocast_enabled",
         "_get_tracing_state",
-        "is_autocast_cache_enabled",
-        "get_autocast_dtype",
         "_len_torch_function_stack",
         "_is_torch_function_mode_enabled",
         "_is_torch_function_enabled",
+    }
+)
+#: questions about autocast: guarded by its settings at the call, which the program may have changed since
+_OF_AUTOCAST = frozenset(
+    {
+        "is_autocast_enabled",
+        "is_autocast_cpu_enabled",
+        "is_autocast_cache_enabled",
+        "get_autocast_dtype",
+        "get_autocast_cpu_dtype",
+        "get_autocast_gpu_dtype",
     }
 )
 #: questions that torch answers in Python, with caches and state of its own, and that are asked whole
@@ -85,7 +94,9 @@ def ask(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     name = f"{fn.__module__}.{fn.__name__}"
     if any(type(part) not in LEAVES for part in (value if type(value) is tuple else (value,))):
         raise UnsupportedProgram(f"{name} returned {describe(value)}, which thunder cannot guard")
-    if fn.__name__ not in _ALWAYS_GUARDED:
+    if fn.__name__ in _OF_AUTOCAST and all(a in KINDS for a in (*args, *kwargs.values())):
+        tracer.note_autocast()
+    elif fn.__name__ not in _ALWAYS_GUARDED:
         question = functools.partial(fn, *args, **kwargs)
         path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")
         tracer.tracker.note("state", path, value)

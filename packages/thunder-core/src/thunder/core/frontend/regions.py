@@ -11,19 +11,14 @@ afterwards. The trace must do the same when it runs. Three ways, by what the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._device import _device_constructors
 
-from thunder.core import dtypes, prims
-from thunder.core.errors import OperatorError, ThunderError, UnsupportedOperator
+from thunder.core import prims
 from thunder.core.frontend.rules import lookaside
-from thunder.core.metakernel import described_arguments
-from thunder.core.operator import row_of
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import Symbol
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -122,6 +117,7 @@ def _get_default_device(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.dev
 def _natively(fn: Callable[..., Any]) -> None:
     @lookaside(fn)
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        tracer.note_autocast()
         return fn(*args, **kwargs)
 
 
@@ -131,89 +127,11 @@ for _name in (
     "set_autocast_cache_enabled",
     "autocast_increment_nesting",
     "autocast_decrement_nesting",
-    "clear_autocast_cache",
 ):
     _natively(getattr(torch, _name))
 
-#: dtypes that autocast casts: floating-point ones but float64
-_CAST = frozenset({dtypes.float32, dtypes.float16, dtypes.bfloat16})
 
-
-def adapt_call(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[Args, dict[str, Any]]:
-    """The arguments with which a call of the program's is recorded, under the autocast that is on now."""
-    return cast_arguments(symbol, args, kwargs) if torch._C._is_any_autocast_enabled() else (args, kwargs)
-
-
-def cast_arguments(symbol: Symbol, args: Args, kwargs: dict[str, Any]) -> tuple[Args, dict[str, Any]]:
-    """The arguments of an operator as autocast would cast them: by its row, to the lower dtype, to float32,
-    or to the widest.
-
-    Torch's rules: https://pytorch.org/docs/stable/amp.html, "Autocast Op Reference".
-    """
-    row = row_of(symbol)
-    if row is None or row.autocast is None:
-        return args, kwargs
-    tensors = [a for a in _flat((*args, *kwargs.values())) if a.dtype in _CAST]
-    if not tensors:
-        return args, kwargs
-    device = tensors[0].device.type
-    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
-        return args, kwargs
-    said = row.autocast(*args, **kwargs) if callable(row.autocast) else row.autocast
-    policy = said.get(device) if isinstance(said, Mapping) else said
-    if policy is None:
-        return args, kwargs
-    if policy in _REFUSED:
-        kind, why = _REFUSED[policy]
-        raise kind(
-            f"{row.id} {why}",
-            found=described_arguments(args, kwargs),
-            hint="Cast its arguments, and call it under torch.autocast(…, enabled=False).",
-        )
-    cast = _Caster(_target(policy, device, tensors))
-    return tuple(map(cast, args)), {k: cast(v) for k, v in kwargs.items()}
-
-
-#: policies under which there is no call, with what is raised
-_REFUSED: dict[str, tuple[type[ThunderError], str]] = {
-    "banned": (OperatorError, "is unsafe to autocast"),
-    "within": (
-        UnsupportedOperator,
-        "under autocast: torch casts between the steps of it, which are one here",
-    ),
-}
-
-
-def _target(policy: str, device: str, tensors: list[TensorProxy]) -> dtypes.dtype:
-    if policy == "lower":
-        return dtypes.to_dtype(torch.get_autocast_dtype(device))
-    if policy == "fp32":
-        return dtypes.float32
-    widest = tensors[0].dtype
-    for t in tensors[1:]:
-        widest = dtypes.to_dtype(torch.promote_types(widest.torch_dtype, t.dtype.torch_dtype))
-    return widest
-
-
-class _Caster:
-    """Casts the tensors among arguments; the cast is an operator of the trace."""
-
-    def __init__(self, target: dtypes.dtype) -> None:
-        self.target = target.torch_dtype
-
-    def __call__(self, x: Any) -> Any:
-        if isinstance(x, TensorProxy):
-            return x.to(self.target) if x.dtype in _CAST and x.dtype.torch_dtype is not self.target else x
-        if isinstance(x, list | tuple) and any(isinstance(v, TensorProxy) for v in x):
-            return type(x)(map(self, x))
-        return x
-
-
-def _flat(values: Any) -> list[TensorProxy]:
-    found: list[TensorProxy] = []
-    for v in values:
-        if isinstance(v, TensorProxy):
-            found.append(v)
-        elif isinstance(v, list | tuple):
-            found.extend(_flat(v))
-    return found
+@lookaside(torch.clear_autocast_cache)
+def _clear_autocast_cache(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    torch.clear_autocast_cache()
+    tracer.autocast.forget()

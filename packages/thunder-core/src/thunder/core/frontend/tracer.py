@@ -61,6 +61,7 @@ from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance,
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
+from thunder.torch.autocast import Autocast, is_interpreted
 
 #: modules whose rules stand in place of interpretation
 RULES = (
@@ -110,6 +111,7 @@ class Tracer(Policy):
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
+        self.autocast, self.autocast_settings = Autocast(), ambient.autocast_settings()
         self.inference_regions: list[tuple[bool, bool]] = []  # the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
         self.had_grad_in_inference_mode = False
@@ -363,6 +365,11 @@ class Tracer(Policy):
         self.globals[id(namespace), name] = value
         return value
 
+    def note_autocast(self) -> None:
+        """Guards the settings of autocast at the call, which what follows depends on."""
+        settings = self.tracker.pinned_path(ambient.autocast_settings, "torch's autocast")
+        self.tracker.note("state", settings, self.autocast_settings)
+
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """The root that stands for a module's globals."""
         name = namespace.get("__name__", "?")
@@ -440,7 +447,7 @@ class Tracer(Policy):
                     if lookaside is not None:
                         return lookaside(self, (fn, *args), kwargs)
                 symbol = self.language.functions.get(fn)
-                if symbol is not None:
+                if symbol is not None and not is_interpreted(fn, symbol):
                     return tensors.call_function(self, fn, symbol, args, kwargs)
                 if natives.is_unknown_torch(fn):
                     if custom_operators.is_custom(fn):

@@ -17,10 +17,11 @@ def cse(trace: TraceCtx) -> TraceCtx:
 
         t0 = sin(x); t1 = sin(x); t2 = add(t0, t1)   →   t0 = sin(x); t2 = add(t0, t0)
 
-    Never merged: random operators, effects, expressions with a write or a change of mode between them, and
-    two values that both leave the program, for the caller may write to one of them (Note [Results stay
-    apart]), and two through which gradients of different results flow, for the caller may free one of the two
-    graphs. Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
+    Never merged: random operators, effects, expressions with a write or a change of mode between them, two
+    values that both leave the program, for the caller may write to one of them (Note [Results stay apart]),
+    two through which gradients of different results flow, for the caller may free one of the two graphs, and
+    casts to a lower precision that require grad (Note [Cotangents of casts]). Value numbering over
+    straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
     """
     start = time.perf_counter_ns()
     escaping, results_of = _escaping(trace.bound_symbols), _results_with_gradients(trace)
@@ -40,7 +41,9 @@ def cse(trace: TraceCtx) -> TraceCtx:
             )
             if earlier is None:
                 alike.append(bsym)
-            elif not has_effect(bsym) and _can_stand_for(earlier, bsym, escaping):
+            elif not (has_effect(bsym) or _sums_in_lower_precision(bsym)) and _can_stand_for(
+                earlier, bsym, escaping
+            ):
                 _merge(earlier, bsym, swap, escaping)
                 continue
         kept.append(bsym)
@@ -57,6 +60,14 @@ def cse(trace: TraceCtx) -> TraceCtx:
 # second. Were they merged, it would. So values that reach a result, by themselves or through views, are not
 # taken for one another; nor is a result for the view of an input, which `may_alias` of the first call
 # decides.
+
+
+# Note [Cotangents of casts]
+#
+#     y = x.bfloat16() @ v + x.bfloat16() @ w
+#
+# The gradient of ``x`` is the sum of two cotangents, which eager casts to float32 before it adds them. Were
+# the casts merged, they would be added in bfloat16.
 
 
 def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
@@ -100,6 +111,19 @@ def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str])
         _same_metadata(a, b) and not (a.name in escaping and b.name in escaping)
         for a, b in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True)
     )
+
+
+def _sums_in_lower_precision(bsym: BoundSymbol) -> bool:
+    """Whether a result that requires grad is of lower precision than an argument."""
+    widest = max((p.dtype.torch_dtype.itemsize for p in bsym.flat_proxy_args if _is_floating(p)), default=0)
+    return any(
+        _is_floating(p) and p.requires_grad and p.dtype.torch_dtype.itemsize < widest
+        for p in bsym.flat_proxy_outs
+    )
+
+
+def _is_floating(p: Any) -> bool:
+    return isinstance(p, TensorProxy) and p.dtype.is_inexact
 
 
 def _same_metadata(a: Any, b: Any) -> bool:

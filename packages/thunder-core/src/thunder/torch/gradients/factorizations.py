@@ -44,6 +44,10 @@ def _symmetric_from(triangle: Tensor) -> Tensor:
     return (triangle + adjoint(triangle)) * (1 - _identity(triangle) / 2)
 
 
+def _skew(x: Tensor) -> Tensor:
+    return x - adjoint(x)
+
+
 def _factors(c: Call, again: Callable[[], Any]) -> Any:
     """The results of a call, or those of ``again`` if the program does not use them all.
 
@@ -57,11 +61,12 @@ def _factors(c: Call, again: Callable[[], Any]) -> Any:
 
 
 def _cholesky_gradient(g: Tensor, factor: Tensor, upper: bool) -> Tensor:
-    """``L^-H Φ(Lᴴ G) L^-1``, where ``Φ`` makes a Hermitian matrix of a lower triangle, halved: Murray,
-    Differentiation of the Cholesky decomposition (2016), equation 10.
+    """``L^-H Φ(Lᴴ G) L^-1``, where ``Φ`` mirrors a lower triangle, halved: Murray, Differentiation of the
+    Cholesky decomposition (2016), equation 10. As in torch the diagonal stays complex, where it is.
     """
     lower, g = (adjoint(factor), adjoint(g)) if upper else (factor, g)
-    middle = _symmetric_from(ltorch.tril(adjoint(lower) @ g)) / 2
+    triangle = ltorch.tril(adjoint(lower) @ g)
+    middle = (triangle + adjoint(ltorch.tril(triangle, -1))) / 2
     left = ltorch.solve_triangular(adjoint(lower), middle, upper=True)
     return ltorch.solve_triangular(lower, left, upper=False, left=False)
 
@@ -72,7 +77,11 @@ formulas("torch.linalg.cholesky_ex", A=lambda c: _cholesky_gradient(c.g[0], c.ou
 
 def _of_factor(of_product: Tensor, factor: Tensor, upper: bool) -> Tensor:
     """The gradient of ``L`` from that of ``L Lᴴ``, or of ``U`` from that of ``Uᴴ U``."""
-    both = of_product + adjoint(of_product)
+    return _from_product(of_product + adjoint(of_product), factor, upper)
+
+
+def _from_product(both: Tensor, factor: Tensor, upper: bool) -> Tensor:
+    """As ``_of_factor``, from the sum of the gradient of the product and its adjoint."""
     return factor @ both if upper else both @ factor
 
 
@@ -88,7 +97,7 @@ def _of_cholesky_solve(c: Call) -> dict[str, Any]:
 
 formulas(
     "torch.cholesky_inverse",
-    L=lambda c: _of_factor(-(c.out @ c.g @ c.out), c.L, c.upper),  # the result is its own adjoint
+    L=lambda c: _from_product(-(c.out @ (c.g + adjoint(c.g)) @ c.out), c.L, c.upper),
 )
 
 # -- QR ------------------------------------------------------------------------------------------------------
@@ -135,15 +144,16 @@ def _gaps(values: Tensor) -> Tensor:
 
 @vjp("torch.linalg.eigh")
 def _of_eigh(c: Call) -> dict[str, Any]:
-    """``V (diag(g) + (Vᴴ G) / gaps) Vᴴ`` (Giles, An extended collection of matrix derivative results, 2008,
-    section 3.1; for complex matrices Boeddeker et al., On the computation of complex-valued gradients with
-    application to statistically optimum beamforming, 2017).
+    """``V (diag(g) + skew(Vᴴ G) / gaps) Vᴴ`` (Giles, An extended collection of matrix derivative results,
+    2008, section 3.1; for complex matrices Boeddeker et al., On the computation of complex-valued gradients
+    with application to statistically optimum beamforming, 2017). Vectors of a unitary matrix move by
+    skew-Hermitian matrices only.
     """
     of_values, of_vectors = c.g
     values, v = _factors(c, lambda: ltorch.eigh(c.A, c.UPLO))
     if of_vectors is None:
         return {"A": (v * _as_columns(of_values)) @ adjoint(v)}
-    turned = adjoint(v) @ of_vectors
+    turned = _skew(adjoint(v) @ of_vectors) / 2
     middle = (turned * (1 - _identity(turned))) / _gaps(values)
     if of_values is not None:
         middle = middle + ltorch.diag_embed(of_values)
@@ -157,10 +167,6 @@ def _of_eigvalsh(c: Call) -> dict[str, Any]:
 
 
 # -- singular values -----------------------------------------------------------------------------------------
-
-
-def _skew(x: Tensor) -> Tensor:
-    return x - adjoint(x)
 
 
 def _svd_gradient(

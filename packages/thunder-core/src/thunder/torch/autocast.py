@@ -1,0 +1,223 @@
+"""Autocast: the casts that torch makes in a call, as operators of the trace.
+
+    torch.mm(x, w)   →   t0 = x.to(torch.bfloat16); t1 = w.to(torch.bfloat16); t2 = torch.mm(t0, t1)
+
+Where torch casts between the steps of a function that is one operator here, torch runs the function under
+autocast; that call is an operator of its own, whose metadata and gradients are torch's
+(:mod:`thunder.torch.fallback`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from thunder.core import dtypes
+from thunder.core.autocast import KINDS, autocast_now
+from thunder.core.errors import OperatorError, UnsupportedOperator
+from thunder.core.metakernel import ask_torch, described_arguments
+from thunder.core.operator import Operator, row_of
+from thunder.core.proxies import TensorProxy
+from thunder.core.symbol import Symbol
+from thunder.torch.autocast_rules import RULES, STEPS, rule_of
+from thunder.torch.fallback import call_by_torch
+from thunder.torch.namespace import ltorch
+from thunder.torch.observation import Unfit
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+#: floating-point dtypes that autocast leaves alone
+_LEFT_ALONE = frozenset({dtypes.float64})
+
+_HINT = "Cast its arguments, and call it under torch.autocast(…, enabled=False)."
+
+#: what torch raises for a call that it refuses, or has no kernel without data for
+_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
+
+
+class Autocast:
+    """The casts of one program. Those of weights are kept, as torch keeps them, until a region ends."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, TensorProxy] = {}
+
+    def forget(self) -> None:
+        """Forgets the kept casts, as ``torch.clear_autocast_cache`` does."""
+        self._kept.clear()
+
+    def adapt_call(
+        self, symbol: Symbol, args: Args, kwargs: Kwargs
+    ) -> tuple[Callable[..., Any], Args, Kwargs]:
+        """What is recorded for a call of the program's under the autocast that is on now: the operator, or
+        what calls another in its place, and the arguments.
+
+        Raises OperatorError where torch refuses the call for autocast.
+        """
+        if not torch._C._is_any_autocast_enabled():
+            return symbol, args, kwargs
+        row = row_of(symbol)
+        for kind in reversed(KINDS):  # torch looks at CUDA's first
+            tensors = [t for t in _tensors((*args, *kwargs.values())) if t.device.type == kind]
+            if row is None or not tensors or not torch.is_autocast_enabled(kind):
+                continue
+            rule = rule_of(row.id, kind, args, kwargs)
+            if rule in STEPS:
+                if any(map(_may_be_cast, tensors[:1] if rule == "inside" else tensors)):
+                    inside = torch.get_autocast_dtype(kind) if rule == "inside" else None
+                    return functools.partial(_by_torch, row, inside), args, kwargs
+            elif rule is not None:
+                args, kwargs = self._cast(symbol, rule, kind, tensors, args, kwargs)
+        return symbol, args, kwargs
+
+    def _cast(
+        self, symbol: Symbol, rule: str, kind: str, tensors: list[TensorProxy], args: Args, kwargs: Kwargs
+    ) -> tuple[Args, Kwargs]:
+        if rule == "banned":
+            raise OperatorError(
+                f"{symbol.id} is unsafe to autocast", found=described_arguments(args, kwargs), hint=_HINT
+            )
+        eligible = [t for t in tensors if is_eligible(t)]
+        if not eligible:
+            return args, kwargs
+        if rule == "dtype":
+            first = next(_tensors(args), None)
+            return _in_float32(symbol, args, kwargs) if first is eligible[0] else (args, kwargs)
+        target = _target(rule, torch.get_autocast_dtype(kind), eligible)
+
+        def convert(x: TensorProxy) -> TensorProxy:
+            cast = x.device.type == kind and is_eligible(x) and x.dtype.torch_dtype is not target
+            return self._converted(x, target, kind) if cast else x
+
+        return _each_tensor(args, convert), _each_tensor(kwargs, convert)
+
+    def _converted(self, x: TensorProxy, target: torch.dtype, kind: str) -> TensorProxy:
+        kept = _is_kept(x, target, kind)
+        # As in torch the dtype of a kept cast does not count, which may be that of a region around this one.
+        found = self._kept.get(x.name) if kept else None
+        if found is None:
+            found = ltorch.to(x, target)
+            assert isinstance(found, TensorProxy), "a cast gives a tensor"
+            if kept:
+                self._kept[x.name] = found
+        return found
+
+
+def _is_kept(x: TensorProxy, target: torch.dtype, kind: str) -> bool:
+    """Whether torch keeps the cast of a tensor: of a weight in single precision to the dtype of autocast."""
+    return (
+        x.requires_grad
+        and x.dtype is dtypes.float32
+        and target is torch.get_autocast_dtype(kind)
+        and bool(x.__dict__.get("is_leaf"))
+        and torch.is_autocast_cache_enabled()
+        and torch.is_grad_enabled()
+    )
+
+
+def is_eligible(x: TensorProxy) -> bool:
+    """Whether autocast casts a tensor of its dtype."""
+    return x.dtype.is_floating_point and x.dtype not in _LEFT_ALONE
+
+
+def _may_be_cast(x: TensorProxy) -> bool:
+    """Whether steps of a function of the tensor may be cast; what is made of integers may be float32."""
+    return not (x.dtype in _LEFT_ALONE or x.dtype.is_complex)
+
+
+def _target(rule: str, lower: torch.dtype, tensors: Iterable[TensorProxy]) -> torch.dtype:
+    """The dtype to which a call's tensors are cast; for ``promote``, see ``prioritize`` in
+    ``aten/src/ATen/autocast_mode.h``.
+    """
+    if rule != "promote":
+        return lower if rule == "lower" else torch.float32
+    widest = lower
+    for t in tensors:
+        found = t.dtype.torch_dtype
+        if torch.float32 in (widest, found):
+            widest = torch.float32
+        elif found is not lower:
+            raise OperatorError(
+                "Unexpected floating ScalarType in at::autocast::prioritize",
+                found={t.name: t.type_string()},
+                hint=f"Autocast to {lower} takes tensors of that dtype and of torch.float32.",
+            )
+    return widest
+
+
+def _in_float32(symbol: Symbol, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    bound = inspect.signature(symbol.meta).bind(*args, **kwargs)  # type: ignore[arg-type]
+    if bound.arguments.get("dtype") is not None:
+        return args, kwargs
+    bound.arguments["dtype"] = torch.float32
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def _each_tensor(tree: Any, convert: Callable[[TensorProxy], TensorProxy]) -> Any:
+    """The arguments, in which each tensor, also one that is there twice, is what ``convert`` makes of it."""
+    if isinstance(tree, TensorProxy):
+        return convert(tree)
+    if isinstance(tree, dict):
+        return {key: _each_tensor(value, convert) for key, value in tree.items()}
+    if isinstance(tree, list | tuple) and any(True for _ in _tensors(tree)):
+        return type(tree)([_each_tensor(value, convert) for value in tree])
+    return tree
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[TensorProxy]:
+    for value in values:
+        if isinstance(value, TensorProxy):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+# -- functions with casts within -------------------------------------------------------------------
+
+
+def is_interpreted(fn: Any, symbol: Any) -> bool:
+    """Whether a torch function's own code is traced in place of its row, for the autocast that is on."""
+    return (
+        torch._C._is_any_autocast_enabled()
+        and isinstance(fn, types.FunctionType)
+        and isinstance(symbol, Symbol)
+        and any(torch.is_autocast_enabled(k) and RULES[k].get(symbol.id) == "interpreted" for k in KINDS)
+    )
+
+
+@functools.cache
+def _with_results_in(dtype: torch.dtype, fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``fn``, which returns a tensor of this dtype; without data torch says that it has another."""
+
+    def run(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return fn(*args, **kwargs).to(dtype)
+
+    run.__name__ = run.__qualname__ = getattr(fn, "__name__", "function")
+    return run
+
+
+def _by_torch(row: Operator, dtype: torch.dtype | None, *args: Any, **kwargs: Any) -> Any:
+    """A call that torch runs under the autocast that is on now. Raises UnsupportedOperator."""
+    fn = row.eager
+    error: Exception | None
+    assert fn is not None, f"{row.id} has casts within, so torch has it"
+    try:
+        return call_by_torch(row.id, fn if dtype is None else _with_results_in(dtype, fn), args, kwargs)
+    except Unfit as unfit:
+        why, error = unfit.reason, None
+    except UnsupportedOperator:
+        raise
+    except _REFUSALS as raised:
+        ask_torch(fn, args, kwargs, raised)
+        why, error = str(raised).strip().partition("\n")[0], raised
+    raise UnsupportedOperator(
+        f"{row.id} under {autocast_now().label} autocast, within which torch casts: {why}",
+        found=described_arguments(args, kwargs),
+        hint=_HINT,
+    ) from error
