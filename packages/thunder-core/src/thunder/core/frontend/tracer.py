@@ -36,16 +36,20 @@ from thunder.core.frontend import (
     custom_operators,
     generators,
     grad_requests,
+    logging_calls,
     lookasides,
     mask_questions,
     modules,
     natives,
+    output,
     regions,
     tensors,
+    warning_calls,
     weakrefs,
 )
 from thunder.core.frontend.class_attributes import ClassAttributes
 from thunder.core.frontend.class_kinds import is_immutable
+from thunder.core.frontend.replays import Place
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import Record, Tracker
@@ -69,7 +73,10 @@ RULES = (
     custom_operators,
     generators,
     grad_requests,
+    logging_calls,
     mask_questions,
+    output,
+    warning_calls,
     weakrefs,
 )
 #: packages of thunder whose Python functions run natively while a program is traced
@@ -133,6 +140,9 @@ class Tracer(Policy):
         #: whether an operator was called where a handler of the program would see an error of it
         self.handles_errors = False
         self.calls_symbols = False  # whether the program calls what exists in traces only
+        self.streams: dict[str, output.StandardStream] = {}
+        self.filters = warning_calls.Filters()
+        self.logger_questions: dict[tuple[Any, ...], Any] = {}
         self.generators = generators.Generators(self, assumed)
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -146,6 +156,10 @@ class Tracer(Policy):
                 return found
         elif type(obj) is torch.Generator:
             return generators.load_attr(self, obj, name)
+        elif obj is sys and name in output.STREAMS:
+            return output.load_stream(self, name)
+        elif type(obj) is output.StandardStream:
+            return output.load_stream_attr(obj, name)
         elif type(obj) in _LAZY:
             getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
@@ -155,6 +169,8 @@ class Tracer(Policy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
             return
+        elif obj is sys and name in output.STREAMS:
+            output.refuse_redirection(name)
         else:
             self.type_attr(type(obj), "__setattr__")
             self.machine.generic_store_attr(obj, name, value)
@@ -480,6 +496,15 @@ class Tracer(Policy):
         handled = (frame.handled for frame in reversed(self.machine.frames) if frame.handled is not None)
         return as_torch_raises(exc, next(handled, self.handled_outside))
 
+    def warn(
+        self, message: Any, category: type[Warning], frame: Frame | None, levels_above: int, source: Any
+    ) -> None:
+        if frame is None:
+            place = Place(vars(sys), levels_above=levels_above)
+        else:
+            place = Place(frame.globals, *frame.position())
+        warning_calls.warn(self, message, category, place, source)
+
     # -- observation -----------------------------------------------------------------------------------------
 
     def on_make(self, obj: Any) -> Any:
@@ -505,6 +530,7 @@ class Tracer(Policy):
             self.globals,
             self.global_writes,
             self.hidden,
+            self.logger_questions,
         ):
             table.clear()
         self.cells.clear()

@@ -167,14 +167,8 @@ def _warn(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
         return machine.policy.call_native(warnings.warn, args, kwargs)  # it has the message
     frames = [frame for frame in machine.frames if not frame.code.co_filename.startswith(prefixes or ("\0",))]
     level = max(level, 1)
-    if level <= len(frames):
-        frame = frames[-level]
-        namespace, (filename, line) = frame.globals, frame.position()
-    else:
-        namespace, filename, line = vars(sys), "<sys>", 0
-    registry = namespace.setdefault("__warningregistry__", {})
-    place = (message, category, filename, line, namespace.get("__name__", "<string>"), registry, None, source)
-    return machine.policy.call_native(warnings.warn_explicit, place, {})
+    frame = frames[-level] if level <= len(frames) else None
+    return machine.policy.warn(message, category, frame, level - len(frames), source)
 
 
 def _warning_arguments(
