@@ -40,6 +40,7 @@ class Names:
     ) -> None:
         self.modules: set[str] = set()
         self.objects: dict[str, Any] = {}
+        self.targets: dict[str, Any] = {}
         self.unread: frozenset[str] | set[str] = frozenset()
         self._taken = taken
         self._names: dict[int, str] = dict(known or {})
@@ -50,10 +51,12 @@ class Names:
         self.modules.add(short)
         return text
 
-    def path(self, dotted: str) -> str:
-        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`); returns
-        its text.
+    def path(self, dotted: str, target: Any = None) -> str:
+        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`), which
+        means `target` if that is given; returns its text.
         """
+        if target is not None:
+            self.targets[dotted] = target
         owner, _, name = dotted.rpartition(".")
         if owner == "torch.Tensor":
             return self.module("Tensor", f"Tensor.{name}")

@@ -25,7 +25,7 @@ from thunder.core.errors import (
     ThunderError,
     UnsupportedProgram,
 )
-from thunder.core.frontend import ambient, generators, modules, regions, weakrefs
+from thunder.core.frontend import ambient, generators, modules, patches, regions, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import refuse_results_of_requests
@@ -110,6 +110,8 @@ def acquire(
             computation, epilogue, reached = finish.run(result)
         with torch._C.DisableTorchFunction():
             roots = {"args": args, "kwargs": kwargs}
+            classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
+            patches.note_special_methods(tracer, classes)
             _note_last_facts(trace, tracker, inputs, roots, contributed or {})
             prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
     finally:

@@ -36,12 +36,14 @@ from thunder.core.frontend import (
     custom_operators,
     generators,
     grad_requests,
+    imports,
     logging_calls,
     lookasides,
     mask_questions,
     modules,
     natives,
     output,
+    patches,
     regions,
     tensors,
     warning_calls,
@@ -73,6 +75,7 @@ RULES = (
     custom_operators,
     generators,
     grad_requests,
+    imports,
     logging_calls,
     mask_questions,
     output,
@@ -140,6 +143,7 @@ class Tracer(Policy):
         #: whether an operator was called where a handler of the program would see an error of it
         self.handles_errors = False
         self.calls_symbols = False  # whether the program calls what exists in traces only
+        self.special_methods: set[str] = set()  # the names under which operators were looked up in tensors
         self.streams: dict[str, output.StandardStream] = {}
         self.filters = warning_calls.Filters()
         self.logger_questions: dict[tuple[Any, ...], Any] = {}
@@ -150,8 +154,9 @@ class Tracer(Policy):
     def load_attr(self, obj: Any, name: str) -> Any:
         if isinstance(obj, TensorProxy):
             return tensors.load_attr(self, obj, name)
+        getter = self.type_attr(type(obj), "__getattribute__")
         if isinstance(obj, torch.nn.Module):
-            found = modules.load_member(self, obj, name)
+            found = modules.load_member(self, obj, name) if getter is _PLAIN_GETTER else MISSING
             if found is not MISSING:
                 return found
         elif type(obj) is torch.Generator:
@@ -486,9 +491,7 @@ class Tracer(Policy):
     def import_module(
         self, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
     ) -> Any:
-        module = super().import_module(name, namespace, fromlist, level)
-        self.tracker.adopt(module, self.tracker.pinned_path(module, module.__name__))
-        return module
+        return imports.imported(self, name, namespace, fromlist, level)
 
     def as_caught(self, exc: BaseException) -> BaseException:
         if not isinstance(exc, OperatorError):
@@ -563,6 +566,7 @@ class Tracer(Policy):
 
 _BY_THEMSELVES = (type, types.FunctionType, types.ModuleType, types.CodeType)
 _NAMES = ("__qualname__", "co_qualname", "__name__")
+_PLAIN_GETTER = object.__getattribute__
 _METHODS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
