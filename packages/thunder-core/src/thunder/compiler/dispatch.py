@@ -70,7 +70,7 @@ class Dispatcher:
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._check_guards = data.debug_options.check_guards
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         stats = self.stats
         stats.calls += 1
         start = perf_counter_ns()

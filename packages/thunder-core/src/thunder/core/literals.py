@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -158,7 +159,7 @@ def value_text(x: Any, names: Names) -> str:
 def _structured(x: Any, names: Names) -> str:
     """A value without literal: a call of its type where that rebuilds it, else a bound name."""
     if isinstance(x, enum.Enum):
-        return names.fresh(x, f"{type(x).__name__}_{x.name}")
+        return names.fresh(x, re.sub(r"\W", "_", f"{type(x).__name__}_{x.name}"))
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return f"{_constructor(x, names)}({_fields(x, x._fields, names)})"
     if isinstance(x, tuple) and type(x).__module__ == "torch.return_types":  # made in C, it names no fields

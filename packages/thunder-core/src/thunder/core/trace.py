@@ -84,6 +84,7 @@ RESERVED_NAMES = frozenset(
         "computation",
     }
     | {"prologue", "epilogue", "backward_fn", "saved_for_backward", "cotangents", "slice", "complex", "float"}
+    | {"print", "set", "frozenset"}
 ) | frozenset(keyword.kwlist)
 
 

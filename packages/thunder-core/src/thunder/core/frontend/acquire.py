@@ -448,7 +448,8 @@ def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
     if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
         return str(parameters[keys[1]])
     if keys[0] == "kwargs" and len(keys) == 2:
-        return str(keys[1])
+        name = re.sub(r"\W", "_", str(keys[1]))
+        return name if name.isidentifier() else f"{prefix}_{name}"  # ``f(**{"a b": x})``
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
     return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
 

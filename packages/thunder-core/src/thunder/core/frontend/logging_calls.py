@@ -29,10 +29,8 @@ def _ask(tracer: Tracer, method: Callable[..., Any], args: Args, kwargs: Kwargs)
     """The answer of a logger, which becomes a fact about this logger."""
     logger = args[0]
     tracer.tracker.pin(logger)
-    key = (id(logger), method, *args[1:], *kwargs.values())
-    question = tracer.logger_questions.get(key)
-    if question is None:
-        question = tracer.logger_questions[key] = functools.partial(method, *args, **kwargs)
+    key = (method, id(logger), *args[1:], *kwargs.items())
+    question = tracer.questions.setdefault(key, functools.partial(method, *args, **kwargs))
     answer = question()
     path = tracer.tracker.pinned_path(question, f"{method.__name__} of the logger {logger.name!r}")
     tracer.tracker.note("state", path, answer)

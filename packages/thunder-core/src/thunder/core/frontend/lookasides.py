@@ -211,6 +211,30 @@ class GlobalsView:
     def __setitem__(self, name: str, value: Any) -> None:
         self._tracer.store_global(self._namespace, name, value)
 
+    def __delitem__(self, name: str) -> None:
+        self._tracer.delete_global(self._namespace, name)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The global, which becomes ``default`` if there is none."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def update(self, *others: Any, **values: Any) -> None:
+        """Sets several globals."""
+        for name, value in dict(*others, **values).items():
+            self[name] = value
+
+    def _refuse(self, *args: Any) -> Any:
+        raise UnsupportedProgram(
+            "the program reads all globals of a module, which all would be facts",
+            hint="Read them by name: globals()[name].",
+        )
+
+    __iter__ = __len__ = __eq__ = __or__ = __ror__ = __reversed__ = _refuse
+    keys = values = items = copy = pop = popitem = clear = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
 
 @lookaside(dir)
 def _dir(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import operator
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 #: native code that makes what has attributes of its own; what other native code returns was there before
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
+#: packages whose functions are guarded as values, and not in their parts (code, defaults)
+LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 #: containers that native code makes, which find their elements by what objects they are
 _KEYED = frozenset({dict, set, frozenset})
 
@@ -48,6 +51,8 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     """
     if id(fn) in ALLOWED or _is_allowed(tracer, fn):
         _refuse_finalizer(tracer, fn, args)
+        if fn is type.__new__ and len(args) > 2:
+            _refuse_subclass_hook(args[2])
         check_arguments(tracer, fn, args)
         if kwargs:
             check_arguments(tracer, fn, tuple(kwargs.values()))
@@ -120,6 +125,17 @@ def _refuse_finalizer(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
             "whose __del__ would run once",
             hint="Make the object outside the compiled function, or set sharp_edges= to let it run once.",
         )
+
+
+def _refuse_subclass_hook(bases: tuple[type, ...]) -> None:
+    """Refuses to make a class whose bases have an ``__init_subclass__`` of the user's, which C code calls."""
+    for base in bases:
+        hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
+        if isinstance(hook, types.FunctionType) and hook.__module__.partition(".")[0] not in LIBRARIES:
+            raise UnsupportedProgram(
+                f"the program makes a subclass of {base.__qualname__}, which has an __init_subclass__",
+                hint="Make the class outside the compiled function.",
+            )
 
 
 _IDENTITIES = frozenset({id(id), id(hash), id(open), id(input), id(breakpoint)})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend.ambient import AUTOCAST_DEVICES
 from thunder.core.frontend.class_kinds import LEAVES
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.tracker import describe
@@ -37,20 +38,15 @@ _PREFIXES = (
     "_accelerator_hooks_get",
     "_mps_is",
 )
-#: ambient state that every prologue guards, so that a query needs no fact of its own
+#: ambient state that every prologue guards, whatever its value, so that a question needs no fact of its own
 _ALWAYS_GUARDED = frozenset(
     {
         "is_grad_enabled",
         "is_inference_mode_enabled",
         "get_default_dtype",
-        "is_autocast_enabled",
         "_is_any_autocast_enabled",
-        "_get_tracing_state",
-        "is_autocast_cache_enabled",
-        "get_autocast_dtype",
         "_len_torch_function_stack",
         "_is_torch_function_mode_enabled",
-        "_is_torch_function_enabled",
     }
 )
 #: questions that torch answers in Python, with caches and state of its own, and that are asked whole
@@ -86,10 +82,26 @@ def ask(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if any(type(part) not in LEAVES for part in (value if type(value) is tuple else (value,))):
         raise UnsupportedProgram(f"{name} returned {describe(value)}, which thunder cannot guard")
     if fn.__name__ not in _ALWAYS_GUARDED:
-        question = functools.partial(fn, *args, **kwargs)
+        key = (fn, *args, *kwargs.items())
+        question = tracer.questions.setdefault(key, functools.partial(fn, *args, **kwargs))
         path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")
-        tracer.tracker.note("state", path, value)
+        tracer.tracker.note("state", path, tracer.autocast_at_entry.get(key, value))
     return value
+
+
+def autocast_state() -> dict[tuple[Any, ...], Any]:
+    """The answers to the questions about autocast now, by function and arguments.
+
+    A region of the program changes them; what is guarded is the answer that the caller's state gives.
+    """
+    state: dict[tuple[Any, ...], Any] = {
+        (torch.is_autocast_cache_enabled,): torch.is_autocast_cache_enabled()
+    }
+    state[torch.is_autocast_enabled,] = torch.is_autocast_enabled()
+    for device in AUTOCAST_DEVICES:
+        for fn in (torch.is_autocast_enabled, torch.get_autocast_dtype):
+            state[fn, device] = fn(device)
+    return state
 
 
 def _ask_whole(fn: Callable[..., Any]) -> None:

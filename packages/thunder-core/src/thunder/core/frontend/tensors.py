@@ -30,6 +30,8 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
     raw = patches.tensor_attribute(tracer, cls, name)
     if raw is not ABSENT and patches.is_replaced(cls, name, raw):
         return patches.bound(tracer, name, raw, x)
+    if raw is ABSENT:
+        return _load_own(tracer, x, name)
     getter = metadata.ATTRIBUTES.get(name)
     if getter is not None:
         _note_metadata(tracer, x, name)
@@ -41,8 +43,6 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
         return None
     if name in REFUSED_METHODS:
         return types.MethodType(REFUSED_METHODS[name], x)
-    if raw is ABSENT:
-        return _load_own(tracer, x, name)
     if isinstance(raw, _METHODS):
         return types.MethodType(raw, x)
     if name == "__class__":

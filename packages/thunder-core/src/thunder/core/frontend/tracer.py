@@ -44,6 +44,7 @@ from thunder.core.frontend import (
     natives,
     output,
     patches,
+    questions,
     regions,
     tensors,
     warning_calls,
@@ -91,8 +92,6 @@ _OWN = (
     "thunder.extend",
     "thunder.plugins",
 )
-#: packages whose functions are guarded as values, and not in their parts (code, defaults)
-_LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 
 
 class Tracer(Policy):
@@ -125,6 +124,7 @@ class Tracer(Policy):
         self.cell_paths: dict[int, tuple[Any, Path]] = {}
         self.parts: dict[int, tuple[Any, FunctionParts]] = {}
         self.globals: dict[tuple[int, str], Any] = {}
+        self.namespaces: dict[int, dict[str, Any]] = {}  # that the program made for ``exec`` and ``eval``
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
@@ -146,7 +146,8 @@ class Tracer(Policy):
         self.special_methods: set[str] = set()  # the names under which operators were looked up in tensors
         self.streams: dict[str, output.StandardStream] = {}
         self.filters = warning_calls.Filters()
-        self.logger_questions: dict[tuple[Any, ...], Any] = {}
+        self.questions: dict[tuple[Any, ...], Any] = {}  # asked of torch and of loggers, by what was asked
+        self.autocast_at_entry = questions.autocast_state()
         self.generators = generators.Generators(self, assumed)
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -326,7 +327,10 @@ class Tracer(Policy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
-        value = self._load_variable(namespace, name)
+        if id(namespace) in self.namespaces:
+            value = namespace.get(name, MISSING)
+        else:
+            value = self._load_variable(namespace, name)
         return self._load_variable(builtin_names, name) if value is MISSING else value
 
     def _load_variable(self, namespace: Any, name: str) -> Any:
@@ -347,6 +351,13 @@ class Tracer(Policy):
         self.globals[id(namespace), name] = value
         return value
 
+    def namespace(self, namespace: Any) -> Any:
+        if type(namespace) is lookasides.GlobalsView:
+            return namespace._namespace
+        if isinstance(namespace, dict):  # made by the program, or the shadow of a dictionary of the user's
+            self.namespaces[id(namespace)] = namespace
+        return namespace
+
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """The root that stands for a module's globals."""
         name = namespace.get("__name__", "?")
@@ -362,6 +373,9 @@ class Tracer(Policy):
         return shadow
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        if id(namespace) in self.namespaces:
+            namespace[name] = value
+            return
         held = self.tracker.records.get(id(namespace))
         if held is not None:
             held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
@@ -371,6 +385,9 @@ class Tracer(Policy):
         self.global_writes[id(namespace), name] = (namespace, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+        if id(namespace) in self.namespaces:
+            del namespace[name]
+            return
         if self._load_variable(namespace, name) is MISSING:
             raise KeyError(name)
         self.store_global(namespace, name, MISSING)
@@ -471,7 +488,7 @@ class Tracer(Policy):
             name = fn.__code__.co_freevars[i]
             if id(cell) not in self.made:
                 self.cell_paths.setdefault(id(cell), (cell, path.step("closure", i).step("cell", name)))
-        if fn.__globals__.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        if fn.__globals__.get("__name__", "").partition(".")[0] in natives.LIBRARIES:
             return Policy.function_parts(self, fn)
         tracker.note("is", path.step("attribute", "__code__"), fn.__code__)
         tracker.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
@@ -532,8 +549,9 @@ class Tracer(Policy):
             self.parts,
             self.globals,
             self.global_writes,
+            self.namespaces,
             self.hidden,
-            self.logger_questions,
+            self.questions,
         ):
             table.clear()
         self.cells.clear()

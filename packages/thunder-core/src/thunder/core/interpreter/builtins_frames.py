@@ -107,10 +107,13 @@ def _scopes(machine: Machine, name: str, args: Args, kwargs: Kwargs) -> tuple[An
         namespace = machine.frame.globals
         if local is None:
             local = machine.frame.f_locals
-    elif not is_a(namespace, dict):
-        raise TypeError(f"{name}() globals must be a dict, not {type(namespace).__name__}")
-    elif local is None:
-        local = namespace
+    else:
+        written = namespace
+        namespace = machine.policy.namespace(written)
+        if not is_a(namespace, dict):
+            raise TypeError(f"{name}() globals must be a dict, not {type(namespace).__name__}")
+        if local is None or local is written:
+            local = namespace
     namespace.setdefault("__builtins__", builtins)
     return args[0], namespace, local
 

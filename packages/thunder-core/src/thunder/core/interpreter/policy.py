@@ -157,6 +157,10 @@ class Policy:
         """``global name; del name``; KeyError if there is none."""
         del namespace[name]
 
+    def namespace(self, namespace: Any) -> Any:
+        """The dictionary of global variables that ``eval`` or ``exec`` was given."""
+        return namespace
+
     def load_cell(self, cell: CellType) -> Any:
         """The content of a closure cell, or MISSING if it is empty."""
         try:
