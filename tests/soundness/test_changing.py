@@ -17,7 +17,6 @@ REFUSED = frozenset(
     {
         "cache_cleared_within",
         "cache_info",
-        "class_dict",
         "closure_read",
         "compiled_text",
         "context_variable",
@@ -29,7 +28,6 @@ REFUSED = frozenset(
         "init_subclass",
         "int_sub",
         "list_sub",
-        "mappingproxy",
         "missing",
         "protocol",
         "simple_namespace",

@@ -236,6 +236,17 @@ class GlobalsView:
     __hash__ = None  # type: ignore[assignment]
 
 
+def namespace_of(tracer: Tracer, namespace: Any) -> Any:
+    """The dictionary that ``eval`` or ``exec`` was given. One that the program made, or the shadow of one of
+    the user's, is read and written as it is.
+    """
+    if type(namespace) is GlobalsView:
+        return namespace._namespace
+    if isinstance(namespace, dict):
+        tracer.namespaces[id(namespace)] = namespace
+    return namespace
+
+
 @lookaside(dir)
 def _dir(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     record = tracer.tracker.record_of(args[0]) if args else None

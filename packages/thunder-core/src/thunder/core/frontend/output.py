@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,8 +11,9 @@ import torch
 from thunder.core import prims
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend import replays
-from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.class_kinds import LEAVES
+from thunder.core.frontend.rules import lookaside
+from thunder.core.frontend.statements import python_lines
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.proxies import TensorProxy
 
@@ -47,21 +50,23 @@ class StandardStream:
 _STREAM_METHODS = frozenset({"write", "writelines", "flush"})
 
 
-def load_stream(tracer: Tracer, name: str) -> Any:
-    """``sys.stdout`` or ``sys.stderr``: whichever file that is at each call."""
-    known = tracer.streams.get(name)
-    if known is None:
-        known = tracer.streams[name] = StandardStream(name)
-    return known
+def is_stream(obj: Any, name: str) -> bool:
+    """Whether ``obj.name`` is a standard stream, or an attribute of one."""
+    return (obj is sys and name in STREAMS) or type(obj) is StandardStream
 
 
-def load_stream_attr(stream: StandardStream, name: str) -> Any:
-    """A method of a standard stream. Raises UnsupportedProgram for what depends on which file it is."""
+def load_stream(tracer: Tracer, obj: Any, name: str) -> Any:
+    """A standard stream, whichever file that is at each call, or a method of one.
+
+    Raises UnsupportedProgram for what depends on which file it is.
+    """
+    if type(obj) is not StandardStream:
+        return tracer.streams.setdefault(name, StandardStream(name))
     if name not in _STREAM_METHODS:
         raise UnsupportedProgram(
-            f"the program reads sys.{stream._name}.{name}", hint="Read it outside the compiled function."
+            f"the program reads sys.{obj._name}.{name}", hint="Read it outside the compiled function."
         )
-    return getattr(stream, name)
+    return getattr(obj, name)
 
 
 def refuse_redirection(name: str) -> None:
@@ -124,6 +129,12 @@ def is_plain(x: Any) -> bool:
 
 @lookaside(torch.set_printoptions)
 def _set_printoptions(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if not is_plain([*args, *kwargs.values()]):
-        raise UnsupportedProgram("torch.set_printoptions with an object that thunder cannot keep")
-    prims.python_call(torch.set_printoptions, *args, **kwargs)
+    values = [*args, *kwargs.values()]
+    if any(type(v) not in (int, bool, str, type(None)) for v in values):
+        raise UnsupportedProgram(
+            "torch.set_printoptions with something else than integers, truth values and texts",
+            hint="Set the options before the call.",
+        )
+    texts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    # At once, and not held back as output is: a text that is held back has been made already.
+    python_lines((f"torch.set_printoptions({', '.join(texts)})",), MappingProxyType({}))

@@ -43,7 +43,6 @@ from thunder.core.frontend import (
     modules,
     natives,
     output,
-    patches,
     questions,
     regions,
     tensors,
@@ -52,7 +51,6 @@ from thunder.core.frontend import (
 )
 from thunder.core.frontend.class_attributes import ClassAttributes
 from thunder.core.frontend.class_kinds import is_immutable
-from thunder.core.frontend.replays import Place
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import Record, Tracker
@@ -162,10 +160,8 @@ class Tracer(Policy):
                 return found
         elif type(obj) is torch.Generator:
             return generators.load_attr(self, obj, name)
-        elif obj is sys and name in output.STREAMS:
-            return output.load_stream(self, name)
-        elif type(obj) is output.StandardStream:
-            return output.load_stream_attr(obj, name)
+        elif output.is_stream(obj, name):
+            return output.load_stream(self, obj, name)
         elif type(obj) in _LAZY:
             getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
@@ -327,10 +323,8 @@ class Tracer(Policy):
     # -- variables -------------------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
-        if id(namespace) in self.namespaces:
-            value = namespace.get(name, MISSING)
-        else:
-            value = self._load_variable(namespace, name)
+        own = id(namespace) in self.namespaces
+        value = namespace.get(name, MISSING) if own else self._load_variable(namespace, name)
         return self._load_variable(builtin_names, name) if value is MISSING else value
 
     def _load_variable(self, namespace: Any, name: str) -> Any:
@@ -352,11 +346,7 @@ class Tracer(Policy):
         return value
 
     def namespace(self, namespace: Any) -> Any:
-        if type(namespace) is lookasides.GlobalsView:
-            return namespace._namespace
-        if isinstance(namespace, dict):  # made by the program, or the shadow of a dictionary of the user's
-            self.namespaces[id(namespace)] = namespace
-        return namespace
+        return lookasides.namespace_of(self, namespace)
 
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """The root that stands for a module's globals."""
@@ -519,10 +509,7 @@ class Tracer(Policy):
     def warn(
         self, message: Any, category: type[Warning], frame: Frame | None, levels_above: int, source: Any
     ) -> None:
-        if frame is None:
-            place = Place(vars(sys), levels_above=levels_above)
-        else:
-            place = Place(frame.globals, *frame.position())
+        place = warning_calls.place_of(frame, levels_above)
         warning_calls.warn(self, message, category, place, source)
 
     # -- observation -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend import replays
 from thunder.core.frontend.replays import Place, Warned
 from thunder.core.frontend.rules import lookaside
+from thunder.core.interpreter.frame import Frame
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -105,6 +107,15 @@ def _is_error(edits: tuple[Edit, ...], text: str, category: type[Warning], modul
 
 
 # -- warn ----------------------------------------------------------------------------------------------------
+
+
+def place_of(frame: Frame | None, levels_above: int) -> Place:
+    """The place of a frame of the program or, without one, of a frame so many levels above the program."""
+    return (
+        Place(vars(sys), levels_above=levels_above)
+        if frame is None
+        else Place(frame.globals, *frame.position())
+    )
 
 
 def warn(tracer: Tracer, message: Any, category: Any, place: Place, source: Any = None) -> None:
