@@ -204,8 +204,8 @@ def test_each_state_around_a_call_gives_eagers_results_and_gradients(
         expected = outcome(program, data, state, grad)
         found = outcome(compiled, data, state, grad)
         for a, b in zip(found, expected, strict=True):
-            if isinstance(b, torch.Tensor):  # cotangents may be added in another order
-                allowed = 1e-5 if grad and b is expected[-1] else 0.0
+            if isinstance(b, torch.Tensor):  # cotangents in bfloat16 may be added in another order
+                allowed = 2.0**-7 if grad and b is expected[-1] else 0.0
                 torch.testing.assert_close(a, b, rtol=allowed, atol=allowed)
             else:
                 assert a == b

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -158,32 +156,6 @@ def test_an_attribute_that_is_set_and_deleted_again_is_not_there_afterwards():
         assert torch.equal(compiled(ramp(3), o), ramp(3) * 2)
         assert not hasattr(o, "scratch")
         o.scratch = 1  # eager deletes this one, too
-
-
-def test_warnings_of_the_program_run_while_tracing_only():
-    def program(x):
-        warnings.warn("once", stacklevel=2)
-        return x * 2
-
-    compiled = thunder.jit(program)
-    with pytest.warns(UserWarning, match="once"):
-        compiled(ramp(3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        compiled(ramp(3))
-
-
-def test_logging_of_the_program_runs_while_tracing_only(caplog: pytest.LogCaptureFixture):
-    logger = logging.getLogger("a_program")
-
-    def program(x):
-        logger.warning("seen %s", 3)
-        return x * 2
-
-    compiled = thunder.jit(program)
-    for _ in range(2):
-        assert torch.equal(compiled(ramp(3)), ramp(3) * 2)
-    assert [record.getMessage() for record in caplog.records] == ["seen 3"]
 
 
 class Holder:

@@ -52,6 +52,7 @@ WITHOUT_RULE = {
     "prims.put_grad": "only in rules",
     "prims.set_grad_enabled": "takes no tensor",
     "prims.python_lines": "gives no tensor",
+    "prims.python_call": "gives no tensor",
     "prims.python_print": "gives no tensor",
     "prims.sink": "gives no tensor",
     "prims.unpack_trivial": "takes no tensor",

@@ -106,7 +106,7 @@ def test_a_cached_function_answers_from_its_cache_as_in_eager():
     assert torch.equal(compiled(x, 3), x * 15.0)
 
 
-def test_a_loggers_cached_method_runs_while_tracing(monkeypatch, caplog):
+def test_a_loggers_cached_method_asks_its_cache_at_each_call(monkeypatch, caplog):
     @functools.lru_cache(None)
     def warning_once(self, text):
         self.warning(text)
@@ -123,6 +123,9 @@ def test_a_loggers_cached_method_runs_while_tracing(monkeypatch, caplog):
         assert torch.equal(compiled(ramp(3)), ramp(3) * 2)
     assert [record.message for record in caplog.records] == ["said once"]
     assert thunder.cache_hits(compiled) == 1
+    warning_once.cache_clear()
+    compiled(ramp(3))
+    assert [record.message for record in caplog.records] == ["said once"] * 2
 
 
 def test_a_cached_function_that_returns_an_object_is_refused():

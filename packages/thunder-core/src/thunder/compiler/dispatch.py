@@ -41,6 +41,7 @@ from thunder.core.errors import (
 from thunder.core.frontend.acquire import Acquisition, acquire
 from thunder.core.frontend.facts import expected_text
 from thunder.core.frontend.guards import first_failure
+from thunder.core.frontend.patches import refuse_replaced_builtins
 from thunder.core.langctx import LanguageContext
 from thunder.core.operator_executor import with_replacements
 from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
@@ -71,7 +72,7 @@ class Dispatcher:
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._check_guards = data.debug_options.check_guards
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         stats = self.stats
         stats.calls += 1
         start = perf_counter_ns()
@@ -185,6 +186,7 @@ class Dispatcher:
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
         """A new entry, kept for later calls, and what its prologue gives for this one."""
+        refuse_replaced_builtins()
         stats, options = self.stats, self.data.compile_options
         stats.cache_misses += 1
         reasons = [self._reason(entry, args, kwargs) for entry in self._entries]

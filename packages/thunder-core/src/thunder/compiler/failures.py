@@ -139,7 +139,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
     calls = list(_with_parts(program.computation.bound_symbols))
     symbols = {b.sym.id for b in calls}
     tags = frozenset().union(*(b.tags for b in calls))
-    prints = prims.python_print.id in symbols
+    prints = not symbols.isdisjoint((prims.python_print.id, prims.python_call.id))
     modes = not symbols.isdisjoint(_MODES)
     effects = program.writes or prints or modes or OpTags.IN_PLACE in tags
     draws = not tags.isdisjoint(_DRAWING)

@@ -67,7 +67,7 @@ def callee_text(bsym: BoundSymbol, names: Names) -> str:
     if sym.python_impl is not None:
         return names.obj(sym.name, sym.python_impl)
     if sym.call_path is not None:
-        return names.path(sym.call_path)
+        return names.path(sym.call_path, sym.call_target)
     if sym.module is not None:
         return names.module(sym.module, f"{sym.module}.{sym.name}")
     return str(sym.name)
@@ -218,10 +218,13 @@ def _provenance_line(trace: TraceCtx, timing: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Program:
-    """The text of a trace, and every name that the text uses and its own imports do not bind."""
+    """The text of a trace, every name that the text uses and its own imports do not bind, and the functions
+    that its dotted paths mean.
+    """
 
     text: str
     context: dict[str, Any]
+    targets: dict[str, Any]
 
 
 def program(
@@ -243,4 +246,4 @@ def program(
         f"def {trace.name}({_parameter_text(trace)}):",
         *body,
     ]
-    return Program("\n".join(lines), names.objects)
+    return Program("\n".join(lines), names.objects, names.targets)

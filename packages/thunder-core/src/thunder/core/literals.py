@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,7 @@ class Names:
     ) -> None:
         self.modules: set[str] = set()
         self.objects: dict[str, Any] = {}
+        self.targets: dict[str, Any] = {}
         self.unread: frozenset[str] | set[str] = frozenset()
         self._taken = taken
         self._names: dict[int, str] = dict(known or {})
@@ -50,10 +52,12 @@ class Names:
         self.modules.add(short)
         return text
 
-    def path(self, dotted: str) -> str:
-        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`); returns
-        its text.
+    def path(self, dotted: str, target: Any = None) -> str:
+        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`), which
+        means `target` if that is given; returns its text.
         """
+        if target is not None:
+            self.targets[dotted] = target
         owner, _, name = dotted.rpartition(".")
         if owner == "torch.Tensor":
             return self.module("Tensor", f"Tensor.{name}")
@@ -155,7 +159,7 @@ def value_text(x: Any, names: Names) -> str:
 def _structured(x: Any, names: Names) -> str:
     """A value without literal: a call of its type where that rebuilds it, else a bound name."""
     if isinstance(x, enum.Enum):
-        return names.fresh(x, f"{type(x).__name__}_{x.name}")
+        return names.fresh(x, re.sub(r"\W", "_", f"{type(x).__name__}_{x.name}"))
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return f"{_constructor(x, names)}({_fields(x, x._fields, names)})"
     if isinstance(x, tuple) and type(x).__module__ == "torch.return_types":  # made in C, it names no fields

@@ -77,7 +77,13 @@ class OperatorExecutor(Executor):
         if fn is not None:
             _check_signatures(self, name, meta if like is None else like.meta, fn)
         row, call_path = self._row(name, meta, like, fn, module, tags, python_printer)
-        make_symbol = partial(Symbol, executor=self, call_path=call_path, bind_postprocess=bind_postprocess)
+        make_symbol = partial(
+            Symbol,
+            executor=self,
+            call_path=call_path,
+            call_target=row.eager if call_path is not None else None,
+            bind_postprocess=bind_postprocess,
+        )
         symbol = self._enter(row, make_symbol)
         self.add_operator(symbol)
         self._places[name] = place

@@ -1,14 +1,16 @@
-"""Printing by a compiled program: held back while the program may still have to be undone."""
+"""Output of a compiled program: held back while the program may still have to be undone."""
 
 from __future__ import annotations
 
+import functools
 import io
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any
 
-__all__ = ["Held", "show"]
+__all__ = ["Held", "perform", "show"]
 
-_held: ContextVar[list[tuple[str, bool]] | None] = ContextVar("thunder_held_output", default=None)
+_held: ContextVar[list[Callable[[], object]] | None] = ContextVar("thunder_held_output", default=None)
 
 
 def show(*values: Any, sep: str | None = " ", end: str | None = "\n", flush: bool = False) -> None:
@@ -19,20 +21,29 @@ def show(*values: Any, sep: str | None = " ", end: str | None = "\n", flush: boo
         return
     text = io.StringIO()
     print(*values, sep=sep, end=end, file=text)
-    held.append((text.getvalue(), flush))
+    held.append(functools.partial(show, text.getvalue(), end="", flush=flush))
+
+
+def perform(fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """``fn(*args, **kwargs)``, a warning or the like, now or when :class:`Held` lets go of it."""
+    held = _held.get()
+    if held is None:
+        fn(*args, **kwargs)
+    else:
+        held.append(functools.partial(fn, *args, **kwargs))
 
 
 class Held:
-    """What :func:`show` is called with from now on is kept as text, until :meth:`let_go`."""
+    """What :func:`show` and :func:`perform` are called with from now on is kept, until :meth:`let_go`."""
 
-    __slots__ = ("_texts", "_token")
+    __slots__ = ("_actions", "_token")
 
     def __init__(self) -> None:
-        self._texts: list[tuple[str, bool]] = []
-        self._token: Token[list[tuple[str, bool]] | None] = _held.set(self._texts)
+        self._actions: list[Callable[[], object]] = []
+        self._token: Token[list[Callable[[], object]] | None] = _held.set(self._actions)
 
     def let_go(self, *, printed: bool) -> None:
-        """Ends the holding; prints what was held, or drops it."""
+        """Ends the holding; puts out what was held, or drops it."""
         _held.reset(self._token)
-        for text, flush in self._texts if printed else ():
-            show(text, end="", flush=flush)
+        for action in self._actions if printed else ():
+            action()

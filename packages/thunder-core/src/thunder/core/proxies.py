@@ -243,6 +243,8 @@ class TensorProxy(torch.Tensor):
     ) -> Any:
         symbol = current_language().resolve(func)
         if symbol is None:
+            symbol = current_language().resolve(_replaced_method(func))
+        if symbol is None:
             symbol = unknown_torch_function(func)
         return symbol(*args, **(kwargs or {}))
 
@@ -336,6 +338,18 @@ def _make(
     state["requires_grad"] = requires_grad
     state.update(rest)
     return self
+
+
+def _replaced_method(func: Any) -> Any:
+    """The method implemented in C for which ``func`` was put into ``torch.Tensor``, or None.
+
+    An operator implemented in C names itself by what ``torch.Tensor`` has under its name: ``x * 2`` by
+    ``torch.Tensor.mul``, which it does not call.
+    """
+    for name, value in vars(torch.Tensor).items():
+        if value is func:
+            return vars(torch._C.TensorBase).get(name)
+    return None
 
 
 def _own(name: str) -> property:

@@ -59,6 +59,8 @@ class Symbol:
     executor: Any = None
     module: str | None = None
     call_path: str | None = None
+    #: the function at ``call_path`` when the symbol's row was made: what runs, whatever is there later
+    call_target: Callable[..., Any] | None = field(default=None, repr=False)
     python_impl: Callable[..., Any] | None = None
     python_printer: Callable[..., Sequence[str]] | None = None
     bind_postprocess: Callable[[BoundSymbol], None] | None = field(default=None, repr=False)

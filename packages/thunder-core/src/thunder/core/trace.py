@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from thunder.core.codegen import Program, program
 from thunder.core.errors import TraceError
+from thunder.core.pinned_paths import pin_paths
 from thunder.core.structure import RETURN
 from thunder.core.tags import OpenTag
 from thunder.core.textfile import compile_text
@@ -83,6 +84,7 @@ RESERVED_NAMES = frozenset(
         "computation",
     }
     | {"prologue", "epilogue", "backward_fn", "saved_for_backward", "cotangents", "slice", "complex", "float"}
+    | {"print", "set", "frozenset"}
 ) | frozenset(keyword.kwlist)
 
 
@@ -267,7 +269,8 @@ class TraceCtx:
         trace.
         """
         text = self.program(include_decorators=decorated)
-        compile_text(text.text, f"thunder.{self.name}", text.context)
+        code = compile_text(text.text, f"thunder.{self.name}", text.context)
+        pin_paths(text.context, code, text.targets)
         # Taken out of its own globals, the function is in no cycle, and goes when its last user does.
         return text.context.pop(self.name)  # type: ignore[no-any-return]
 

@@ -113,6 +113,7 @@ def eager_symbol(row: Operator, executor: TorchExecutor) -> Symbol | None:
         tags=symbol_of(row.id).tags,
         executor=executor,
         call_path=path,
+        call_target=row.eager if path is not None else None,
         python_impl=row.eager if path is None else None,
     )
 

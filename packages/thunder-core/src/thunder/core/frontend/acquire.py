@@ -25,7 +25,7 @@ from thunder.core.errors import (
     ThunderError,
     UnsupportedProgram,
 )
-from thunder.core.frontend import ambient, backward_reads, generators, weakrefs
+from thunder.core.frontend import ambient, backward_reads, generators, patches, weakrefs
 from thunder.core.frontend.effects import Builder, is_simple
 from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import returned_leaves
@@ -110,6 +110,8 @@ def acquire(
             computation, epilogue, reached = finish.run(result)
         with torch._C.DisableTorchFunction():
             roots = {"args": args, "kwargs": kwargs}
+            classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
+            patches.note_special_methods(tracer, classes)
             _note_last_facts(trace, tracker, inputs, roots, contributed or {})
             prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
     finally:
@@ -451,7 +453,8 @@ def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
     if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
         return str(parameters[keys[1]])
     if keys[0] == "kwargs" and len(keys) == 2:
-        return str(keys[1])
+        name = re.sub(r"\W", "_", str(keys[1]))
+        return name if name.isidentifier() else f"{prefix}_{name}"  # ``f(**{"a b": x})``
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
     return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
 

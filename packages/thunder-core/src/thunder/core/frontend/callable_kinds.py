@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 
 import torch
@@ -18,8 +17,6 @@ OWN = (
     "thunder.extend",
     "thunder.plugins",
 )
-#: packages whose functions are guarded as values, and not in their parts (code, defaults)
-LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 #: descriptors that make methods
 METHODS = (
     types.MethodDescriptorType,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thunder.core.errors import UnsupportedProgram
+from thunder.core.frontend import patches
 from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.tracker import DELETED
 from thunder.core.interpreter.policy import MISSING
@@ -42,6 +43,8 @@ class ClassAttributes:
             value = self.find_in(cls.__mro__, name)
         elif is_immutable(cls) or cls is TensorProxy:
             raw = lookup_type(cls, name)
+            if cls is TensorProxy:
+                raw = patches.special_method(self.tracer, name) or raw
             value = MISSING if raw is ABSENT else raw
         else:
             value = self._adopt(cls, name, lookup_type(cls, name))

@@ -87,6 +87,8 @@ class TensorFacts:
         found_type: Any = type(t)
         if found_type is not self.type:
             return f"type {found_type.__name__}"
+        if t.layout is not torch.strided or t.is_nested:  # it may have no strides, and no sizes
+            return "a nested tensor" if t.is_nested else f"layout {t.layout}"
         for name in ("shape", "dtype", "device", "requires_grad"):
             found = tuple(t.shape) if name == "shape" else getattr(t, name)
             if found != getattr(self, name):

@@ -119,7 +119,7 @@ class Writer:
 
     def _is_taken(self, name: str) -> bool:
         """Whether the text of a prologue means something of its own by a name."""
-        return name in _OWN_NAMES or name in self.variables_of_inputs or _VARIABLE.fullmatch(name) is not None
+        return name in _CALLED or name in self.variables_of_inputs or _VARIABLE.fullmatch(name) is not None
 
     def value(self, path: Path) -> str:
         """The expression for the value at a path; what is used again becomes a variable."""
@@ -139,7 +139,7 @@ class Writer:
             name = f"v{len(self.variables)}"
             self.lines.append(f"{name} = {code}")
         else:
-            name = proxy.name
+            name = f"input_{proxy.name}" if proxy.name in _CALLED else proxy.name
             self.lines.append(f'{name}: "{proxy.type_string()}" = {code}')
         self.variables[id(path)] = name
         return name
@@ -213,6 +213,7 @@ class Writer:
             self.objects["check_tensors"] = tensor_check(
                 [f.expected for f in tensors], [f.path.fetch(roots) for f in tensors]
             )
+            self.lines += _refuse_nested(tensors, names)
             self.lines.append(f"if not check_tensors({', '.join(names)}): return None")
             self.lines += [f"  # {f.expected.as_check(n)}" for f, n in zip(tensors, names, strict=True)]
         self.lines.append(f"return ({_tuple_text(inputs)}), ({_tuple_text(reached)})")
@@ -325,6 +326,12 @@ def _tuple_text(items: Sequence[str]) -> str:
     return "".join(f"{item}, " for item in items)
 
 
+def _refuse_nested(tensors: Sequence[Fact], names: Sequence[str]) -> list[str]:
+    """The condition that no tensor is nested: of one, torch's batched check ends the process."""
+    asked = [n for f, n in zip(tensors, names, strict=True) if f.expected.type is not torch.nn.Parameter]
+    return [f"if {' or '.join(f'{name}.is_nested' for name in asked)}: return None"] if asked else []
+
+
 def tensor_check(expected: Sequence[TensorFacts], examples: Sequence[torch.Tensor]) -> Callable[..., bool]:
     """A function of as many tensors that says whether each has its expected metadata.
 
@@ -361,6 +368,8 @@ _HELPERS = {
 
 
 _OWN_NAMES = frozenset({*_HELPERS, "args", "kwargs", "check_tensors", "detailed_state"})
+#: names of functions that the text calls, which an argument may have as well
+_CALLED = _OWN_NAMES | ambient.QUESTIONS.keys() | {"len", "type", "hasattr"}
 _VARIABLE = re.compile(r"v\d+")
 
 

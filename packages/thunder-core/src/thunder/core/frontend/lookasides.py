@@ -9,7 +9,6 @@ import builtins
 import copy
 import functools
 import inspect
-import logging
 import os
 import types
 import typing
@@ -18,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder.core import prims
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend.class_kinds import LEAVES, is_immutable
+from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.rules import answer, lookaside
 from thunder.core.frontend.tensors import is_inference, is_marked, seen_type, storage_offset
 from thunder.core.interpreter.policy import MISSING
@@ -117,37 +115,7 @@ def _signature(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return inspect.signature(*args, **kwargs)
 
 
-# -- output --------------------------------------------------------------------------------------------------
-
-
-@lookaside(print)
-def _print(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if set(kwargs) - {"sep", "end", "flush"}:
-        raise UnsupportedProgram(
-            "print to a file inside a compiled function", hint="Print to standard output."
-        )
-    shown = [_as_it_is_now(a) if _is_printable(a) else tracer.call(str, (a,), {}) for a in args]
-    prims.python_print(*shown, **kwargs)
-
-
-def _as_it_is_now(x: Any) -> Any:
-    """A copy of a plain container, which the program may change after it has printed it."""
-    if isinstance(x, dict):
-        return {k: _as_it_is_now(v) for k, v in x.items()}
-    return type(x)(map(_as_it_is_now, x)) if type(x) in (list, tuple) else x
-
-
-def _is_printable(x: Any) -> bool:
-    """Whether the statement of the trace can hold ``x`` as it stands: tensors, leaves, and plain containers
-    of them.
-    """
-    if isinstance(x, dict):
-        return type(x) is dict and all(map(_is_printable, [*x.keys(), *x.values()]))
-    return (
-        isinstance(x, TensorProxy)
-        or type(x) in LEAVES
-        or (type(x) in (list, tuple) and all(map(_is_printable, x)))
-    )
+# -- texts --------------------------------------------------------------------------------------------------
 
 
 @lookaside(TensorProxy.__repr__, torch.Tensor.__repr__, torch.Tensor.__str__, torch.Tensor.__format__)
@@ -157,18 +125,6 @@ def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found={args[0].name: args[0].type_string()},
         hint="print(tensor) is replayed at each call; or format it after the call.",
     )
-
-
-def _log_natively(log: Callable[..., None]) -> None:
-    """Logging happens while tracing only, and tensors appear as proxies."""
-
-    @lookaside(log)
-    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        log(*args, **kwargs)
-
-
-for _level in ("debug", "info", "warning", "error", "critical", "log", "exception"):
-    _log_natively(getattr(logging.Logger, _level))
 
 
 # -- ambient state -------------------------------------------------------------------------------------------
@@ -262,6 +218,41 @@ class GlobalsView:
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._tracer.store_global(self._namespace, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self._tracer.delete_global(self._namespace, name)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The global, which becomes ``default`` if there is none."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def update(self, *others: Any, **values: Any) -> None:
+        """Sets several globals."""
+        for name, value in dict(*others, **values).items():
+            self[name] = value
+
+    def _refuse(self, *args: Any) -> Any:
+        raise UnsupportedProgram(
+            "the program reads all globals of a module, which all would be facts",
+            hint="Read them by name: globals()[name].",
+        )
+
+    __iter__ = __len__ = __eq__ = __or__ = __ror__ = __reversed__ = _refuse
+    keys = values = items = copy = pop = popitem = clear = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+def namespace_of(tracer: Tracer, namespace: Any) -> Any:
+    """The dictionary that ``eval`` or ``exec`` was given. One that the program made, or the shadow of one of
+    the user's, is read and written as it is.
+    """
+    if type(namespace) is GlobalsView:
+        return namespace._namespace
+    if isinstance(namespace, dict):
+        tracer.namespaces[id(namespace)] = namespace
+    return namespace
 
 
 @lookaside(dir)

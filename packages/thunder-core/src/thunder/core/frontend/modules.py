@@ -10,6 +10,7 @@ import torch
 from thunder.core.compiled_function import CompiledFunction
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.forwarding import FORWARDED_CODE
+from thunder.core.frontend.patches import MODULE_METHODS as METHODS
 from thunder.core.frontend.rules import closure_lookaside
 from thunder.core.frontend.shadows import ItemOverlay
 from thunder.core.frontend.tensors import seen_type
@@ -48,7 +49,7 @@ def load_member(tracer: Tracer, module: torch.nn.Module, name: str) -> Any:
     if (
         name in own
         or name in record.attrs
-        or tracer.type_attr(cls, "__getattr__") is not _Module.__getattr__
+        or tracer.type_attr(cls, "__getattr__") is not METHODS["__getattr__"]
         or not own.keys() >= MEMBER_DICTS
     ):
         return MISSING
@@ -120,7 +121,7 @@ def store_member(tracer: Tracer, module: torch.nn.Module, name: str, value: Any)
     if isinstance(value, TensorProxy) and seen_type(tracer, value) is not torch.Tensor:
         return False
     own = record.obj.__dict__
-    if tracer.type_attr(cls, "__setattr__") is not _Module.__setattr__ or not own.keys() >= MEMBER_DICTS:
+    if tracer.type_attr(cls, "__setattr__") is not METHODS["__setattr__"] or not own.keys() >= MEMBER_DICTS:
         return False
     if name in own["_parameters"] or name in own["_modules"]:
         return False
@@ -178,9 +179,9 @@ def call_module(
 
 
 def _is_plain_call(tracer: Tracer, record: Record, cls: type) -> bool:
-    if tracer.type_attr(cls, "__call__") is not _Module.__call__:
+    if tracer.type_attr(cls, "__call__") is not METHODS["__call__"]:
         return False
-    if tracer.type_attr(cls, "_call_impl") is not _Module._call_impl:
+    if tracer.type_attr(cls, "_call_impl") is not METHODS["_call_impl"]:
         return False
     if tracer.instance_attr(record.obj, "_compiled_call_impl") is not MISSING:
         return False

@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import logging
 import operator
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder.core import prims
 from thunder.core.errors import UnsupportedProgram
 from thunder.core.frontend.arguments import check_arguments, check_protocols, name_of, note_keys
 from thunder.core.frontend.class_kinds import (
@@ -26,6 +28,7 @@ from thunder.core.frontend.class_kinds import (
     plain_base,
 )
 from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
+from thunder.core.frontend.output import printable
 from thunder.core.frontend.questions import ask, is_question
 from thunder.core.frontend.tracker import describe
 from thunder.core.proxies import TensorProxy
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 #: native code that makes what has attributes of its own; what other native code returns was there before
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
+#: packages whose functions are guarded as values, and not in their parts (code, defaults)
+LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 #: containers that native code makes, which find their elements by what objects they are
 _KEYED = frozenset({dict, set, frozenset})
 
@@ -45,6 +50,9 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     callable's name.
     """
     if id(fn) in ALLOWED or _is_allowed(tracer, fn):
+        _refuse_finalizer(tracer, fn, args)
+        if fn is type.__new__ and len(args) > 2:
+            _refuse_subclass_hook(args[2])
         check_arguments(tracer, fn, args)
         if kwargs:
             check_arguments(tracer, fn, tuple(kwargs.values()))
@@ -104,6 +112,32 @@ def _note_hierarchy(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
 
 
 _OF_HIERARCHIES = frozenset({"mro", "__subclasses__"})
+
+
+def _refuse_finalizer(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
+    """Refuses to make an object whose ``__del__`` would run when the trace lets go of it, and at no other
+    call.
+    """
+    cls = fn if isinstance(fn, type) else args[0] if fn is object.__new__ and args else object
+    if isinstance(getattr(cls, "__del__", None), types.FunctionType):
+        tracer.refuse_sharp_edge(
+            f"the program makes an object of the class {cls.__module__}.{cls.__qualname__}, "
+            "whose __del__ would run once",
+            hint="Make the object outside the compiled function, or set sharp_edges= to let it run once.",
+        )
+
+
+def _refuse_subclass_hook(bases: tuple[type, ...]) -> None:
+    """Refuses to make a class whose bases have an ``__init_subclass__`` of the user's, which C code calls."""
+    for base in bases:
+        hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
+        if isinstance(hook, types.FunctionType) and hook.__module__.partition(".")[0] not in LIBRARIES:
+            raise UnsupportedProgram(
+                f"the program makes a subclass of {base.__qualname__}, which has an __init_subclass__",
+                hint="Make the class outside the compiled function.",
+            )
+
+
 _IDENTITIES = frozenset({id(id), id(hash), id(open), id(input), id(breakpoint)})
 
 
@@ -116,10 +150,14 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
     does the guard.
 
     Only for arguments and results that are leaves: a cached list or tensor is one object for all callers. A
-    method of a logger, which says something once, runs while tracing, as all logging does.
+    method of a logger, which logs a message once, asks its cache when the computation runs.
     """
     if args and isinstance(args[0], logging.Logger):
-        return fn(*args, **kwargs)
+        logger, *rest = args
+        tracer.tracker.pin(logger)
+        shown = {k: printable(tracer, v) for k, v in kwargs.items()}
+        prims.python_call(fn, logger, *(printable(tracer, a) for a in rest), **shown)
+        return None
     name = getattr(fn, "__qualname__", "a cached function")
     if all(type(a) in LEAVES for a in (*args, *kwargs.values())):
         value = fn(*args, **kwargs)

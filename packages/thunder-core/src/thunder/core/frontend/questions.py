@@ -38,17 +38,15 @@ _PREFIXES = (
     "_accelerator_hooks_get",
     "_mps_is",
 )
-#: ambient state that every prologue guards, so that a query needs no fact of its own
+#: ambient state that every prologue guards, whatever its value, so that a question needs no fact of its own
 _ALWAYS_GUARDED = frozenset(
     {
         "is_grad_enabled",
         "is_inference_mode_enabled",
         "get_default_dtype",
         "_is_any_autocast_enabled",
-        "_get_tracing_state",
         "_len_torch_function_stack",
         "_is_torch_function_mode_enabled",
-        "_is_torch_function_enabled",
     }
 )
 #: questions about autocast: guarded by its settings at the call, which the program may have changed since
@@ -97,7 +95,8 @@ def ask(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if fn.__name__ in _OF_AUTOCAST and all(a in KINDS for a in (*args, *kwargs.values())):
         tracer.note_autocast()
     elif fn.__name__ not in _ALWAYS_GUARDED:
-        question = functools.partial(fn, *args, **kwargs)
+        key = (fn, *args, *kwargs.items())
+        question = tracer.questions.setdefault(key, functools.partial(fn, *args, **kwargs))
         path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")
         tracer.tracker.note("state", path, value)
     return value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.core.errors import UnsupportedProgram
-from thunder.core.frontend import generators, regions
+from thunder.core.frontend import generators, patches, regions
 from thunder.core.frontend.class_kinds import is_numpy_scalar
 from thunder.core.frontend.grad_requests import request_grad
 from thunder.core.frontend.tracker import Record
@@ -30,6 +30,12 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
     """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input
     tensor.
     """
+    cls = seen_type(tracer, x)
+    raw = patches.tensor_attribute(tracer, cls, name)
+    if raw is not ABSENT and patches.is_replaced(cls, name, raw):
+        return patches.bound(tracer, name, raw, x)
+    if raw is ABSENT:
+        return _load_own(tracer, x, name)
     getter = metadata.ATTRIBUTES.get(name)
     if getter is not None:
         _note_metadata(tracer, x, name)
@@ -41,13 +47,10 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
         return None
     if name in REFUSED_METHODS:
         return types.MethodType(REFUSED_METHODS[name], x)
-    raw = lookup_type(torch.Tensor, name)
-    if raw is ABSENT:
-        return _load_own(tracer, x, name)
     if isinstance(raw, _METHODS):
         return types.MethodType(raw, x)
     if name == "__class__":
-        return seen_type(tracer, x)
+        return cls
     symbol = tracer.language.resolve(getattr(raw, "__get__", None))
     if symbol is not None:
         return call_symbol(tracer, symbol, (x,), {})

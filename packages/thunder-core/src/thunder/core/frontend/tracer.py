@@ -38,26 +38,31 @@ from thunder.core.frontend import (
     custom_operators,
     generators,
     grad_requests,
+    imports,
+    logging_calls,
     lookasides,
     mask_questions,
     modules,
     natives,
+    output,
     region_effects,
     regions,
     tensors,
+    warning_calls,
     weakrefs,
 )
-from thunder.core.frontend.callable_kinds import DICT_GETTERS, LAZY, LIBRARIES, METHODS, OWN, SYMBOL_LIKE
+from thunder.core.frontend.callable_kinds import DICT_GETTERS, LAZY, METHODS, OWN, SYMBOL_LIKE
 from thunder.core.frontend.class_attributes import ClassAttributes
 from thunder.core.frontend.class_kinds import is_immutable
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import Record, Tracker
+from thunder.core.frontend.variables import Variables
 from thunder.core.interpreter.frame import Frame, has_handler
 from thunder.core.interpreter.policy import MISSING, FunctionParts, Policy
 from thunder.core.langctx import LanguageContext
 from thunder.core.metakernel import as_torch_raises
-from thunder.core.provenance import ABSENT, Path, cell_content, lookup_instance, own_name, reads_natively
+from thunder.core.provenance import ABSENT, Path, lookup_instance, own_name, reads_natively
 from thunder.core.proxies import TensorProxy
 from thunder.core.symbol import Symbol
 from thunder.core.trace import Source, TraceCtx
@@ -73,12 +78,16 @@ RULES = (
     custom_operators,
     generators,
     grad_requests,
+    imports,
+    logging_calls,
     mask_questions,
+    output,
+    warning_calls,
     weakrefs,
 )
 
 
-class Tracer(Policy):
+class Tracer(Variables):
     """The policy of one acquisition.
 
     Args:
@@ -100,17 +109,13 @@ class Tracer(Policy):
         sharp_edge: Any,
         assumed: Device | None = None,
     ) -> None:
-        self.trace, self.tracker, self.language, self.sharp_edge = trace, tracker, language, sharp_edge
+        super().__init__(tracker)
+        self.trace, self.language, self.sharp_edge = trace, language, sharp_edge
         self.made: dict[
             int, Any
         ] = {}  # functions and cells that the program made; held, so that ids stay theirs
         self.classes = ClassAttributes(self)
-        self.cell_paths: dict[int, tuple[Any, Path]] = {}
         self.parts: dict[int, tuple[Any, FunctionParts]] = {}
-        self.globals: dict[tuple[int, str], Any] = {}
-        self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
-        self.cells: dict[int, Any] = {}
-        self.cell_writes: dict[int, tuple[Path, Any]] = {}
         self.autocast, self.autocast_settings = Autocast(), ambient.autocast_settings()
         self.inference_regions: list[tuple[bool, bool]] = []  # the modes to return to
         self.in_inference_mode = self.had_inference_regions = False
@@ -135,6 +140,10 @@ class Tracer(Policy):
         #: whether an operator was called where a handler of the program would see an error of it
         self.handles_errors = False
         self.calls_symbols = False  # whether the program calls what exists in traces only
+        self.special_methods: set[str] = set()  # the names under which operators were looked up in tensors
+        self.streams: dict[str, output.StandardStream] = {}
+        self.filters = warning_calls.Filters()
+        self.questions: dict[tuple[Any, ...], Any] = {}  # asked of torch and of loggers, by what was asked
         self.generators = generators.Generators(self, assumed)
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -144,16 +153,19 @@ class Tracer(Policy):
             if self.backwards:
                 backward_reads.check_tensor(self, name)
             return tensors.load_attr(self, obj, name)
+        getter = self.type_attr(type(obj), "__getattribute__")
         if isinstance(obj, torch.nn.Module):
             if self.backwards:
                 backward_reads.check_attribute(self, obj, name)
-            found = modules.load_member(self, obj, name)
+            found = modules.load_member(self, obj, name) if getter is _PLAIN_GETTER else MISSING
             if found is not MISSING:
                 return found
         elif type(obj) is torch.Generator:
             return generators.load_attr(self, obj, name)
         elif type(obj) is CompiledFunction and name != "__get__":
             return self.load_attr(modules.wrapped_callable(self, obj), name)
+        elif output.is_stream(obj, name):
+            return output.load_stream(self, obj, name)
         elif type(obj) in LAZY:
             getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
         return self.machine.generic_load_attr(obj, name)
@@ -163,6 +175,8 @@ class Tracer(Policy):
             tensors.store_attr(self, obj, name, value)
         elif isinstance(obj, torch.nn.Module) and modules.store_member(self, obj, name, value):
             self.note_write()
+        elif obj is sys and name in output.STREAMS:
+            output.refuse_redirection(name)
         elif type(obj) is CompiledFunction:
             self.store_attr(modules.wrapped_callable(self, obj), name, value)
         else:
@@ -344,92 +358,20 @@ class Tracer(Policy):
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
         if self.backwards:
             backward_reads.check_global(self, namespace, builtin_names, name)
-        value = self._load_variable(namespace, name)
-        return self._load_variable(builtin_names, name) if value is MISSING else value
+        return super().load_global(namespace, builtin_names, name)
 
-    def _load_variable(self, namespace: Any, name: str) -> Any:
-        """A global of a module, or a builtin, or MISSING."""
-        known = self.globals.get((id(namespace), name), self)
-        if known is not self:
-            return known
-        held = self.tracker.records.get(id(namespace))
-        if held is not None:  # the program has the dictionary itself in hand
-            return held.value.get(name, MISSING)
-        path = self.namespace_path(namespace).step("global", name)
-        raw = namespace.get(name, ABSENT)
-        if raw is ABSENT:
-            self.tracker.note("is", path, ABSENT)
-            value = MISSING
-        else:
-            value = self.tracker.adopt(raw, path)
-        self.globals[id(namespace), name] = value
-        return value
+    def load_cell(self, cell: types.CellType) -> Any:
+        if self.backwards:
+            backward_reads.check_cell(self, cell)
+        return super().load_cell(cell)
+
+    def namespace(self, namespace: Any) -> Any:
+        return lookasides.namespace_of(self, namespace)
 
     def note_autocast(self) -> None:
         """Guards the settings of autocast at the call, which what follows depends on."""
         settings = self.tracker.pinned_path(ambient.autocast_settings, "torch's autocast")
         self.tracker.note("state", settings, self.autocast_settings)
-
-    def namespace_path(self, namespace: dict[str, Any]) -> Path:
-        """The root that stands for a module's globals."""
-        name = namespace.get("__name__", "?")
-        return self.tracker.pinned_path(namespace, name if name == "builtins" else f"globals of {name}")
-
-    def namespace_in_hand(self, namespace: dict[str, Any], shadow: dict[str, Any]) -> dict[str, Any]:
-        """The shadow of a module's globals, which from now on holds what the program wrote to them."""
-        for key in [key for key in self.globals if key[0] == id(namespace)]:
-            del self.globals[key]
-        for key in [key for key in self.global_writes if key[0] == id(namespace)]:
-            value = self.global_writes.pop(key)[1]
-            shadow.pop(key[1], None) if value is MISSING else shadow.__setitem__(key[1], value)
-        return shadow
-
-    def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        self.note_write()
-        held = self.tracker.records.get(id(namespace))
-        if held is not None:
-            held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
-            return
-        self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
-        self.globals[id(namespace), name] = value
-        self.global_writes[id(namespace), name] = (namespace, value)
-
-    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
-        if self._load_variable(namespace, name) is MISSING:
-            raise KeyError(name)
-        self.store_global(namespace, name, MISSING)
-
-    def load_cell(self, cell: types.CellType) -> Any:
-        if self.backwards:
-            backward_reads.check_cell(self, cell)
-        tracked = self.cell_paths.get(id(cell))
-        if tracked is None:
-            found = cell_content(cell)
-            return MISSING if found is ABSENT else found
-        known = self.cells.get(id(cell), self)
-        if known is not self:
-            return known
-        raw = cell_content(cell)
-        if raw is ABSENT:
-            self.tracker.note("is", tracked[1], ABSENT)
-            return MISSING
-        value = self.cells[id(cell)] = self.tracker.adopt(raw, tracked[1])
-        return value
-
-    def store_cell(self, cell: types.CellType, value: Any) -> None:
-        tracked = self.cell_paths.get(id(cell))
-        if tracked is None:
-            cell.cell_contents = value
-            return
-        self.note_write()
-        self.cells[id(cell)] = value
-        self.cell_writes[id(cell)] = (tracked[1], value)
-
-    def delete_cell(self, cell: types.CellType) -> None:
-        if id(cell) in self.cell_paths:
-            self.store_cell(cell, MISSING)
-        else:
-            del cell.cell_contents
 
     # -- calls -----------------------------------------------------------------------------------------------
 
@@ -502,7 +444,7 @@ class Tracer(Policy):
             name = fn.__code__.co_freevars[i]
             if id(cell) not in self.made:
                 self.cell_paths.setdefault(id(cell), (cell, path.step("closure", i).step("cell", name)))
-        if fn.__globals__.get("__name__", "").partition(".")[0] in LIBRARIES:
+        if fn.__globals__.get("__name__", "").partition(".")[0] in natives.LIBRARIES:
             return Policy.function_parts(self, fn)
         tracker.note("is", path.step("attribute", "__code__"), fn.__code__)
         tracker.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
@@ -522,15 +464,19 @@ class Tracer(Policy):
     def import_module(
         self, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
     ) -> Any:
-        module = super().import_module(name, namespace, fromlist, level)
-        self.tracker.adopt(module, self.tracker.pinned_path(module, module.__name__))
-        return module
+        return imports.imported(self, name, namespace, fromlist, level)
 
     def as_caught(self, exc: BaseException) -> BaseException:
         if not isinstance(exc, OperatorError):
             return exc
         handled = (frame.handled for frame in reversed(self.machine.frames) if frame.handled is not None)
         return as_torch_raises(exc, next(handled, self.handled_outside))
+
+    def warn(
+        self, message: Any, category: type[Warning], frame: Frame | None, levels_above: int, source: Any
+    ) -> None:
+        place = warning_calls.place_of(frame, levels_above)
+        warning_calls.warn(self, message, category, place, source)
 
     # -- observation -----------------------------------------------------------------------------------------
 
@@ -554,17 +500,14 @@ class Tracer(Policy):
         """Lets go of everything of the user's, so that nothing but the facts holds it."""
         for table in (
             self.made,
-            self.cell_paths,
             self.parts,
-            self.globals,
-            self.global_writes,
             self.hidden,
             self.captured,
             self.rebuilt,
+            self.questions,
         ):
             table.clear()
-        self.cells.clear()
-        self.cell_writes.clear()
+        self.forget_variables()
         self.generators.forget()
         self.classes.forget()
         self.tracker.forget()
@@ -598,3 +541,4 @@ class Tracer(Policy):
 
 _BY_THEMSELVES = (type, types.FunctionType, types.ModuleType, types.CodeType)
 _NAMES = ("__qualname__", "co_qualname", "__name__")
+_PLAIN_GETTER = object.__getattribute__

@@ -219,9 +219,10 @@ class Tracker:
                 found={path.source: type(raw).__name__},
                 hint="Pass a plain tensor: tensor.as_subclass(torch.Tensor).",
             )
-        if raw.layout is not torch.strided or raw.is_quantized:
+        if raw.layout is not torch.strided or raw.is_quantized or raw.is_nested:
+            kind = "nested" if raw.is_nested else "quantized" if raw.is_quantized else f"{raw.layout}"
             raise UnsupportedProgram(
-                f"{path.source} is a tensor of layout {raw.layout}", hint="Pass a dense tensor."
+                f"{path.source} is a tensor of layout {kind}", hint="Pass a dense tensor."
             )
         proxy: TensorProxy = self.make_input(raw, path)
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))

@@ -107,10 +107,13 @@ def _scopes(machine: Machine, name: str, args: Args, kwargs: Kwargs) -> tuple[An
         namespace = machine.frame.globals
         if local is None:
             local = machine.frame.f_locals
-    elif not is_a(namespace, dict):
-        raise TypeError(f"{name}() globals must be a dict, not {type(namespace).__name__}")
-    elif local is None:
-        local = namespace
+    else:
+        written = namespace
+        namespace = machine.policy.namespace(written)
+        if not is_a(namespace, dict):
+            raise TypeError(f"{name}() globals must be a dict, not {type(namespace).__name__}")
+        if local is None or local is written:
+            local = namespace
     namespace.setdefault("__builtins__", builtins)
     return args[0], namespace, local
 
@@ -167,14 +170,8 @@ def _warn(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
         return machine.policy.call_native(warnings.warn, args, kwargs)  # it has the message
     frames = [frame for frame in machine.frames if not frame.code.co_filename.startswith(prefixes or ("\0",))]
     level = max(level, 1)
-    if level <= len(frames):
-        frame = frames[-level]
-        namespace, (filename, line) = frame.globals, frame.position()
-    else:
-        namespace, filename, line = vars(sys), "<sys>", 0
-    registry = namespace.setdefault("__warningregistry__", {})
-    place = (message, category, filename, line, namespace.get("__name__", "<string>"), registry, None, source)
-    return machine.policy.call_native(warnings.warn_explicit, place, {})
+    frame = frames[-level] if level <= len(frames) else None
+    return machine.policy.warn(message, category, frame, level - len(frames), source)
 
 
 def _warning_arguments(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType
@@ -155,6 +157,10 @@ class Policy:
         """``global name; del name``; KeyError if there is none."""
         del namespace[name]
 
+    def namespace(self, namespace: Any) -> Any:
+        """The dictionary of global variables that ``eval`` or ``exec`` was given."""
+        return namespace
+
     def load_cell(self, cell: CellType) -> Any:
         """The content of a closure cell, or MISSING if it is empty."""
         try:
@@ -214,6 +220,20 @@ class Policy:
     def as_caught(self, exc: BaseException) -> BaseException:
         """What a handler of the program sees of an exception; in general the exception itself."""
         return exc
+
+    def warn(
+        self, message: Any, category: type[Warning], frame: Frame | None, levels_above: int, source: Any
+    ) -> None:
+        """``warnings.warn`` for a line of an interpreted frame; without one, for the frame that is so many
+        levels above the interpreted ones, of which plain Python knows nothing.
+        """
+        if frame is None:
+            namespace, filename, line = vars(sys), "sys", 1
+        else:
+            namespace, (filename, line) = frame.globals, frame.position()
+        registry = namespace.setdefault("__warningregistry__", {})
+        module = namespace.get("__name__", "<string>")
+        warnings.warn_explicit(message, category, filename, line, module, registry, None, source)
 
     # -- observation -----------------------------------------------------------------------------------------
 

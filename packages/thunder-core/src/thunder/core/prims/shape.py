@@ -71,9 +71,7 @@ def _cat_meta(tensors: Sequence[TensorProxy], dim: int) -> TensorProxy:
     return _with_shape(first, (*first.shape[:dim], total, *first.shape[dim + 1 :]))
 
 
-cat = primitive(
-    "cat", _cat_meta, eager=lambda tensors, dim: torch.cat(tensors, dim), eager_path="torch.cat", tags=_COPY
-)
+cat = primitive("cat", _cat_meta, eager=torch.cat, eager_path="torch.cat", tags=_COPY)
 
 
 def _flip_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:

@@ -1,5 +1,5 @@
-"""Primitives that structure a program: return, del, print, comments, unpacking. They print as statements of
-Python.
+"""Primitives that structure a program: return, del, print, calls of Python, comments, unpacking. They print
+as statements of Python.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from thunder.core.codegen import INDENT, type_comment
 from thunder.core.literals import Names, value_text
 from thunder.core.operator import NONDIFFERENTIABLE
-from thunder.core.output import show
+from thunder.core.output import perform, show
 from thunder.core.prims.declaration import primitive
 from thunder.core.proxies import AnyProxy, CollectionProxy, Proxy, TensorProxy
 from thunder.core.symbol import BoundSymbol
@@ -42,6 +42,13 @@ def _print_print(bsym: BoundSymbol, names: Names) -> list[str]:
     return [f"{names.obj('print', show)}({', '.join(parts)})"]
 
 
+def _print_call(bsym: BoundSymbol, names: Names) -> list[str]:
+    fn, *args = bsym.args
+    parts = [value_text(a, names) for a in args]
+    parts += [f"{k}={value_text(v, names)}" for k, v in bsym.kwargs.items()]
+    return [f"{names.obj('perform', perform)}({', '.join([names.obj(fn.__name__, fn), *parts])})"]
+
+
 def _print_comment(bsym: BoundSymbol, names: Names) -> list[str]:
     return [f"# {line}".rstrip() for line in str(bsym.args[0]).splitlines()]
 
@@ -63,6 +70,11 @@ python_del = primitive(
 #: writes a value to standard output
 python_print = primitive(
     "python_print", _nothing, short_id="PRINT", python_printer=_print_print, tags=(OpTags.DONT_DCE,)
+)
+
+#: calls a Python function for its effect: ``python_call(fn, *args, **kwargs)``
+python_call = primitive(
+    "python_call", _nothing, short_id="CALL", python_printer=_print_call, tags=(OpTags.DONT_DCE,)
 )
 
 #: a line of text
