@@ -14,6 +14,7 @@ of ``out``, and autocast leaves the call alone.
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,8 +59,12 @@ def write_to_out(
             found=described_arguments((), {"out": kwargs["out"]}),
             hint="Leave out= out, and copy_ what it returns.",
         )
-    with autocast_off():
-        result = compute(*args, **inputs)
+    try:
+        with autocast_off():
+            result = compute(*args, **inputs)
+    except OperatorError:
+        _ask_about_out(fns, args, kwargs)  # it may be the dtype of out that is refused
+        raise
     values, spec = tree_flatten(result)
     if len(values) == len(targets):
         _check_shapes(name, values, targets)
@@ -103,11 +108,22 @@ def _check_shapes(name: str, values: Sequence[Any], targets: Sequence[TensorProx
             )
 
 
+#: methods of torch.Tensor and getters of its properties, as ``torch`` of a row has them
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
+
+
+def _is_method(fn: Fn) -> bool:
+    """Whether a function is a method of torch.Tensor, of which none takes ``out``. Some are Python's."""
+    return isinstance(fn, _METHODS) or getattr(fn, "__module__", None) == torch._tensor.__name__
+
+
 def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises OperatorError with torch's text if each of the functions refuses the call for its ``out``.
+    """Raises OperatorError with torch's text if each of the functions, methods aside, refuses the call for
+    its ``out``.
 
     It is asked with other data where it refuses zeros anyway, which have no inverse.
     """
+    fns = [fn for fn in fns if not _is_method(fn)] or fns
     without = {key: value for key, value in kwargs.items() if key != "out"}
     for ask in (torch_error, regular_error, meta_error):
         answers = [ask(fn, args, kwargs) for fn in fns if ask(fn, args, without) is None]

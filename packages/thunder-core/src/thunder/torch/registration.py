@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -183,8 +182,7 @@ class TorchSymbol(Symbol):
 
     def _written_to_out(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         row = row_of(self)
-        spoken = row.torch if row is not None else ()
-        functions = [f for f in spoken if not isinstance(f, _METHODS)] or spoken
+        functions = row.torch if row is not None else ()
 
         def compute(*args: Any, **inputs: Any) -> Any:
             bound = self._as_torch_takes(args, inputs)
@@ -209,9 +207,6 @@ class TorchSymbol(Symbol):
     __hash__ = Symbol.__hash__
     __eq__ = Symbol.__eq__
 
-
-#: methods of torch.Tensor and getters of its properties, as ``torch`` of a row has them
-_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
 
 _TORCH_TYPES: dict[type, Fn] = {dtype: to_torch_dtype, Device: to_torch_device}
 
