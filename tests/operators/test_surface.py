@@ -37,7 +37,7 @@ def _all(prefix: str, names: str, why: str) -> dict[str, str]:
 
 #: what is refused by name, and why
 REFUSED: dict[str, str] = {
-    **_all("torch.Tensor", "grad_dtype grad_fn name output_nr retains_grad volatile", _HISTORY),
+    **_all("torch.Tensor", "grad_dtype name output_nr retains_grad volatile", _HISTORY),
     **_all("torch.Tensor", "dequantize slice_inverse to_dense to_mkldnn to_sparse to_sparse_bsc", _LAYOUT),
     **_all("torch.Tensor", "to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr", _LAYOUT),
     **_all(
@@ -92,6 +92,7 @@ WITHOUT_GRADIENT: dict[str, str] = {
     **_all("torch", "fill binomial rrelu", _ZERO),
     **_all("torch.Tensor", "__floordiv__ __rfloordiv__ floor_divide heaviside", _NO_RULE),
     **_all("torch", "floor_divide heaviside special.bessel_j0 special.bessel_j1", _NO_RULE),
+    "torch.Tensor.grad_fn": f"None for a leaf, else refused: {_HISTORY}",
 }
 
 SIZE = 16
@@ -197,5 +198,14 @@ def test_every_refusal_is_typed_and_names_the_line(name: str) -> None:
     assert called is not None, "eager does not take it"
     with pytest.raises((UnsupportedProgram, SharpEdge)) as error:
         outcome(thunder.jit(program([called])), [called], grad=False)
+    assert "surface.py" in str(error.value)
+    assert error.value.hint
+
+
+def test_the_node_of_a_tensor_that_is_no_leaf_is_refused() -> None:
+    called = found("torch.Tensor.grad_fn")
+    assert called is not None
+    with pytest.raises(UnsupportedProgram, match="reads the attribute 'grad_fn'") as error:
+        outcome(thunder.jit(program([called])), [called], grad=True)
     assert "surface.py" in str(error.value)
     assert error.value.hint
