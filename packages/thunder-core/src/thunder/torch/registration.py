@@ -75,7 +75,7 @@ _NEUTRAL: dict[str, Any] = {
 
 
 #: what a meta function, a spelling or a decomposition raises for arguments that it is not made for
-FAILURES = (OperatorError, TypeError, IndexError, ValueError, AttributeError, AssertionError)
+FAILURES = (OperatorError, TypeError, IndexError, ValueError, AttributeError, AssertionError, ArithmeticError)
 
 
 def is_users_call(error: Exception) -> bool:

@@ -1,0 +1,79 @@
+"""Calls that torch refuses, from its own database of operators, raise what eager raises."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import thunder
+from operators.samples import name_of
+
+#: one in so many entries runs; all do with THUNDER_ERROR_INPUTS=1
+STEP = int(os.environ.get("THUNDER_ERROR_INPUTS", "4"))
+
+#: entries whose calls torch refuses where a compiled program does not, and why
+NOT_JUDGED = {"__rdiv__": "a method of tensors that is called on a number"}
+
+ENTRIES = {
+    name_of(op): op for op in op_db if op.error_inputs_func is not None and name_of(op) not in NOT_JUDGED
+}
+
+
+def call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return fn(*args, **kwargs)
+
+
+def refused(op: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], Exception]]:
+    """The arguments that eager refuses, and its error."""
+    for entry in op.error_inputs("cpu"):
+        sample = entry.sample_input
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        try:
+            call(op.op, args, kwargs)
+        except Exception as error:
+            yield args, kwargs, error
+
+
+def text_of(error: Exception) -> str:
+    """The text of an error, without the marks of the arguments that do not fit: a proxy is always marked."""
+    return str(error).strip().replace("!", "")
+
+
+def assert_raises_the_same(fn: Callable[..., Any], args: Any, kwargs: Any, expected: Exception) -> None:
+    with pytest.raises(Exception) as found:  # noqa: PT011  (its class and text are compared below)
+        thunder.jit(call)(fn, args, kwargs)
+    if not isinstance(found.value, thunder.UnsupportedProgram):
+        assert isinstance(found.value, type(expected)), repr(found.value)
+        assert text_of(found.value).startswith(text_of(expected)), f"eager: {expected}"
+
+
+@pytest.mark.parametrize("name", list(ENTRIES)[::STEP])
+def test_a_call_that_torch_refuses_is_refused_with_its_text(name: str) -> None:
+    op = ENTRIES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for args, kwargs, expected in refused(op):
+            assert_raises_the_same(op.op, args, kwargs, expected)
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        (float("inf"),),
+        (0, float("inf")),
+        (-float("inf"), 1),
+        (float("nan"),),
+        (0, 1e300, 1e-300),
+        (0, 1, 0.0),
+    ],
+)
+def test_a_range_without_end_is_refused_with_torchs_text(bounds: tuple[float, ...]) -> None:
+    with pytest.raises(RuntimeError) as expected:
+        torch.arange(*bounds)
+    assert_raises_the_same(torch.arange, bounds, {}, expected.value)
