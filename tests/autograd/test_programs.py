@@ -318,7 +318,7 @@ def test_running_statistics_of_a_normalisation_whose_result_nobody_uses():
     ids=["BatchNorm1d", "BatchNorm2d", "InstanceNorm1d"],
 )
 def test_a_normalisation_that_is_called_several_times_in_training(norm, shape):
-    """Each call reads the running statistics that the one before wrote, and no gradient flows through them."""
+    """Each call reads the running statistics that the one before wrote; no gradient flows through them."""
 
     def step(run, module):
         x = leaf(*shape)
@@ -341,3 +341,17 @@ def test_a_normalisation_that_is_called_several_times_in_training(norm, shape):
     for _ in range(2):
         torch.testing.assert_close(step(compiled, mine), step(eager, twin))
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_write_to_running_statistics_after_a_norm_leaves_them_without_grad():
+    mine, twin = (torch.nn.BatchNorm1d(3) for _ in range(2))
+
+    def program(module, x):
+        y = module(x)
+        module.running_mean.add_(1)
+        return y
+
+    for run, module in ((thunder.jit(lambda x: program(mine, x)), mine), (lambda x: program(twin, x), twin)):
+        run(leaf(4, 3, dtype=torch.float32))
+        assert not module.running_mean.requires_grad
+    assert torch.equal(mine.running_mean, twin.running_mean)
