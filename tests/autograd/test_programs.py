@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -304,3 +306,52 @@ def test_running_statistics_of_a_normalisation_whose_result_nobody_uses():
     assert torch.equal(x.grad, torch.full_like(x, 2.0))
     assert torch.equal(norm.running_mean, twin.running_mean)
     assert norm.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        (torch.nn.BatchNorm1d(3), (4, 3)),
+        (torch.nn.BatchNorm2d(3), (2, 3, 2, 2)),
+        (torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True), (2, 3, 5)),
+    ],
+    ids=["BatchNorm1d", "BatchNorm2d", "InstanceNorm1d"],
+)
+def test_a_normalisation_that_is_called_several_times_in_training(norm, shape):
+    """Each call reads the running statistics that the one before wrote; no gradient flows through them."""
+
+    def step(run, module):
+        x = leaf(*shape)
+        y = run(x)
+        (gradient,) = torch.autograd.grad(y.sin().sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+        statistics = (module.running_mean, module.running_var, module.num_batches_tracked)
+        return y, gradient, x.grad, module.weight.grad, *statistics
+
+    def repeated(module):
+        def run(x):
+            for _ in range(3):
+                x = module(x) + module.running_mean.mean()
+            return x
+
+        return run
+
+    mine, twin = copy.deepcopy(norm.double()), copy.deepcopy(norm.double())
+    compiled, eager = thunder.jit(repeated(mine)), repeated(twin)
+    for _ in range(2):
+        torch.testing.assert_close(step(compiled, mine), step(eager, twin))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_write_to_running_statistics_after_a_norm_leaves_them_without_grad():
+    mine, twin = (torch.nn.BatchNorm1d(3) for _ in range(2))
+
+    def program(module, x):
+        y = module(x)
+        module.running_mean.add_(1)
+        return y
+
+    for run, module in ((thunder.jit(lambda x: program(mine, x)), mine), (lambda x: program(twin, x), twin)):
+        run(leaf(4, 3, dtype=torch.float32))
+        assert not module.running_mean.requires_grad
+    assert torch.equal(mine.running_mean, twin.running_mean)

@@ -538,12 +538,22 @@ class Once(Cube):
         return g * x**2 * 3
 
 
-def test_a_function_that_is_once_differentiable_has_one_derivative():
-    compiled = assert_as_eager(lambda x: Once.apply(x), leaf(3), order=1)
-    x = leaf(3)
-    (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="trying to differentiate twice a function that was marked with"):
-        gradient.sum().backward()
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda y: (y * y).sum(), "trying to differentiate twice a function that was marked with"),
+        (lambda y: y.sum(), "does not require grad"),  # a cotangent that nothing is differentiated through
+    ],
+)
+def test_a_function_that_is_once_differentiable_has_one_derivative(loss, message):
+    def program(x):
+        return Once.apply(x)
+
+    for run in (program, assert_as_eager(program, leaf(3), order=1)):
+        x = leaf(3)
+        (gradient,) = torch.autograd.grad(loss(run(x)), x, create_graph=True)
+        with pytest.raises(RuntimeError, match=message):
+            gradient.sum().backward()
 
 
 # -- what the backward does wrong is raised when it runs -----------------------------------------------------

@@ -421,6 +421,25 @@ def test_what_the_program_changes_behind_the_call_is_refused(program):
         thunder.jit(program)(torch.ones(3, requires_grad=True))
 
 
+def test_backwards_that_read_state_in_several_nodes(monkeypatch):
+    """Two results, whose gradients are torch's to combine: each node has the calls of its own backwards."""
+    first, second = (program_of(squared, lambda ctx, g, k=k: g * FACTOR * k) for k in (2.0, 5.0))
+
+    def program(x, y):
+        return first(x) * 2, second(y).sin(), first(x * y)
+
+    def gradients(run, number):
+        x, y = (torch.tensor([0.5, 1.5, 2.5], requires_grad=True) for _ in range(2))
+        results = run(x, y)
+        monkeypatch.setitem(globals(), "FACTOR", 7.0)
+        found = torch.autograd.grad(results[number].sum(), (x, y), retain_graph=True, allow_unused=True)
+        return *found, *torch.autograd.grad(sum(r.sum() for r in results), (x, y))
+
+    compiled = thunder.jit(program)
+    for number in range(3):
+        torch.testing.assert_close(gradients(compiled, number), gradients(program, number))
+
+
 # -- differences from eager ----------------------------------------------------------------------------------
 
 

@@ -85,6 +85,7 @@ def test_gradient_checkpointing(name: str) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+    model.config.use_cache = False  # its results would have nodes of their own, which keep a part each
     model.train()
     kept = len(thunder.jit(model)(*args, **kwargs)[0].grad_fn.saved_tensors)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

@@ -192,6 +192,7 @@ def _updating(
 ) -> TensorProxy:
     """Normalises, and writes the new statistics to the running ones, which no gradient flows through."""
     out, mean, var, *_ = update(input, running_mean, running_var, *rest)
+    mean.requires_grad = var.requires_grad = False  # a primitive's results require grad if an argument does
     with torch.no_grad():
         assign(mean, running_mean)
         assign(var, running_var)

@@ -45,8 +45,13 @@ class AugmentedForward:
         return tuple(self.renamed.get(Variable(p), p) for p in self.kept)
 
     def keeping(self, names: Set[str]) -> AugmentedForward:
-        """The same forward, as one that keeps no more than what has these names."""
-        return replace(self, kept=tuple(p for p in self.kept if p.name in names))
+        """The same forward, as one that keeps no tensors but those of these names.
+
+        What is no tensor stays: every node gets all of it.
+        """
+        return replace(
+            self, kept=tuple(p for p in self.kept if p.name in names or not isinstance(p, TensorProxy))
+        )
 
 
 def partition(

@@ -25,7 +25,7 @@ from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.rules import lookaside
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.tracker import Tracker, describe
-from thunder.core.provenance import Path, comes_with_arguments, is_weak
+from thunder.core.provenance import ABSENT, Path, comes_with_arguments, is_weak
 from thunder.core.proxies import TensorProxy
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def let_go(tracker: Tracker) -> None:
 
 
 def _held_weakly(fact: Fact, referents: set[int]) -> Fact:
-    if fact.kind != "is":
+    if fact.kind != "is" or fact.expected is ABSENT:  # that there is nothing is no object
         return fact
     if not (id(fact.expected) in referents or is_weak(fact.path) or comes_with_arguments(fact.path)):
         return fact
