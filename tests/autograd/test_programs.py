@@ -242,6 +242,21 @@ def test_a_parameter_that_is_modified_before_the_backward_is_torchs_error():
         loss.backward()
 
 
+def test_a_write_inside_the_program_to_what_its_backward_needs():
+    def program(x, scale):
+        y = x * scale
+        scale.add_(1)
+        return y
+
+    x = leaf(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        program(x, torch.ones(3)).sum().backward()
+    scale = torch.full((3,), 2.0, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad(thunder.jit(program)(x, scale).sum(), x)
+    assert torch.equal(gradient, torch.full_like(x, 2.0))
+    assert torch.equal(scale, torch.full_like(scale, 3.0))
+
+
 # -- refused -------------------------------------------------------------------------------------------------
 
 
