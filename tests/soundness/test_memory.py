@@ -291,11 +291,13 @@ def test_many_compiles_keep_no_input_and_a_bounded_cache():
     held.clear()
     calls(range(20, 1020))
     gc.collect()
-    assert len(held) == 2000 and all(reference() is None for reference in held)
+    assert len(held) == 2000
+    assert all(reference() is None for reference in held)
     held.clear()
     assert len(thunder.compile_stats(compiled).interpreter_cache) <= 4
     grown = len(gc.get_objects()) - objects, sys.getallocatedblocks() - blocks
-    assert grown[0] < 100 and grown[1] < 2000
+    assert grown[0] < 100
+    assert grown[1] < 2000
 
 
 def test_an_exception_that_is_kept_holds_no_compiled_program_of_a_deleted_function():
