@@ -314,7 +314,9 @@ def test_ravel_gives_memory_without_gaps(of):
     assert found[2] == expected[2]
 
 
-@pytest.mark.parametrize("question", [lambda t: t.stride(), lambda t: t.is_contiguous(), lambda t: t.stride(0)])
+@pytest.mark.parametrize(
+    "question", [lambda t: t.stride(), lambda t: t.is_contiguous(), lambda t: t.stride(0)]
+)
 @pytest.mark.parametrize(
     "made",
     [
