@@ -296,3 +296,50 @@ def test_I6_a_write_to_a_leaf_that_requires_grad_raises_torchs_error():
     with pytest.raises(thunder.OperatorError) as compiled:
         thunder.jit(lambda x: x.add_(1))(leaf)
     assert str(compiled.value).startswith(str(eager.value))
+
+
+@pytest.mark.parametrize("of", [lambda y: y[0], lambda y: y[0, ::2], lambda y: y[:, ::2], lambda y: y.t()])
+def test_ravel_gives_memory_without_gaps(of):
+    def program(x):
+        y = x * 1
+        flat = of(y).ravel()
+        strides = flat.stride()
+        flat.mul_(2)
+        return y, flat, strides
+
+    x = torch.randn(4, 4)
+    expected, found = program(x), thunder.jit(program)(x)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    assert found[2] == expected[2]
+
+
+@pytest.mark.parametrize(
+    "question", [lambda t: t.stride(), lambda t: t.is_contiguous(), lambda t: t.stride(0)]
+)
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda y: y[0].contiguous(),
+        lambda y: y.contiguous(),
+        lambda y: y.t().contiguous(),
+        lambda y: y[0].reshape(2, 2),
+        lambda y: y.flatten(),
+        lambda y: y[::2].to(torch.float32),
+        lambda y: y[0],
+        lambda y: y.t().reshape(-1),
+    ],
+)
+def test_a_question_about_strides_does_not_separate_a_view_from_its_base(made, question):
+    def program(x):
+        y = x * 1
+        part = made(y)
+        answer = question(part)
+        part.mul_(2)
+        return y, part, answer
+
+    x = torch.randn(4, 4)
+    expected, found = program(x), thunder.jit(program)(x)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    assert found[2] == expected[2]

@@ -10,9 +10,10 @@ from thunder.core.trace import TraceCtx
 
 def strides_of(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
     """The strides that eager would give the tensor. Raises UnsupportedProgram if that cannot be found out."""
-    known = proxy.__dict__.get("strides")
+    known = proxy.__dict__.get("strides", proxy.__dict__.get("found_strides"))
     if known is None:
-        known = proxy.__dict__["strides"] = _found(proxy, trace)
+        # not under "strides", which says of a tensor that it is no view of another
+        known = proxy.__dict__["found_strides"] = _found(proxy, trace)
     return known
 
 

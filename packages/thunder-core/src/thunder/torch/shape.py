@@ -21,7 +21,7 @@ from thunder.torch.broadcasting import (
     cast,
     common_shape,
 )
-from thunder.torch.casts import view_dtype
+from thunder.torch.casts import contiguous, view_dtype
 from thunder.torch.registration import Spelling, alias, spelt_as, torchsymbol, unpacked
 
 VIEW = (OpTags.SHAPE_OP, OpTags.VIEW)
@@ -97,8 +97,8 @@ def reshape_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
 
 @torchsymbol("torch.ravel", methods=("ravel",), tags=MAYBE_VIEW)
 def ravel(input: TensorProxy) -> TensorProxy:
-    """All elements in one dimension."""
-    return input if len(input.shape) == 1 else prims.reshape(input, (math.prod(input.shape),))
+    """All elements in one dimension, without gaps."""
+    return prims.view(contiguous(input), (math.prod(input.shape),))
 
 
 @torchsymbol("torch.flatten", methods=("flatten",), tags=MAYBE_VIEW)
@@ -160,7 +160,7 @@ alias(expand, "torch.broadcast_to", methods=("broadcast_to",))
 def broadcast_tensors(*tensors: TensorProxy) -> tuple[TensorProxy, ...]:
     """The tensors expanded to one shape."""
     shape = common_shape([t.shape for t in tensors])
-    return tuple(prims.shallow_copy(t) if t.shape == shape else broadcast_to_shape(t, shape) for t in tensors)
+    return tuple(t if t.shape == shape else broadcast_to_shape(t, shape) for t in tensors)
 
 
 # -- dimensions of length one --------------------------------------------------------------------------------

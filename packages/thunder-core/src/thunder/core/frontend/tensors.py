@@ -15,6 +15,7 @@ from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.core.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
+from thunder.core.symbol import BoundSymbol
 from thunder.torch import metadata
 from thunder.torch.parser import parse
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 _METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
 #: types of most arguments
 _ORDINARY = frozenset({TensorProxy, int, float, bool, str, tuple, list, slice, type(None), torch.dtype})
+
+#: functions that return their argument or a copy, with the mark that makes them copy; None: its strides do
+_MAY_RETURN_THE_ARGUMENT = {
+    "torch.Tensor.contiguous": None,
+    "torch.resolve_conj": "is_conj",
+    "torch.resolve_neg": "is_neg",
+}
 
 
 def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
@@ -116,6 +124,43 @@ def is_marked(tracer: Tracer, x: TensorProxy, question: str) -> bool:
         found={x.name: x.type_string()},
         hint=f"Call {question.replace('is', 'resolve')}() instead, which asks when the program runs.",
     )
+
+
+def is_same(tracer: Tracer, a: TensorProxy, b: TensorProxy) -> bool:
+    """Whether two proxies are one tensor to the program: of the functions that may return their argument,
+    the trace has a call, whose result is a proxy of its own.
+    """
+    if a is b:
+        return True
+    of_a, of_b = _sources(tracer, a), _sources(tracer, b)
+    common = {id(x) for x, _ in of_a} & {id(x) for x, _ in of_b}
+    if not common:
+        return False
+    for chain in (of_a, of_b):
+        for x, call in chain:
+            if id(x) in common:
+                break
+            if call is not None and not _returns_its_argument(tracer, call):
+                return False
+    return True
+
+
+def _sources(tracer: Tracer, x: TensorProxy) -> list[tuple[TensorProxy, BoundSymbol | None]]:
+    """``x`` and the tensors that it may be by such calls, each with the call that made it."""
+    found: list[tuple[TensorProxy, BoundSymbol | None]] = []
+    for scope in reversed(tracer.trace.scopes):
+        for bsym in reversed(scope):
+            if bsym.sym.id in _MAY_RETURN_THE_ARGUMENT and bsym.output is x:
+                found.append((x, bsym))
+                x = bsym.args[0]
+    return [*found, (x, None)]
+
+
+def _returns_its_argument(tracer: Tracer, call: BoundSymbol) -> bool:
+    question = _MAY_RETURN_THE_ARGUMENT[call.sym.id]
+    if question is None:
+        return metadata.is_contiguous(call.args[0], **call.kwargs)
+    return not is_marked(tracer, call.args[0], question)
 
 
 def _load_grad(tracer: Tracer, x: TensorProxy) -> Any:

@@ -418,6 +418,8 @@ class Tracer(Variables):
     def is_same(self, a: Any, b: Any) -> bool:
         if type(a) is weakrefs.Uncertain or type(b) is weakrefs.Uncertain:
             return weakrefs.is_same(self, a, b)
+        if isinstance(a, TensorProxy) and isinstance(b, TensorProxy) and tensors.is_same(self, a, b):
+            return True
         same = a is b
         first, second = self.tracker.record_of(a), self.tracker.record_of(b)
         if first is not None and second is not None and first is not second:
