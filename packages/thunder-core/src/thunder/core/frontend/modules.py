@@ -237,6 +237,11 @@ def instance_dict(tracer: Tracer, record: Record) -> Any:
     """``obj.__dict__``: a shadow, which from now on holds what the object holds."""
     if record.own is None:
         cls = type(record.obj)
+        if isinstance(record.obj, type) and record.writes:
+            raise UnsupportedProgram(
+                f"the program reads the __dict__ of {record.obj.__qualname__}, whose attributes it has written",
+                hint="Read the attributes themselves, or read the __dict__ before.",
+            )
         record.own = tracer.tracker.adopt(record.obj.__dict__, record.path.step("attribute", "__dict__"))
         for name in [n for n in record.writes if not isinstance(lookup_type(cls, n), _Slot)]:
             value = record.writes.pop(name)

@@ -160,7 +160,13 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
         return None
     name = getattr(fn, "__qualname__", "a cached function")
     if all(type(a) in LEAVES for a in (*args, *kwargs.values())):
+        before = fn.cache_info()
         value = fn(*args, **kwargs)
+        if before.currsize == before.maxsize and fn.cache_info().misses > before.misses:
+            raise UnsupportedProgram(
+                f"{name} is under functools.lru_cache, which is full, so that a guard would run it again",
+                hint="Give the cache a larger maxsize.",
+            )
         if type(value) in LEAVES:
             question = functools.partial(fn, *args, **kwargs)
             path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")

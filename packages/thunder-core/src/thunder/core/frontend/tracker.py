@@ -378,6 +378,8 @@ class Tracker:
         args = self.adopt(raw.args, path.step("attribute", "args"))
         keywords = self.adopt(raw.keywords, path.step("attribute", "keywords"))
         value = functools.partial(func, *args, **keywords)
+        if raw.__reduce__()[2][3] is not None:
+            vars(value)  # a partial of one that has a __dict__ has it as its func: the two are not merged
         self._track(raw, path, value)
         return value
 

@@ -213,7 +213,8 @@ class _Functionaliser:
         detached = any(map(passes_detach, chain))
         value = self.memories.read(source)
         old = self.memories.read(root)
-        has_gradient = old.requires_grad
+        # a value that was written where gradients are off may have one, of which the tensor knows nothing
+        has_gradient = old.requires_grad and root.requires_grad
         if grad and not detached and root is not target and (has_gradient or value.requires_grad):
             self._refuse_view_of_leaf(root, tensor)
         if tensor.memory.shared is not None:
@@ -357,7 +358,8 @@ class _Functionaliser:
         values = self._values_leaving(own)
         back = self._last_values()
         for name, value in back.items():
-            prims.copy_(value, self.inputs[name], grad_enabled=self.written_inputs[name])
+            target = self.inputs[name]  # without a gradient, its last value may be of a write without one
+            prims.copy_(value, target, grad_enabled=self.written_inputs[name] and target.requires_grad)
         taken: dict[str, TensorProxy] = {}
         for name, tensor in leaving.items():
             if name not in own and tensor.memory.version:
