@@ -128,3 +128,29 @@ def test_a_program_may_name_types():
     compiled = thunder.jit(casts)
     for k in (1, 2, 1):
         assert torch.equal(compiled(torch.ones(2), k), casts(torch.ones(2), k))
+
+
+def test_an_attribute_error_has_the_tensor():
+    def handled(x):
+        try:
+            return x.nothing
+        except AttributeError as error:
+            return error.name, error.obj * 2
+
+    x = torch.ones(2)
+    name, doubled = thunder.jit(handled)(x)
+    assert name == "nothing"
+    assert torch.equal(doubled, x * 2)
+    with pytest.raises(AttributeError) as caught:
+        thunder.jit(lambda x: x.nothing)(x)
+    assert caught.value.obj is x
+
+
+def test_a_handler_sees_torchs_error_of_a_device_that_there_is_not():
+    def handled(x):
+        try:
+            return x.to("nowhere")
+        except RuntimeError as error:
+            return str(error)
+
+    assert thunder.jit(handled)(torch.ones(2)) == handled(torch.ones(2))

@@ -26,6 +26,8 @@ def carries_values(error: BaseException) -> bool:
         seen.add(id(link))
         if not isinstance(link, OperatorError):
             parts = [*link.args, *(v for k, v in vars(link).items() if k != "__notes__")]
+            if isinstance(link, AttributeError):
+                parts.append(link.obj)
             if isinstance(link, BaseExceptionGroup) or not all(map(_is_plain, parts)):
                 return True
         link = link.__cause__ or link.__context__
