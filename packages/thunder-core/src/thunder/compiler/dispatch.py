@@ -146,7 +146,7 @@ class Dispatcher:
         return not (overridden or self.data.transforms)
 
     def _run_by_python(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], failure: Exception, handles: bool
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], failure: BaseException, handles: bool
     ) -> Any:
         self.stats.runs_by_python += 1
         modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()

@@ -188,7 +188,7 @@ def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.d
 
 
 def run_by_python(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception, handles: bool
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, handles: bool
 ) -> Any:
     """Runs a program that raised ``error`` as it was written. Returns or raises what it does.
 

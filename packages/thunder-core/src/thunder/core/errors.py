@@ -317,7 +317,7 @@ class RaisedByProgram(Exception):
     """
 
     def __init__(
-        self, error: Exception, written: Sequence[str], *, runs_again: bool, handles: bool = False
+        self, error: BaseException, written: Sequence[str], *, runs_again: bool, handles: bool = False
     ) -> None:
         super().__init__(error, written, runs_again, handles)
         self.error, self.written, self.runs_again, self.handles = error, tuple(written), runs_again, handles

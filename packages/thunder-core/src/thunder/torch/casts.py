@@ -103,7 +103,7 @@ def _torch_dtype(dtype: Any) -> torch.dtype | None:
     return None if dtype is None else dtypes.to_torch_dtype(dtype)
 
 
-def _to_eager(input: torch.Tensor, device: Any, dtype: Any, **flags: Any) -> torch.Tensor:
+def _to_eager(input: torch.Tensor, device: Any = None, dtype: Any = None, **flags: Any) -> torch.Tensor:
     return input.to(device=device, dtype=dtype, **flags)
 
 

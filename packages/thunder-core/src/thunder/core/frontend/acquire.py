@@ -31,6 +31,7 @@ from thunder.core.frontend.facts import Fact
 from thunder.core.frontend.grad_requests import returned_leaves
 from thunder.core.frontend.guards import ambient_fact, prologue_trace
 from thunder.core.frontend.memory import overlapping_groups
+from thunder.core.frontend.raised import carries_values, name_tensors
 from thunder.core.frontend.shadows import Shadow
 from thunder.core.frontend.sources import locations_of
 from thunder.core.frontend.tracer import Tracer
@@ -173,10 +174,12 @@ def _refuse_hidden(tracer: Tracer) -> None:
                 )
 
 
-def _raised(tracer: Tracer, error: Exception) -> RaisedByProgram:
+def _raised(tracer: Tracer, error: BaseException) -> RaisedByProgram:
+    name_tensors(error)
     written, calls = _written(tracer), tracer.trace.bound_symbols
     may_raise_earlier = any(map(may_raise_on_data, calls))
     noticed = may_raise_earlier or written or any(map(has_effect, calls)) or tracer.machine.has_generators
+    noticed = noticed or carries_values(error)
     return RaisedByProgram(
         error,
         written,
@@ -292,7 +295,9 @@ def _run(
         raise _raised(tracer, error.at(locations_of(error))) from None
     except ThunderError as error:
         raise error.at(locations_of(error)) from error.__cause__
-    except Exception as error:  # the program's own
+    except KeyboardInterrupt:  # the user's, who wants an end
+        raise
+    except BaseException as error:  # the program's own
         raise _raised(tracer, error) from None
 
 

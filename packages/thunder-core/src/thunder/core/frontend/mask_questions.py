@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
 
 _OF_TRANSFORMERS = vars(torch.nn.modules.transformer)
+_OF_MODULES = vars(torch.nn.modules.module)
+_ALWAYS_CALLED = "_global_forward_hooks_always_called"
 
 
 @lookaside(_OF_TRANSFORMERS.get("_detect_is_causal_mask"))
@@ -33,8 +35,14 @@ def _detect_is_causal_mask(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[s
 
 @lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Yes, but where it is asked in order to compute something else than eager."""
-    return tracer.machine.frame.globals is not _OF_TRANSFORMERS
+    """Yes, but where it is asked in order to compute something else than eager, or to leave out the hooks of
+    a module that are called although its forward raised.
+    """
+    frame = tracer.machine.frame
+    if frame.globals is _OF_MODULES:
+        module = frame.f_locals["self"]
+        return not (module._forward_hooks_always_called or _OF_MODULES[_ALWAYS_CALLED])
+    return frame.globals is not _OF_TRANSFORMERS
 
 
 @lookaside(torch._nested_tensor_from_mask_left_aligned)

@@ -30,6 +30,7 @@ from thunder.core.frontend.class_kinds import (
 from thunder.core.frontend.natives_table import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
 from thunder.core.frontend.output import printable
 from thunder.core.frontend.questions import ask, is_question
+from thunder.core.frontend.raised import name_tensors
 from thunder.core.frontend.tracker import describe
 from thunder.core.proxies import TensorProxy
 
@@ -69,8 +70,7 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
                 note_keys(tracer, result)
             return result
         except TypeError as error:
-            if "TensorProxy" in str(error):
-                error.args = (str(error).replace("TensorProxy", "Tensor"),)
+            name_tensors(error)
             raise
     if is_ufunc(fn) and all(type(a) in LEAVES or is_numpy_scalar(a) for a in (*args, *kwargs.values())):
         return fn(*args, **kwargs)
@@ -150,8 +150,11 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
     does the guard.
 
     Only for arguments and results that are leaves: a cached list or tensor is one object for all callers. A
-    method of a logger, which logs a message once, asks its cache when the computation runs.
+    method of a logger, which logs a message once, asks its cache when the computation runs. A type that
+    ``typing`` makes (``Optional[int]``) is the same whoever asks.
     """
+    if getattr(fn, "__module__", None) == "typing":
+        return fn(*args, **kwargs)
     if args and isinstance(args[0], logging.Logger):
         logger, *rest = args
         tracer.tracker.pin(logger)

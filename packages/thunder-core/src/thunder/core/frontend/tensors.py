@@ -181,7 +181,8 @@ def _load_own(tracer: Tracer, x: TensorProxy, name: str) -> Any:
             record.attrs[name] = _read_own(tracer, record, name)
         if record.attrs[name] is not MISSING:
             return record.attrs[name]
-    raise AttributeError(f"'{seen_type(tracer, x).__name__}' object has no attribute '{name}'")
+    text = f"'{seen_type(tracer, x).__name__}' object has no attribute '{name}'"
+    raise AttributeError(text, name=name, obj=x)
 
 
 def _read_own(tracer: Tracer, record: Record, name: str) -> Any:

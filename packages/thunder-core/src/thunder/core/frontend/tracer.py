@@ -54,6 +54,7 @@ from thunder.core.frontend import (
 from thunder.core.frontend.callable_kinds import DICT_GETTERS, LAZY, METHODS, OWN, SYMBOL_LIKE
 from thunder.core.frontend.class_attributes import ClassAttributes
 from thunder.core.frontend.class_kinds import is_immutable
+from thunder.core.frontend.raised import name_tensors
 from thunder.core.frontend.rules import CLOSURES, TABLE
 from thunder.core.frontend.sources import locations, source_of
 from thunder.core.frontend.tracker import Record, Tracker
@@ -470,6 +471,7 @@ class Tracer(Variables):
 
     def as_caught(self, exc: BaseException) -> BaseException:
         if not isinstance(exc, OperatorError):
+            name_tensors(exc)
             return exc
         handled = (frame.handled for frame in reversed(self.machine.frames) if frame.handled is not None)
         return as_torch_raises(exc, next(handled, self.handled_outside))
