@@ -239,7 +239,7 @@ def instance_dict(tracer: Tracer, record: Record) -> Any:
         cls = type(record.obj)
         if isinstance(record.obj, type) and record.writes:
             raise UnsupportedProgram(
-                f"the program reads the __dict__ of {record.obj.__qualname__}, whose attributes it has written",
+                f"the program reads the __dict__ of {record.obj.__qualname__} after writing its attributes",
                 hint="Read the attributes themselves, or read the __dict__ before.",
             )
         record.own = tracer.tracker.adopt(record.obj.__dict__, record.path.step("attribute", "__dict__"))
