@@ -365,6 +365,13 @@ def changes_a_level(x):
 
 
 @refused
+def disables_a_logger(x):
+    LOGGER.disabled = not LOGGER.disabled
+    LOGGER.warning("maybe")
+    return x
+
+
+@refused
 def warns_explicitly(x):
     warnings.warn_explicit("a", UserWarning, "file.py", 1)
     return x

@@ -109,11 +109,16 @@ def _line(tracer: Tracer, stacklevel: int) -> replays.Line:
 @lookaside(logging.basicConfig)
 def _basic_config(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     if kwargs:
-        _refuse_configuration()
+        refuse_configuration()
     prims.python_call(logging.basicConfig)
 
 
-def _refuse_configuration() -> None:
+#: attributes of loggers and handlers that decide what is logged
+CONFIGURING = frozenset({"disabled", "filters", "handlers", "level", "parent", "propagate"})
+
+
+def refuse_configuration() -> None:
+    """Refuse a program that changes what is logged: records are made when the computation runs."""
     raise UnsupportedProgram(
         "the program changes how logging is configured", hint="Configure logging before the call."
     )
@@ -137,4 +142,4 @@ _CHANGES: tuple[Callable[..., Any], ...] = (
 
 @lookaside(*_CHANGES)
 def _change(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
-    _refuse_configuration()
+    refuse_configuration()

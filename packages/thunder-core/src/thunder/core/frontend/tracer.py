@@ -9,6 +9,7 @@ the program calls C code  →   by the table of natives, or not at all
 
 from __future__ import annotations
 
+import logging
 import sys
 import types
 import weakref
@@ -178,6 +179,8 @@ class Tracer(Variables):
             self.note_write()
         elif obj is sys and name in output.STREAMS:
             output.refuse_redirection(name)
+        elif isinstance(obj, logging.Filterer) and name in logging_calls.CONFIGURING:
+            logging_calls.refuse_configuration()
         elif type(obj) is CompiledFunction:
             self.store_attr(modules.wrapped_callable(self, obj), name, value)
         else:
