@@ -16,6 +16,7 @@ from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.core.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
 from thunder.core.symbol import BoundSymbol
+from thunder.core.tags import OpTags
 from thunder.torch import metadata
 from thunder.torch.parser import parse
 
@@ -119,11 +120,34 @@ def is_marked(tracer: Tracer, x: TensorProxy, question: str) -> bool:
             return bool(getattr(record.obj, question)())  # among the dispatch keys, which are checked
     if not (x.dtype.is_complex if question == "is_conj" else x.dtype.is_inexact):
         return False
+    if not _may_have_marks(tracer):
+        return False
     raise UnsupportedProgram(
         f"{question}() of an intermediate tensor",
         found={x.name: x.type_string()},
         hint=f"Call {question.replace('is', 'resolve')}() instead, which asks when the program runs.",
     )
+
+
+def _may_have_marks(tracer: Tracer) -> bool:
+    """Whether a tensor of the program may be marked as conjugate or negative: one from outside is, or a call
+    makes such marks, or may.
+    """
+    with torch._C.DisableTorchFunction():
+        tensors = [r.obj for r in tracer.tracker.records.values() if isinstance(r.obj, torch.Tensor)]
+        if any(t.is_conj() or t.is_neg() for t in tensors):
+            return True
+    pending = [bsym for scope in tracer.trace.scopes for bsym in scope]
+    while pending:
+        bsym = pending.pop()
+        if bsym.sym.id in _MARKING or OpTags.FALLBACK in bsym.tags:
+            return True
+        pending += bsym.subsymbols
+    return False
+
+
+#: ``x.conj()``, and the imaginary part of it
+_MARKING = frozenset({"prims.conj", "prims.imag", "prims.view_as_real"})
 
 
 def is_same(tracer: Tracer, a: TensorProxy, b: TensorProxy) -> bool:
