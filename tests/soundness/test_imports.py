@@ -234,3 +234,19 @@ def test_a_replaced_import_function_is_refused():
         pytest.raises(thunder.UnsupportedProgram, match="__import__"),
     ):
         thunder.jit(import_dotted_if_there)(ramp(3))
+
+
+def test_the_getattr_of_a_module_is_not_called_to_name_it(monkeypatch):
+    calls = []
+    module = types.ModuleType("lazy_module")
+    module.__getattr__ = calls.append
+    module.factor = 2.0
+    monkeypatch.setitem(sys.modules, "lazy_module", module)
+
+    def program(x):
+        import lazy_module
+
+        return x * lazy_module.factor
+
+    assert torch.equal(thunder.jit(program)(torch.ones(2)), torch.full((2,), 2.0))
+    assert calls == []

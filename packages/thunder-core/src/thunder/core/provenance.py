@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import CellType, MappingProxyType, WrapperDescriptorType
+from types import CellType, MappingProxyType, ModuleType, WrapperDescriptorType
 from typing import Any, Final, NamedTuple
 
 
@@ -44,7 +44,10 @@ def reads_natively(cls: type) -> bool:
 
 def own_name(value: Any, *attributes: str) -> str | None:
     """The first of these attributes that is a string, if no code of the user's runs to find out."""
-    names = (getattr(value, a, None) for a in attributes) if reads_natively(type(value)) else ()
+    if isinstance(value, ModuleType):  # it may have a ``__getattr__`` among its variables
+        names: Iterable[Any] = map(value.__dict__.get, attributes)
+    else:
+        names = (getattr(value, a, None) for a in attributes) if reads_natively(type(value)) else ()
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
