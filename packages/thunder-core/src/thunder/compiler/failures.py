@@ -33,10 +33,11 @@ from thunder.core.errors import ThunderError
 from thunder.core.frontend.acquire import Acquisition
 from thunder.core.frontend.ambient import Modes
 from thunder.core.output import Held
+from thunder.core.passes.writes import writes
 from thunder.core.prims.ambient import inference_depth, leave_inference_modes
 from thunder.core.proxies import GeneratorProxy, TensorProxy
 from thunder.core.running import failed_callee, is_foreign
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, with_parts
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 
@@ -136,7 +137,7 @@ class FailurePlan:
 
 def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> FailurePlan:
     """The plan of an acquired program; ``traces`` are those of which text runs."""
-    calls = list(_with_parts(program.computation.bound_symbols))
+    calls = list(with_parts(program.computation.bound_symbols))
     symbols = {b.sym.id for b in calls}
     tags = frozenset().union(*(b.tags for b in calls))
     prints = not symbols.isdisjoint((prims.python_print.id, prims.python_call.id))
@@ -153,7 +154,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         draws=_devices(program.computation.args, calls) if draws else None,
         is_opaque=any(map(is_opaque, calls)),
         changes_inference=prims.enter_inference_mode.id in symbols,
-        writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if _writes(b)),
+        writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if writes(b)),
     )
 
 
@@ -168,16 +169,6 @@ _MODES = frozenset(
         prims.leave_inference_mode,
     )
 )
-
-
-def _with_parts(calls: Iterable[BoundSymbol]) -> Iterable[BoundSymbol]:
-    for bsym in calls:
-        yield bsym
-        yield from _with_parts(bsym.subsymbols)
-
-
-def _writes(bsym: BoundSymbol) -> bool:
-    return any(OpTags.IN_PLACE in b.tags for b in _with_parts((bsym,)))
 
 
 def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.device, ...]:

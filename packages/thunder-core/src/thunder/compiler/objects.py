@@ -111,25 +111,22 @@ def _check_pickles(name: str, value: object) -> None:
 
 
 def _language_name(language: LanguageContext) -> str:
-    try:
-        if resolve_language(language.name) is language:
-            return language.name
-    except ThunderError:
-        pass
-    raise _unnamed("langctx", language.name)
+    return _checked_name("langctx", language, resolve_language)
 
 
 def _executor_name(executor: Executor) -> str:
+    return _checked_name("executors", executor, get_executor)
+
+
+def _checked_name(setting: str, value: Any, find: Callable[[str], object]) -> str:
+    """Return the name under which a language or an executor is registered."""
+    name: str = value.name
     try:
-        if get_executor(executor.name) is executor:
-            return executor.name
+        if find(name) is value:
+            return name
     except ThunderError:
         pass
-    raise _unnamed("executors", executor.name)
-
-
-def _unnamed(setting: str, name: str) -> InvalidArgument:
-    return InvalidArgument(
+    raise InvalidArgument(
         f"the compiled object cannot be pickled: {setting} has {name!r}, which is not registered",
         hint=f"Register it where it is defined, so that {name!r} is found where the object is loaded.",
     )

@@ -23,7 +23,7 @@ from thunder.core.effects import KEPT
 from thunder.core.operator import row_of
 from thunder.core.proxies import Proxy, TensorProxy
 from thunder.core.pytree import tree_map
-from thunder.core.symbol import BoundSymbol, has_tags
+from thunder.core.symbol import BoundSymbol, has_tags, with_parts
 from thunder.core.tags import OpTags
 from thunder.core.trace import TraceCtx
 
@@ -81,18 +81,12 @@ def _is_determined(bsym: BoundSymbol) -> bool:
         and row.id.startswith(_OF_TORCH)  # what others registered may do more than compute
         and all(_is_exact(p) for p in (*bsym.flat_proxy_outs, *bsym.flat_proxy_args))
         and not has_tags(bsym, _UNDETERMINED)
-        and not any("empty" in b.sym.name for b in _with_parts(bsym))
+        and not any("empty" in b.sym.name for b in with_parts((bsym,)))
     )
 
 
 def _is_exact(p: Any) -> bool:
     return isinstance(p, TensorProxy) and not p.dtype.is_inexact and math.prod(p.shape) <= _LARGEST
-
-
-def _with_parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-    yield bsym
-    for part in bsym.subsymbols:
-        yield from _with_parts(part)
 
 
 def _writes_to(recorded: Iterable[BoundSymbol], needed: list[BoundSymbol]) -> Iterator[bool]:

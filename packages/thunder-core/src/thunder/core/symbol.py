@@ -199,6 +199,13 @@ def _require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
             o.requires_grad = False
 
 
+def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Yield each call, and after it the calls that it decomposes into, down to primitives."""
+    for bsym in bsyms:
+        yield bsym
+        yield from with_parts(bsym.subsymbols)
+
+
 def proxies_in(tree: Any) -> tuple[Any, ...]:
     """The proxies among the leaves of a pytree, dataclasses included, in order."""
     found: list[Any] = []

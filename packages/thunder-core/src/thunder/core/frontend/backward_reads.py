@@ -37,7 +37,7 @@ from thunder.core.frontend.reconstruction import children, description
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, cell_content, lookup_instance, lookup_type
 from thunder.core.proxies import NumberProxy, TensorProxy
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, with_parts
 
 if TYPE_CHECKING:
     from thunder.core.frontend.tracer import Tracer
@@ -237,10 +237,7 @@ def _of_one_memory(calls: Sequence[BoundSymbol], names: Set[str]) -> set[str]:
 
 def _targets(bsym: BoundSymbol) -> Iterator[str]:
     """The names of the values that a call writes to."""
-    if bsym.sym is prims.copy_:
-        yield bsym.args[1].name
-    for sub in bsym.subsymbols:
-        yield from _targets(sub)
+    return (b.args[1].name for b in with_parts((bsym,)) if b.sym is prims.copy_)
 
 
 # -- calls ---------------------------------------------------------------------------------------------------

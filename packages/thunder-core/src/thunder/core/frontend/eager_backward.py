@@ -113,15 +113,14 @@ class Recorded:
         pairs = [(r, g) for r, g in zip(self.gradients, cotangents, strict=True) if r.requires_grad]
         if not pairs:
             return tuple(torch.zeros_like(i) for i in inputs)
-        found = torch.autograd.grad(
+        return torch.autograd.grad(
             [r for r, _ in pairs],
             inputs,
             [g for _, g in pairs],
             retain_graph=True,
             create_graph=create_graph,
-            allow_unused=True,
+            materialize_grads=True,
         )
-        return tuple(torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True))
 
     def differentiated(self, wanted: Sequence[int], cotangents: Tensors) -> Recorded:
         """A record of that."""

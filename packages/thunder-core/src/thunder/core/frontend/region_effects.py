@@ -29,7 +29,7 @@ from thunder.core.frontend.shadows import CONTAINERS
 from thunder.core.operator import row_of
 from thunder.core.proxies import TensorProxy
 from thunder.core.pytree import tree_flatten, tree_unflatten
-from thunder.core.symbol import BoundSymbol, Symbol, has_tags
+from thunder.core.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.core.tags import OpTags
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:
 
 def _has(bsym: BoundSymbol, symbol: Symbol) -> bool:
     """Whether a call is one of a symbol, or has one among its parts."""
-    return bsym.sym is symbol or any(_has(sub, symbol) for sub in bsym.subsymbols)
+    return any(b.sym is symbol for b in with_parts((bsym,)))
 
 
 def _writing(calls: Sequence[BoundSymbol], names: set[str]) -> list[int]:

@@ -15,7 +15,7 @@ from thunder.core.frontend.tracker import Record
 from thunder.core.interpreter.policy import MISSING
 from thunder.core.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.core.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, with_parts
 from thunder.core.tags import OpTags
 from thunder.torch import metadata
 from thunder.torch.parser import parse
@@ -137,13 +137,8 @@ def _may_have_marks(tracer: Tracer) -> bool:
         tensors = [r.obj for r in tracer.tracker.records.values() if isinstance(r.obj, torch.Tensor)]
         if any(t.is_conj() or t.is_neg() for t in tensors):
             return True
-    pending = [bsym for scope in tracer.trace.scopes for bsym in scope]
-    while pending:
-        bsym = pending.pop()
-        if bsym.sym.id in _MARKING or OpTags.FALLBACK in bsym.tags:
-            return True
-        pending += bsym.subsymbols
-    return False
+    calls = (bsym for scope in tracer.trace.scopes for bsym in with_parts(scope))
+    return any(bsym.sym.id in _MARKING or OpTags.FALLBACK in bsym.tags for bsym in calls)
 
 
 #: ``x.conj()``, and the imaginary part of it

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from thunder.core.errors import Location, UnsupportedProgram
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag, with_parts
 from thunder.core.tags import OpTags
 
 __all__ = ["COPY", "flattened", "primitives", "where", "writes", "writing_operators"]
@@ -53,10 +53,7 @@ def primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 def writing_operators(bsyms: Iterable[BoundSymbol]) -> dict[tuple[str, str], BoundSymbol]:
     """Map (value, target) of each write that is a part of an operator to the call of that operator."""
     found: dict[tuple[str, str], BoundSymbol] = {}
-    pending = list(bsyms)
-    while pending:
-        call = pending.pop()
-        pending += call.subsymbols
+    for call in with_parts(bsyms):
         found |= {(b.args[0].name, b.args[1].name): call for b in call.subsymbols if b.sym.id == COPY}
     return found
 
