@@ -24,11 +24,11 @@ import torch
 import thunder
 from litgpt_model import gpt
 from measure import command_line, machine_facts, one_thread, print_table
-from thunder.core.executor import Executor, Refusal
-from thunder.core.passes import claim
-from thunder.core.passes.claim import Claimer
-from thunder.core.passes.placement import runs
+from thunder.executor_base.executor import Executor, Refusal
 from thunder.extend import OperatorExecutor
+from thunder.passes import claim
+from thunder.passes.claim import Claimer
+from thunder.passes.placement import runs
 
 NO = Refusal("no-implementation", "")
 

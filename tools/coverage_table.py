@@ -23,10 +23,10 @@ from operators.coverage import PARTLY_REFUSED, REFUSED
 from operators.gradients import FIRST_ORDER_ONLY, LEFT_OUT
 from operators.recorded import Record, load
 from operators.samples import SKIPPED
-from thunder.core.langctx import TORCH
-from thunder.core.operator import all_rows
-from thunder.core.symbol import Symbol
-from thunder.core.tags import OpTags
+from thunder.base.langctx import TORCH
+from thunder.base.tags import OpTags
+from thunder.ir.symbol import Symbol
+from thunder.ops.operator import all_rows
 from thunder.torch.registration import find_torch
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"

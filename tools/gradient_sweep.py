@@ -29,8 +29,8 @@ from operators.gradients import Sample, check_gradients, gradient_samples, has_s
 from operators.recorded import update, verdict
 from operators.samples import SKIPPED, name_of
 from operators.singular import FATAL, OTHERWISE, singular_samples
-from thunder.core.errors import MissingGradient, UnsupportedProgram
-from thunder.core.pytree import tree_map
+from thunder.base.errors import MissingGradient, UnsupportedProgram
+from thunder.base.pytree import tree_map
 
 DTYPES = ("float64", "float32", "complex128")
 SECOND_ORDER = ("float64", "complex128")

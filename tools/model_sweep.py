@@ -38,7 +38,7 @@ from transformers.utils import logging
 
 from models.questions import QUESTIONS, REFUSALS, AsCompiled, NotAJudge, Recompiled, Wrong, first_line
 from models.shrunken import Built, NotBuilt, build, families
-from thunder.core.errors import ThunderError
+from thunder.base.errors import ThunderError
 
 RECORDED = Path(__file__).parents[1] / "tests" / "models" / "library.json"
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import thunder.torch  # noqa: F401
 from operators.recorded import update, verdict
 from operators.samples import SKIPPED, check, means, name_of, samples
-from thunder.core.errors import UnsupportedProgram
-from thunder.core.pytree import tree_map
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.pytree import tree_map
 
 DTYPES = ("float32", "float64", "int64", "bool")
 #: dtypes that the coverage table speaks of

@@ -18,10 +18,10 @@ from architecture.source import Import, Module, all_imports
 MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
     {
         ("thunder", "__getattr__"),  # modules of the package load on first touch
-        ("thunder.core.lazy", "submodule"),  # so do those of the packages below it
-        ("thunder.core.interpreter.policy", "import_module"),  # runs the program's own import statements
-        ("thunder.core.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
-        ("thunder.compiler.terminal", "rich_module"),  # rich, a library that need not be installed
+        ("thunder.base.lazy_modules", "submodule"),  # so do those of the packages below it
+        ("thunder.interpreter.policy", "import_module"),  # runs the program's own import statements
+        ("thunder.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
+        ("thunder.compiler.rich_output", "rich_module"),  # rich, a library that need not be installed
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }
 )
@@ -29,24 +29,26 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
 
 @dataclass(frozen=True)
 class Layers:
-    """Which layer (0 is the lowest) each module stands in; prefixes are given below the package `thunder`."""
+    """The layer of each folder and each single file directly under `thunder`; 0 is the lowest layer."""
 
-    rows: tuple[tuple[str, int], ...]
+    rows: Mapping[str, int]
 
     def of(self, module: str) -> int | None:
-        """The layer of a module, by the longest prefix that names it or a package around it, or None."""
-        best: tuple[int, int] | None = None
-        for prefix, layer in self.rows:
-            exact = prefix.endswith("__init__")
-            name = "thunder" if prefix == "__init__" else f"thunder.{prefix.removesuffix('.__init__')}"
-            if module == name or (not exact and module.startswith(f"{name}.")):
-                best = max(best or (0, 0), (len(name), layer))
-        return best[1] if best else None
+        """Return the layer of the folder that a module is in, or None for a folder that the table lacks."""
+        return self.rows.get(folder_of(module))
+
+
+def folder_of(module: str) -> str:
+    """Return the folder or file directly under `thunder` that a module is in; `__init__` for `thunder`."""
+    return module.split(".")[1] if "." in module else "__init__"
 
 
 def read_layers(document: Path) -> Layers:
-    """Reads the table whose first column head is `layer` from a markdown document."""
-    rows: list[tuple[str, int]] = []
+    """Read the table whose first column head is `layer` from a markdown document.
+
+    Raises ValueError if there is no such table, if a row names something below a folder, or a folder twice.
+    """
+    rows: dict[str, int] = {}
     inside = False
     for line in document.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -55,26 +57,37 @@ def read_layers(document: Path) -> Layers:
         elif cells[0] == "layer":
             inside = True
         elif inside and cells[0].isdigit():
-            rows += [
-                (name.strip("/").replace("/", "."), int(cells[0]))
-                for name in re.findall("`([^`]+)`", cells[1])
-            ]
+            for name in re.findall("`([^`]+)`", cells[1]):
+                folder = name.removesuffix("/")
+                if "/" in folder or folder in rows:
+                    raise ValueError(f"{document}: {name!r} is not a folder, or has two layers")
+                rows[folder] = int(cells[0])
     if not rows:
         raise ValueError(f"{document} has no table with a first column named 'layer'")
-    return Layers(tuple(rows))
+    return Layers(rows)
 
 
 def modules_without_layer(known: Mapping[str, Module], layers: Layers) -> list[str]:
-    """Modules that the table does not name."""
+    """List modules in folders that the table does not name."""
     return [name for name in known if layers.of(name) is None]
 
 
-def upward_imports(known: dict[str, Module], layers: Layers) -> list[str]:
-    """Imports of a higher layer. One for types alone counts: it is knowledge of that layer all the same."""
+def folders_without_modules(known: Mapping[str, Module], layers: Layers) -> list[str]:
+    """List folders that the table names and the tree lacks."""
+    return sorted(set(layers.rows) - {folder_of(name) for name in known})
+
+
+def imports_not_downward(known: dict[str, Module], layers: Layers) -> list[str]:
+    """List imports of another folder of the same layer or of a higher one.
+
+    An import for types alone counts: it is knowledge of that folder all the same.
+    """
     return [
         f"{record} (layer {layers.of(record.importer)} → {layers.of(record.target)})"
         for record in all_imports(known)
-        if _is_own(record.target) and _rank(layers, record.target) > _rank(layers, record.importer)
+        if _is_own(record.target)
+        and folder_of(record.target) != folder_of(record.importer)
+        and _rank(layers, record.target) >= _rank(layers, record.importer)
     ]
 
 
@@ -163,15 +176,14 @@ def imports_of_executors(known: dict[str, Module]) -> list[str]:
     ]
 
 
-def imports_between(known: dict[str, Module], importer: str, allowed: Layers, highest: int) -> list[str]:
-    """Imports that leave the package `importer` for a layer above `highest` or for another library."""
+def other_libraries(known: dict[str, Module], folder: str) -> list[str]:
+    """List imports of a folder that leave both thunder and the standard library."""
     return [
         str(record)
         for record in all_imports(known)
-        if _within(record.importer, importer)
-        and not _within(record.target, importer)
+        if folder_of(record.importer) == folder
+        and not _is_own(record.target)
         and not _is_standard(record.target)
-        and not (_is_own(record.target) and 0 <= _rank(allowed, record.target) <= highest)
     ]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from architecture.source import Module
 
-# Module names that say nothing of their subject. `core/utils` is a documented path: imports and nothing else.
+# Module names that say nothing of their subject. `core/utils` is a public path: imports and nothing else.
 EMPTY_NAMES = frozenset({"utils", "util", "common", "helpers", "misc"})
 DOCUMENTED_PATHS = frozenset({"thunder.core.utils"})
 
@@ -34,7 +34,7 @@ DOCUMENT_NAME = re.compile(r"\b[A-Z][A-Z_]+\.md\b")
 
 
 # Functions here bear the names of CPython's opcodes, which the documentation of `dis` explains.
-OPCODES = "thunder.core.interpreter.handlers."
+OPCODES = "thunder.interpreter.handlers."
 
 
 def undocumented(known: Mapping[str, Module]) -> list[str]:
@@ -66,10 +66,6 @@ def _needs_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return not overload and ast.get_docstring(node) is None
 
 
-# Tables that are longer than a file of code should be.
-TABLES = frozenset({"thunder.core.interpreter.builtins_table"})
-
-
 def oversized(known: Mapping[str, Module], lines_of_file: int, lines_of_function: int) -> list[str]:
     """Files and functions that hold more than one subject, judged by their length."""
     files = {
@@ -81,13 +77,37 @@ def oversized(known: Mapping[str, Module], lines_of_file: int, lines_of_function
         for node in ast.walk(module.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    long_files = [name for name, lines in files.items() if lines > lines_of_file and name not in TABLES]
+    long_files = [name for name, lines in files.items() if lines > lines_of_file]
     return long_files + [name for name, lines in functions.items() if lines > lines_of_function]
 
 
 def empty_module_names(known: Iterable[str]) -> list[str]:
     """Modules called by a name that fits any content."""
     return [name for name in known if name.rpartition(".")[2] in EMPTY_NAMES and name not in DOCUMENTED_PATHS]
+
+
+# Names of several modules that have one subject: primitives, rows and gradient rules of the same operators.
+# A name of `core` or `executors.passes` is a public path.
+SHARED_NAMES = {
+    "attention", "binary", "casts", "cat_split", "conv", "creation", "indexing", "linalg", "loss", "nn",
+    "norm", "pool", "random", "rearrangement", "reduction", "shape", "softmax", "ternary", "unary",
+}  # fmt: skip
+OF_OPERATORS = ("thunder.ops.prims.", "thunder.torch.rows.", "thunder.torch.gradients.")
+PUBLIC_PATHS = ("thunder.core.", "thunder.executors.passes", "thunder.commands.", "thunder.transforms")
+
+
+def ambiguous_module_names(known: Iterable[str]) -> list[str]:
+    """List modules that share their last name with a module of another subject."""
+    by_name: dict[str, list[str]] = {}
+    for name in known:
+        if not name.startswith(PUBLIC_PATHS):
+            by_name.setdefault(name.rpartition(".")[2], []).append(name)
+    return [
+        " and ".join(sorted(group))
+        for last, group in by_name.items()
+        if len(group) > 1
+        and not (last in SHARED_NAMES and all(name.startswith(OF_OPERATORS) for name in group))
+    ]
 
 
 def swallowed_errors(known: Mapping[str, Module]) -> list[str]:

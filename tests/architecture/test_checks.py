@@ -9,21 +9,12 @@ import pytest
 from architecture import layers, names
 from architecture.source import Module, modules
 
-TABLE = layers.Layers(
-    (
-        ("__init__", 8),
-        ("core.__init__", 0),
-        ("core.low", 0),
-        ("core.interpreter", 1),
-        ("core.middle", 1),
-        ("executors", 7),
-    )
-)
+TABLE = layers.Layers({"base": 0, "interpreter": 1, "ir": 1, "executors": 7, "__init__": 8})
 
 
 def tree(folder: Path, **files: str) -> dict[str, Module]:
     """A package `thunder` with the given files; `__` in a name stands for a directory."""
-    for name, text in {"core__init": "", **files}.items():
+    for name, text in {"base__init": "", **files}.items():
         parts = name.split("__")
         path = folder.joinpath(
             "thunder", *parts[:-1], "__init__.py" if parts[-1] == "init" else f"{parts[-1]}.py"
@@ -33,17 +24,24 @@ def tree(folder: Path, **files: str) -> dict[str, Module]:
     return modules(folder)
 
 
-def test_layers_are_read_from_the_table_and_the_longest_prefix_decides(tmp_path):
+def test_layers_are_read_from_the_table(tmp_path):
     document = tmp_path / "ARCHITECTURE.md"
     document.write_text(
-        "| a | b |\n|---|---|\n| 5 | `wrong` |\n\n| layer | modules |\n|---|---|\n"
-        "| 0 | `core/errors`, `core/__init__` |\n| 1 | `core/passes/` (text) |\n| 8 | `__init__` |\n"
+        "| a | b |\n|---|---|\n| 5 | `wrong` |\n\n| layer | folders |\n|---|---|\n"
+        "| 0 | `base/`, `__about__` |\n| 1 | `passes/` (text) |\n| 8 | `__init__` |\n"
     )
     table = layers.read_layers(document)
-    named = ("thunder.core.errors", "thunder.core", "thunder.core.passes.dce", "thunder")
-    assert [table.of(name) for name in named] == [0, 0, 1, 8]
-    unnamed = ("thunder.core.errorsx", "thunder.wrong", "thunder.core.other")
-    assert [table.of(name) for name in unnamed] == [None, None, None]
+    named = ("thunder.base.errors", "thunder.base", "thunder.__about__", "thunder.passes.dce", "thunder")
+    assert [table.of(name) for name in named] == [0, 0, 0, 1, 8]
+    assert table.of("thunder.wrong") is None
+
+
+@pytest.mark.parametrize("rows", ["| 0 | `base/errors` |", "| 0 | `base/` |\n| 1 | `base/` |"])
+def test_a_table_that_does_not_give_each_folder_one_layer_is_an_error(tmp_path, rows):
+    document = tmp_path / "ARCHITECTURE.md"
+    document.write_text(f"| layer | folders |\n|---|---|\n{rows}\n")
+    with pytest.raises(ValueError, match="is not a folder, or has two layers"):
+        layers.read_layers(document)
 
 
 def test_a_document_without_a_table_is_an_error(tmp_path):
@@ -53,52 +51,55 @@ def test_a_document_without_a_table_is_an_error(tmp_path):
         layers.read_layers(document)
 
 
-def test_a_module_outside_the_table_is_found(tmp_path):
-    assert layers.modules_without_layer(tree(tmp_path, core__low="", core__new=""), TABLE) == [
-        "thunder.core.new"
-    ]
+def test_a_folder_outside_the_table_is_found(tmp_path):
+    known = tree(tmp_path, base__low="", new__low="")
+    assert layers.modules_without_layer(known, TABLE) == ["thunder.new.low"]
+
+
+def test_a_folder_that_only_the_table_has_is_found(tmp_path):
+    known = tree(tmp_path, init="", ir__a="", interpreter__a="")
+    assert layers.folders_without_modules(known, TABLE) == ["executors"]
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "import thunder.core.middle",
-        "from thunder.core import middle",
-        "from thunder.core.middle import f",
-        "from . import middle",
-        "from .middle import f",
-        "from ..core.middle import f",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from thunder.core.middle import T",
-        "try:\n    import thunder.core.middle\nexcept ImportError:\n    raise",
-        "class A:\n    from thunder.core.middle import f",
+        "import thunder.ir.middle",
+        "from thunder.ir import middle",
+        "from thunder.ir.middle import f",
+        "from ..ir.middle import f",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from thunder.ir.middle import T",
+        "try:\n    import thunder.ir.middle\nexcept ImportError:\n    raise",
+        "class A:\n    from thunder.ir.middle import f",
         "import thunder",
     ],
 )
-def test_an_upward_import_is_found(tmp_path, statement):
-    known = tree(tmp_path, core__low=statement, core__middle="")
-    assert len(layers.upward_imports(known, TABLE)) == 1
+@pytest.mark.parametrize("importer", ["base__low", "interpreter__low"])
+def test_an_import_upwards_or_within_the_layer_is_found(tmp_path, importer, statement):
+    known = tree(tmp_path, **{importer: statement}, ir__middle="")
+    assert len(layers.imports_not_downward(known, TABLE)) == 1
 
 
-def test_downward_and_level_imports_pass(tmp_path):
+def test_imports_downwards_and_within_a_folder_pass(tmp_path):
     known = tree(
         tmp_path,
-        core__low="import os",
-        core__middle="from thunder.core.low import f",
-        core__interpreter__init="from thunder.core.middle import f",
+        base__low="import os",
+        ir__middle="from thunder.base.low import f\nfrom . import other",
+        ir__other="from .middle import f",
     )
-    assert layers.upward_imports(known, TABLE) == []
+    assert layers.imports_not_downward(known, TABLE) == []
 
 
 def test_a_cycle_is_found_and_one_for_types_alone_is_none(tmp_path):
-    lazy = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from thunder.core import b"
+    lazy = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from thunder.base import b"
     cyclic = tree(
         tmp_path / "bad",
-        core__a="from thunder.core import c",
-        core__b="import thunder.core.a",
-        core__c="from .b import f",
+        base__a="from thunder.base import c",
+        base__b="import thunder.base.a",
+        base__c="from .b import f",
     )
-    assert layers.import_cycles(cyclic) == ["thunder.core.a ↔ thunder.core.b ↔ thunder.core.c"]
-    assert layers.import_cycles(tree(tmp_path / "good", core__a=lazy, core__b="import thunder.core.a")) == []
+    assert layers.import_cycles(cyclic) == ["thunder.base.a ↔ thunder.base.b ↔ thunder.base.c"]
+    assert layers.import_cycles(tree(tmp_path / "good", base__a=lazy, base__b="import thunder.base.a")) == []
 
 
 @pytest.mark.parametrize(
@@ -111,28 +112,41 @@ def test_a_cycle_is_found_and_one_for_types_alone_is_none(tmp_path):
     ],
 )
 def test_an_import_inside_a_function_is_found(tmp_path, body):
-    known = tree(tmp_path, core__low=f"def late():\n    {body}\n")
+    known = tree(tmp_path, base__low=f"def late():\n    {body}\n")
     assert layers.late_imports(known, {}) != []
-    assert layers.late_imports(known, {("thunder.core.low", "late")}) == []
+    assert layers.late_imports(known, {("thunder.base.low", "late")}) == []
 
 
 def test_an_import_of_an_executor_is_found(tmp_path):
     known = tree(
         tmp_path,
-        core__low="import thunder.executors.torchex",
+        base__low="import thunder.executors.torchex",
         executors__torchex="",
         executors__pythonex="from thunder.executors.torchex import x",
     )
-    assert layers.imports_of_executors(known) == ["thunder.core.low:1 imports thunder.executors.torchex"]
+    assert layers.imports_of_executors(known) == ["thunder.base.low:1 imports thunder.executors.torchex"]
 
 
-def test_an_interpreter_that_knows_more_than_layer_zero_is_found(tmp_path):
-    text = "import dis\nimport torch\nfrom thunder.core import low, middle\nfrom .policy import x"
-    known = tree(
-        tmp_path, core__interpreter__init="", core__interpreter__frame=text, core__low="", core__middle=""
-    )
-    found = layers.imports_between(known, "thunder.core.interpreter", TABLE, highest=0)
-    assert [line.split()[-1] for line in found] == ["torch", "thunder.core.middle"]
+def test_a_library_that_the_interpreter_imports_is_found(tmp_path):
+    text = "import dis\nimport torch\nfrom thunder.base import low\nfrom .policy import x"
+    known = tree(tmp_path, interpreter__frame=text, base__low="import torch")
+    assert layers.other_libraries(known, "interpreter") == ["thunder.interpreter.frame:2 imports torch"]
+
+
+def test_modules_of_one_name_are_found_unless_they_share_a_subject():
+    shared = [
+        "thunder.ops.prims.random",
+        "thunder.torch.rows.random",
+        "thunder.core.trace",
+        "thunder.ir.trace",
+    ]
+    assert names.ambiguous_module_names(shared) == []
+    assert names.ambiguous_module_names(["thunder.frontend.random", *shared]) == [
+        "thunder.frontend.random and thunder.ops.prims.random and thunder.torch.rows.random"
+    ]
+    assert names.ambiguous_module_names(["thunder.a.state", "thunder.b.state"]) == [
+        "thunder.a.state and thunder.b.state"
+    ]
 
 
 def test_an_undeclared_library_is_found(tmp_path):
@@ -140,33 +154,33 @@ def test_an_undeclared_library_is_found(tmp_path):
     project.write_text(
         '[project]\ndependencies = ["torch>=2"]\n[project.optional-dependencies]\ntesting = ["py-test"]'
     )
-    known = tree(tmp_path, core__low="import torch, os, numpy\nimport py_test", testing__kit="import py_test")
+    known = tree(tmp_path, base__low="import torch, os, numpy\nimport py_test", testing__kit="import py_test")
     found = layers.undeclared_dependencies(known, project)
-    assert found == ["thunder.core.low:1 imports numpy", "thunder.core.low:2 imports py_test"]
+    assert found == ["thunder.base.low:1 imports numpy", "thunder.base.low:2 imports py_test"]
 
 
 def test_missing_docstrings_are_found(tmp_path):
     text = 'def f(): ...\ndef _g(): ...\nclass A:\n    """Doc."""\nclass B: ...\n'
-    known = tree(tmp_path, core__low=text, core___private="def f(): ...", core__middle='"""Doc."""')
-    assert names.undocumented(known) == ["thunder.core.low", "thunder.core.low.f:1", "thunder.core.low.B:5"]
+    known = tree(tmp_path, base__low=text, base___private="def f(): ...", base__middle='"""Doc."""')
+    assert names.undocumented(known) == ["thunder.base.low", "thunder.base.low.f:1", "thunder.base.low.B:5"]
 
 
 def test_opcodes_need_no_docstring(tmp_path):
     text = '"""Doc."""\ndef CALL(): ...\ndef call(): ...\n'
-    known = tree(tmp_path, core__interpreter__handlers__calls=text, core__low=text)
+    known = tree(tmp_path, base__low=text, interpreter__handlers__calls=text)
     assert names.undocumented(known) == [
-        "thunder.core.interpreter.handlers.calls.call:3",
-        "thunder.core.low.CALL:2",
-        "thunder.core.low.call:3",
+        "thunder.base.low.CALL:2",
+        "thunder.base.low.call:3",
+        "thunder.interpreter.handlers.calls.call:3",
     ]
 
 
 def test_long_files_and_functions_are_found(tmp_path):
     text = "def f():\n    x = 1\n    return x\n\ndef g(): ...\n"
-    known = tree(tmp_path, core__low=text, core__middle="x = 1\n" * 6)
+    known = tree(tmp_path, base__low=text, base__middle="x = 1\n" * 6)
     assert names.oversized(known, lines_of_file=5, lines_of_function=2) == [
-        "thunder.core.middle",
-        "thunder.core.low.f",
+        "thunder.base.middle",
+        "thunder.base.low.f",
     ]
 
 
@@ -177,10 +191,10 @@ def test_names_errors_and_asserts_are_found(tmp_path):
         "try:\n    f()\nexcept KeyError:\n    pass\n"
         "for x in y:\n    try:\n        f()\n    except:\n        continue\n"
     )
-    known = tree(tmp_path, core__low=text, core__helpers="", core__utils="")
-    assert names.empty_module_names(known) == ["thunder.core.helpers"]
-    assert names.swallowed_errors(known) == ["thunder.core.low:5", "thunder.core.low:14"]
-    assert names.silent_asserts(known) == ["thunder.core.low:1"]
+    known = tree(tmp_path, base__low=text, base__helpers="", core__utils="")
+    assert names.empty_module_names(known) == ["thunder.base.helpers"]
+    assert names.swallowed_errors(known) == ["thunder.base.low:5", "thunder.base.low:14"]
+    assert names.silent_asserts(known) == ["thunder.base.low:1"]
 
 
 @pytest.mark.parametrize(
@@ -188,9 +202,9 @@ def test_names_errors_and_asserts_are_found(tmp_path):
 )
 def test_a_plugin_named_in_core_is_found(tmp_path, line):
     known = tree(
-        tmp_path, core__low=f"y = 'thunder-core'\nz = 'interpreter'\n{line}\n", plugins__not_installed=line
+        tmp_path, base__low=f"y = 'thunder-core'\nz = 'interpreter'\n{line}\n", plugins__not_installed=line
     )
-    assert names.plugin_names(known) == [f"thunder.core.low:3: {line}"]
+    assert names.plugin_names(known) == [f"thunder.base.low:3: {line}"]
 
 
 @pytest.mark.parametrize(

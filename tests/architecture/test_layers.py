@@ -26,8 +26,12 @@ def test_every_module_has_a_layer(core, table):
     assert layers.modules_without_layer(core, table) == []
 
 
-def test_imports_go_downwards(core, table):
-    assert layers.upward_imports(core, table) == []
+def test_every_folder_of_the_table_exists(core, table):
+    assert layers.folders_without_modules(core, table) == []
+
+
+def test_a_folder_imports_only_folders_of_lower_layers(core, table):
+    assert layers.imports_not_downward(core, table) == []
 
 
 def test_no_import_cycle(core):
@@ -53,8 +57,8 @@ def test_nobody_imports_the_executors(core):
     assert layers.imports_of_executors(core) == []
 
 
-def test_the_interpreter_knows_only_layer_zero(core, table):
-    assert layers.imports_between(core, "thunder.core.interpreter", table, highest=0) == []
+def test_the_interpreter_imports_no_library(core):
+    assert layers.other_libraries(core, "interpreter") == []
 
 
 def test_core_asks_for_every_library_that_it_imports(core):
@@ -64,7 +68,7 @@ def test_core_asks_for_every_library_that_it_imports(core):
 
 def test_the_interpreter_runs_without_torch(core):
     """Imports the interpreter in a process in which an import of torch fails."""
-    names = [name for name in core if name.startswith("thunder.core.interpreter")]
+    names = [name for name in core if name.startswith("thunder.interpreter")]
     assert names, "the interpreter is missing"
     program = f"""
         import importlib, sys, types
@@ -75,10 +79,9 @@ def test_the_interpreter_runs_without_torch(core):
                     raise ImportError("the interpreter must not import torch")
 
         sys.meta_path.insert(0, NoTorch())
-        # The packages around the interpreter belong to higher layers: they are entered without running them.
-        for package, folder in (("thunder", "thunder"), ("thunder.core", "thunder/core")):
-            sys.modules[package] = module = types.ModuleType(package)
-            module.__path__ = [{str(CORE)!r} + "/" + folder]
+        # The package around the interpreter belongs to a higher layer: it is entered without running it.
+        sys.modules["thunder"] = package = types.ModuleType("thunder")
+        package.__path__ = [{str(CORE)!r} + "/thunder"]
         for name in {names!r}:
             importlib.import_module(name)
         assert "torch" not in sys.modules

@@ -38,6 +38,10 @@ def test_no_module_has_an_empty_name(core):
     assert names.empty_module_names(core) == []
 
 
+def test_no_two_modules_of_different_subjects_share_a_name(core):
+    assert names.ambiguous_module_names(core) == []
+
+
 def test_no_handler_swallows_every_error(core):
     assert names.swallowed_errors(core) == []
 

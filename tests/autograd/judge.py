@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import thunder
-from thunder.core.pytree import tree_flatten
+from thunder.base.pytree import tree_flatten
 
 Program = Callable[..., Any]
 Make = Callable[[], Sequence[Any]]

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder
 from autograd.judge import assert_as_eager, leaf
-from thunder.core.vjp_utils import get_saved_for_backward_tensors
+from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
 
 
 def body(x, w):

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import thunder
 from autograd.judge import leaf
-from thunder.compiler.functional import value_and_grad, vjp
+from thunder.compiler.functional_transforms import value_and_grad, vjp
 
 
 def loss(x, w):

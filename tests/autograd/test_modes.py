@@ -9,7 +9,7 @@ import torch
 
 import thunder
 from autograd.judge import assert_as_eager, leaf
-from thunder.core.errors import UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 
 
 def plain(x, w):

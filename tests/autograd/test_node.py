@@ -11,7 +11,7 @@ import torch
 
 import thunder
 from autograd.judge import assert_as_eager, leaf
-from thunder.core.vjp_utils import get_saved_for_backward_tensors
+from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
 
 
 def product(x, w):

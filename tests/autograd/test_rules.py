@@ -10,9 +10,9 @@ import torch
 import thunder
 from autograd.judge import leaf
 from thunder import TensorProxy
-from thunder.core.prims import get_grad, put_grad
 from thunder.core.transforms import register_grad
 from thunder.extend import OperatorExecutor
+from thunder.ops.prims import get_grad, put_grad
 
 
 def like(x: Any, *args: Any) -> Any:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import thunder
-from thunder.core.errors import MissingGradient
-from thunder.core.gradient_rules import Call, vjp
-from thunder.core.proxies import TensorProxy
+from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
+from thunder.base.errors import MissingGradient
 from thunder.core.transforms import get_grad, put_grad
-from thunder.core.vjp_utils import get_saved_for_backward_tensors
 from thunder.extend import OperatorExecutor
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.gradient_rules import Call, vjp
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 

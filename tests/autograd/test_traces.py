@@ -13,9 +13,9 @@ import torch
 
 import thunder
 from autograd.judge import leaf
-from thunder.core import prims
-from thunder.core.trace import TraceTag
-from thunder.core.vjp_utils import get_saved_for_backward_tensors
+from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
+from thunder.ir.trace import TraceTag
+from thunder.ops import prims
 
 SOURCE = """\
 def f(x, w):

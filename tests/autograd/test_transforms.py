@@ -10,12 +10,12 @@ import torch
 import thunder
 from autograd.judge import leaf
 from thunder import TensorProxy
-from thunder.core import prims
-from thunder.core.proxies import variableify
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceTag, from_trace, tracectx
-from thunder.core.vjp_utils import get_saved_for_backward_tensors, set_saved_for_backward_tensors
+from thunder.autograd.saved_tensors import get_saved_for_backward_tensors, set_saved_for_backward_tensors
 from thunder.extend import OperatorExecutor
+from thunder.ir.proxies import variableify
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceTag, from_trace, tracectx
+from thunder.ops import prims
 
 
 def program(x, w):

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import thunder
-from thunder.compiler import ledger_text, terminal
+from thunder.base.errors import InvalidArgument
+from thunder.base.structural_ids import STRUCTURAL
+from thunder.compiler import ledger_text, rich_output
 from thunder.compiler.ledger import Explanation
-from thunder.core.errors import InvalidArgument
-from thunder.core.fusion_executor import FusionExecutor
-from thunder.core.structure import STRUCTURAL
-from thunder.core.trace import TraceCtx
+from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.extend import OperatorExecutor, Refusal, device_profile
+from thunder.ir.trace import TraceCtx
 from thunder.plugins import ExecutorSpec, get_manager, hookimpl
 
 
@@ -360,7 +360,7 @@ def test_square_brackets_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("where", ["no terminal", "no rich"])
 def test_elsewhere_the_table_is_plain_text(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "no rich":
-        monkeypatch.setattr(terminal, "find_spec", lambda name: None)
+        monkeypatch.setattr(rich_output, "find_spec", lambda name: None)
         assert ledger_text.as_rich_table(explained(torch.sin)) == str(explained(torch.sin))
     stream = Terminal() if where == "no rich" else io.StringIO()
     found = explained(torch.sin)

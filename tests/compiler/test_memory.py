@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thunder
-from thunder.compiler.memory import MemoryEstimate, estimate_memory
+from thunder.compiler.memory_estimate import MemoryEstimate, estimate_memory
 
 KIB = 1024
 

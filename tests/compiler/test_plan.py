@@ -13,10 +13,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder
-from thunder.core.errors import InvalidArgument, UnknownOption
-from thunder.core.trace import TraceTag
-from thunder.core.transform import Transform
+from thunder.base.errors import InvalidArgument, UnknownOption
 from thunder.extend import OperatorExecutor, Refusal, device_profile
+from thunder.ir.trace import TraceTag
+from thunder.passes.transform import Transform
 from thunder.plugins import DeviceProfile, get_manager, hookimpl
 
 WIDTH = 8

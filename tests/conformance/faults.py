@@ -33,10 +33,10 @@ from conformance.toys import (
     tensor,
 )
 from thunder import TensorProxy
-from thunder.core import prims
-from thunder.core.tags import OpTags
+from thunder.base.tags import OpTags
 from thunder.core.transforms import get_grad, put_grads
 from thunder.extend import OperatorExecutor, Refusal
+from thunder.ops import prims
 
 
 @dataclass(frozen=True)

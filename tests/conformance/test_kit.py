@@ -15,10 +15,10 @@ import torch
 import thunder
 from conformance.toys import gate_executor, name, one_operator, tensor
 from thunder import TensorProxy
-from thunder.core.errors import InvalidArgument, UnknownExecutor
+from thunder.base.errors import InvalidArgument, UnknownExecutor
 from thunder.extend import OperatorExecutor
 from thunder.testing import ConformanceFailure, Sample, conformance
-from thunder.testing.importing import imports_without_device, module_of
+from thunder.testing.import_case import imports_without_device, module_of
 from thunder.testing.interleaving import interleaved
 from thunder.testing.subjects import Settings
 from thunder.testing.suite import OF_FUSIONS, OF_OPERATORS

@@ -11,12 +11,12 @@ import torch
 
 import thunder
 from thunder import TensorProxy
-from thunder.core.operator import row_of
-from thunder.core.pytree import tree_map
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, from_trace
+from thunder.base.pytree import tree_map
 from thunder.core.transforms import get_grad, put_grads
 from thunder.extend import Executor, FusionExecutor, OperatorExecutor, Refusal
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, from_trace
+from thunder.ops.operator import row_of
 
 _numbers = itertools.count()
 

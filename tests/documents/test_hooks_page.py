@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from thunder.plugins import HOOK_API_VERSION, PluginState
-from thunder.plugins.validation import HOOKS
+from thunder.plugins.hook_validation import HOOKS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "hooks.md").read_text(encoding="utf-8")
 

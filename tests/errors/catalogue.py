@@ -21,7 +21,7 @@ TESTED: Mapping[int, tuple[str, ...]] = {
     9: (_CALLING,),
     10: (_ERRORS, "extend/test_registry.py"),
     **dict.fromkeys((11, 12), (_ERRORS,)),
-    13: (_ERRORS, "core/test_options.py"),
+    13: (_ERRORS, "base/test_options.py"),
     **dict.fromkeys((14, 15, 16, 17), (_ERRORS,)),
     18: ("frontend/test_nested.py",),
     19: ("frontend/test_arguments.py",),

@@ -11,7 +11,7 @@ import torch
 import thunder
 from errors import toys
 from plugins.toys import add_module
-from thunder.core.vjp_utils import get_saved_for_backward_tensors
+from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
 from thunder.plugins import ExecutorSpec, get_manager, hookimpl
 
 

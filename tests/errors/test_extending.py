@@ -9,9 +9,9 @@ import torch
 
 import thunder
 from errors import toys
-from thunder.core.operator import Operator, register
 from thunder.core.transforms import get_grad, put_grad
 from thunder.extend import OperatorExecutor, register_executor
+from thunder.ops.operator import Operator, register
 from thunder.torch import torchsymbol
 
 #: what is done, the error class, and words that its message contains

@@ -16,7 +16,7 @@ import torch
 import thunder
 from architecture.source import CORE
 from plugins.toys import write_distribution
-from thunder.core.origins import origin_of
+from thunder.base.extension_origin import origin_of
 from thunder.extend import OperatorExecutor
 from thunder.plugins import get_manager, hookimpl
 
@@ -24,14 +24,14 @@ SOURCE = Path(thunder.__file__).parents[1]
 
 #: functions that raise for whoever called them, which says where the culprit comes from
 COMPLETED = {
-    "thunder/core/autograd/joint.py:_named",
-    "thunder/core/autograd/joint.py:_renamed",
-    "thunder/core/prims/gradient.py:_put_grad_meta",
-    "thunder/core/prims/gradient.py:put_grads",
+    "thunder/autograd/joint_trace.py:_named",
+    "thunder/autograd/joint_trace.py:_renamed",
+    "thunder/ops/prims/gradient.py:_put_grad_meta",
+    "thunder/ops/prims/gradient.py:put_grads",
     "thunder/plugins/manager.py:_check_against",
     "thunder/plugins/manager.py:_check_names",
-    "thunder/plugins/records.py:_check_types",
-    "thunder/plugins/records.py:_items",
+    "thunder/plugins/plugin_info.py:_check_types",
+    "thunder/plugins/plugin_info.py:_items",
 }
 
 

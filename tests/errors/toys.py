@@ -9,9 +9,9 @@ from torch import nn
 
 import thunder
 from thunder import TensorProxy
-from thunder.core.trace import TraceCtx, from_trace, tracectx
 from thunder.core.transforms import get_grad, put_grad, put_grads
 from thunder.extend import FusionExecutor, OperatorExecutor
+from thunder.ir.trace import TraceCtx, from_trace, tracectx
 
 
 def like(x: Any, *more: Any) -> Any:

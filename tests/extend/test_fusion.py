@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from thunder.core.errors import InvalidArgument, PluginError, RegistrationError
-from thunder.core.operator import Operator, register
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import BoundSymbol, Symbol
-from thunder.core.trace import TraceCtx, tracectx
+from thunder.base.errors import InvalidArgument, PluginError, RegistrationError
 from thunder.extend import FUEL_LEVEL, FusionExecutor, OperatorExecutor, Rank, Refusal
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops.operator import Operator, register
 
 
 def same_as(x: Any) -> Any:

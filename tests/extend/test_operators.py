@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from thunder.core.errors import OutsideTrace, PluginError, RegistrationError
-from thunder.core.operator import Operator, register, row_of
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import Symbol
-from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, tracectx
+from thunder.base.errors import OutsideTrace, PluginError, RegistrationError
+from thunder.base.tags import OpTags
 from thunder.extend import (
     OperatorExecutor,
     Refusal,
@@ -24,6 +20,10 @@ from thunder.extend import (
     get_executor,
     single_op_executor,
 )
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops.operator import Operator, register, row_of
 
 
 def scale_meta(x: Any, factor: float = 2.0, *, bias: float = 0.0) -> Any:

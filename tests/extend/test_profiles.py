@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import thunder.plugins
-from thunder.core import dtypes
-from thunder.core.errors import InvalidArgument
+from thunder.base import dtypes
+from thunder.base.errors import InvalidArgument
 from thunder.extend import assuming_device, device_profile, known_profiles, profile_named
 
 

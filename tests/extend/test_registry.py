@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import thunder
-from thunder.core.errors import ExecutorUnavailable, InvalidArgument, RegistrationError, UnknownExecutor
-from thunder.core.options import DebugOptions
+from thunder.base.errors import ExecutorUnavailable, InvalidArgument, RegistrationError, UnknownExecutor
+from thunder.base.options import DebugOptions
 from thunder.extend import (
     Executor,
     ExecutorRegistry,

@@ -10,7 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder.core.pytree import tree_iter
+from thunder.base.pytree import tree_iter
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*autocast.*:FutureWarning", "ignore:.*autocast.*:DeprecationWarning"

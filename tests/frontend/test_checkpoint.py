@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_sel
 
 import thunder
 from autograd.judge import assert_as_eager, leaf
-from thunder.core.proxies import ProxyTag, TensorProxy
-from thunder.core.symbol import BoundSymbolTag
+from thunder.ir.proxies import ProxyTag, TensorProxy
+from thunder.ir.symbol import BoundSymbolTag
 
 
 def again(fn, *args):

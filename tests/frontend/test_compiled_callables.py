@@ -18,7 +18,7 @@ from torch import nn
 
 import thunder
 from soundness.harness import ramp
-from thunder.core.langctx import LanguageContext
+from thunder.base.langctx import LanguageContext
 
 
 def plain(x: torch.Tensor, factor: float = 2.0, *, shift: float = 0.0) -> torch.Tensor:

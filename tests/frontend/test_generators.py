@@ -14,7 +14,7 @@ from torch._compile import _disable_dynamo
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder.core.errors import DataDependentControlFlow, UnsupportedProgram
+from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
 
 X = torch.linspace(0.1, 0.9, 12, dtype=torch.float64).reshape(3, 4)
 CHECKED = thunder.DebugOptions(check_traces=True)

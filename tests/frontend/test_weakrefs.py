@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import thunder
-from thunder.core.errors import UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 
 
 class Node:

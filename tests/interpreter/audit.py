@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from thunder.core.interpreter import Machine
-from thunder.core.interpreter.tracebacks import PACKAGE_DIRECTORY
+from thunder.interpreter import Machine
+from thunder.interpreter.tracebacks import PACKAGE_DIRECTORY
 
 
 def native_functions(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> set[str]:
@@ -52,7 +52,7 @@ def _is_expected(frame: FrameType) -> bool:
     return (
         caller is None
         or caller.f_code.co_name == "stub_frame"
-        or caller.f_code.co_filename.endswith(("decode.py", "versions.py"))
+        or caller.f_code.co_filename.endswith(("decode.py", "opcode_tables.py"))
     )
 
 

@@ -28,7 +28,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(TESTS))
 
 from interpreter.programs.registry import Program, load_programs  # noqa: E402
-from thunder.core.interpreter import Machine  # noqa: E402
+from thunder.interpreter import Machine  # noqa: E402
 
 
 class Outcome(NamedTuple):

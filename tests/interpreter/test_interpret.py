@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from thunder.core.interpreter import Machine, interpret, is_jitting, jitting, make_opaque
+from thunder.interpreter import Machine, interpret, is_jitting, jitting, make_opaque
 
 
 def test_interpret_keeps_name_and_result():
@@ -134,7 +134,7 @@ def test_traceback_shows_the_lines_of_the_program_and_no_interpreter():
     start = names.index("calls_failing")
     assert ours[start:] == theirs[-len(ours[start:]) :]
     assert not any(
-        "core/interpreter" in s.filename for s in traceback.extract_tb(info.value.__traceback__)[start:]
+        "interpreter" in s.filename for s in traceback.extract_tb(info.value.__traceback__)[start:]
     )
 
 
@@ -143,7 +143,7 @@ def test_full_tracebacks_show_the_interpreter_too():
     machine.full_tracebacks = True
     with pytest.raises(ZeroDivisionError) as info:
         machine.call(calls_failing)
-    assert any("core/interpreter" in s.filename for s in traceback.extract_tb(info.value.__traceback__))
+    assert any("interpreter" in s.filename for s in traceback.extract_tb(info.value.__traceback__))
 
 
 def test_recursion_limit_is_that_of_the_program():

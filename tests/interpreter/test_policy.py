@@ -14,7 +14,7 @@ import pytest
 
 from interpreter.audit import native_functions
 from interpreter.programs.registry import Program, load_programs
-from thunder.core.interpreter import Machine, Policy
+from thunder.interpreter import Machine, Policy
 
 
 class Watching(Policy):

@@ -17,9 +17,9 @@ import typing
 
 import pytest
 
-from thunder.core.interpreter import decode, interpret
-from thunder.core.interpreter.handlers import control
-from thunder.core.interpreter.versions import TABLE, TABLES
+from thunder.interpreter import decode, interpret
+from thunder.interpreter.handlers import control
+from thunder.interpreter.opcode_tables import TABLE, TABLES
 
 MODULES = [argparse, ast, asyncio.tasks, dataclasses, enum, inspect, re, typing]
 

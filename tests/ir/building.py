@@ -11,10 +11,10 @@ import torch
 
 import thunder.torch  # noqa: F401 — gives proxies their methods
 from thunder.compiler.pipeline import Compiled, Pipeline
-from thunder.core import prims
-from thunder.core.proxies import TensorProxy, Variable
-from thunder.core.trace import Source, TraceCtx, from_trace, tracectx
 from thunder.executors import pythonex, torchex
+from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.trace import Source, TraceCtx, from_trace, tracectx
+from thunder.ops import prims
 
 #: the executors that run everything
 EAGER = (torchex.ex, pythonex.ex)

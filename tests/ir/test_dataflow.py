@@ -9,8 +9,9 @@ import thunder.core.transforms
 import thunder.core.utils
 from ir.building import building, compiled, traced
 from ir.toys import like, pair, take, toy
-from thunder.core import dataflow, prims
-from thunder.core.dataflow import (
+from thunder.base.tags import OpTags
+from thunder.ir import dataflow
+from thunder.ir.dataflow import (
     TOPOSORT_ORDER,
     Node,
     ProxyDict,
@@ -21,8 +22,8 @@ from thunder.core.dataflow import (
     producers_and_consumers,
     toposort_bsym_dag,
 )
-from thunder.core.proxies import Variable
-from thunder.core.tags import OpTags
+from thunder.ir.proxies import Variable
+from thunder.ops import prims
 
 
 def diamond():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ir.building import traced
-from thunder.core import prims
-from thunder.core.errors import InvalidArgument
-from thunder.core.patterns import Pattern
+from thunder.base.errors import InvalidArgument
+from thunder.ir.patterns import Pattern
+from thunder.ops import prims
 
 
 def is_(name):

@@ -8,15 +8,13 @@ import torch
 
 from ir.building import body, building, compiled, final, renamed, text, traced, with_sources
 from ir.toys import like, pair, split, take, toy
-from thunder.core import dtypes, prims
-from thunder.core.passes.del_last_used import del_last_used
-from thunder.core.proxies import (
-    CollectionProxy,
-    TensorProxy,
-)
-from thunder.core.symbol import Symbol, bsym_header
-from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, TraceProvenance
+from thunder.base import dtypes
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import CollectionProxy, TensorProxy
+from thunder.ir.symbol import Symbol, bsym_header
+from thunder.ir.trace import TraceCtx, TraceProvenance
+from thunder.ops import prims
+from thunder.passes.del_last_used import del_last_used
 
 
 class Opaque:

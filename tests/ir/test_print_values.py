@@ -12,8 +12,8 @@ import torch
 
 from ir.building import body, text, traced
 from ir.toys import take
-from thunder.core import devices, dtypes, prims
-from thunder.core.proxies import (
+from thunder.base import devices, dtypes
+from thunder.ir.proxies import (
     AnyProxy,
     CollectionProxy,
     FloatProxy,
@@ -21,7 +21,8 @@ from thunder.core.proxies import (
     IntegerProxy,
     TensorProxy,
 )
-from thunder.core.trace import TraceCtx, tracectx
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops import prims
 
 Color = enum.Enum("Color", ["RED", "BLUE"])
 Point = namedtuple("Point", ["x", "y"])

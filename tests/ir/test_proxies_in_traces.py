@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from ir.building import building, traced
-from thunder.core import devices, dtypes, prims
-from thunder.core.errors import InvalidArgument, OutsideTrace, TraceError
-from thunder.core.proxies import CollectionProxy, FloatProxy, IntegerProxy, TensorProxy, Variable
-from thunder.core.trace import TraceCtx, detached_trace, from_trace, get_tracectx, is_tracing, tracectx
+from thunder.base import devices, dtypes
+from thunder.base.errors import InvalidArgument, OutsideTrace, TraceError
+from thunder.ir.proxies import CollectionProxy, FloatProxy, IntegerProxy, TensorProxy, Variable
+from thunder.ir.trace import TraceCtx, detached_trace, from_trace, get_tracectx, is_tracing, tracectx
+from thunder.ops import prims
 
 
 def test_a_taken_name_is_refused():

@@ -8,10 +8,10 @@ import torch
 import thunder.core.transforms
 from ir.building import body, building, compiled, traced
 from ir.toys import like, pair, toy
-from thunder.core import prims, rewrite
-from thunder.core.errors import InvalidArgument, TraceError
-from thunder.core.proxies import TensorProxy
-from thunder.core.rewrite import (
+from thunder.base.errors import InvalidArgument, TraceError
+from thunder.ir import rewrite
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.rewrite import (
     VISIT_TYPE,
     add_trace_output,
     eval_trace,
@@ -21,9 +21,10 @@ from thunder.core.rewrite import (
     trace_with_replaced_proxy_metadata,
     visitor_transform,
 )
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, tracectx
-from thunder.core.verify import check_trace
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ir.verify import check_trace
+from thunder.ops import prims
 
 
 def chain() -> TraceCtx:

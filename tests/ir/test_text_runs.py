@@ -13,8 +13,8 @@ import torch
 
 from ir.building import building, final, text, traced
 from ir.toys import like, split, take, toy
-from thunder.core import prims
-from thunder.core.errors import TraceError
+from thunder.base.errors import TraceError
+from thunder.ops import prims
 
 PROGRAMS = {
     "chain": lambda x, y: torch.sin(x) + y * 2,

@@ -9,11 +9,11 @@ import torch
 
 from ir.building import building, compiled, traced
 from ir.toys import like, pair, split, take, toy
-from thunder.core import prims
-from thunder.core.errors import TraceError
-from thunder.core.proxies import CollectionProxy, TensorProxy
-from thunder.core.trace import Source, TraceCtx, TraceProvenance
-from thunder.core.verify import check_trace
+from thunder.base.errors import TraceError
+from thunder.ir.proxies import CollectionProxy, TensorProxy
+from thunder.ir.trace import Source, TraceCtx, TraceProvenance
+from thunder.ir.verify import check_trace
+from thunder.ops import prims
 
 
 def fault_of(trace: TraceCtx, **options) -> str:

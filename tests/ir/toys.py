@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import Symbol
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
 
 
 def toy(name: str, meta: Callable[..., Any], fn: Callable[..., Any] | None = None, **fields: Any) -> Symbol:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder
-from thunder.core.verify import check_trace
+from thunder.ir.verify import check_trace
 
 from .judge import assert_same, buffers
 

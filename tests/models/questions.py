@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder
-from thunder.core.errors import MissingGradient, UnsupportedProgram
+from thunder.base.errors import MissingGradient, UnsupportedProgram
 
 from .contract import tensors
 from .judge import assert_same

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import thunder
-from thunder.core.errors import DataDependentControlFlow
+from thunder.base.errors import DataDependentControlFlow
 
 WIDTH, HEADS, LENGTH, BATCH = 8, 2, 5, 3
 PADDING = torch.zeros(BATCH, LENGTH, dtype=torch.bool)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 import thunder
-from thunder.core.structure import RELEASES, RETURN
-from thunder.core.symbol import BoundSymbol
+from thunder.base.structural_ids import RELEASES, RETURN
+from thunder.ir.symbol import BoundSymbol
 
 from .zoo import nanogpt
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder
-from thunder.core.errors import UnsupportedOperator
+from thunder.base.errors import UnsupportedOperator
 
 from . import litgpt_zoo
 from .contract import Case, ModelContract, Session, modes, run_session

@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 import torch
 
-from thunder.core.errors import UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 
 from .module_database import ENTRIES, REFUSED, TOLERANCES, Sample, check, samples
 

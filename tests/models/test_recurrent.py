@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune, rnn, spectral_norm, weight_n
 from torch.nn.utils.parametrize import register_parametrization
 
 import thunder
-from thunder.core.errors import UnsupportedOperator, UnsupportedProgram
+from thunder.base.errors import UnsupportedOperator, UnsupportedProgram
 
 CLASSES = (nn.LSTM, nn.GRU, nn.RNN)
 INPUTS, WIDTH, PROJECTED, LENGTH, BATCH = 4, 5, 3, 3, 2

@@ -17,9 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import thunder
 from operators.samples import SEED, copied
-from thunder.core.errors import UnsupportedProgram
-from thunder.core.proxies import TensorProxy
-from thunder.core.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
+from thunder.ir.proxies import TensorProxy
 
 #: dtypes to which one tensor of a call is changed
 OTHERS = (

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from thunder.core.langctx import TORCH
-from thunder.core.operator import row_of
-from thunder.core.proxies import NumberProxy, TensorProxy
-from thunder.core.pytree import tree_flatten, tree_map, tree_unflatten
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, tracectx
+from thunder.base.langctx import TORCH
+from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
+from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops.operator import row_of
 
 
 class Recording(TorchFunctionMode):

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from thunder.core import prims
-from thunder.core.devices import Device
-from thunder.core.dtypes import dtype
-from thunder.core.operator import row_of
-from thunder.core.proxies import TensorProxy
-from thunder.core.pytree import tree_flatten, tree_map, tree_unflatten
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, tracectx
+from thunder.base.devices import Device
+from thunder.base.dtypes import dtype
+from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops import prims
+from thunder.ops.operator import row_of
 
 
 def traced(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> TraceCtx:

@@ -20,17 +20,17 @@ import thunder
 from operators.coverage import INTERPRETED, REFUSED
 from operators.evaluate import Recording
 from operators.samples import SEED, SKIPPED, UNINITIALISED, name_of
-from thunder.core import prims
-from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
-from thunder.core.langctx import TORCH
-from thunder.core.passes.claim import claim
-from thunder.core.passes.functionalise import functionalise
-from thunder.core.proxies import TensorProxy
-from thunder.core.pytree import tree_flatten, tree_map
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, from_trace, tracectx
-from thunder.core.verify import check_trace
+from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
+from thunder.base.langctx import TORCH
+from thunder.base.pytree import tree_flatten, tree_map
 from thunder.executors import pythonex, torchex
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, from_trace, tracectx
+from thunder.ir.verify import check_trace
+from thunder.ops import prims
+from thunder.passes.claim import claim
+from thunder.passes.functionalise import functionalise
 
 EXECUTORS = (torchex.ex, pythonex.ex)
 

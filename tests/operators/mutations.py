@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from operators import surface
-from thunder.core.pytree import tree_map
+from thunder.base.pytree import tree_map
 
 #: makers of what is put in place of an argument, or beside it
 STRANGERS: dict[str, Callable[[], Any]] = {

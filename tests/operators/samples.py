@@ -12,8 +12,8 @@ import torch
 import thunder
 from operators.coverage import FALLBACK, INTERPRETED, WITHOUT_ROW
 from operators.evaluate import CLOSE, record, run, same_metadata, same_values
-from thunder.core.errors import OperatorError, UnsupportedProgram
-from thunder.core.pytree import tree_map
+from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.pytree import tree_map
 
 #: what the samples' own random functions seed torch with
 SEED = 42

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from operators.gradients import Sample
-from thunder.core.pytree import tree_map
+from thunder.base.pytree import tree_map
 
 #: finite corners, and what is not finite, which are taken in turn
 CORNERS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, -0.0)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from thunder.core.pytree import tree_map
+from thunder.base.pytree import tree_map
 
 NAMESPACES: dict[str, Any] = {
     "torch.Tensor": torch.Tensor,

@@ -16,8 +16,8 @@ import thunder
 from operators import autocasting
 from operators.samples import name_of
 from operators.sweep_autocast import EXCEPT, EXCEPT_ON_CUDA, SKIPPED, VALUES_LEFT_OUT
-from thunder.core.langctx import TORCH
-from thunder.core.symbol import Symbol
+from thunder.base.langctx import TORCH
+from thunder.ir.symbol import Symbol
 from thunder.torch.autocast_rules import RULES
 
 F = torch.nn.functional

@@ -18,9 +18,9 @@ import thunder
 from operators import surface
 from operators.mutations import Mutant, mutants
 from operators.test_surface import difference
-from thunder.core.errors import OperatorError, SharpEdge, UnsupportedProgram
-from thunder.core.langctx import TORCH
-from thunder.torch.parser import _JUDGE, SILENT
+from thunder.base.errors import OperatorError, SharpEdge, UnsupportedProgram
+from thunder.base.langctx import TORCH
+from thunder.torch.argument_parser import _JUDGE, SILENT
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions and spellings
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import thunder
-from thunder.core.errors import DataDependentControlFlow, UnsupportedOperator, UnsupportedProgram
+from thunder.base.errors import DataDependentControlFlow, UnsupportedOperator, UnsupportedProgram
 
 X = torch.tensor([[1.0, -2.0], [3.0, 0.0]])
 

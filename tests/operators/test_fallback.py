@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import thunder
-from thunder.core.errors import MissingGradient, OperatorError, UnsupportedOperator
-from thunder.core.operator import all_rows
-from thunder.core.tags import OpTags
-from thunder.torch.fallback import checked
+from thunder.base.errors import MissingGradient, OperatorError, UnsupportedOperator
+from thunder.base.tags import OpTags
+from thunder.ops.operator import all_rows
+from thunder.torch.fallback.torch_rows import checked
 
 X = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 

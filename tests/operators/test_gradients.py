@@ -22,11 +22,11 @@ from operators.gradients import (
     is_judged,
 )
 from operators.samples import name_of
-from thunder.core.errors import MissingGradient, UnsupportedProgram
-from thunder.core.langctx import TORCH
-from thunder.core.operator import all_rows
-from thunder.core.structure import STRUCTURAL
-from thunder.core.tags import OpTags
+from thunder.base.errors import MissingGradient, UnsupportedProgram
+from thunder.base.langctx import TORCH
+from thunder.base.structural_ids import STRUCTURAL
+from thunder.base.tags import OpTags
+from thunder.ops.operator import all_rows
 from thunder.torch.refusals import METADATA_WRITES
 
 #: samples of an operator that run here: of each dtype, spread over all of them

@@ -14,11 +14,11 @@ import torch
 from operators.gradients import check_gradients, gradient_samples, has_second_order, sample_of
 from operators.samples import RANDOM
 from operators.test_gradients import ENTRIES
-from thunder.core import prims
-from thunder.core.errors import MissingGradient, UnsupportedProgram
-from thunder.core.operator import row_of
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import Symbol
+from thunder.base.errors import MissingGradient, UnsupportedProgram
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops import prims
+from thunder.ops.operator import row_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 

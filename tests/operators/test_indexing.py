@@ -10,8 +10,8 @@ import torch
 
 import thunder.torch  # noqa: F401  (fills the language)
 from operators.evaluate import record, run, same_metadata, same_values
-from thunder.core.errors import OperatorError, UnsupportedOperator
-from thunder.core.langctx import TORCH
+from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.langctx import TORCH
 
 X = torch.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5).float()
 ROWS = torch.tensor([1, 0, -1])

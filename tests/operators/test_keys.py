@@ -13,7 +13,7 @@ import torch
 
 import thunder
 from operators.keys import VALUES, Drawn, drawn
-from thunder.core.errors import UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about keys of bytes and lists
 

@@ -11,17 +11,17 @@ import torch.nn.functional as F
 
 import thunder.torch as ltorch
 from operators.evaluate import record
-from thunder.core.errors import (
+from thunder.base.errors import (
     DataDependentControlFlow,
     OperatorError,
     UnsupportedOperator,
     UnsupportedProgram,
 )
-from thunder.core.langctx import TORCH
-from thunder.core.operator import all_rows
-from thunder.core.proxies import TensorProxy
-from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, tracectx
+from thunder.base.langctx import TORCH
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops.operator import all_rows
 from thunder.torch.registration import TorchSymbol
 
 X = torch.rand(2, 3)

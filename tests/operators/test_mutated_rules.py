@@ -12,10 +12,10 @@ import torch
 
 from operators.gradients import check_gradients, gradient_samples
 from operators.test_gradients import ENTRIES
-from thunder.core.gradient_rules import Rule, gradients_of
-from thunder.core.operator import Operator, replace_row, row_of, symbol_of
-from thunder.core.prims.gradient import put_grad
-from thunder.core.trace import get_tracectx
+from thunder.ir.trace import get_tracectx
+from thunder.ops.gradient_rules import Rule, gradients_of
+from thunder.ops.operator import Operator, replace_row, row_of, symbol_of
+from thunder.ops.prims.gradient import put_grad
 from thunder.torch.namespace import ltorch
 
 Fault = Callable[[Any], Any]

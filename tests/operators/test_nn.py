@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from operators.evaluation import evaluated, traced
-from thunder.core.errors import OperatorError, UnsupportedOperator
-from thunder.core.pytree import tree_iter
+from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.pytree import tree_iter
 
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 

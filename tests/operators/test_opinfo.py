@@ -15,8 +15,8 @@ import thunder.torch  # noqa: F401  (fills the language)
 from operators.coverage import PARTLY_REFUSED, REFUSED
 from operators.evaluate import record
 from operators.samples import SKIPPED, check, check_in_place, copied, name_of, samples
-from thunder.core.errors import UnsupportedProgram
-from thunder.core.langctx import TORCH
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.langctx import TORCH
 from thunder.torch.refusals import METADATA_WRITES
 
 DTYPES = (torch.float32, torch.int64, torch.bool)

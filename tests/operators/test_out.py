@@ -15,8 +15,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 import thunder
 from operators.coverage import WITHOUT_ROW
 from operators.samples import SEED, SKIPPED, UNINITIALISED, copied, name_of
-from thunder.core.errors import OperatorError, UnsupportedProgram
-from thunder.core.pytree import tree_iter, tree_map
+from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.pytree import tree_iter, tree_map
 
 #: entries whose samples are refused by name, with ``out=`` or without it
 REFUSED = WITHOUT_ROW | {"linspace.tensor_overload", "lu", "linalg.lstsq", "linalg.lstsq.grad_oriented"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import thunder.torch as ltorch
 from operators.evaluate import record
-from thunder.core.promotion import float_result, result_dtype
+from thunder.ops.promotion import float_result, result_dtype
 
 DTYPES = [
     torch.bool,

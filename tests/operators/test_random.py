@@ -14,14 +14,14 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from thunder.core.devices import Device
-from thunder.core.errors import OperatorError
-from thunder.core.langctx import TORCH, using_language
-from thunder.core.operator import all_rows
-from thunder.core.proxies import GeneratorProxy, TensorProxy
-from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, tracectx
+from thunder.base.devices import Device
+from thunder.base.errors import OperatorError
+from thunder.base.langctx import TORCH, using_language
+from thunder.base.tags import OpTags
 from thunder.extend import OperatorExecutor
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops.operator import all_rows
 
 X = torch.linspace(0.1, 0.9, 12, dtype=torch.float64).reshape(3, 4)
 

@@ -15,7 +15,7 @@ import thunder
 from operators.gradients import check_gradients, gradient_samples, is_judged
 from operators.samples import name_of
 from operators.singular import FATAL, OTHERWISE, singular_samples
-from thunder.core.errors import UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 

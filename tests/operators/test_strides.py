@@ -12,10 +12,10 @@ import thunder
 from operators.coverage import INTERPRETED, PARTLY_REFUSED, REFUSED
 from operators.evaluate import record
 from operators.samples import SKIPPED, copied, name_of, samples
-from thunder.core.errors import UnsupportedProgram
-from thunder.core.proxies import TensorProxy
-from thunder.core.pytree import tree_iter, tree_map
-from thunder.core.strides import strides_of
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.pytree import tree_iter, tree_map
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.strides import strides_of
 
 ENTRIES = {
     name_of(op): op

@@ -16,7 +16,7 @@ import torch
 
 import thunder
 from operators.surface import Called, copies, found, names
-from thunder.core.errors import SharpEdge, UnsupportedProgram
+from thunder.base.errors import SharpEdge, UnsupportedProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 

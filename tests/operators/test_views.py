@@ -15,10 +15,10 @@ from operators.coverage import WITHOUT_ROW
 from operators.evaluate import record
 from operators.evaluation import run
 from operators.samples import SKIPPED, copied, name_of, samples
-from thunder.core.aliasing import views_of
-from thunder.core.errors import UnsupportedProgram
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import BoundSymbol
+from thunder.base.errors import UnsupportedProgram
+from thunder.ir.aliasing import views_of
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
 
 ENTRIES = [op for op in op_db if not op.name.startswith(SKIPPED) and name_of(op) not in WITHOUT_ROW]
 

@@ -10,15 +10,15 @@ import torch
 
 from ir.building import EAGER, body, building, compiled, text, traced, with_sources
 from ir.toys import like, pair, toy
+from thunder.base.errors import InvalidArgument, NoExecutor, PluginError, RequirementNotMet, TraceError
+from thunder.base.tags import OpTags
 from thunder.compiler.ledger import check_requirements, explain_placements
-from thunder.core import prims
-from thunder.core.errors import InvalidArgument, NoExecutor, PluginError, RequirementNotMet, TraceError
-from thunder.core.executor import Executor, Refusal
-from thunder.core.fusion_executor import FusionExecutor
-from thunder.core.operator_executor import OperatorExecutor
-from thunder.core.passes.claim import claim
-from thunder.core.tags import OpTags
-from thunder.core.trace import from_trace
+from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.ir.trace import from_trace
+from thunder.ops import prims
+from thunder.passes.claim import claim
 
 
 @pytest.fixture

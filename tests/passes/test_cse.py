@@ -7,9 +7,9 @@ import torch
 
 from ir.building import body, compiled, traced
 from ir.toys import like, take, toy
-from thunder.core import prims
-from thunder.core.passes.cse import cse
-from thunder.core.tags import OpTags
+from thunder.base.tags import OpTags
+from thunder.ops import prims
+from thunder.passes.cse import cse
 
 
 def names(trace) -> list[str]:

@@ -7,9 +7,9 @@ import torch
 
 from ir.building import body, building, traced
 from ir.toys import like, toy
-from thunder.core import prims
-from thunder.core.passes.dce import dce
-from thunder.core.tags import OpTags
+from thunder.base.tags import OpTags
+from thunder.ops import prims
+from thunder.passes.dce import dce
 
 
 def names(trace) -> list[str]:

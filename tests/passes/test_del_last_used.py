@@ -9,9 +9,9 @@ import torch
 import thunder.executors.passes
 from ir.building import body, building, traced
 from ir.toys import like, pair, take, toy
-from thunder.core import prims
-from thunder.core.passes.del_last_used import del_last_used
-from thunder.core.proxies import CollectionProxy
+from thunder.ir.proxies import CollectionProxy
+from thunder.ops import prims
+from thunder.passes.del_last_used import del_last_used
 
 
 def dels(trace) -> list[list[str]]:

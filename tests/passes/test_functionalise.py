@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from operators.evaluation import evaluated, traced
 from passes.programs import OPERATORS, Instruction, accepted, program
 from passes.writing import assert_as_eager, assert_same_effects, functional
-from thunder.core import prims
-from thunder.core.errors import OperatorError, UnsupportedProgram
-from thunder.core.passes.functionalise import functionalise
-from thunder.core.proxies import TensorProxy
-from thunder.core.trace import Source, TraceCtx, tracectx
+from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.trace import Source, TraceCtx, tracectx
+from thunder.ops import prims
+from thunder.passes.functionalise import functionalise
 
 numbers = st.integers(0, 7)
 instructions = st.lists(st.tuples(st.integers(0, len(OPERATORS) - 1), numbers, numbers, numbers), max_size=10)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import thunder
-from thunder.core.errors import ThunderError, UnsupportedProgram
+from thunder.base.errors import ThunderError, UnsupportedProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about writes to expanded tensors
 

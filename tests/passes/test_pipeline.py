@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from ir.building import EAGER, body, compiled, text, traced
+from thunder.base.errors import InvalidArgument, PluginError, TraceError
 from thunder.compiler.pipeline import STAGES, Pipeline, configured_pipeline
-from thunder.core import prims
-from thunder.core.errors import InvalidArgument, PluginError, TraceError
-from thunder.core.trace import from_trace
-from thunder.core.transform import Transform
 from thunder.core.transform_common import Transform as DocumentedTransform
+from thunder.ir.trace import from_trace
+from thunder.ops import prims
+from thunder.passes.transform import Transform
 
 
 def program():

@@ -7,9 +7,9 @@ import torch
 
 from ir.building import EAGER, body, compiled, traced, with_sources
 from ir.toys import like, toy
+from thunder.base.errors import PluginError
 from thunder.compiler.pipeline import Pipeline
-from thunder.core.errors import PluginError
-from thunder.core.passes.watch import watch
+from thunder.passes.runtime_checks import watch
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
-from thunder.core.layouts import CONTIGUOUS_RESULTS
+from thunder.ops.layouts import CONTIGUOUS_RESULTS
 
 
 def copied(x):

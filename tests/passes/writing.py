@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from operators.evaluation import evaluated, traced
-from thunder.core.aliasing import InputAlias
-from thunder.core.passes.functionalise import functionalise
-from thunder.core.pytree import tree_flatten
-from thunder.core.symbol import BoundSymbol
-from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx
-from thunder.core.verify import check_trace
+from thunder.base.pytree import tree_flatten
+from thunder.base.tags import OpTags
+from thunder.ir.aliasing import InputAlias
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
+from thunder.ir.verify import check_trace
+from thunder.passes.functionalise import functionalise
 
 Program = Callable[..., Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from thunder.core.errors import ExecutorUnavailable, PluginError, PluginWarning
+from thunder.base.errors import ExecutorUnavailable, PluginError, PluginWarning
 from thunder.extend import OperatorExecutor
 from thunder.extend.registry import ExecutorRegistry
 from thunder.plugins import ExecutorSpec, PluginState, hookimpl
-from thunder.plugins.adhoc import AdHocPlugin
+from thunder.plugins.inline_plugin import AdHocPlugin
 from thunder.plugins.manager import PluginManager
 
 from .toys import add_module, candidate, manager

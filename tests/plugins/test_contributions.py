@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from thunder.core import dtypes
-from thunder.core.errors import InvalidArgument, PluginError, PluginWarning
-from thunder.core.operator import Operator, row_of
-from thunder.core.proxies import TensorProxy
+from thunder.base import dtypes
+from thunder.base.errors import InvalidArgument, PluginError, PluginWarning
 from thunder.extend import (
     Executor,
     FusionExecutor,
@@ -23,6 +21,8 @@ from thunder.extend import (
     known_profiles,
 )
 from thunder.extend.registry import ExecutorRegistry
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.operator import Operator, row_of
 from thunder.plugins import DeviceProfile, ExecutorSpec, for_executor, get_manager, hookimpl
 from thunder.plugins.contributions import (
     cache_state,

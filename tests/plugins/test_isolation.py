@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import thunder
+from thunder.base.errors import ExecutorUnavailable, PluginError, PluginWarning, ThunderError
 from thunder.compiler.pipeline import configured_pipeline
-from thunder.core.errors import ExecutorUnavailable, PluginError, PluginWarning, ThunderError
-from thunder.core.operator import Operator, row_of
 from thunder.extend import OperatorExecutor
 from thunder.extend.registry import ExecutorRegistry
+from thunder.ops.operator import Operator, row_of
 from thunder.plugins import ExecutorSpec, PluginManager, PluginState, get_manager, hookimpl
 from thunder.plugins.contributions import cache_state, contribute, device_profiles, recipes
 from thunder.plugins.listing import as_json, as_table

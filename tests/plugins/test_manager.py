@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from thunder.core.errors import PluginError, RegistrationError
-from thunder.core.options import Option
+from thunder.base.errors import PluginError, RegistrationError
+from thunder.base.options import Option
 from thunder.extend import OperatorExecutor, Rank
 from thunder.extend.registry import ExecutorRegistry
 from thunder.plugins import ExecutorSpec, PluginManager, PluginState, TransformSpec, Unavailable, hookimpl

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from thunder.core.errors import PluginNotInstalledError
+from thunder.base.errors import PluginNotInstalledError
 from thunder.plugins.finders import NotInstalledFinder, missing_attribute
 from thunder.plugins.not_installed import DOCUMENTED
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import thunder
-from thunder.core import prims
-from thunder.core.errors import InvalidArgument, PluginError, TraceError
-from thunder.core.trace import TraceCtx, TraceTag, from_trace, with_bound_symbols
+from thunder.base.errors import InvalidArgument, PluginError, TraceError
+from thunder.ir.trace import TraceCtx, TraceTag, from_trace, with_bound_symbols
+from thunder.ops import prims
 from thunder.plugins import get_manager, hookimpl
 
 

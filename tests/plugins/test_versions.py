@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thunder.plugins.versions import requirement_fault
+from thunder.plugins.compatibility import requirement_fault
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import nn
 import thunder
 from soundness.harness import Bag, Cases, arg, judge, observed, ramp, without_grad, world
 from soundness.portrait import differences
-from thunder.core.errors import UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 
 cases = Cases()
 

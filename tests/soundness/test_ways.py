@@ -9,7 +9,7 @@ import pytest
 
 import thunder
 from soundness.ways import KINDS, OF_CLASSES, WAYS, judge, programs
-from thunder.core.frontend.tracer import Tracer
+from thunder.frontend.tracing_policy import Tracer
 
 #: one program in so many is run here; `python -m soundness.ways` runs them all
 PARTS = 60

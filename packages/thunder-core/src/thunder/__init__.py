@@ -14,7 +14,12 @@ from typing import Any
 from thunder import core, extend, plugins
 from thunder import torch as torch
 from thunder.__about__ import __version__
-from thunder.compiler.functional import grad, value_and_grad, vjp
+from thunder.base import devices, dtypes, errors
+from thunder.base.dtypes import *  # noqa: F403
+from thunder.base.errors import *  # noqa: F403
+from thunder.base.langctx import LanguageContext
+from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
+from thunder.compiler.functional_transforms import grad, value_and_grad, vjp
 from thunder.compiler.inspection import (
     cache_hits,
     cache_misses,
@@ -36,13 +41,16 @@ from thunder.compiler.inspection import (
 from thunder.compiler.jit import jit
 from thunder.compiler.plan import Plan, plan
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
-from thunder.core import devices, dtypes, errors, prims
-from thunder.core.dtypes import *  # noqa: F403
-from thunder.core.errors import *  # noqa: F403
-from thunder.core.langctx import LanguageContext
-from thunder.core.module import ThunderModule
-from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
-from thunder.core.proxies import (
+from thunder.extend import (
+    Executor,
+    add_executor_lists,
+    get_all_executors,
+    get_always_executors,
+    get_default_executors,
+    get_executor,
+    resolve_executors,
+)
+from thunder.ir.proxies import (
     AnyProxy,
     ComplexProxy,
     DictProxy,
@@ -55,20 +63,13 @@ from thunder.core.proxies import (
     TensorProxy,
     TupleProxy,
 )
-from thunder.core.trace import TraceCtx
-from thunder.core.transform import Transform
-from thunder.extend import (
-    Executor,
-    add_executor_lists,
-    get_all_executors,
-    get_always_executors,
-    get_default_executors,
-    get_executor,
-    resolve_executors,
-)
+from thunder.ir.trace import TraceCtx
+from thunder.ops import prims
+from thunder.passes.transform import Transform
 from thunder.plugins import ExecutorSpec
 from thunder.plugins.finders import install_finders, missing_attribute
 from thunder.plugins.manager import get_manager
+from thunder.wrappers.thunder_module import ThunderModule
 
 #: The executors that ship with core. They are plugins like any other, found by name, imported by nobody.
 BUILTIN_EXECUTORS = (
@@ -89,7 +90,7 @@ BUILTIN_EXECUTORS = (
     ),
 )
 #: The modules of core that are plugins, by name.
-BUILTIN_MODULES = {"devices": "thunder.extend.devices"}
+BUILTIN_MODULES = {"devices": "thunder.extend.builtin_devices"}
 get_manager().set_builtin(BUILTIN_EXECUTORS, BUILTIN_MODULES)
 install_finders()
 

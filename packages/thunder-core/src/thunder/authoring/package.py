@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 
 from thunder.__about__ import __version__
-from thunder.core.errors import InvalidArgument
+from thunder.base.errors import InvalidArgument
 from thunder.extend import get_registry
 
 __all__ = ["NewPackage", "new_executor"]

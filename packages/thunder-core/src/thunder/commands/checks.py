@@ -15,16 +15,16 @@ from typing import Final
 import torch
 
 from thunder.__about__ import __version__
+from thunder.base.errors import PluginError, PluginWarning, did_you_mean
 from thunder.commands.plugins import BROKEN
 from thunder.compiler.jit import jit
-from thunder.core.errors import PluginError, PluginWarning, did_you_mean
 from thunder.extend import known_profiles
 from thunder.plugins import ExecutorSpec, PluginState, Unavailable, list_plugins
+from thunder.plugins.compatibility import requirement_fault
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP
 from thunder.plugins.not_installed import FIRST_PARTY
-from thunder.plugins.versions import requirement_fault
 
 __all__ = ["CHECKS", "Finding", "State", "examined"]
 

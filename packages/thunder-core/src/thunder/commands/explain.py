@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from thunder.base.errors import InvalidArgument, ThunderError
 from thunder.compiler.plan import Plan, plan
-from thunder.core.errors import InvalidArgument, ThunderError
 from thunder.plugins.specs import load_target
 
 __all__ = ["add"]

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from thunder.authoring import new_executor
-from thunder.core.errors import InvalidArgument
+from thunder.base.errors import InvalidArgument
 
 __all__ = ["add"]
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from thunder.core.errors import PluginWarning
+from thunder.base.errors import PluginWarning
 from thunder.plugins import PluginState, Unavailable, get_manager, list_plugins
 from thunder.plugins.listing import as_json, as_table
 

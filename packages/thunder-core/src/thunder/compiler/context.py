@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder.core.autograd.connect import Differentiated
-from thunder.core.autograd.joint import Tape
-from thunder.core.executor import Executor
-from thunder.core.passes.placement import Placement
-from thunder.core.proxies import TensorProxy
-from thunder.core.trace import TraceCtx
-from thunder.core.transform import Transform
-from thunder.core.verify import check_trace
+from thunder.autograd.joint_trace import Tape
+from thunder.autograd.lowering import Differentiated
+from thunder.executor_base.executor import Executor
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.trace import TraceCtx
+from thunder.ir.verify import check_trace
+from thunder.passes.placement import Placement
+from thunder.passes.transform import Transform
 
 __all__ = ["Context", "Gradient", "Line"]
 

@@ -13,21 +13,9 @@ from typing import Any
 
 import torch
 
-from thunder.compiler.answers import answering
-from thunder.compiler.failures import (
-    Begun,
-    FailurePlan,
-    note_unapplied,
-    note_unapplied_writes,
-    plan_for_failures,
-    run_by_python,
-)
-from thunder.compiler.ledger import check_requirements, explain_placements
-from thunder.compiler.pipeline import Compiled, configured_pipeline
-from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
-from thunder.core.autograd.residuals import graph_library
-from thunder.core.devices import Device
-from thunder.core.errors import (
+from thunder.autograd.residuals import graph_library
+from thunder.base.devices import Device
+from thunder.base.errors import (
     InternalError,
     OperatorError,
     PluginError,
@@ -38,22 +26,34 @@ from thunder.core.errors import (
     SharpEdgeWarning,
     ThunderError,
 )
-from thunder.core.frontend.acquire import Acquisition, acquire
-from thunder.core.frontend.facts import expected_text
-from thunder.core.frontend.guards import first_failure
-from thunder.core.frontend.patches import refuse_replaced_builtins
-from thunder.core.langctx import LanguageContext
-from thunder.core.operator_executor import with_replacements
-from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
-from thunder.core.origins import origin_of
-from thunder.core.overrides import Overrides
-from thunder.core.provenance import own_name
-from thunder.core.running import note_statement
-from thunder.core.transform import Transform, defines_hook
+from thunder.base.extension_origin import origin_of
+from thunder.base.langctx import LanguageContext
+from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
+from thunder.base.provenance import own_name
+from thunder.base.runtime_errors import note_statement
+from thunder.compiler.assumed_device import answering
+from thunder.compiler.failed_calls import (
+    Begun,
+    FailurePlan,
+    note_unapplied,
+    note_unapplied_writes,
+    plan_for_failures,
+    run_by_python,
+)
+from thunder.compiler.ledger import check_requirements, explain_placements
+from thunder.compiler.pipeline import Compiled, configured_pipeline
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.executor_base.operator_executor import with_replacements
+from thunder.frontend.acquire import Acquisition, acquire
+from thunder.frontend.facts import expected_text
+from thunder.frontend.guards import first_failure
+from thunder.frontend.lookasides.patches import refuse_replaced_builtins
+from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import DeviceProfile
-from thunder.torch.unknown import without_fallback
+from thunder.torch.fallback.unknown_functions import without_fallback
+from thunder.wrappers.overrides import Overrides
 
 
 class Dispatcher:

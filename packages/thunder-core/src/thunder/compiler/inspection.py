@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from thunder.base.errors import NeverCalled, NotCompiled
+from thunder.base.options import CACHE_OPTIONS
 from thunder.compiler.dispatch import Dispatcher
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
-from thunder.core.errors import NeverCalled, NotCompiled
-from thunder.core.module import dispatcher_of
-from thunder.core.options import CACHE_OPTIONS
-from thunder.core.trace import TraceCtx
+from thunder.ir.trace import TraceCtx
+from thunder.wrappers.thunder_module import dispatcher_of
 
 
 def _dispatcher(fn: Any) -> Dispatcher:

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder.compiler.objects import compiled_object
-from thunder.compiler.stats import CompileData
-from thunder.core.errors import (
+from thunder.base.errors import (
     InvalidArgument,
     Location,
     NotCompiled,
@@ -19,11 +17,8 @@ from thunder.core.errors import (
     did_you_mean,
     nearest,
 )
-from thunder.core.executor import Executor, caller_location
-from thunder.core.langctx import LanguageContext, resolve_language
-from thunder.core.module import ThunderModule, dispatcher_of
-from thunder.core.operator import all_rows
-from thunder.core.options import (
+from thunder.base.langctx import LanguageContext, resolve_language
+from thunder.base.options import (
     CACHE_OPTIONS,
     SHARP_EDGES_OPTIONS,
     DebugOptions,
@@ -31,11 +26,16 @@ from thunder.core.options import (
     resolve_options,
     resolve_sharp_edges_option,
 )
-from thunder.core.transform import Transform
+from thunder.compiler.compiled_objects import compiled_object
+from thunder.compiler.stats import CompileData
+from thunder.executor_base.executor import Executor, caller_location
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
+from thunder.ops.operator import all_rows
+from thunder.passes.transform import Transform
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 from thunder.plugins.not_installed import DOCUMENTED
+from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of
 
 
 def _no_function() -> None:
@@ -62,7 +62,7 @@ def jit(
     """Compiles a function or module, at its first call and whenever a fact that it depends on has changed.
 
     A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a
-    :class:`~thunder.core.compiled_function.CompiledFunction`, with ``fn``'s attributes and signature.
+    :class:`~thunder.wrappers.compiled_function.CompiledFunction`, with ``fn``'s attributes and signature.
 
     Args:
         fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
+from thunder.base.errors import InvalidArgument, RequirementNotMet, nearest
+from thunder.compiler.ledger_records import LedgerRow, RefusalRecord
 from thunder.compiler.ledger_text import as_rich_table, as_text, print_table
-from thunder.compiler.records import LedgerRow, RefusalRecord
+from thunder.compiler.skipped_executors import absent_executors, unasked_of
 from thunder.compiler.stats import CacheEntry
-from thunder.compiler.unasked import absent_executors, unasked_of
-from thunder.core.errors import InvalidArgument, RequirementNotMet, nearest
-from thunder.core.executor import Executor
-from thunder.core.passes.placement import Placement
+from thunder.executor_base.executor import Executor
+from thunder.passes.placement import Placement
 
 __all__ = ["Explanation", "LedgerRow", "RefusalRecord", "check_requirements", "explain_placements"]
 

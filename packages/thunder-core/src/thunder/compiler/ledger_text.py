@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from thunder.compiler.records import LedgerRow, RefusalRecord
-from thunder.compiler.terminal import rich_module
-from thunder.core.executor import sentence
+from thunder.compiler.ledger_records import LedgerRow, RefusalRecord
+from thunder.compiler.rich_output import rich_module
+from thunder.executor_base.executor import sentence
 
 if TYPE_CHECKING:
     from thunder.compiler.ledger import Explanation

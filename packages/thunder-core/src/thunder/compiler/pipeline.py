@@ -11,20 +11,20 @@ from typing import Any
 
 import torch
 
+from thunder.autograd.lowering import Lowering, connected
+from thunder.autograd.wiring import Interface
+from thunder.base.errors import InvalidArgument, PluginError, ThunderError, nearest
+from thunder.base.extension_origin import origin_of
+from thunder.base.structural_ids import COMMENT, RELEASES
 from thunder.compiler.context import Context, Line
-from thunder.compiler.editing import edited
+from thunder.compiler.copy_on_edit import edited
 from thunder.compiler.stages import LOWERING, STAGES, Stage, StageFn
-from thunder.core.autograd.connect import Lowering, connected
-from thunder.core.autograd.wiring import Interface
-from thunder.core.errors import InvalidArgument, PluginError, ThunderError, nearest
-from thunder.core.executor import Executor
-from thunder.core.origins import origin_of
-from thunder.core.passes.placement import Placement
-from thunder.core.proxies import is_proxy
-from thunder.core.structure import COMMENT, RELEASES
-from thunder.core.trace import TraceCtx
-from thunder.core.transform import Transform
-from thunder.core.verify import check_work
+from thunder.executor_base.executor import Executor
+from thunder.ir.proxies import is_proxy
+from thunder.ir.trace import TraceCtx
+from thunder.ir.verify import check_work
+from thunder.passes.placement import Placement
+from thunder.passes.transform import Transform
 from thunder.plugins.contributions import configure_pipeline, isolated
 from thunder.plugins.manager import get_manager
 

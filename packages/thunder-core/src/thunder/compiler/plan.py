@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from thunder.base.errors import InvalidArgument, RaisedByProgram
 from thunder.compiler.dispatch import Dispatcher, collector_paused
 from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
-from thunder.compiler.memory import MemoryEstimate, estimate_memory
+from thunder.compiler.memory_estimate import MemoryEstimate, estimate_memory
 from thunder.compiler.stats import CacheEntry
-from thunder.core.errors import InvalidArgument, RaisedByProgram
-from thunder.core.executor import Executor
-from thunder.core.layouts import untouched
-from thunder.core.module import dispatcher_of
-from thunder.core.trace import TraceCtx
-from thunder.core.transform import Transform
+from thunder.executor_base.executor import Executor
 from thunder.extend import assuming_device, profile_named
+from thunder.ir.trace import TraceCtx
+from thunder.ops.layouts import untouched
+from thunder.passes.transform import Transform
 from thunder.plugins.specs import DeviceProfile
+from thunder.wrappers.thunder_module import dispatcher_of
 
 __all__ = ["Plan", "plan"]
 

@@ -14,29 +14,29 @@ from typing import Any
 
 import torch
 
+from thunder.autograd.deferred_writes import split_tail, written_inputs
+from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
+from thunder.autograd.lowering import Differentiated
+from thunder.autograd.partition import partition
+from thunder.autograd.segments import inner_values, segments_of, whole
+from thunder.base.extension_origin import origin_of
+from thunder.base.tags import OpTags
 from thunder.compiler.context import Context, Gradient, Line
-from thunder.compiler.editing import edited
-from thunder.core.autograd.connect import Differentiated
-from thunder.core.autograd.joint import differentiable_outputs, differentiate, joint_trace
-from thunder.core.autograd.partition import partition
-from thunder.core.autograd.segments import inner_values, segments_of, whole
-from thunder.core.autograd.tail import split_tail, written_inputs
-from thunder.core.origins import origin_of
-from thunder.core.passes.always import always
-from thunder.core.passes.claim import claim
-from thunder.core.passes.cse import cse
-from thunder.core.passes.dce import dce
-from thunder.core.passes.del_last_used import del_last_used
-from thunder.core.passes.execution import always_executors
-from thunder.core.passes.functionalise import functionalise
-from thunder.core.passes.fuse import fuse
-from thunder.core.passes.keep_errors import keep_errors
-from thunder.core.passes.watch import watch
-from thunder.core.proxies import TensorProxy
-from thunder.core.tags import OpTags
-from thunder.core.trace import TraceCtx, TraceTag
-from thunder.core.transform import Transform, call_trace_hook, defines_hook
-from thunder.core.verify import check_work
+from thunder.compiler.copy_on_edit import edited
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.trace import TraceCtx, TraceTag
+from thunder.ir.verify import check_work
+from thunder.passes.claim import claim
+from thunder.passes.cse import cse
+from thunder.passes.dce import dce
+from thunder.passes.del_last_used import del_last_used
+from thunder.passes.execution import always_executors
+from thunder.passes.fallback_claim import always
+from thunder.passes.functionalise import functionalise
+from thunder.passes.fuse import fuse
+from thunder.passes.keep_errors import keep_errors
+from thunder.passes.runtime_checks import watch
+from thunder.passes.transform import Transform, call_trace_hook, defines_hook
 
 __all__ = ["STAGES", "Stage", "StageFn"]
 

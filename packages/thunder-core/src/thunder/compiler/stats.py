@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder.compiler.failures import FailurePlan
-from thunder.core.executor import Executor
-from thunder.core.frontend.facts import Fact
-from thunder.core.langctx import LanguageContext
-from thunder.core.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, CompileOptions, DebugOptions
-from thunder.core.trace import TraceCtx
+from thunder.base.langctx import LanguageContext
+from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, CompileOptions, DebugOptions
+from thunder.compiler.failed_calls import FailurePlan
+from thunder.executor_base.executor import Executor
+from thunder.frontend.facts import Fact
+from thunder.ir.trace import TraceCtx
 
 
 @dataclass(frozen=True, kw_only=True)

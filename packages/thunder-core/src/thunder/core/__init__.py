@@ -1,7 +1,11 @@
-"""The compiler below its entry points: the interpreter, the IR, operators, passes, the frontend."""
+"""The import paths that transforms and packages rely on.
+
+Each module here is another module of thunder under its public name, or a choice of names from several.
+No folder of thunder imports from here: a module may move, its public path does not.
+"""
 
 from functools import partial
 
-from thunder.core.lazy import submodule
+from thunder.base.lazy_modules import submodule
 
 __getattr__ = partial(submodule, __name__)

@@ -1,11 +1,11 @@
 """Tools for transforms: a documented path to the modules that define them."""
 
-from thunder.compiler.functional import grad, value_and_grad, vjp
+from thunder.autograd.rule_lookup import register_grad
+from thunder.compiler.functional_transforms import grad, value_and_grad, vjp
 from thunder.compiler.jit import add_transform
-from thunder.core.autograd.find import register_grad
-from thunder.core.dataflow import TOPOSORT_ORDER, Node, bsym_list_to_dag, toposort_bsym_dag
-from thunder.core.prims.gradient import get_grad, put_grad, put_grads
-from thunder.core.rewrite import VISIT_TYPE, eval_trace, insert_inplace, replace_inplace, visitor_transform
+from thunder.ir.dataflow import TOPOSORT_ORDER, Node, bsym_list_to_dag, toposort_bsym_dag
+from thunder.ir.rewrite import VISIT_TYPE, eval_trace, insert_inplace, replace_inplace, visitor_transform
+from thunder.ops.prims.gradient import get_grad, put_grad, put_grads
 
 __all__ = [
     "TOPOSORT_ORDER",

@@ -1,6 +1,6 @@
-"""Data flow of traces: a documented path to `thunder.core.dataflow`."""
+"""Data flow of traces: a documented path to `thunder.ir.dataflow`."""
 
-from thunder.core.dataflow import (
+from thunder.ir.dataflow import (
     ProxyDict,
     consumers,
     find_producer_symbols,

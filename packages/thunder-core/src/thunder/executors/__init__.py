@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from thunder.core.lazy import submodule
+from thunder.base.lazy_modules import submodule
 
 # Packages of plugins add modules to this one.
 __path__ = __import__("pkgutil").extend_path(__path__, __name__)

@@ -1,6 +1,6 @@
 """Passes that transforms call: a documented path to the modules that define them."""
 
-from thunder.core.passes.del_last_used import del_last_used
-from thunder.core.passes.execution import transform_for_execution
+from thunder.passes.del_last_used import del_last_used
+from thunder.passes.execution import transform_for_execution
 
 __all__ = ["del_last_used", "transform_for_execution"]

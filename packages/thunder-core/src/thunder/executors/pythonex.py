@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import platform
 
-from thunder.core.executor import Rank, Refusal
-from thunder.core.operator_executor import OperatorExecutor
-from thunder.core.symbol import BoundSymbol
+from thunder.executor_base.executor import Rank, Refusal
+from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.ir.symbol import BoundSymbol
 
 __all__ = ["PythonExecutor", "ex"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from thunder.core.autocast import no_autocast
-from thunder.core.executor import ImplInfo, Rank
-from thunder.core.operator import Operator, all_rows, row_of, symbol_of
-from thunder.core.operator_executor import OperatorExecutor
-from thunder.core.symbol import Symbol
+from thunder.base.autocast_state import no_autocast
+from thunder.executor_base.executor import ImplInfo, Rank
+from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.ir.symbol import Symbol
+from thunder.ops.operator import Operator, all_rows, row_of, symbol_of
 
 __all__ = ["TorchExecutor", "ex", "no_autocast"]
 

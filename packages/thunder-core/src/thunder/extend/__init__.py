@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from thunder.core.executor import Executor, ImplInfo, Rank, Refusal
-from thunder.core.fusion_executor import FUEL_LEVEL, FusionExecutor
-from thunder.core.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
-from thunder.extend.adhoc import (
+from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
+from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
+from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
+from thunder.extend.device_profiles import assuming_device, device_profile, known_profiles, profile_named
+from thunder.extend.inline_extensions import (
     attach_transform,
     attached_transforms,
     register_debug_option,
     register_option,
     single_op_executor,
 )
-from thunder.extend.profiles import assuming_device, device_profile, known_profiles, profile_named
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 
 __all__ = [

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from thunder.core.errors import (
+from thunder.base.errors import (
     ExecutorUnavailable,
     InvalidArgument,
     PluginWarning,
@@ -19,11 +19,11 @@ from thunder.core.errors import (
     UserError,
     did_you_mean,
 )
-from thunder.core.executor import Executor
-from thunder.plugins.adhoc import AdHocPlugin
+from thunder.executor_base.executor import Executor
 from thunder.plugins.contributions import contribute, isolated
+from thunder.plugins.inline_plugin import AdHocPlugin
 from thunder.plugins.manager import PluginManager, get_manager
-from thunder.plugins.records import PluginState
+from thunder.plugins.plugin_info import PluginState
 from thunder.plugins.specs import ExecutorSpec, Unavailable
 
 __all__ = ["ExecutorRegistry", "get_registry"]

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
-from thunder.plugins.records import PluginInfo, PluginState
+from thunder.plugins.plugin_info import PluginInfo, PluginState
 from thunder.plugins.specs import DeviceProfile, ExecutorSpec, TransformSpec, Unavailable
 
 __all__ = [

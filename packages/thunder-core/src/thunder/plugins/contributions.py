@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from thunder.core.errors import PluginWarning, RegistrationError, ThunderError, did_you_mean
-from thunder.core.executor import Executor, ImplInfo
-from thunder.core.langctx import TORCH
-from thunder.core.operator import Operator, register, row_of, symbol_of
-from thunder.core.operator_executor import operator_id
-from thunder.core.options import CORE_OPTIONS, Option
-from thunder.core.symbol import Symbol
+from thunder.base.errors import PluginWarning, RegistrationError, ThunderError, did_you_mean
+from thunder.base.langctx import TORCH
+from thunder.base.options import CORE_OPTIONS, Option
+from thunder.executor_base.executor import Executor, ImplInfo
+from thunder.executor_base.operator_executor import operator_id
+from thunder.ir.symbol import Symbol
+from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.plugins.manager import PluginManager
 from thunder.plugins.specs import DeviceProfile, load_target
 

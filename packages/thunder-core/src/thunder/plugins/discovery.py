@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 
 from thunder.__about__ import __version__
-from thunder.plugins.adhoc import AdHocPlugin
+from thunder.plugins.inline_plugin import AdHocPlugin
 from thunder.plugins.markers import ENTRY_POINT_GROUP
 from thunder.plugins.not_installed import FIRST_PARTY
 from thunder.plugins.specs import ExecutorSpec

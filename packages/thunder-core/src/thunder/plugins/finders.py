@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 from typing import Final
 
-from thunder.core.errors import PluginNotInstalledError, did_you_mean
+from thunder.base.errors import PluginNotInstalledError, did_you_mean
 from thunder.plugins.contributions import transform_names
 from thunder.plugins.manager import get_manager
 from thunder.plugins.not_installed import DOCUMENTED

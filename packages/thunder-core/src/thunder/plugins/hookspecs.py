@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from thunder.core.executor import Executor, Refusal
-from thunder.core.operator import Operator
-from thunder.core.options import Option
-from thunder.core.symbol import Symbol
+from thunder.base.options import Option
+from thunder.executor_base.executor import Executor, Refusal
+from thunder.ir.symbol import Symbol
+from thunder.ops.operator import Operator
 from thunder.plugins.markers import hookspec
 from thunder.plugins.specs import DeviceProfile, ExecutorSpec, TransformSpec
 

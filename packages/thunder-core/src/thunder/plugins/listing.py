@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from thunder.plugins.records import PluginInfo
+from thunder.plugins.plugin_info import PluginInfo
 from thunder.plugins.specs import ExecutorSpec, Unavailable
 
 __all__ = ["as_json", "as_table"]

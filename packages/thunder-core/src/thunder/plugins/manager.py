@@ -20,17 +20,17 @@ from typing import Any
 
 import pluggy
 
-from thunder.core.errors import PluginError, PluginWarning, RegistrationError, ThunderError
-from thunder.core.executor import Executor
+from thunder.base.errors import PluginError, PluginWarning, RegistrationError, ThunderError
+from thunder.executor_base.executor import Executor
 from thunder.plugins import hookspecs
-from thunder.plugins.adhoc import AdHocPlugin
+from thunder.plugins.compatibility import api_fault, requirement_fault
 from thunder.plugins.discovery import Candidate, installed_plugins
+from thunder.plugins.hook_validation import hook_fault
+from thunder.plugins.inline_plugin import AdHocPlugin
+from thunder.plugins.load_policy import Policy
 from thunder.plugins.markers import PROJECT
-from thunder.plugins.policy import Policy
-from thunder.plugins.records import Declarations, PluginInfo, PluginState, collect_declarations
+from thunder.plugins.plugin_info import Declarations, PluginInfo, PluginState, collect_declarations
 from thunder.plugins.specs import ExecutorSpec, Unavailable, load_target, resolve_executor
-from thunder.plugins.validation import hook_fault
-from thunder.plugins.versions import api_fault, requirement_fault
 
 __all__ = ["PluginManager", "get_manager"]
 
@@ -41,7 +41,7 @@ class PluginManager:
     Args:
         builtin: the executors that are part of core; each makes a plugin of its name.
         discover: finds the installed plugins.
-        environment: holds the variables of `thunder.plugins.policy`; read when plugins load.
+        environment: holds the variables of `thunder.plugins.load_policy`; read when plugins load.
     """
 
     def __init__(

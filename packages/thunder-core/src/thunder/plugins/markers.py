@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pluggy
 
-from thunder.core.origins import ENTRY_POINT_GROUP
+from thunder.base.extension_origin import ENTRY_POINT_GROUP
 
 __all__ = ["ENTRY_POINT_GROUP", "HOOK_API_VERSION", "PROJECT", "for_executor", "hookimpl", "hookspec"]
 

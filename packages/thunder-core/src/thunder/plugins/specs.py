@@ -8,9 +8,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from thunder.core.dtypes import dtype
-from thunder.core.errors import InvalidArgument
-from thunder.core.executor import Executor, Rank
+from thunder.base.dtypes import dtype
+from thunder.base.errors import InvalidArgument
+from thunder.executor_base.executor import Executor, Rank
 
 __all__ = ["DeviceProfile", "ExecutorSpec", "TransformSpec", "Unavailable", "load_target", "resolve_executor"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from thunder.core.errors import PluginNotInstalledError
+from thunder.base.errors import PluginNotInstalledError
 
 if find_spec("pytest") is None:
     raise PluginNotInstalledError(
@@ -22,8 +22,8 @@ if find_spec("pytest") is None:
         hint="Install it with: pip install 'thunder-core[testing]'",
     )
 
-from thunder.testing.collecting import ConformanceTests
-from thunder.testing.failures import ConformanceFailure
+from thunder.testing.conformance_failure import ConformanceFailure
+from thunder.testing.pytest_cases import ConformanceTests
 from thunder.testing.samples import Sample
 from thunder.testing.suite import Case, conformance
 

@@ -22,7 +22,7 @@ MOST = 60
 PATIENCE = 0.05
 
 #: code of these packages is not interrupted: their own threads are safe, and it has many lines
-LIBRARIES = ("torch.", "thunder.core.", "thunder.testing.", "contextlib", "threading", "functools")
+LIBRARIES = ("torch.", "thunder.", "contextlib", "threading", "functools")
 
 
 @dataclass

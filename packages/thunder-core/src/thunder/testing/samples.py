@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from thunder.core.errors import InvalidArgument
-from thunder.core.operator import Operator
-from thunder.core.pytree import tree_map
-from thunder.testing.database import database_samples
-from thunder.testing.failures import tensors_in
+from thunder.base.errors import InvalidArgument
+from thunder.base.pytree import tree_map
+from thunder.ops.operator import Operator
+from thunder.testing.conformance_failure import tensors_in
+from thunder.testing.torch_samples import database_samples
 
 __all__ = ["Given", "Sample", "samples_of"]
 

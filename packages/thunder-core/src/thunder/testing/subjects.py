@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from thunder.core.autograd.find import find_rule
-from thunder.core.errors import InvalidArgument, Location, nearest
-from thunder.core.executor import Executor, ImplInfo
-from thunder.core.fusion_executor import FusionExecutor
-from thunder.core.operator import NONDIFFERENTIABLE, Operator, row_of, symbol_of
-from thunder.core.operator_executor import OperatorExecutor
-from thunder.core.passes.placement import runs
-from thunder.core.symbol import Symbol
-from thunder.core.tags import OpTags
-from thunder.testing.calls import Call
-from thunder.testing.failures import ConformanceFailure, NothingToJudge, definition_of
+from thunder.autograd.rule_lookup import find_rule
+from thunder.base.errors import InvalidArgument, Location, nearest
+from thunder.base.tags import OpTags
+from thunder.executor_base.executor import Executor, ImplInfo
+from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.ir.symbol import Symbol
+from thunder.ops.operator import NONDIFFERENTIABLE, Operator, row_of, symbol_of
+from thunder.passes.placement import runs
+from thunder.testing.conformance_failure import ConformanceFailure, NothingToJudge, definition_of
+from thunder.testing.sample_call import Call
 from thunder.testing.samples import Given, Sample, samples_of
 
 __all__ = ["Settings", "Subject", "subjects"]

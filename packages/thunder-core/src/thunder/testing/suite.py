@@ -9,44 +9,52 @@ from typing import Any
 
 import torch
 
-from thunder.core.errors import InvalidArgument, did_you_mean
-from thunder.core.executor import Executor
-from thunder.core.fusion_executor import FusionExecutor
-from thunder.core.symbol import Symbol
+from thunder.base.errors import InvalidArgument, did_you_mean
+from thunder.executor_base.executor import Executor
+from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.extend import get_executor, resolve_executors
-from thunder.testing import answers, gradients, importing, programs, regions, results, surroundings
+from thunder.ir.symbol import Symbol
+from thunder.testing import (
+    checker_cases,
+    fusion_cases,
+    global_state_cases,
+    gradient_cases,
+    import_case,
+    program_cases,
+    result_cases,
+)
+from thunder.testing.global_state import restored
 from thunder.testing.samples import Given
-from thunder.testing.state import restored
 from thunder.testing.subjects import Settings, Subject, subjects
 
 __all__ = ["OF_FUSIONS", "OF_OPERATORS", "Case", "conformance"]
 
 #: name → what is asked of each operator
 OF_OPERATORS: Mapping[str, Callable[[Subject], None]] = {
-    "samples": answers.samples_are_there,
-    "metadata": results.meta_is_reality,
-    "checker": answers.checker_can_be_asked,
-    "refusals": answers.refusals_have_reasons,
-    "claims": answers.claims_hold,
-    "values": results.results_are_right,
-    "strides": results.strides_are_eagers,
-    "aliasing": results.sharing_is_declared,
-    "inputs": results.inputs_are_left_alone,
-    "repeats": results.results_repeat,
-    "gradient": gradients.gradients_are_right,
-    "state": surroundings.state_is_left_alone,
-    "releases": surroundings.memory_is_released,
-    "modes": surroundings.modes_change_nothing,
-    "threads": surroundings.threads_do_not_meet,
-    "jit": programs.compiled_functions_work,
+    "samples": checker_cases.samples_are_there,
+    "metadata": result_cases.meta_is_reality,
+    "checker": checker_cases.checker_can_be_asked,
+    "refusals": checker_cases.refusals_have_reasons,
+    "claims": checker_cases.claims_hold,
+    "values": result_cases.results_are_right,
+    "strides": result_cases.strides_are_eagers,
+    "aliasing": result_cases.sharing_is_declared,
+    "inputs": result_cases.inputs_are_left_alone,
+    "repeats": result_cases.results_repeat,
+    "gradient": gradient_cases.gradients_are_right,
+    "state": global_state_cases.state_is_left_alone,
+    "releases": global_state_cases.memory_is_released,
+    "modes": global_state_cases.modes_change_nothing,
+    "threads": global_state_cases.threads_do_not_meet,
+    "jit": program_cases.compiled_functions_work,
 }
 
 #: name → what is asked of fusions of each operator
 OF_FUSIONS: Mapping[str, Callable[[Subject], None]] = {
-    "regions": regions.regions_are_right,
-    "fuel": regions.fuel_is_heeded,
-    "fusions-repeat": regions.fusions_repeat,
-    "fusion-threads": regions.regions_do_not_meet,
+    "regions": fusion_cases.regions_are_right,
+    "fuel": fusion_cases.fuel_is_heeded,
+    "fusions-repeat": fusion_cases.fusions_repeat,
+    "fusion-threads": fusion_cases.regions_do_not_meet,
 }
 
 
@@ -129,7 +137,7 @@ def _cases(executor: Executor, settings: Settings) -> Iterator[Case]:
         for name, check in properties.items():
             if name != "gradient" or subject.brings_gradient:
                 yield Case(f"{name}-{subject.id}", name, subject.id, partial(check, subject))
-    yield Case("import", "import", None, partial(importing.imports_without_device, executor, settings))
+    yield Case("import", "import", None, partial(import_case.imports_without_device, executor, settings))
 
 
 def _expecting(cases: list[Case], expected: dict[str, str]) -> list[Case]:

@@ -1,52 +1,15 @@
 """The torch language: one symbol per torch function, under its torch name (``thunder.torch.add``).
 
 Calling one records into the current trace. The table from torch's own callables to these symbols is
-``thunder.core.langctx.TORCH``.
+``thunder.base.langctx.TORCH``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from thunder.torch import (  # noqa: F401  (each fills the table)
-    binary,
-    casts,
-    creation,
-    einsum,
-    grid_sampling,
-    indexing,
-    integration,
-    joining,
-    left_to_run,
-    linalg,
-    metadata,
-    nn_activation,
-    nn_attention,
-    nn_conv,
-    nn_ctc,
-    nn_dropout,
-    nn_linear,
-    nn_loss,
-    nn_margin_loss,
-    nn_multihead,
-    nn_norm,
-    nn_pool,
-    nn_recurrent,
-    nn_softmax,
-    padding,
-    random,
-    rare,
-    rearranging,
-    reduction,
-    refusals,
-    scattering,
-    shape,
-    sorting,
-    statistics,
-    ternary,
-    unary,
-    unknown,
-)
+from thunder.torch import refusals, rows, tensor_attributes  # noqa: F401  (each fills the table)
+from thunder.torch.fallback import unknown_functions  # noqa: F401
 from thunder.torch.registration import SYMBOLS, alias, spelt_as, torchsymbol
 
 # isort: split

@@ -4,7 +4,7 @@
 
 Where torch casts between the steps of a function that is one operator here, torch runs the function under
 autocast; that call is an operator of its own, whose metadata and gradients are torch's
-(:mod:`thunder.torch.fallback`).
+(:mod:`thunder.torch.fallback.torch_rows`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 
 import torch
 
-from thunder.core import dtypes
-from thunder.core.autocast import KINDS, autocast_now
-from thunder.core.errors import OperatorError, UnsupportedOperator
-from thunder.core.metakernel import ask_torch, described_arguments
-from thunder.core.operator import Operator, row_of
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import Symbol
+from thunder.base import dtypes
+from thunder.base.autocast_state import KINDS, autocast_now
+from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops.meta_kernels import ask_torch, described_arguments
+from thunder.ops.operator import Operator, row_of
 from thunder.torch.autocast_rules import RULES, STEPS, rule_of
-from thunder.torch.fallback import call_by_torch
+from thunder.torch.fallback.schema_probe import Unfit
+from thunder.torch.fallback.torch_rows import call_by_torch
 from thunder.torch.namespace import ltorch
-from thunder.torch.observation import Unfit
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

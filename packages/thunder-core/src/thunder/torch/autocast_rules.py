@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from thunder.core.proxies import TensorProxy
+from thunder.ir.proxies import TensorProxy
 
 Rule = str | Callable[..., str | None]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from thunder.core import prims
-from thunder.core.devices import to_device
-from thunder.core.dtypes import dtype as Dtype
-from thunder.core.dtypes import to_dtype
-from thunder.core.errors import OperatorError
-from thunder.core.prims.linalg import broadcast_shapes
-from thunder.core.promotion import number_dtype, result_dtype, same_result
-from thunder.core.proxies import NumberProxy, TensorProxy, pytype
+from thunder.base.devices import to_device
+from thunder.base.dtypes import dtype as Dtype
+from thunder.base.dtypes import to_dtype
+from thunder.base.errors import OperatorError
+from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
+from thunder.ops import prims
+from thunder.ops.prims.linalg import broadcast_shapes
+from thunder.ops.promotion import number_dtype, result_dtype, same_result
 
 Shape = tuple[int, ...]
 Number = int | float | complex | NumberProxy

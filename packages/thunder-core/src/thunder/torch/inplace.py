@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import torch
 
-from thunder.core import prims
-from thunder.core.aliasing import SINCE_WRITE, Families, views_of
-from thunder.core.errors import OperatorError
-from thunder.core.layouts import Layouts
-from thunder.core.proxies import TensorProxy
-from thunder.core.tracectx import get_tracectx
+from thunder.base.errors import OperatorError
+from thunder.ir.aliasing import SINCE_WRITE, Families, views_of
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.trace_context import get_tracectx
+from thunder.ops import prims
+from thunder.ops.layouts import Layouts
 
 
 def write_back(value: TensorProxy, target: TensorProxy) -> TensorProxy:

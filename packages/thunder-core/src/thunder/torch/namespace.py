@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.core.errors import InternalError
+from thunder.base.errors import InternalError
 from thunder.torch.registration import SYMBOLS
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from thunder.core.errors import DataDependentControlFlow, ThunderError, UnsupportedProgram
-from thunder.core.metakernel import described_arguments
-from thunder.core.proxies import TensorProxy
-from thunder.torch.indexing import refuse_mask
+from thunder.base.errors import DataDependentControlFlow, ThunderError, UnsupportedProgram
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.meta_kernels import described_arguments
 from thunder.torch.registration import spelt_as, unpacked
+from thunder.torch.rows.indexing import refuse_mask
 
 #: the result's shape depends on data
 DATA_DEPENDENT_SHAPES = (

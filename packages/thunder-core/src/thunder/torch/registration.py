@@ -21,25 +21,25 @@ from typing import Any
 
 import torch
 
-from thunder.core.devices import Device, to_torch_device
-from thunder.core.dtypes import dtype, to_torch_dtype
-from thunder.core.errors import (
+from thunder.base.devices import Device, to_torch_device
+from thunder.base.dtypes import dtype, to_torch_dtype
+from thunder.base.errors import (
     InvalidArgument,
     OperatorError,
     RegistrationError,
     ThunderError,
     UnsupportedOperator,
 )
-from thunder.core.langctx import TORCH
-from thunder.core.metakernel import ask_torch, described_arguments, is_number
-from thunder.core.operator import Operator, register, row_of
-from thunder.core.pytree import tree_iter
-from thunder.core.signature import make_normaliser
-from thunder.core.symbol import Symbol
-from thunder.core.tags import OpTags
-from thunder.core.tracectx import get_tracectx
+from thunder.base.langctx import TORCH
+from thunder.base.pytree import tree_iter
+from thunder.base.signature import make_normaliser
+from thunder.base.tags import OpTags
+from thunder.ir.symbol import Symbol
+from thunder.ir.trace_context import get_tracectx
+from thunder.ops.meta_kernels import ask_torch, described_arguments, is_number
+from thunder.ops.operator import Operator, register, row_of
 from thunder.torch.inplace import write_back
-from thunder.torch.outputs import decided_by_out, write_to_out
+from thunder.torch.out_argument import decided_by_out, write_to_out
 
 Fn = Callable[..., Any]
 #: binds a call's arguments: (args, kwargs) of the row from those of the user

@@ -1,33 +1,24 @@
-"""The gradient rules of the torch language by subject: tables of formulas.
+"""The gradient rules of the torch language: tables of formulas, a module for each subject.
 
-How they are written is told in ``thunder.core.gradient_rules``.
+``thunder.ops.gradient_rules`` says how a rule is written.
 """
 
 from thunder.torch.gradients import (  # noqa: F401  (each gives rules to rows)
-    activation_kernels,
-    activations,
     binary,
     casts,
+    cat_split,
     contractions,
-    cutting,
     factorizations,
     fourier,
     indexing,
     matrices,
-    nn_attention,
-    nn_conv,
-    nn_embedding,
-    nn_loss,
-    nn_norm,
-    nn_pool,
-    nn_resampling,
-    nn_softmax,
+    nn,
     norms,
-    ordering,
     products,
     random,
-    rearranging,
+    rearrangement,
     reductions,
+    sort_scan,
     special,
     ternary,
     unary,

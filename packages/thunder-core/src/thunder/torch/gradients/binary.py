@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable
-from thunder.core.operator import row_of
-from thunder.core.proxies import NumberProxy, TensorProxy
-from thunder.torch import binary  # noqa: F401  (the rows)
-from thunder.torch.casts import to
+from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable
+from thunder.ops.operator import row_of
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import binary  # noqa: F401  (the rows)
+from thunder.torch.rows.casts import to
 
 Tensor = TensorProxy
 #: ``(g, a, b, result) → gradient``

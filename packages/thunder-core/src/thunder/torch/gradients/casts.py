@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from thunder.core import prims
-from thunder.core.gradient_rules import formulas, nondifferentiable
-from thunder.torch import casts, creation  # noqa: F401  (the rows)
+from thunder.ops import prims
+from thunder.ops.gradient_rules import formulas, nondifferentiable
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import casts, creation  # noqa: F401  (the rows)
 
 formulas("torch.Tensor.to", "torch.Tensor.type_as", input=lambda c: c.g)
 formulas("prims.convert_element_type", "prims.device_put", a=lambda c: c.g)

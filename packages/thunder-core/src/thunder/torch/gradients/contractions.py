@@ -10,21 +10,12 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from thunder.core.gradient_rules import (
-    Call,
-    conj,
-    fitted,
-    formulas,
-    gradient_rule,
-    summed_to,
-    vjp,
-    wants_grad,
-)
-from thunder.core.prims.gradient import get_grad, put_grad
-from thunder.core.proxies import TensorProxy
-from thunder.torch import einsum, linalg  # noqa: F401  (the rows)
-from thunder.torch.einsum import parse
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.gradient_rules import Call, conj, fitted, formulas, gradient_rule, summed_to, vjp, wants_grad
+from thunder.ops.prims.gradient import get_grad, put_grad
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import einsum, linalg  # noqa: F401  (the rows)
+from thunder.torch.rows.einsum import parse
 
 Tensor = TensorProxy
 

@@ -2,7 +2,7 @@
 
 Each needs all its factors for the gradient of any. Those that the program does not use may not be kept for
 the backward, since no gradient flows back into them; then the matrix is factored again there (Note [What a
-rule may save] in ``thunder.core.gradient_rules``).
+rule may save] in ``thunder.ops.gradient_rules``).
 
 Where a factorization is not unique (phases of eigenvectors and of singular vectors), the gradient is right
 for functions that do not depend on the choice.
@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder.core.errors import OperatorError
-from thunder.core.gradient_rules import Call, formulas, vjp
-from thunder.core.promotion import real_result
-from thunder.torch import rare  # noqa: F401  (the rows)
+from thunder.base.errors import OperatorError
+from thunder.ops.gradient_rules import Call, formulas, vjp
+from thunder.ops.promotion import real_result
 from thunder.torch.gradients.products import adjoint
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
 #: a proxy; what its operators return is typed as torch's
 Tensor = Any

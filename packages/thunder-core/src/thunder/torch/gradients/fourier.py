@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thunder.core import prims
-from thunder.core.gradient_rules import Call, conj, formulas
-from thunder.core.proxies import TensorProxy
-from thunder.torch import rare  # noqa: F401  (the rows)
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.gradient_rules import Call, conj, formulas
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
 Tensor = TensorProxy
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from thunder.core import prims
-from thunder.core.dtypes import int64
-from thunder.core.gradient_rules import Call, formulas, summed_to, vjp
-from thunder.core.proxies import TensorProxy
-from thunder.torch import rare, scattering  # noqa: F401  (the rows)
-from thunder.torch.gradients.kernels import computed_by, kernel
-from thunder.torch.gradients.placing import reshaped, unsliced, zeros
-from thunder.torch.indexing import getitem, index_list
-from thunder.torch.keys import is_mask, key_items, select
+from thunder.base.dtypes import int64
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.gradient_rules import Call, formulas, summed_to, vjp
+from thunder.torch.gradients.backward_kernels import computed_by, kernel
+from thunder.torch.gradients.selection_adjoints import reshaped, unsliced, zeros
+from thunder.torch.index_keys import is_mask, key_items, select
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import scattering, torch_kernels  # noqa: F401  (the rows)
+from thunder.torch.rows.indexing import getitem, index_list
 
 Tensor = TensorProxy
 Gradients = Mapping[str, Any]

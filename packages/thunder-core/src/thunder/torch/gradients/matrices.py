@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from thunder.core.gradient_rules import Call, conj, formulas, vjp
-from thunder.torch import rare  # noqa: F401  (the rows)
+from thunder.ops.gradient_rules import Call, conj, formulas, vjp
 from thunder.torch.broadcasting import canonical_dims
-from thunder.torch.gradients.kernels import computed_by
+from thunder.torch.gradients.backward_kernels import computed_by
 from thunder.torch.gradients.norms import norm_gradient
 from thunder.torch.gradients.products import adjoint
 from thunder.torch.gradients.reductions import shared
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
 #: a proxy; what its operators return is typed as torch's
 Tensor = Any

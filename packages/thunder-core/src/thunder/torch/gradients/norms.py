@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from thunder.core.gradient_rules import Call, conj, formulas, vjp
-from thunder.core.proxies import TensorProxy
-from thunder.torch import rare, statistics  # noqa: F401  (the rows)
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.gradient_rules import Call, conj, formulas, vjp
 from thunder.torch.broadcasting import broadcast_to_shape, canonical_dims, common_shape
-from thunder.torch.gradients.kernels import kernel
+from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.gradients.reductions import Dims, reduced_dims, shared, with_ones
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import statistics, torch_kernels  # noqa: F401  (the rows)
 
 Tensor = TensorProxy
 

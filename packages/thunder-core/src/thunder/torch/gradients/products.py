@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from thunder.core.gradient_rules import Call, conj, formulas, vjp
-from thunder.core.proxies import TensorProxy
-from thunder.torch import linalg, nn_linear, rare  # noqa: F401  (the rows)
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.gradient_rules import Call, conj, formulas, vjp
 from thunder.torch.broadcasting import cast
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import linalg
+from thunder.torch.rows.nn import linear  # noqa: F401  (the rows)
 
 Tensor = TensorProxy
 

@@ -12,16 +12,17 @@ from collections.abc import Callable
 
 import torch
 
-from thunder.core import prims
-from thunder.core.dtypes import bool8
-from thunder.core.gradient_rules import formulas, gradient_rule, nondifferentiable
-from thunder.core.prims.gradient import get_grad, put_grad
-from thunder.core.proxies import TensorProxy
-from thunder.core.tags import OpTags
-from thunder.torch import nn_dropout, random  # noqa: F401  (the rows)
-from thunder.torch.gradients.kernels import kernel
+from thunder.base.dtypes import bool8
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.gradient_rules import formulas, gradient_rule, nondifferentiable
+from thunder.ops.prims.gradient import get_grad, put_grad
+from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
+from thunder.torch.rows import random  # noqa: F401  (the rows)
+from thunder.torch.rows.nn import dropout as dropout_rows
 
 Tensor = TensorProxy
 _F = "torch.nn.functional."
@@ -98,7 +99,7 @@ def _multiplied(name: str, shape: Callable[[Tensor], tuple[int, ...]]) -> None:
         put_grad(input, ltorch.mul(get_grad(out), noise))
         return out
 
-    ltorch_symbol = getattr(nn_dropout, name)
+    ltorch_symbol = getattr(dropout_rows, name)
 
 
 def _zeros_of(shape: Callable[[Tensor], tuple[int, ...]]) -> Callable[[Tensor], Tensor]:
@@ -122,7 +123,7 @@ def _shifted(name: str, zeros: Callable[[Tensor], Tensor]) -> None:
         put_grad(input, ltorch.mul(get_grad(out), noise))
         return out
 
-    ltorch_symbol = getattr(nn_dropout, name)
+    ltorch_symbol = getattr(dropout_rows, name)
 
 
 _multiplied("dropout1d", _channels(2))
@@ -158,7 +159,7 @@ def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: b
         out, noise = rrelu_with_noise(input, lower, upper)
         put_grad(input, ltorch.mul(get_grad(out), noise))
         return out
-    out = nn_dropout.rrelu(input, lower, upper, False)
+    out = dropout_rows.rrelu(input, lower, upper, False)
     put_grad(input, ltorch.leaky_relu_backward(get_grad(out), input, (lower + upper) / 2, False))
     return out
 

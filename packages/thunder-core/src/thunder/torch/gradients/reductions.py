@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable, vjp
-from thunder.torch import rare, reduction, statistics  # noqa: F401  (the rows)
+from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable, vjp
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import reduction, statistics, torch_kernels  # noqa: F401  (the rows)
 
 #: a proxy; what its operators return is typed as torch's
 Tensor = Any

@@ -12,11 +12,11 @@ import operator
 
 import torch
 
-from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable
-from thunder.core.proxies import TensorProxy
-from thunder.torch import rare  # noqa: F401  (the rows)
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable
 from thunder.torch.gradients.unary import elementwise
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
 Tensor = TensorProxy
 

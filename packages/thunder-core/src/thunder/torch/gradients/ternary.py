@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.core.gradient_rules import Call, conj, formulas
-from thunder.core.proxies import TensorProxy
-from thunder.torch import ternary  # noqa: F401  (the rows)
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.gradient_rules import Call, conj, formulas
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import ternary  # noqa: F401  (the rows)
 
 Tensor = TensorProxy
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from thunder.core import prims
-from thunder.core.gradient_rules import Call, conj, formulas, nondifferentiable
-from thunder.core.operator import row_of
-from thunder.core.proxies import TensorProxy
-from thunder.torch import unary  # noqa: F401  (the rows)
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable
+from thunder.ops.operator import row_of
 from thunder.torch.namespace import ltorch
+from thunder.torch.rows import unary  # noqa: F401  (the rows)
 
 Tensor = TensorProxy
 

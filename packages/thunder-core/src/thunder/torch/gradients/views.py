@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from thunder.core import prims
-from thunder.core.gradient_rules import Call, Formula, conj, formulas
-from thunder.core.proxies import TensorProxy
-from thunder.torch import rare as _rare  # noqa: F401  (the rows)
-from thunder.torch import shape as _shape  # noqa: F401
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.gradient_rules import Call, Formula, conj, formulas
 from thunder.torch.broadcasting import canonical_dim
-from thunder.torch.gradients.kernels import kernel
-from thunder.torch.gradients.placing import reshaped, zeros
+from thunder.torch.gradients.backward_kernels import kernel
+from thunder.torch.gradients.selection_adjoints import reshaped, zeros
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
+from thunder.torch.rows import shape as _shape  # noqa: F401
+from thunder.torch.rows import torch_kernels as _rare  # noqa: F401  (the rows)
 
 # -- other shapes --------------------------------------------------------------------------------------------
 

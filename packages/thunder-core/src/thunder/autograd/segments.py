@@ -1,0 +1,218 @@
+"""The parts of a differentiated program that torch's autograd sees as nodes of their own.
+
+Note [Segments]
+Eager has a node for each call: a backward runs those on which its result depends, and frees what these saved.
+A compiled program has one node for as many calls as it can, and no fewer nodes than can be told apart:
+
+    def f(x, w):                             segment 1:  x → h
+        h = torch.sin(x)                     segment 2:  h, w → a
+        a = h * w                            segment 3:  h → b
+        b = torch.exp(h)
+        return a, b                          a backward of b never reaches w, and leaves segment 2 as it is
+
+A segment begins as the steps that run in the backwards of the same results: any backward runs all of them or
+none. A value that one segment computes and another differentiates through (``h``) leaves the function, and
+enters the other segment's node as a tensor of torch's graph.
+
+Segments are one node where nobody can see a difference. A backward from a result ``r`` runs, in eager, the
+segments that ``r`` depends on. If these are one node with a segment that ``r`` does not depend on, that runs
+too: its inputs are reached, with no gradient, and what it saved is freed. That is invisible if its inputs are
+reached from ``r`` anyway, and if each backward that would miss what was freed fails in eager too, for it
+meets something else that the backward from ``r`` has freed. Two segments stay apart if gradients of a result
+flow from one into the other: hooks of that result see and change them, and ``retain_grad`` keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from thunder.autograd.joint_trace import GET_GRAD, PUT_GRAD, Step, Tape
+from thunder.ir.proxies import TensorProxy
+
+__all__ = ["Segment", "inner_values", "segments_of", "whole"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps of a tape that make one node.
+
+    ``outputs`` are the values whose cotangents the node gets: results of the program, then what later
+    segments give gradients to. ``edges`` are the values to which it gives gradients: inputs of the program,
+    and outputs of earlier segments.
+    """
+
+    steps: tuple[Step, ...]
+    outputs: tuple[TensorProxy, ...]
+    edges: tuple[TensorProxy, ...]
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """The names of the values whose gradients its steps read."""
+        return frozenset(name for step in self.steps for name in step.takes)
+
+
+@dataclass(eq=False)
+class _Part:
+    """Steps that run in the backwards of the same results, by their numbers; the inputs that they give
+    gradients to, and the parts that they give gradients to.
+    """
+
+    results: frozenset[int]
+    saves: bool = False
+    steps: list[int] = field(default_factory=list)
+    inputs: set[str] = field(default_factory=set)
+    earlier: set[_Part] = field(default_factory=set)
+    #: those of the earlier parts to which it gives gradients of results
+    apart: set[_Part] = field(default_factory=set)
+
+
+def whole(tape: Tape, outputs: Sequence[TensorProxy]) -> Segment:
+    """The program as one segment."""
+    given = {p.name: p for step in tape.steps for p in step.gives}
+    inputs = [a for a in tape.trace.args if isinstance(a, TensorProxy) and a.name in given]
+    return Segment(tuple(tape.steps), tuple(outputs), tuple(inputs))
+
+
+def segments_of(tape: Tape, outputs: Sequence[TensorProxy]) -> tuple[Segment, ...]:
+    """The segments of a program with these results, earlier ones first.
+
+    There is one if the steps do not tell where the results come from (a result that no step made, or steps
+    that are of use in second derivatives only), and where there would be too many.
+    """
+    one = whole(tape, outputs)
+    keys = _results_reached(tape, outputs)
+    if len(outputs) < 2 or not all(keys) or not {o.name for o in outputs} <= one.computed:
+        return (one,)
+    parts = _parts(tape, outputs, keys)
+    if parts is None or len(parts) > MOST_PARTS:
+        return (one,)
+    groups = _grouped(parts)
+    if len(groups) == 1:
+        return (one,)
+    steps = [sorted(i for part in group for i in part.steps) for group in groups]
+    return tuple(_segment(tape, outputs, numbers) for numbers in steps)
+
+
+def inner_values(segments: Sequence[Segment]) -> list[TensorProxy]:
+    """The values that leave the forward because another segment gives gradients to them."""
+    made = {o.name for s in segments for o in s.outputs}
+    found = {e.name: e for s in segments for e in s.edges if e.name in made}
+    return list(found.values())
+
+
+def _results_reached(tape: Tape, outputs: Sequence[TensorProxy]) -> list[frozenset[int]]:
+    """For each step the numbers of the results whose backwards run it."""
+    reached: dict[str, frozenset[int]] = {o.name: frozenset({i}) for i, o in enumerate(outputs)}
+    none: frozenset[int] = frozenset()
+    keys = [none] * len(tape.steps)
+    for i, step in reversed([*enumerate(tape.steps)]):
+        keys[i] = none.union(*(reached.get(name, none) for name in step.takes))
+        for p in step.gives:
+            reached[p.name] = reached.get(p.name, none) | keys[i]
+    return keys
+
+
+def _parts(tape: Tape, outputs: Sequence[TensorProxy], keys: Sequence[frozenset[int]]) -> list[_Part] | None:
+    """The parts, those that run in more backwards first; None if a gradient is read in several of them."""
+    parts: dict[frozenset[int], _Part] = {}
+    owner: dict[str, _Part] = {}
+    for i, (step, key) in enumerate(zip(tape.steps, keys, strict=True)):
+        part = parts.setdefault(key, _Part(key))
+        part.steps.append(i)
+        part.saves |= _reads_a_tensor(step)
+        if any(owner.setdefault(name, part) is not part for name in step.takes):
+            return None
+    inputs = {a.name for a in tape.trace.args if isinstance(a, TensorProxy)}
+    results = {o.name for o in outputs}
+    for step, key in zip(tape.steps, keys, strict=True):
+        for p in step.gives:
+            if p.name in owner:
+                parts[key].earlier.add(owner[p.name])
+                if p.name in results:
+                    parts[key].apart.add(owner[p.name])
+            elif p.name in inputs:
+                parts[key].inputs.add(p.name)
+    for part in parts.values():
+        part.earlier.discard(part)
+    return sorted(parts.values(), key=lambda part: (-len(part.results), part.steps[0]))
+
+
+def _reads_a_tensor(step: Step) -> bool:
+    """Whether a step reads a tensor of the forward, so that the node has to save one."""
+    made = {p.name for b in step.bsyms for p in b.flat_proxy_outs}
+    return any(
+        isinstance(p, TensorProxy) and p.name not in made
+        for b in step.bsyms
+        if b.sym.id not in (GET_GRAD, PUT_GRAD)
+        for p in b.flat_proxy_args
+    )
+
+
+#: a part of a program; a set of parts that are one node
+_Group = frozenset[_Part]
+
+#: a program of more parts is one node: each node costs time, and so does finding them
+MOST_PARTS = 24
+
+
+def _grouped(parts: Sequence[_Part]) -> list[_Group]:
+    """The parts as nodes, earlier ones first, with those made one that nobody can tell apart."""
+    run_by: dict[int, set[_Part]] = {}
+    for part in parts:
+        for result in part.results:
+            run_by.setdefault(result, set()).add(part)
+    groups = [frozenset({part}) for part in parts]
+    for part in parts:
+        alone = next(g for g in groups if part in g)
+        for group in groups[: groups.index(alone)]:
+            joined = [group | {part} if g is group else g for g in groups if g is not alone]
+            if _can_be_ordered(joined) and _looks_the_same(joined, run_by):
+                groups = joined
+                break
+    return groups
+
+
+def _can_be_ordered(groups: Sequence[_Group]) -> bool:
+    """Whether each group gives gradients to groups before it only."""
+    position = {part: i for i, group in enumerate(groups) for part in group}
+    return all(
+        position[earlier] <= i for i, group in enumerate(groups) for part in group for earlier in part.earlier
+    )
+
+
+def _looks_the_same(groups: Sequence[_Group], run_by: Mapping[int, set[_Part]]) -> bool:
+    """Whether no backward shows that the parts of a group run together."""
+    if any(not part.apart.isdisjoint(group) for group in groups for part in group):
+        return False
+    group_of = {part: group for group in groups for part in group}
+    for in_eager in run_by.values():
+        here: set[_Part] = set()
+        stack = [*in_eager]
+        while stack:
+            part = stack.pop()
+            if part not in here:
+                here.update(group_of[part])
+                stack += [e for p in group_of[part] for e in p.earlier if e not in here]
+        reached = {name for part in in_eager for name in part.inputs}
+        for part in here - in_eager:
+            if not part.inputs <= reached:
+                return False
+            if part.saves and not all(any(p.saves for p in in_eager & run_by[r]) for r in part.results):
+                return False
+    return True
+
+
+def _segment(tape: Tape, outputs: Sequence[TensorProxy], numbers: Sequence[int]) -> Segment:
+    steps = tuple(tape.steps[i] for i in numbers)
+    taken = {name for step in steps for name in step.takes}
+    others = [tape.steps[i] for i in range(len(tape.steps)) if i not in set(numbers)]
+    results = {o.name: o for o in outputs if o.name in taken}
+    inner = [p for name, p in _given(others).items() if name in taken and name not in results]
+    known = {a.name for a in tape.trace.args} | {name for step in others for name in step.takes}
+    edges = [p for name, p in _given(steps).items() if name not in taken and name in known]
+    return Segment(steps, (*results.values(), *inner), tuple(edges))
+
+
+def _given(steps: Iterable[Step]) -> Mapping[str, TensorProxy]:
+    return {p.name: p for step in steps for p in step.gives}

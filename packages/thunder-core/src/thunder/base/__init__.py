@@ -1,0 +1,1 @@
+"""What every other folder uses: errors, options, dtypes, devices, pytrees, provenance."""

@@ -1,0 +1,65 @@
+"""Language contexts: which symbols the methods and torch functions of a proxy stand for.
+
+A language is a table. The torch language fills the one named ``"torch"``; a proxy looks its operators up in
+the language of the current context, so that IR code can write ``a + b`` without knowing who defines addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder.base.errors import InvalidArgument, nearest
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageContext:
+    """A named table from Python callables to symbols.
+
+    The callables are functions, methods of ``torch.Tensor`` and getters of its properties.
+    """
+
+    name: str
+    functions: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+
+    def resolve(self, fn: Any) -> Callable[..., Any] | None:
+        """The symbol that ``fn`` stands for, or None."""
+        try:
+            return self.functions.get(fn)
+        except TypeError:  # an unhashable callable is nobody's
+            return None
+
+
+TORCH = LanguageContext("torch")
+_languages: dict[str, LanguageContext] = {TORCH.name: TORCH}
+_current: ContextVar[LanguageContext] = ContextVar("thunder_language", default=TORCH)
+
+
+def resolve_language(language: LanguageContext | str | None) -> LanguageContext:
+    """A language by object or registered name; ``None`` is the torch language. Raises InvalidArgument."""
+    if language is None:
+        return TORCH
+    if isinstance(language, LanguageContext):
+        return language
+    if language in _languages:
+        return _languages[language]
+    raise InvalidArgument(f"there is no language {language!r}", hint=nearest(str(language), _languages))
+
+
+def current_language() -> LanguageContext:
+    """The language in which proxies resolve their methods now."""
+    return _current.get()
+
+
+@contextmanager
+def using_language(language: LanguageContext | str | None) -> Iterator[LanguageContext]:
+    """Within the context, proxies resolve their methods in ``language``."""
+    resolved = resolve_language(language)
+    token = _current.set(resolved)
+    try:
+        yield resolved
+    finally:
+        _current.reset(token)

@@ -1,0 +1,416 @@
+"""Options of `thunder.jit`: how they are declared, checked and read.
+
+An option is declared once, by core or by a plugin, as an `Option`. `resolve_options` turns what a user wrote
+into a value for every declared option, and refuses what nobody declares. The table that it returns records
+which options are read, so that an option without effect does not stay unnoticed.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+
+from thunder.base.errors import InvalidArgument, RegistrationError, UnknownOption, did_you_mean, nearest
+
+__all__ = [
+    "CACHE_OPTIONS",
+    "CORE_OPTIONS",
+    "RETIRED_ARGUMENTS",
+    "SHARP_EDGES_OPTIONS",
+    "CompileOptions",
+    "DebugOptions",
+    "Option",
+    "resolve_cache_option",
+    "resolve_options",
+    "resolve_sharp_edges_option",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One declared option.
+
+    `type` is a class (`int`), a union (`int | None`), a `Literal["eager", "error"]`, or a union of these. A
+    bool is no int here, and an int is a float.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    doc: str
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise RegistrationError(f"option {self.name!r} cannot be written as a keyword argument")
+        if not _accepts(self.type, self.default):
+            raise RegistrationError(
+                f"option {self.name!r} has a default of the wrong type",
+                found={"expected": _describe(self.type), "default": repr(self.default)},
+            )
+
+    def check(self, value: object, *, of: str = "thunder.jit") -> None:
+        """Raises InvalidArgument, which names the allowed values, if `value` is not of the option's type."""
+        if _accepts(self.type, value):
+            return
+        close = nearest(value, _literals(self.type)) if isinstance(value, str) else None
+        raise InvalidArgument(
+            f"{of} got a value for option {self.name!r} that cannot be meant."
+            + (f" Did you mean {close!r}?" if close else ""),
+            found={
+                "expected": _describe(self.type),
+                "found": f"{value!r} ({type(value).__name__})",
+                "default": repr(self.default),
+            },
+            hint=self.doc,
+        )
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _literals(kind: Any) -> list[str]:
+    return [
+        v
+        for alt in _alternatives(kind)
+        if get_origin(alt) is Literal
+        for v in get_args(alt)
+        if isinstance(v, str)
+    ]
+
+
+def _accepts(kind: Any, value: object) -> bool:
+    return any(_accepts_one(alternative, value) for alternative in _alternatives(kind))
+
+
+def _accepts_one(kind: Any, value: object) -> bool:
+    origin = get_origin(kind)
+    if origin is Literal:
+        return any(type(value) is type(allowed) and value == allowed for allowed in get_args(kind))
+    if kind is Any:
+        return True
+    if kind is None:
+        return value is None
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, origin or kind)
+
+
+def _describe(kind: Any) -> str:
+    """`'"eager" or "error"'`, `"int or None"`."""
+    words: list[str] = []
+    for alternative in _alternatives(kind):
+        if get_origin(alternative) is Literal:
+            words += [f'"{v}"' if isinstance(v, str) else repr(v) for v in get_args(alternative)]
+        else:
+            words.append(
+                "None"
+                if alternative is types.NoneType
+                else getattr(alternative, "__name__", str(alternative))
+            )
+    return " or ".join(words)
+
+
+# --- enumerations
+
+
+class CACHE_OPTIONS(Enum):
+    """What a compiled object does with the programs that it made; the values are what users write."""
+
+    CONSTANT_VALUES = "constant values"
+    SYMBOLIC_VALUES = "symbolic values"
+    NO_CACHING = "no caching"
+    SAME_INPUT = "same input"
+
+
+class SHARP_EDGES_OPTIONS(Enum):
+    """What happens when a program reads or writes something that can be neither guarded nor replayed."""
+
+    ERROR = "error"
+    WARN = "warn"
+    ALLOW = "allow"
+
+
+_E = TypeVar("_E", bound=Enum)
+
+
+def _resolve_enum(value: object, enum: type[_E], argument: str, default: _E) -> _E:
+    if value is None:
+        return default
+    if isinstance(value, enum):
+        return value
+    allowed = {member.value: member for member in enum}
+    if isinstance(value, str) and value.lower() in allowed:
+        return allowed[value.lower()]
+    raise InvalidArgument(
+        f"{argument}={value!r} is not a value that thunder.jit knows."
+        + (did_you_mean(value, allowed) if isinstance(value, str) else ""),
+        found={"allowed": ", ".join(repr(v) for v in allowed), "default": repr(default.value)},
+        hint=f"Give one of these strings, or a member of {enum.__name__}.",
+    )
+
+
+def resolve_cache_option(value: CACHE_OPTIONS | str | None) -> CACHE_OPTIONS:
+    """The member that `cache=value` means; None is `"constant values"`. Raises InvalidArgument."""
+    return _resolve_enum(value, CACHE_OPTIONS, "cache", CACHE_OPTIONS.CONSTANT_VALUES)
+
+
+def resolve_sharp_edges_option(value: SHARP_EDGES_OPTIONS | str | None) -> SHARP_EDGES_OPTIONS:
+    """The member that `sharp_edges=value` means; None is `"error"`. Raises InvalidArgument."""
+    return _resolve_enum(value, SHARP_EDGES_OPTIONS, "sharp_edges", SHARP_EDGES_OPTIONS.ERROR)
+
+
+# --- options of thunder.jit
+
+CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
+    {
+        option.name: option
+        for option in (
+            Option(
+                "max_cache_entries",
+                int,
+                64,
+                "Number of cache entries kept; beyond it the least recently used one is dropped.",
+            ),
+            Option(
+                "recompile_limit",
+                int | None,
+                16,
+                "Misses after which one RecompileWarning gives count and last reasons; None never warns.",
+            ),
+            Option(
+                "fail_on_recompile",
+                bool,
+                False,
+                "A miss after the first raises RecompileError with the reason.",
+            ),
+            Option(
+                "frozen",
+                bool,
+                False,
+                "The user vouches that everything but the arguments stays: modules, parameters, globals. "
+                "Only arguments and ambient state are guarded.",
+            ),
+            Option("cse", bool, True, "Whether common subexpressions are computed once."),
+            Option(
+                "operator_fallback",
+                Literal["eager", "error"],
+                "eager",
+                "What becomes of a torch function without a row: torch runs it as it is, and the ledger says "
+                "so (eager), or it is refused by name (error).",
+            ),
+            Option(
+                "rematerialization",
+                Literal["min-cut", "none"] | int,
+                "min-cut",
+                "What the forward keeps for the backward: the fewest bytes without repeating costly "
+                "operators (min-cut), all that the backward reads (none), or at most so many bytes.",
+            ),
+        )
+    }
+)
+
+JIT_ARGUMENTS: tuple[str, ...] = (
+    "langctx",
+    "executors",
+    "sharp_edges",
+    "cache",
+    "disable_torch_autograd",
+    "transforms",
+    "debug_options",
+    "require",
+)
+"""The named arguments of `thunder.jit`, for suggestions."""
+
+RETIRED_ARGUMENTS: Mapping[str, str] = types.MappingProxyType(
+    {
+        "early_transforms": "Use transforms=; a transform says in its hooks when it runs.",
+        "additional_transforms": "Use transforms=.",
+        "post_optimization_transforms": "Use transforms=; the hook is transform_trace_post_optimization.",
+        "executors_list": "Use executors=.",
+        "cache_mode": "Use cache=.",
+        "use_cudagraphs": "Use transforms=[CUDAGraphTransform()].",
+        "use_rematerialization": 'Use rematerialization="min-cut" or "none".',
+        "interpretation": "There is one interpreter; leave the argument out.",
+    }
+)
+"""Arguments of the past, and what replaces them."""
+
+
+class CompileOptions(Mapping[str, Any]):
+    """A value for every declared option. Reading one by `[]` is recorded, see `unread`."""
+
+    __slots__ = ("_read", "_values", "given")
+
+    def __init__(self, values: Mapping[str, Any], given: Iterable[str]) -> None:
+        self._values = dict(values)
+        self._read: set[str] = set()
+        self.given: tuple[str, ...] = tuple(given)
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._values[name]
+        self._read.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def value(self, name: str) -> Any:
+        """The value of an option, without a record that it was read."""
+        return self._values[name]
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The options that were read so far, in the order of their declaration."""
+        return tuple(name for name in self._values if name in self._read)
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The options that the user gave and nobody read."""
+        return tuple(name for name in self.given if name not in self._read)
+
+    def report(self) -> str:
+        """One line per option that was read, then one per option that was given and not read."""
+        lines = [f"{name} = {self._values[name]!r}" for name in self.read]
+        lines += [f"{name} = {self._values[name]!r}  (given, not read)" for name in self.unread]
+        return "\n".join(lines) or "no option was read"
+
+
+def resolve_options(
+    given: Mapping[str, Any], declared: Mapping[str, Option] = CORE_OPTIONS, *, plugins: Iterable[str] = ()
+) -> CompileOptions:
+    """A value for every declared option: the given one where there is one, else the default.
+
+    `plugins` are the names of those installed, for the message. Raises UnknownOption for a name that nobody
+    declares, with the nearest one or with what replaced it, and InvalidArgument for a value of the wrong
+    type.
+    """
+    for name, value in given.items():
+        option = declared.get(name)
+        if option is None:
+            _unknown_option(name, declared, plugins)
+        option.check(value)
+    return CompileOptions({name: given.get(name, o.default) for name, o in declared.items()}, given)
+
+
+def _unknown_option(name: str, declared: Mapping[str, Option], plugins: Iterable[str]) -> NoReturn:
+    retired = RETIRED_ARGUMENTS.get(name)
+    suggestion = did_you_mean(name, (*JIT_ARGUMENTS, *declared))
+    installed = ", ".join(plugins) or "none"
+    raise UnknownOption(
+        f"thunder.jit has no option {name!r}.{suggestion}",
+        hint=retired or f"No installed plugin declares it; installed plugins: {installed}.",
+    )
+
+
+# --- debug options
+
+
+class DebugOptions:
+    """Switches for finding faults; immutable.
+
+    `DebugOptions(check_traces=True)`. An unknown name raises UnknownOption, a wrong type InvalidArgument.
+    Plugins add options with `register_option`; instances made before that read its default.
+    """
+
+    __slots__ = ("_given",)
+
+    _declared: ClassVar[dict[str, Option]] = {
+        option.name: option
+        for option in (
+            Option(
+                "check_traces",
+                bool,
+                False,
+                "Verify the trace after every stage; compare every result with its proxy when it runs.",
+            ),
+            Option(
+                "check_guards",
+                bool,
+                False,
+                'Evaluate guards in "same input" mode and those a transform pruned; a violated one raises.',
+            ),
+            Option(
+                "record_interpreter_history", bool, False, "Keep the log that last_interpreter_log returns."
+            ),
+            Option(
+                "show_interpreter_progress", bool, False, "Print one line per interpreted frame of user code."
+            ),
+        )
+    }
+
+    _given: dict[str, Any]
+
+    def __init__(self, **given: Any) -> None:
+        for name, value in given.items():
+            option = self._declared.get(name)
+            if option is None:
+                raise UnknownOption(
+                    f"DebugOptions has no option {name!r}.{did_you_mean(name, self._declared)}",
+                    found={"options": ", ".join(self._declared)},
+                )
+            option.check(value, of="DebugOptions")
+        object.__setattr__(self, "_given", dict(given))
+
+    @classmethod
+    def register_option(cls, name: str, type: Any, default: Any, doc: str) -> None:
+        """Declares a debug option. The same declaration again has no effect, another one raises
+        RegistrationError.
+        """
+        option = Option(name, type, default, doc)
+        if cls._declared.setdefault(name, option) != option:
+            raise RegistrationError(
+                f"debug option {name!r} is declared already",
+                found={"first": cls._declared[name], "second": option},
+                hint="Choose another name.",
+            )
+
+    @classmethod
+    def list_options(cls) -> str:
+        """One line per option: name, type, default, meaning."""
+        return "\n".join(
+            f"{o.name}: {_describe(o.type)} = {o.default!r}  {o.doc}" for o in cls._declared.values()
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        option = self._declared.get(name)
+        if option is None:
+            raise AttributeError(f"DebugOptions has no option {name!r}.{did_you_mean(name, self._declared)}")
+        return self._given.get(name, option.default)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"DebugOptions are immutable; write DebugOptions({name}={value!r})")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("DebugOptions are immutable")
+
+    def _changed(self) -> dict[str, Any]:
+        return {
+            n: self._given[n]
+            for n, o in self._declared.items()
+            if n in self._given and self._given[n] != o.default
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return self._changed() == other._changed() if isinstance(other, DebugOptions) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._changed().items()))
+
+    def __repr__(self) -> str:
+        return f"DebugOptions({', '.join(f'{name}={value!r}' for name, value in self._changed().items())})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_debug_options, (self._given,))
+
+
+def _debug_options(given: dict[str, Any]) -> DebugOptions:
+    return DebugOptions(**given)

@@ -1,0 +1,92 @@
+"""What is told of an error that a compiled program raises: the user's line, and whose function it was.
+
+The traceback shows the statement of the generated text. Above it stands the user's line as a comment.
+
+    IndexError: index out of range in self
+    while the compiled program ran  t0 = lookup(indices, table)
+      at  model.py:41   x = embed(tokens)
+      lookup:  from thunder-acme 0.3.1, thunder_acme.kernels
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NamedTuple
+
+from thunder.base.errors import Location, ThunderError
+from thunder.base.extension_origin import module_of, origin_of
+
+__all__ = ["Callee", "failed_callee", "is_foreign", "note_statement"]
+
+_LINE = re.compile(r"\s*# (.+):(\d+): \t(.*)")
+_CALL = re.compile(r"(?:.* = )?([A-Za-z_][\w.]*)\(")
+_WORDS = "while the compiled program ran"
+
+
+def note_statement(error: BaseException) -> None:
+    """Adds a note to an error that came out of a compiled program, unless it has one, or knows its place."""
+    if isinstance(error, ThunderError) or any(n.startswith(_WORDS) for n in getattr(error, "__notes__", ())):
+        return
+    found = _statement(error)
+    if found is None:
+        return
+    frame, line = found
+    file = frame.f_code.co_filename
+    statement = _text(frame, line)
+    note = f"{_WORDS}  {statement}"
+    source = next(_sources(file, line), None)
+    if source is not None:
+        note += f"\n  at  {source}"
+    called = _CALL.match(statement)
+    if called is not None and called[1] in frame.f_globals:
+        note += f"\n  {called[1]}:  from {origin_of(frame.f_globals[called[1]])}"
+    error.add_note(note)
+
+
+class Callee(NamedTuple):
+    """What a statement calls: the last part of its name, and the function if the text has a name for it."""
+
+    name: str
+    function: Any
+
+
+def failed_callee(error: BaseException) -> Callee | None:
+    """What the statement of a compiled program calls that raised ``error``; None if none of it did."""
+    found = _statement(error)
+    called = _CALL.match(_text(*found)) if found is not None else None
+    if found is None or called is None:
+        return None
+    return Callee(called[1].rpartition(".")[2], found[0].f_globals.get(called[1]))
+
+
+def is_foreign(callee: Callee) -> bool:
+    """Whether it is a function of somebody else's than torch and thunder."""
+    if callee.function is None:
+        return False
+    return module_of(callee.function).partition(".")[0] not in ("torch", "thunder", "builtins")
+
+
+def _text(frame: FrameType, line: int) -> str:
+    """The statement of a generated text in this line."""
+    return linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()
+
+
+def _statement(error: BaseException) -> tuple[FrameType, int] | None:
+    """The innermost frame of a generated text, and the line that it was at."""
+    entry, found = error.__traceback__, None
+    while entry is not None:
+        if entry.tb_frame.f_code.co_filename.startswith("<thunder."):
+            found = entry.tb_frame, entry.tb_lineno
+        entry = entry.tb_next
+    return found
+
+
+def _sources(file: str, line: int) -> Iterator[Location]:
+    """The user's lines above a statement, nearest first."""
+    for above in range(line - 1, 0, -1):
+        match = _LINE.fullmatch(linecache.getline(file, above).rstrip("\n"))
+        if match is not None:
+            yield Location(match[1], int(match[2]), match[3].strip())

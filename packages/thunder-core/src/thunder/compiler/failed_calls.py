@@ -1,0 +1,215 @@
+"""What a call does when the program raises.
+
+Note [A program that raises]
+A trace is a straight line: it has no handlers, and its writes are made after the last operator. So a program
+that raises on data is undone, and run by Python as it was written:
+
+    def f(x, log):                           computation:  l = cholesky(x)        raises
+        log.append("begin")                  undone:       generators, modes and output are as before the call
+        try:                                 then:         f(x, log), by Python
+            l = torch.linalg.cholesky(x)
+        except RuntimeError:
+            l = torch.eye(2)
+        return l
+
+It can be undone because a functional program writes to its inputs in its last statements, and the epilogue,
+which writes to everything else, has not begun. What Python then returns or raises is eager's own. Where the
+program has nothing that would notice the error, and did nothing before it, the error is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.base.devices import to_torch_device
+from thunder.base.errors import ThunderError
+from thunder.base.held_output import Held
+from thunder.base.runtime_errors import failed_callee, is_foreign
+from thunder.base.tags import OpTags
+from thunder.frontend.acquire import Acquisition
+from thunder.frontend.ambient_state import Modes
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.ir.trace import TraceCtx
+from thunder.ops import prims
+from thunder.ops.data_errors import is_opaque
+from thunder.ops.prims.modes import inference_depth, leave_inference_modes
+from thunder.passes.mutations import writes
+
+__all__ = [
+    "Begun",
+    "FailurePlan",
+    "note_unapplied",
+    "note_unapplied_writes",
+    "plan_for_failures",
+    "run_by_python",
+]
+
+_UNEXPLAINED = (
+    "run again by Python, the same call did not raise; what it wrote is applied. "
+    "The implementation of an operator by an executor differs from torch's."
+)
+_NOT_RUN = (
+    "writes before the error are not applied, and handlers of the program did not run: Python cannot run "
+    "again what transforms changed, or what wrote to its inputs"
+)
+_UNAPPLIED = "thunder did not apply what the program wrote before it raised"
+
+
+class Begun:
+    """What a running program is about to change besides its results, as it was when the call began."""
+
+    __slots__ = ("_depth", "_held", "_states")
+
+    def __init__(self, plan: FailurePlan, inputs: Sequence[Any]) -> None:
+        self._depth = inference_depth()
+        self._held = Held() if plan.prints else None
+        self._states: list[tuple[Callable[[torch.Tensor], object], torch.Tensor]] = []
+        if plan.draws is None:
+            return
+        for device in plan.draws:
+            module: Any = torch if device.type == "cpu" else torch.get_device_module(device)
+            index = () if device.type == "cpu" else (device,)
+            self._states.append((_setter(module, index), module.get_rng_state(*index)))
+        for value in inputs:
+            if isinstance(value, torch.Generator):
+                self._states.append((value.set_state, value.get_state()))
+
+    def end(self, *, undo: bool = False) -> None:
+        """Prints what was printed; or, with ``undo``, drops it, and puts the generators back."""
+        if self._held is not None:
+            self._held.let_go(printed=not undo)
+        for restore, state in self._states if undo else ():
+            restore(state)
+
+    def leave_modes(self) -> None:
+        """Leaves the regions of inference mode in which the program raised."""
+        leave_inference_modes(self._depth)
+
+
+def _setter(module: Any, index: tuple[Any, ...]) -> Callable[[torch.Tensor], object]:
+    return lambda state: module.set_rng_state(state, *index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailurePlan:
+    """What is known of a compiled program for the case that it raises.
+
+    ``modes`` are those of the call; ``sets_modes`` says whether the program changes them. ``repeats`` says
+    whether Python can run the program (not where another process takes part in it), ``handles`` whether a
+    handler of the program may see the error, ``notices`` whether the program has that or does something
+    before the error that lasts: it writes, prints, or sets modes. ``draws`` are the devices of whose default
+    generators it may draw, or None if it draws nothing. ``is_opaque`` says whether it runs code of others,
+    which may have effects. ``writers`` are the functions of the text that write to inputs.
+    """
+
+    modes: Modes
+    repeats: bool
+    sets_modes: bool
+    handles: bool
+    notices: bool
+    prints: bool
+    draws: tuple[torch.device, ...] | None
+    is_opaque: bool
+    changes_inference: bool
+    writers: frozenset[str]
+
+    @property
+    def begins(self) -> bool:
+        """Whether a call has to keep what it may have to undo."""
+        draws = self.draws is not None and self.repeats and self.notices
+        return self.prints or self.changes_inference or draws
+
+    def runs_again(self, error: BaseException) -> bool:
+        """Whether Python has to run the program, for what it does when it raises this."""
+        if not isinstance(error, Exception) or isinstance(error, ThunderError):
+            return False
+        callee = failed_callee(error)
+        if not self.repeats or callee is None or callee.name in self.writers:
+            return False
+        return self.notices or not (self.draws is not None or self.is_opaque or is_foreign(callee))
+
+
+def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> FailurePlan:
+    """The plan of an acquired program; ``traces`` are those of which text runs."""
+    calls = list(with_parts(program.computation.bound_symbols))
+    symbols = {b.sym.id for b in calls}
+    tags = frozenset().union(*(b.tags for b in calls))
+    prints = not symbols.isdisjoint((prims.python_print.id, prims.python_call.id))
+    modes = not symbols.isdisjoint(_MODES)
+    effects = program.writes or prints or modes or OpTags.IN_PLACE in tags
+    draws = not tags.isdisjoint(_DRAWING)
+    return FailurePlan(
+        modes=Modes.now(),
+        repeats=not (program.calls_symbols or any("c10d" in name for name in symbols)),
+        sets_modes=modes,
+        handles=program.handles_errors,
+        notices=program.handles_errors or effects,
+        prints=prints,
+        draws=_devices(program.computation.args, calls) if draws else None,
+        is_opaque=any(map(is_opaque, calls)),
+        changes_inference=prims.enter_inference_mode.id in symbols,
+        writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if writes(b)),
+    )
+
+
+#: what may draw random numbers: an operator that was found by its name alone may, too
+_DRAWING = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})
+_MODES = frozenset(
+    s.id
+    for s in (
+        prims.set_grad_enabled,
+        prims.set_default_dtype,
+        prims.enter_inference_mode,
+        prims.leave_inference_mode,
+    )
+)
+
+
+def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.device, ...]:
+    proxies = [*args, *(p for b in calls for p in b.flat_proxy_outs)]
+    devices = {p.device for p in proxies if isinstance(p, TensorProxy | GeneratorProxy)}
+    found = {to_torch_device(d) for d in devices if d.type != "meta"} | {torch.device("cpu")}
+    return tuple(sorted(found, key=str))
+
+
+def run_by_python(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, handles: bool
+) -> Any:
+    """Runs a program that raised ``error`` as it was written. Returns or raises what it does.
+
+    Raises ``error`` where the program, which handles no errors, does not raise.
+    """
+    try:
+        # What the failed run computed is not kept for the second; neither is it shown by a debugger.
+        traceback.clear_frames(error.__traceback__)
+        try:
+            result = fn(*args, **kwargs)
+        except Exception as again:
+            for note in getattr(error, "__notes__", ()):
+                if again is not error:
+                    again.add_note(note)
+            raise
+        if not handles:
+            error.add_note(_UNEXPLAINED)
+            raise error
+        return result
+    finally:
+        del error
+
+
+def note_unapplied(error: BaseException, plan: FailurePlan) -> None:
+    """Adds a note to an error of a program that is not run again, about what eager would have done."""
+    if plan.notices and not isinstance(error, ThunderError):
+        error.add_note(_NOT_RUN)
+
+
+def note_unapplied_writes(error: BaseException, written: Sequence[str]) -> None:
+    """Adds a note to an error of a program that is not run again, about what it wrote."""
+    if written:
+        error.add_note(f"{_UNAPPLIED}: {', '.join(written)}")

@@ -1,0 +1,148 @@
+"""Gradients as functions of functions: ``grad``, ``value_and_grad``, ``vjp``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from thunder.base.errors import InvalidArgument
+from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
+from thunder.compiler.jit import jit
+from thunder.wrappers.thunder_module import dispatcher_of
+
+__all__ = ["grad", "value_and_grad", "vjp"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: marks what this module returns: it is called as it is, not compiled again
+_GRADIENT = "__thunder_gradient__"
+
+
+def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """A function that returns the gradients of ``fn``'s result with respect to its tensors.
+
+    They are a tuple: one for each floating-point or complex tensor in the arguments, in the order in which
+    the arguments name them, whether or not it requires grad; zeros where the result does not depend on it. A
+    result of several elements is summed, and so are several results. ``fn`` is a function or what
+    ``thunder.jit`` returned. The function that is returned can be differentiated again, by ``grad`` or by
+    torch.
+
+    Raises InvalidArgument if the result has no floating-point tensor, or a complex one.
+    """
+    both = value_and_grad(fn)
+
+    @functools.wraps(fn)
+    def gradients(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        return both(*args, **kwargs)[1]
+
+    return _marked(gradients)
+
+
+def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, ...]]]:
+    """A function that returns ``fn``'s result, and its gradients as :func:`grad` does."""
+    compiled = _compiled(fn)
+
+    @functools.wraps(fn)
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        def ones(result: Any) -> list[torch.Tensor]:
+            return [torch.ones_like(t) for t in _real_results(result)]
+
+        return _differentiated(compiled, args, kwargs, ones)
+
+    return _marked(run)
+
+
+def vjp(fn: Callable[..., Any]) -> Callable[[Any, Any], tuple[Any, tuple[torch.Tensor, ...]]]:
+    """A function of ``fn``'s arguments (a tensor or a tuple) and of the cotangents of its result.
+
+    ``vjp(fn)(primals, cotangents)`` returns ``fn(*primals)`` and one gradient for each tensor in ``primals``,
+    in order. ``cotangents`` has the structure of the result; None stands for zeros.
+
+    Raises InvalidArgument where the two structures differ.
+    """
+    compiled = _compiled(fn)
+
+    @functools.wraps(fn)
+    def run(primals: Any, cotangents: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        args = primals if isinstance(primals, tuple) else (primals,)
+
+        def given(result: Any) -> list[Any]:
+            found, wanted = tree_flatten(cotangents)[0], list(tree_iter(result))
+            if len(found) != len(wanted):
+                raise InvalidArgument(
+                    "vjp got cotangents of another structure than the result has",
+                    found={"results": len(wanted), "cotangents": len(found)},
+                )
+            return [c for c, r in zip(found, wanted, strict=True) if _tracks(r)]
+
+        return _differentiated(compiled, args, {}, given)
+
+    return _marked(run)
+
+
+def _marked(fn: _F) -> _F:
+    setattr(fn, _GRADIENT, True)
+    return fn
+
+
+def _compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
+    is_gradient = _GRADIENT in getattr(fn, "__dict__", {})
+    return fn if is_gradient or dispatcher_of(fn) is not None else jit(fn)
+
+
+def _tracks(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _real_results(result: Any) -> list[torch.Tensor]:
+    tensors = [t for t in tree_iter(result) if isinstance(t, torch.Tensor)]
+    if not any(t.is_floating_point() for t in tensors) or any(t.is_complex() for t in tensors):
+        raise InvalidArgument(
+            "grad differentiates a result of floating-point tensors",
+            found={"results": ", ".join(str(t.dtype) for t in tensors) or "no tensor"},
+            hint="Use thunder.vjp, with a cotangent for each result.",
+        )
+    return [t for t in tensors if t.requires_grad]
+
+
+def _differentiated(
+    fn: Callable[..., Any], args: Any, kwargs: Any, cotangents_of: Callable[[Any], list[Any]]
+) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    leaves, spec = tree_flatten((args, kwargs))
+    again = torch.is_grad_enabled() and any(map(_tracks, leaves))
+    with torch.enable_grad():
+        inputs = [_as_input(x, again) for x in leaves]
+        new_args, new_kwargs = tree_unflatten(inputs, spec)
+        result = fn(*new_args, **new_kwargs)
+        wanted = [x for x in inputs if _tracks(x)]
+        cotangents = cotangents_of(result)
+        outputs = [t for t in tree_iter(result) if _tracks(t)]
+        pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if c is not None]
+        gradients = torch.autograd.grad(
+            [o for o, _ in pairs],
+            wanted,
+            [c for _, c in pairs],
+            create_graph=again,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+    return result if again else _detached(result), tuple(gradients)
+
+
+def _as_input(value: Any, again: bool) -> Any:
+    """A tensor of the call's own that requires grad; still connected to the caller's if gradients of the
+    gradients may be wanted.
+    """
+    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return value
+    if again and value.requires_grad:
+        return value.view_as(value)
+    return value.detach().requires_grad_()
+
+
+def _detached(result: Any) -> Any:
+    leaves, spec = tree_flatten(result)
+    return tree_unflatten([x.detach() if isinstance(x, torch.Tensor) else x for x in leaves], spec)

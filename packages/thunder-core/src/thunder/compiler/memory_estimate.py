@@ -1,0 +1,185 @@
+"""How much memory a compiled program needs, estimated from the life of each value in its final traces.
+
+    t0 = torch.mm(x, w)          alive: t0
+    t1 = torch.reshape(t0, …)    alive: t0's memory, under two names
+    del t0
+    t2 = torch.exp(t1)           alive: t0's memory, t2        ◀ the peak
+    del t1
+
+Memory is counted by storage: a view has that of its base, which is free when the last name for it is gone.
+Not counted is what kernels use for themselves while they run, and what an allocator rounds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.base.dtypes import dtype, to_torch_dtype
+from thunder.base.pytree import tree_map
+from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
+from thunder.ir.aliasing import View, views_of
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, TraceTag
+from thunder.ops.layouts import contiguous_strides
+from thunder.ops.operator import row_of
+
+__all__ = ["MemoryEstimate", "estimate_memory"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryEstimate:
+    """Memory in bytes: of what is there before the call, and of what the program adds to it."""
+
+    #: arguments, parameters and buffers
+    inputs: int
+    #: the most that the forward adds at one time
+    forward: int
+    #: what is kept for the backward, without inputs
+    saved: int = 0
+    #: the most that is there during the backward beside the inputs: saved tensors, results, gradients
+    backward: int = 0
+
+    @property
+    def peak(self) -> int:
+        """The most that is there at one time."""
+        return self.inputs + max(self.forward, self.backward)
+
+
+def estimate_memory(forward: TraceCtx, backward: TraceCtx | None = None) -> MemoryEstimate:
+    """The memory of a program from the traces that run, with their ``del`` lines."""
+    heap = _Heap()
+    inputs = sum(heap.add_input(p) for p in forward.args if isinstance(p, TensorProxy))
+    peak = heap.run(forward.bound_symbols)
+    if backward is None:
+        return MemoryEstimate(inputs=inputs, forward=peak)
+    saved = heap.bytes_of(_saved(forward))
+    heap.peak = heap.live
+    return MemoryEstimate(inputs=inputs, forward=peak, saved=saved, backward=heap.run(backward.bound_symbols))
+
+
+def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
+    assert TraceTag.AUGMENTED_FORWARD in forward.tags, "a program with a backward keeps something for it"
+    _, (tensors, _) = forward.bound_symbols[-1].args
+    return [p for p in tensors if isinstance(p, TensorProxy)]
+
+
+class _Heap:
+    """Which storages are alive, and their bytes. A storage is named after the tensor that made it."""
+
+    def __init__(self) -> None:
+        self.live = 0
+        self.peak = 0
+        self._storage: dict[str, str] = {}
+        self._bytes: dict[str, int] = {}  # of storages; those of inputs stay, so that they count nothing
+        self._names: dict[str, set[str]] = {}  # storage → the names that keep it alive
+        self._stand_ins: dict[str, torch.Tensor] = {}
+
+    def add_input(self, proxy: TensorProxy) -> int:
+        """Notes a tensor that the caller holds; returns its bytes."""
+        self._storage[proxy.name] = proxy.name
+        self._bytes[proxy.name] = 0
+        self._names[proxy.name] = {"the caller", proxy.name}
+        return _bytes(proxy)
+
+    def bytes_of(self, proxies: Sequence[TensorProxy]) -> int:
+        """The bytes of the storages of these tensors, each counted once, without inputs."""
+        return sum(self._bytes[s] for s in {self._storage[p.name] for p in proxies})
+
+    def run(self, bsyms: Sequence[BoundSymbol]) -> int:
+        """Goes through a program; returns the most bytes that were alive at one time."""
+        read = {p.name for bsym in bsyms for p in bsym.flat_proxy_args}
+        for bsym in bsyms:
+            if bsym.sym.id == DEL:
+                self._release(p.name for p in bsym.flat_proxy_args)
+            elif bsym.sym.id not in (RETURN, COMMENT, *RELEASES):
+                made = self._add_results(bsym)
+                self._release(name for name in made if name not in read)
+        return self.peak
+
+    def _add_results(self, bsym: BoundSymbol) -> list[str]:
+        taken = {p.name for p in bsym.flat_proxy_args}
+        views = {view.output.name: view for view in views_of(bsym)}
+        written = _written(bsym)
+        made = []
+        for out in bsym.flat_proxy_outs:
+            if not isinstance(out, TensorProxy) or out.name in taken or out.name in self._storage:
+                continue  # an argument, or what the forward has kept
+            made.append(out.name)
+            if written is not None:
+                self._add(out, self._storage.get(written.name, out.name))
+            else:
+                self._add(out, self._base(views.get(out.name)) or out.name)
+        self.peak = max(self.peak, self.live)
+        return made
+
+    def _add(self, proxy: TensorProxy, storage: str) -> None:
+        self._storage[proxy.name] = storage
+        names = self._names.setdefault(storage, set())
+        if not names:
+            self._bytes[storage] = _bytes(proxy)
+            self.live += self._bytes[storage]
+        names.add(proxy.name)
+
+    def _release(self, names: Any) -> None:
+        for name in names:
+            storage = self._storage.pop(name, None)
+            if storage is None:
+                continue  # no tensor
+            self._stand_ins.pop(name, None)
+            self._names[storage].discard(name)
+            if not self._names[storage]:
+                self.live -= self._bytes[storage]
+
+    # -- views
+
+    def _base(self, view: View | None) -> str | None:
+        """The storage that a view lies in; None if it is a copy, as a reshape of a transposed tensor is."""
+        if view is None or view.source.name not in self._storage:
+            return None
+        stand_in = self._stand_in(view.source)
+        moved = stand_in
+        for call in view.path:
+            moved = _again(call, moved)
+        self._stand_ins[view.output.name] = moved
+        same = moved.untyped_storage()._cdata == stand_in.untyped_storage()._cdata
+        return self._storage[view.source.name] if same else None
+
+    def _stand_in(self, proxy: TensorProxy) -> torch.Tensor:
+        """A tensor without data that lies as this one does: as the input is known to, else contiguous."""
+        found = self._stand_ins.get(proxy.name)
+        if found is None:
+            shape, strides = proxy.shape, proxy.__dict__.get("strides") or contiguous_strides(proxy.shape)
+            found = torch.empty_strided(shape, strides, dtype=to_torch_dtype(proxy.dtype), device="meta")
+            self._stand_ins[proxy.name] = found
+        return found
+
+
+def _again(call: BoundSymbol, base: torch.Tensor) -> torch.Tensor:
+    """The view that a primitive makes, of a tensor without data."""
+    row = row_of(call.sym)
+    assert row is not None, f"{call.sym.id} makes a view, so it is a primitive"
+    assert row.eager is not None, f"{call.sym.id} has a function to run it"
+    _, *args = tree_map(lambda x: to_torch_dtype(x) if isinstance(x, dtype) else x, call.args)
+    result = row.eager(base, *args, **call.kwargs)
+    assert isinstance(result, torch.Tensor), f"{call.sym.id} makes one view"
+    return result
+
+
+def _written(bsym: BoundSymbol) -> TensorProxy | None:
+    """The tensor in whose memory the result of an in-place operator lies."""
+    if bsym.sym.id == "prims.copy_":
+        return bsym.args[1]  # type: ignore[no-any-return]
+    return _written(bsym.subsymbols[0]) if len(bsym.subsymbols) == 1 else None
+
+
+def _bytes(proxy: TensorProxy) -> int:
+    strides = proxy.__dict__.get("strides")
+    elements = int(proxy.numel)
+    if strides is not None and elements:  # an expanded tensor has fewer elements in memory than it shows
+        elements = min(elements, 1 + sum((n - 1) * s for n, s in zip(proxy.shape, strides, strict=True)))
+    return elements * to_torch_dtype(proxy.dtype).itemsize

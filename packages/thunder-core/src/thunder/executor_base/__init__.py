@@ -1,0 +1,1 @@
+"""The base classes of executors: what an executor implements, claims and refuses."""

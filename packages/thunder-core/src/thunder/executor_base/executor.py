@@ -1,0 +1,288 @@
+"""Executors: who can run an operator, and on what terms.
+
+An executor is a name, a rank and a table: operator id → `ImplInfo`. Executors are asked, never told:
+`can_execute` and `can_fuse` answer True or a `Refusal` with its reason, which the placement ledger keeps.
+
+The table has two layers. One is filled by the executor's author through `register_implementation`. The other
+comes from plugin hooks, is rebuilt whenever a plugin comes or goes, and lies on top: a plugin that adds a
+checker to somebody else's implementation keeps the rest of the record.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from types import FrameType, MappingProxyType
+from typing import Any, ClassVar
+
+from thunder.base.errors import InvalidArgument, Location, PluginError
+from thunder.base.extension_origin import origin_of
+from thunder.base.signature import left_out
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import detached_trace
+
+__all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location", "sentence"]
+
+
+class Rank(IntEnum):
+    """Where an executor stands in the default list; small first. Numbers in between are free."""
+
+    KERNEL = 100
+    FUSION = 200
+    EAGER = 300
+
+
+class Refusal:
+    """Why an executor does not take a call; falsy.
+
+    `code` is a short word for programs, `message` a sentence for people, `facts` the values that decided.
+    """
+
+    __slots__ = ("code", "facts", "message")
+
+    def __init__(self, code: str, message: str, **facts: object) -> None:
+        self.code = code
+        self.message = message
+        self.facts: Mapping[str, object] = MappingProxyType(facts)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Refusal):
+            return NotImplemented
+        return (self.code, self.message, self.facts) == (other.code, other.message, other.facts)
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.message))
+
+    def __str__(self) -> str:
+        return sentence(self.message, self.facts)
+
+    def __repr__(self) -> str:
+        facts = "".join(f", {name}={value!r}" for name, value in self.facts.items())
+        return f"Refusal({self.code!r}, {self.message!r}{facts})"
+
+
+def sentence(message: str, facts: Mapping[str, object]) -> str:
+    """A reason for people: `"takes widths that 8 divides (width=3)"`."""
+    told = ", ".join(f"{name}={value!s}" for name, value in facts.items())
+    return f"{message} ({told})" if told else message
+
+
+@dataclass(frozen=True, slots=True)
+class ImplInfo:
+    """What an executor knows of one operator.
+
+    `symbol` is called with the operator's arguments, or `execution_transform` computes its result with other
+    symbols. `checker` decides per call, `grad_transform` is the gradient rule while this executor has the
+    operator.
+    """
+
+    symbol: Symbol | None = None
+    checker: Callable[..., bool | Refusal] | None = None
+    execution_transform: Callable[..., Any] | None = None
+    grad_transform: Callable[..., Any] | None = None
+
+    def overlaid(self, top: ImplInfo) -> ImplInfo:
+        """This record with the fields that `top` fills in."""
+        given = {f.name: getattr(top, f.name) for f in fields(top) if getattr(top, f.name) is not None}
+        return replace(self, **given)
+
+
+class Executor:
+    """Base of all executors. Equality and hash are by name.
+
+    Args:
+        name: unique among executors; the first part of the ids of its operators.
+        version: of the library behind it, for `repr` and reports.
+        rank: place in the default list; each class has a default.
+        aliases: other names under which `executors=[...]` finds it.
+    """
+
+    default_rank: ClassVar[int] = Rank.KERNEL
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: object | None = None,
+        rank: int | None = None,
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidArgument(
+                f"an executor's name is an identifier, and {name!r} is none",
+                hint="It becomes the first part of its operators' ids, as in my_ex.rms_norm.",
+            )
+        self.name = name
+        self.version = None if version is None else str(version)
+        self.rank = self.default_rank if rank is None else rank
+        self.aliases = tuple(aliases)
+        self._own: dict[str, ImplInfo] = {}
+        self._from_hooks: Mapping[str, ImplInfo] = {}
+        self.hooks_from: object = None
+        self._merged: Mapping[str, ImplInfo] | None = None
+        self._operators: dict[str, Symbol] = {}
+        #: the module that made it
+        self.made_in: str = _caller().f_globals.get("__name__", "__main__")
+        #: the distribution and the module of the plugin that declares it, in words; None if no plugin does
+        self.brought_by: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in words: the distribution with its version, and the module."""
+        return self.brought_by or origin_of(self.made_in)
+
+    def origin_of(self, rule: object) -> str:
+        """Where something in its table comes from: plugins may give it checkers and transforms too."""
+        own = (getattr(info, f.name) for info in self._own.values() for f in fields(info))
+        return self.origin if isinstance(rule, Symbol) or any(rule is r for r in own) else origin_of(rule)
+
+    # -- tables
+
+    @property
+    def implmap(self) -> Mapping[str, ImplInfo]:
+        """Operator id → record; both layers merged, read-only."""
+        if self._merged is None:
+            merged = dict(self._own)
+            for operator_id, info in self._from_hooks.items():
+                merged[operator_id] = merged.get(operator_id, ImplInfo()).overlaid(info)
+            self._merged = MappingProxyType(merged)
+        return self._merged
+
+    @property
+    def opmap(self) -> Mapping[str, Symbol]:
+        """Name → symbol of the operators that this executor brought; read-only."""
+        return MappingProxyType(self._operators)
+
+    def record(self, operator_id: str, info: ImplInfo) -> None:
+        """Enters a record into the author's layer; an earlier one for the same operator is replaced."""
+        self._own[operator_id] = info
+        self._merged = None
+
+    def set_hook_records(self, records: Mapping[str, ImplInfo], generation: object) -> None:
+        """Replaces the layer that plugins' hooks fill; `generation` names their state at that time."""
+        self._from_hooks = dict(records)
+        self._merged = None
+        self.hooks_from = generation
+
+    def add_operator(self, symbol: Symbol) -> None:
+        """Enters an operator that this executor runs."""
+        self._operators[symbol.name] = symbol
+
+    # -- queries
+
+    def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
+        """Whether it runs this call as an operator: True or a refusal."""
+        return Refusal("kind", f"{self.name} does not run single operators")
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
+        """Whether this call may be part of its fusions: True or a refusal."""
+        return Refusal("kind", f"{self.name} does not fuse")
+
+    def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
+        """Whether it takes this call in either way: True, or the refusal that says more."""
+        executes = self.can_execute(bsym)
+        if executes:
+            return True
+        fuses = self.can_fuse(bsym)
+        return fuses if fuses or (isinstance(executes, Refusal) and executes.code == "kind") else executes
+
+    def get_execution_transform(self, bsym: BoundSymbol) -> Callable[..., Any] | None:
+        """The function that computes this call with other symbols, or None."""
+        info = self.implmap.get(bsym.sym.id)
+        return info.execution_transform if info is not None else None
+
+    def get_grad_transform(self, sym: Symbol) -> Callable[..., Any] | None:
+        """This executor's gradient rule for an operator, or None."""
+        info = self.implmap.get(sym.id)
+        return info.grad_transform if info is not None else None
+
+    def _accepts(self, bsym: BoundSymbol) -> bool | Refusal:
+        """The answer of the table: there is a record, and its checker, if any, agrees."""
+        info = self.implmap.get(bsym.sym.id)
+        if info is None:
+            return Refusal("no-implementation", f"{self.name} has no implementation of {bsym.sym.id}")
+        unforeseen = _unforeseen_argument(info, bsym)
+        if unforeseen is not None:
+            return Refusal("argument", f"{self.name} knows no {unforeseen}= of {bsym.sym.id}")
+        if info.checker is None:
+            return True
+        return self._ask(info.checker, bsym)
+
+    def _ask(self, checker: Callable[..., bool | Refusal], bsym: BoundSymbol) -> bool | Refusal:
+        name = getattr(checker, "__qualname__", repr(checker))
+        try:
+            # What it computes of proxies to find its answer is no part of the program.
+            with detached_trace():
+                answer = checker(*bsym.args, **bsym.kwargs)
+        except Exception as error:
+            what = f"raised {type(error).__name__}: {error}"
+            raise self._checker_fault(bsym, name, what, self.origin_of(checker)) from error
+        if answer is True or isinstance(answer, Refusal):
+            return answer
+        if answer is False:
+            return Refusal("checker", f"{name} returned False")
+        raise self._checker_fault(bsym, name, f"returned {answer!r}", self.origin_of(checker))
+
+    def _checker_fault(self, bsym: BoundSymbol, checker: str, what: str, origin: str) -> PluginError:
+        where = [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else None
+        return PluginError(
+            f"checker {checker} of executor {self.name!r} for {bsym.sym.id} {what}",
+            found={"call": bsym.line},
+            where=where,
+            hint="A checker has the operator's signature and returns a bool or a thunder.extend.Refusal.",
+        ).of(origin)
+
+    # -- identity
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, Executor) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        cls = type(self)
+        # The classes of this layer are written as users import them.
+        module = "thunder.extend" if cls.__module__.startswith(_INNER) else cls.__module__
+        return f"{module}.{cls.__qualname__}({self.name!r})"
+
+
+def _unforeseen_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
+    """An argument that few calls have, that this one has, and that an implementation does not take."""
+    rare = left_out(bsym.sym.meta) & bsym.kwargs.keys()
+    if not rare:
+        return None
+    meta = info.symbol.meta if info.symbol is not None else None
+    functions = [fn for fn in (info.checker, info.execution_transform, meta) if fn is not None]
+    return next((name for name in sorted(rare) for fn in functions if not _takes(fn, name)), None)
+
+
+def _takes(fn: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(fn).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+# Frames of these modules are not where an author wrote something.
+_INNER = (
+    "thunder.executor_base",
+    "thunder.extend",
+)
+
+
+def caller_location() -> Location:
+    """The line outside the modules of this layer that called into them; where something was registered."""
+    frame = _caller()
+    return Location.of(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _caller() -> FrameType:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_INNER):
+        frame = frame.f_back
+    return frame

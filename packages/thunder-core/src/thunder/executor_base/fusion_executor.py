@@ -1,0 +1,133 @@
+"""Executors that take whole regions of a trace: `FusionExecutor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Any
+
+from thunder.base.errors import InvalidArgument, PluginError
+from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
+from thunder.executor_base.operator_executor import operator_id
+from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import TraceCtx
+
+__all__ = ["FUEL_LEVEL", "FusionExecutor"]
+
+
+class FUEL_LEVEL(Enum):
+    """Special amounts of fuel."""
+
+    UNLIMITED = auto()
+
+
+class FusionExecutor(Executor):
+    """An executor that compiles regions of what it claimed. Subclasses define `fusion_pass` and `fuse`."""
+
+    default_rank = Rank.FUSION
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: object | None = None,
+        rank: int | None = None,
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(name, version=version, rank=rank, aliases=aliases)
+        self._fuel: int | FUEL_LEVEL = FUEL_LEVEL.UNLIMITED
+
+    # -- what can be fused
+
+    def register_supported(
+        self,
+        sym_or_id: Symbol | str,
+        checker: Callable[..., bool | Refusal] | None = None,
+        *,
+        execution_transform: Callable[..., Any] | None = None,
+        grad_transform: Callable[..., Any] | None = None,
+    ) -> None:
+        """Declares that calls of an operator may be fused, if `checker` agrees; an earlier record is
+        replaced.
+
+        Raises RegistrationError for an unknown id.
+        """
+        info = ImplInfo(None, checker, execution_transform, grad_transform)
+        self.record(operator_id(sym_or_id), info)
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
+        """True if the call is no fusion itself, and is supported, or consists of calls that can be fused."""
+        if bsym.sym.is_fusion:
+            return Refusal("fusion", f"{bsym.sym.name} is a fusion already")
+        answer = self._accepts(bsym)
+        if answer or not bsym.subsymbols:
+            return answer
+        for part in bsym.subsymbols:
+            refusal = self.can_fuse(part)
+            if not refusal:
+                return answer if bsym.sym.id in self.implmap else refusal
+        return True
+
+    # -- fusing
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        """Groups what this executor claimed into fusion symbols: trace → trace.
+
+        Keeps the meaning of the program, and touches no symbol of others.
+        """
+        raise self._lacks("fusion_pass(self, trace)")
+
+    def fuse(self, region: Any, fusion_counter: int) -> BoundSymbol:
+        """One region as one bound symbol, printed `[t3, t4] = <name><counter>(t0)`."""
+        raise self._lacks("fuse(self, region, fusion_counter)")
+
+    def _lacks(self, method: str) -> PluginError:
+        return PluginError(
+            f"fusion executor {self.name!r} has no method {method}",
+            found={"class": f"{type(self).__module__}.{type(self).__qualname__}"},
+            hint="A subclass of thunder.extend.FusionExecutor defines it.",
+        ).of(self.origin)
+
+    def register_temporary_operation(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        inputs: Sequence[TensorProxy | Proxy],
+        outputs: Sequence[TensorProxy | Proxy],
+        bsyms: Sequence[BoundSymbol],
+    ) -> BoundSymbol:
+        """The bound symbol of a fusion: runs `fn(*inputs)`, returns the outputs as a list, shows `bsyms`
+        below itself.
+        """
+        symbol = Symbol(
+            name=name,
+            id=f"{self.name}.{name}",
+            is_prim=False,
+            is_fusion=True,
+            executor=self,
+            python_impl=fn,
+        )
+        return symbol.bind(*inputs, output=list(outputs), subsymbols=tuple(bsyms))
+
+    # -- fuel
+
+    def set_fuel(self, value: int | FUEL_LEVEL) -> None:
+        """Sets how many fusions may still be made, to find by bisection the one that computes something
+        wrong.
+        """
+        if not isinstance(value, FUEL_LEVEL) and (type(value) is not int or value < 0):
+            raise InvalidArgument(
+                f"set_fuel takes a number of fusions and got {value!r}", hint="Or FUEL_LEVEL.UNLIMITED."
+            )
+        self._fuel = value
+
+    def get_fuel(self, amount: int = 1) -> bool:
+        """Takes `amount` of fuel for a fusion; False, and nothing taken, if less is left."""
+        if isinstance(self._fuel, FUEL_LEVEL):
+            return True
+        if self._fuel < amount:
+            return False
+        self._fuel -= amount
+        return True

@@ -1,0 +1,106 @@
+"""The devices that core knows: a plugin like any other, with the hook `thunder_devices`.
+
+    thunder.plan(model, tokens, device="h200")
+
+The figures are those of the makers' data sheets and of the CUDA C++ Programming Guide (section "Compute
+capabilities"), for the modules with NVLink; of its memory a driver keeps about one part in a hundred. What
+follows from the compute capability alone is in `SINCE` and `ARITHMETIC`, for these devices and for those that
+are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from thunder.base import dtypes
+from thunder.base.dtypes import dtype
+from thunder.plugins.markers import hookimpl
+from thunder.plugins.specs import DeviceProfile
+
+__all__ = ["cuda_profile", "thunder_devices"]
+
+Capability = tuple[int, int]
+
+GIB: Final = 2**30
+
+#: feature → the first compute capability that has it, and the first that has it no more, if any
+SINCE: Final[Mapping[str, tuple[Capability, Capability | None]]] = {
+    "tensor_float32": ((8, 0), None),
+    "asynchronous_copy": ((8, 0), None),  # global to shared memory, cp.async
+    "float8_matmul": ((8, 9), None),
+    "clusters": ((9, 0), None),  # of thread blocks, with distributed shared memory
+    "tensor_memory_access": ((9, 0), None),  # TMA
+    "warpgroup_matmul": ((9, 0), (10, 0)),  # wgmma, of the architecture sm_90a alone
+    "tensor_memory": ((10, 0), (12, 0)),  # tcgen05, of the architectures sm_100 and sm_103
+    "float4_matmul": ((10, 0), None),
+}
+
+#: dtype → the first compute capability that computes with it, where that is not the first of all
+ARITHMETIC: Final[Mapping[str, Capability]] = {
+    "bfloat16": (8, 0),
+    "float8_e4m3fn": (8, 9),
+    "float8_e5m2": (8, 9),
+}
+# Formats of other makers, and formats that only scale or hold others.
+_NEVER = ("float4", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+
+# What eager computes with on every CPU. float8 tensors can be stored and converted there, but not computed
+# with.
+_ON_CPU = frozenset(
+    d for d in dtypes.all_dtypes if not d.name.startswith(("float8", "float4")) and d is not dtypes.complex32
+)
+
+
+def _has(capability: Capability, since: Capability, until: Capability | None) -> bool:
+    return since <= capability and (until is None or capability < until)
+
+
+def _arithmetic(capability: Capability) -> frozenset[dtype]:
+    return frozenset(
+        d
+        for d in dtypes.all_dtypes
+        if capability >= ARITHMETIC.get(d.name, (0, 0)) and not d.name.startswith(_NEVER)
+    )
+
+
+def cuda_profile(name: str, capability: Capability, memory_bytes: int, **features: object) -> DeviceProfile:
+    """The profile of a CUDA device: `features`, and what follows from its compute capability."""
+    implied = {feature: _has(capability, *bounds) for feature, bounds in SINCE.items()}
+    return DeviceProfile(
+        name=name,
+        type="cuda",
+        capability=capability,
+        memory_bytes=memory_bytes,
+        dtypes=_arithmetic(capability),
+        features=implied | features,
+    )
+
+
+#: `multiprocessors`; `shared_memory_per_block`, at most (bytes); `bandwidth` of the memory (bytes/s)
+PROFILES: Final = (
+    DeviceProfile(name="cpu", type="cpu", dtypes=_ON_CPU),
+    DeviceProfile(name="meta", type="meta", dtypes=frozenset(dtypes.all_dtypes)),
+    cuda_profile(
+        "a100", (8, 0), 80 * GIB,
+        multiprocessors=108, shared_memory_per_block=163 * 1024, bandwidth=2_039 * 10**9,
+    ),
+    cuda_profile(
+        "h100", (9, 0), 80 * GIB,
+        multiprocessors=132, shared_memory_per_block=227 * 1024, bandwidth=3_350 * 10**9,
+    ),
+    cuda_profile(
+        "h200", (9, 0), 141 * GIB,
+        multiprocessors=132, shared_memory_per_block=227 * 1024, bandwidth=4_800 * 10**9,
+    ),
+    cuda_profile(
+        "b200", (10, 0), 180 * GIB,
+        multiprocessors=148, shared_memory_per_block=227 * 1024, bandwidth=8_000 * 10**9,
+    ),
+)  # fmt: skip
+
+
+@hookimpl
+def thunder_devices() -> Iterable[DeviceProfile]:
+    """The profiles of the table above."""
+    return PROFILES

@@ -1,0 +1,107 @@
+"""Small extensions that a program makes on the spot, without a package."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from thunder.base.errors import InvalidArgument, RegistrationError
+from thunder.base.options import CORE_OPTIONS, DebugOptions, Option
+from thunder.executor_base.executor import Refusal
+from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.extend.registry import get_registry
+from thunder.plugins.contributions import declared_options
+from thunder.plugins.inline_plugin import AdHocPlugin
+from thunder.plugins.manager import get_manager
+
+__all__ = [
+    "attach_transform",
+    "attached_transforms",
+    "register_debug_option",
+    "register_option",
+    "single_op_executor",
+]
+
+_M = TypeVar("_M", bound=torch.nn.Module)
+
+
+def single_op_executor(
+    exc_name: str,
+    op_name: str,
+    fn: Callable[..., Any],
+    meta: Callable[..., Any],
+    *,
+    version: object | None = None,
+    replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    tags: Iterable[Any] | None = None,
+    checker: Callable[..., bool | Refusal] | None = None,
+    execution_transform: Callable[..., Any] | None = None,
+    grad_transform: Callable[..., Any] | None = None,
+) -> OperatorExecutor:
+    """Makes and registers an executor with one operator.
+
+    The operator `op_name` runs `fn`, with metadata from `meta`; traced calls of `replaces`, or else of `fn`,
+    become it. The rest is as in `OperatorExecutor.register_implementation`, for the operator itself.
+    """
+    ex = OperatorExecutor(exc_name, version=version)
+    symbol = ex.register_operator(
+        op_name, meta=meta, fn=fn, tags=tags, replaces=fn if replaces is None else replaces
+    )
+    if checker is not None or execution_transform is not None or grad_transform is not None:
+        ex.register_implementation(
+            symbol,
+            symbol,
+            checker=checker,
+            execution_transform=execution_transform,
+            grad_transform=grad_transform,
+        )
+    get_registry().register_executor(ex)
+    return ex
+
+
+# Module → transforms. Weak, and outside the module: its attributes, its state dict and its copies stay as
+# they are.
+_attached: weakref.WeakKeyDictionary[torch.nn.Module, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+
+
+def attach_transform(module: _M, transform: Any) -> _M:
+    """Remembers that `thunder.jit(module)` shall apply `transform`, before those that it is given; returns
+    the module.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgument(
+            f"attach_transform takes a module, and {module!r} is an object of type {type(module).__name__}",
+            hint="Pass transforms= to thunder.jit for a function.",
+        )
+    _attached[module] = (*_attached.get(module, ()), transform)
+    return module
+
+
+def attached_transforms(module: torch.nn.Module) -> tuple[Any, ...]:
+    """The transforms attached to a module, in the order of attaching."""
+    return _attached.get(module, ())
+
+
+def register_option(name: str, type: Any, default: Any, doc: str) -> None:
+    """Adds an option to `thunder.jit`. The same declaration again has no effect, another one raises
+    RegistrationError.
+    """
+    option = Option(name, type, default, doc)
+    known = CORE_OPTIONS.get(name) or declared_options(get_manager()).get(name)
+    if known == option:
+        return
+    if known is not None:
+        raise RegistrationError(
+            f"option {name!r} is declared already",
+            found={"first": known, "second": option},
+            hint="Choose another name.",
+        )
+    get_manager().register(AdHocPlugin(options=(option,)), f"option {name}")
+
+
+def register_debug_option(name: str, type: Any, default: Any, doc: str) -> None:
+    """Adds a debug option; the same as `DebugOptions.register_option`."""
+    DebugOptions.register_option(name, type, default, doc)

@@ -1,0 +1,477 @@
+"""Acquisition: one call of a user's function becomes a trace, the facts that it depends on, and its
+effects.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.base.devices import Device
+from thunder.base.errors import Location, OperatorError, RaisedByProgram, ThunderError, UnsupportedProgram
+from thunder.base.langctx import LanguageContext, using_language
+from thunder.base.provenance import Path, own_name, root
+from thunder.base.tags import OpTags
+from thunder.frontend import ambient_state
+from thunder.frontend.custom_gradients import backward_reads
+from thunder.frontend.epilogue.epilogue_builder import Builder, is_simple
+from thunder.frontend.facts import Fact
+from thunder.frontend.guards import ambient_fact, prologue_trace
+from thunder.frontend.lookasides import patches, rng_generators, weakrefs
+from thunder.frontend.lookasides.grad_requests import returned_leaves
+from thunder.frontend.objects.input_overlap import overlapping_groups
+from thunder.frontend.objects.object_table import Tracker
+from thunder.frontend.objects.shadow_copies import Shadow
+from thunder.frontend.raised_errors import carries_values, name_tensors
+from thunder.frontend.source_locations import locations_of
+from thunder.frontend.tracing_policy import Tracer
+from thunder.interpreter import Machine, jitting
+from thunder.ir.aliasing import InputAlias
+from thunder.ir.effects import has_effect
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, has_tags
+from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
+from thunder.ops import prims
+from thunder.ops.constant_folding import known_value
+from thunder.ops.data_errors import may_raise_on_data
+from thunder.wrappers.overrides import Overrides
+
+#: what a computation is given, and where it is found
+Input = tuple[TensorProxy | GeneratorProxy, Path]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Acquisition:
+    """What a call was turned into.
+
+    ``epilogue`` is None where the computation's value is the result. ``interpreted`` counts bytecode
+    instructions.
+    """
+
+    prologue: TraceCtx
+    computation: TraceCtx
+    epilogue: TraceCtx | None
+    facts: tuple[Fact, ...]
+    interpreted: int
+    log: list[Any]
+    #: whether the program writes to objects of the user's
+    writes: bool
+    #: whether a handler of the program would see an error of an operator
+    handles_errors: bool
+    #: whether the program calls what exists in traces only
+    calls_symbols: bool
+
+
+def acquire(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    language: LanguageContext,
+    sharp_edge: Callable[[ThunderError], None],
+    disable_grad: bool = False,
+    pinning: str = "nothing",
+    record_log: bool = False,
+    contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
+    overrides: Overrides | None = None,
+    device: Device | None = None,
+) -> Acquisition:
+    """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
+
+    ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name.
+    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``,
+    all tensors that are there already are taken to lie on it, wherever they are.
+
+    Raises RaisedByProgram with what the program raises; UnsupportedProgram and its kind, with the user's
+    line, if it has no trace.
+    """
+    ambient_state.refuse_foreign_modes()
+    _refuse_generators(fn)
+    trace, inputs = TraceCtx(fn=fn), list[Input]()
+    tracker = _tracker(trace, inputs, disable_grad, device)
+    tracker.honour(overrides)
+    tracer = Tracer(trace, tracker, language, sharp_edge, device)
+    machine = Machine(tracer, record_history=record_log)
+    try:
+        with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
+            result = _recorded(tracer, machine, fn, args, kwargs)
+            trace.grad_enabled |= _needs_grad_mode(trace, inputs, tracer.modes.grad) and not disable_grad
+            _refuse_grad_in_inference_mode(tracer)
+            finish = _Finish(tracer, inputs, fn)
+            computation, epilogue, reached = finish.run(result)
+        with torch._C.DisableTorchFunction():
+            roots = {"args": args, "kwargs": kwargs}
+            classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
+            patches.note_special_methods(tracer, classes)
+            _note_last_facts(trace, tracker, inputs, roots, contributed or {})
+            prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
+    finally:
+        tracer.forget()
+    return Acquisition(
+        prologue=prologue,
+        computation=computation,
+        epilogue=epilogue,
+        facts=(ambient_fact(), *tracker.facts),
+        interpreted=machine.instructions,
+        log=machine.history,
+        writes=finish.writes,
+        handles_errors=tracer.handles_errors,
+        calls_symbols=tracer.calls_symbols,
+    )
+
+
+def _tracker(trace: TraceCtx, inputs: list[Input], disable_grad: bool, device: Device | None) -> Tracker:
+    """A tracker that appends each tensor and generator that it finds to ``inputs``."""
+    tracks_grad = torch.is_grad_enabled() and not disable_grad
+
+    def make_input(t: torch.Tensor | torch.Generator, path: Path) -> TensorProxy | GeneratorProxy:
+        proxy = _input_proxy(t, device)
+        trace.grad_enabled |= tracks_grad and isinstance(proxy, TensorProxy) and proxy.requires_grad
+        inputs.append((proxy, path))
+        return proxy
+
+    return Tracker(make_input)
+
+
+def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:
+    """Whether the program leaves another grad mode behind, or has an ``enable_grad`` region that matters."""
+    if torch.is_grad_enabled() != before:
+        return True
+    regions_on = any(b.sym is prims.set_grad_enabled and b.args[0] for b in trace.bound_symbols)
+    return regions_on and any(proxy.requires_grad for proxy, _ in _tensors(inputs))
+
+
+def _refuse_grad_in_inference_mode(tracer: Tracer) -> None:
+    """Refuses ``enable_grad`` inside of inference mode, where torch differentiates nothing all the same."""
+    if tracer.had_grad_in_inference_mode and tracer.trace.grad_enabled:
+        raise UnsupportedProgram(
+            "the program enables gradients inside of inference mode",
+            hint="Leave inference mode before, or use torch.no_grad in its place.",
+        )
+
+
+def _refuse_hidden(tracer: Tracer) -> None:
+    """Refuses the use of a value outside the part of the program that made it for itself."""
+    for bsym in tracer.trace.bound_symbols if tracer.hidden else ():
+        for p in bsym.flat_proxy_args:
+            if id(p) in tracer.hidden:
+                part = tracer.hidden[id(p)][1]
+                raise UnsupportedProgram(
+                    f"a tensor that {part} computed in its forward or backward is used outside of it",
+                    found={"tensor": f'"{p.type_string()}"'},
+                    where=[Location.of(bsym.source.file, bsym.source.line)] if bsym.source else None,
+                    hint="Return it from the forward.",
+                )
+
+
+def _raised(tracer: Tracer, error: BaseException) -> RaisedByProgram:
+    name_tensors(error)
+    written, calls = _written(tracer), tracer.trace.bound_symbols
+    may_raise_earlier = any(map(may_raise_on_data, calls))
+    noticed = may_raise_earlier or written or any(map(has_effect, calls)) or tracer.machine.has_generators
+    noticed = noticed or carries_values(error)
+    return RaisedByProgram(
+        error,
+        written,
+        runs_again=not tracer.calls_symbols and bool(noticed or ambient_state.Modes.now() != tracer.modes),
+        handles=may_raise_earlier and tracer.handles_errors,
+    )
+
+
+def _written(tracer: Tracer) -> list[str]:
+    """What the program has written, by name."""
+    tracker = tracer.tracker
+    written = [shadow.path.source for shadow in tracker.written_shadows()]
+    written += [
+        f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes
+    ]
+    written += [f"{o.path.source}.{name}" for o in tracker.written_overlays() for name in o.writes]
+    written += [name for _, name in tracer.global_writes] + [
+        path.source for path, _ in tracer.cell_writes.values()
+    ]
+    return written
+
+
+def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> TensorProxy | GeneratorProxy:
+    """A proxy with everything that a program can ask of the tensor and that is not in its values."""
+    if isinstance(t, torch.Generator):
+        return GeneratorProxy(device=rng_generators.device_of(t, device))
+    with torch._C.DisableTorchFunction():
+        proxy = TensorProxy(like=t, device=device, requires_grad=t.requires_grad)
+        proxy.__dict__["strides"] = tuple(t.stride())
+        proxy.__dict__["storage_offset"] = t.storage_offset()
+        proxy.__dict__["is_leaf"] = t.is_leaf
+    return proxy
+
+
+def _note_last_facts(
+    trace: TraceCtx,
+    tracker: Tracker,
+    inputs: list[Input],
+    roots: dict[str, Any],
+    contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
+) -> None:
+    """Notes the facts that are about the call as a whole."""
+    _note_shared_memory(trace, tracker, _tensors(inputs), roots)
+    tracker.note_difference()
+    _note_contributed(tracker, contributed)
+    weakrefs.let_go(tracker)
+
+
+def _note_contributed(tracker: Tracker, contributed: Mapping[str, Callable[[], Mapping[str, Any]]]) -> None:
+    for name, question in contributed.items():
+        # a copy: the one who answers may keep the mapping and change it
+        tracker.note("state", tracker.pinned_path(question, name), dict(question()))
+
+
+def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
+    return [(proxy, path) for proxy, path in inputs if isinstance(proxy, TensorProxy)]
+
+
+def _note_shared_memory(
+    trace: TraceCtx, tracker: Tracker, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
+) -> None:
+    """All tensors are different objects. Where the program writes memory, which of them overlap is a fact
+    too.
+    """
+    if len(inputs) < 2:
+        return
+    first, *others = (path for _, path in inputs)
+    tracker.note("distinct", first, True, others=tuple(others))
+    if not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
+        return
+    tensors = [path.fetch(roots) for _, path in inputs]
+    groups = overlapping_groups(*tensors)
+    tracker.note("overlap", first, groups, others=tuple(others))
+    trace.input_aliases = tuple(
+        tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group)
+        for group in groups
+    )
+
+
+def _refuse_generators(fn: Callable[..., Any]) -> None:
+    code = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    if (
+        inspect.isgeneratorfunction(code)
+        or inspect.iscoroutinefunction(code)
+        or inspect.isasyncgenfunction(code)
+    ):
+        raise UnsupportedProgram(
+            f"{own_name(fn, '__qualname__') or type(fn).__qualname__} is a generator function or async def",
+            hint="Return a list, or compile the function that it calls.",
+        )
+
+
+def _recorded(
+    tracer: Tracer, machine: Machine, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The value of the call, which is recorded into the trace with its lines."""
+    trace = tracer.trace
+    trace.locate, trace.adapt_call = tracer.locate, tracer.autocast.adapt_call
+    trace.known_value = functools.partial(known_value, trace)
+    try:
+        return _run(tracer, machine, fn, args, kwargs)
+    finally:
+        trace.locate = trace.adapt_call = trace.known_value = None
+
+
+def _run(
+    tracer: Tracer, machine: Machine, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The value of the call in terms of the trace; what goes wrong names the program's lines."""
+    try:
+        return machine.call(*_rooted_call(tracer, fn, args, kwargs))
+    except OperatorError as error:  # torch raises here too
+        raise _raised(tracer, error.at(locations_of(error))) from None
+    except ThunderError as error:
+        raise error.at(locations_of(error)) from error.__cause__
+    except KeyboardInterrupt:  # the user's, who wants an end
+        raise
+    except BaseException as error:  # the program's own
+        raise _raised(tracer, error) from None
+
+
+def _rooted_call(
+    tracer: Tracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The call with its function and arguments adopted, each under its root."""
+    tracker = tracer.tracker
+    name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
+    function = tracker.adopt(fn, tracker.pinned_path(fn, name))
+    args_path, kwargs_path = root("args"), root("kwargs")
+    tracker.note("len", args_path, len(args))
+    tracker.note("keys", kwargs_path, tuple(kwargs))
+    values = tuple(tracker.adopt(a, args_path.step("index", i)) for i, a in enumerate(args))
+    keywords = {k: tracker.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
+    return function, values, keywords
+
+
+class _Finish:
+    """Names the values of a trace, and ends it: what the computation returns, and what the epilogue does."""
+
+    def __init__(self, tracer: Tracer, inputs: list[Input], fn: Callable[..., Any]) -> None:
+        self.tracer, self.trace = tracer, tracer.trace
+        self.parameters = _parameter_names(fn)
+        self.inputs = sorted(inputs, key=lambda item: _order(item[1]))
+        self.writes = False
+
+    def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
+        """The computation, the epilogue if one is needed, and the paths of the objects that it needs."""
+        self.name_values()
+        tracker, tracer = self.tracer.tracker, self.tracer
+        tracker.refuse_shared_attributes()
+        self.trace.args = [proxy for proxy, _ in self.inputs]
+        written = list(tracker.written_shadows())
+        overlays, records = list(tracker.written_overlays()), list(tracker.written_records())
+        seen: set[int] = set()
+        simple = is_simple(result, seen, tracker)
+        autocast = ambient_state.Modes.now().autocast_after(tracer.modes)
+        writes = (written, overlays, records, tracer.global_writes, tracer.cell_writes, autocast)
+        self.writes = any(writes)
+        if simple and not self.writes and not tracer.grad_requests:
+            backward_reads.refuse_changed(tracer, seen)
+            prims.python_return(*([result] if result is not None else [None]))
+            return self._computation(), None, []
+        builder = Builder(tracer)
+        for value in _built_values(tracer, written, result):
+            builder.count(value)
+        backward_reads.refuse_changed(tracer, builder.uses)
+        for shadow in written:
+            builder.write_shadow(shadow)
+        for overlay in overlays:
+            builder.write_items(overlay)
+        for record in records:
+            builder.write_record(record)
+        for (_, name), (namespace, value) in tracer.global_writes.items():
+            builder.write_global(namespace, name, value)
+        for path, value in tracer.cell_writes.values():
+            builder.write_cell(path, value)
+        for device, enabled, dtype in autocast:
+            builder.emit(
+                f"torch.set_autocast_enabled({device!r}, {enabled})",
+                f"torch.set_autocast_dtype({device!r}, {dtype})",
+            )
+        expression = builder.expression(result)
+        for leaf in returned_leaves(tracer, self.trace.args, builder.tensors.values()):
+            builder.emit(f"{leaf.name}.requires_grad_()")
+        builder.emit(f"return {expression}")
+        prims.python_return(tuple(builder.tensors.values()))
+        reached = list(builder.reached.values())
+        epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
+        return self._computation(), epilogue, [path for _, path, _ in reached]
+
+    def _computation(self) -> TraceCtx:
+        _refuse_hidden(self.tracer)
+        if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
+            self.trace.bound_symbols = [
+                b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled
+            ]
+        self.trace.set_provenance(TraceProvenance("Acquisition"))
+        return self.trace
+
+    def name_values(self) -> None:
+        """Gives every value its final name, in the order of the program: the same program always gets the
+        same names.
+        """
+        trace = self.trace
+        trace.names.clear()
+        trace._counter = 0
+        named: set[int] = set()
+        for proxy, path in self.inputs:
+            named.add(id(proxy))
+            prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
+            proxy.name = trace.make_derived_name(input_name(path, self.parameters, prefix))
+        hints = {
+            b.__dict__["hint"] for s in trace.bound_symbols for b in _tensor_outs(s) if "hint" in b.__dict__
+        }
+        self._name_scope(trace.bound_symbols, named, hints)
+
+    def _name_scope(self, bsyms: Any, named: set[int], hints: set[str]) -> None:
+        for bsym in bsyms:
+            for out in bsym.flat_proxy_outs:
+                if id(out) not in named:
+                    named.add(id(out))
+                    self._name(out, hints)
+            self._name_scope(bsym.subsymbols, named, hints)
+
+    def _name(self, proxy: Any, hints: set[str]) -> None:
+        trace = self.trace
+        hint = proxy.__dict__.get("hint")
+        if hint is not None and hint.isidentifier() and trace.is_free(hint):
+            proxy.name = trace.add_name(hint)
+            return
+        while f"t{trace._counter}" in hints:  # a variable of the program has this name
+            trace._counter += 1
+        proxy.name = trace.make_name(
+            prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t"
+        )
+
+
+def _built_values(tracer: Tracer, written: list[Shadow], result: Any) -> Iterator[Any]:
+    """Every value that an epilogue builds."""
+    for shadow in written:
+        yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
+    for overlay in tracer.tracker.written_overlays():
+        yield from overlay.writes.values()
+    for record in tracer.tracker.written_records():
+        yield from record.writes.values()
+    for _, value in (*tracer.global_writes.values(), *tracer.cell_writes.values()):
+        yield value
+    yield result
+
+
+def _tensor_outs(bsym: BoundSymbol) -> list[TensorProxy]:
+    return [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+
+
+def _epilogue(statements: list[BoundSymbol], parameters: list[str]) -> TraceCtx:
+    trace = TraceCtx(name="epilogue")
+    trace.plain = True
+    trace.args = list(parameters)
+    trace.bound_symbols.extend(statements)
+    trace.set_provenance(TraceProvenance("Acquisition"))
+    return trace
+
+
+def _parameter_names(fn: Callable[..., Any]) -> list[str]:
+    try:
+        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in signature.parameters.values() if p.kind in kinds]
+
+
+def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
+    """The name of an input: a parameter's own, or ``t`` (of generators ``g``) and the steps of its path."""
+    keys = path.keys
+    if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
+        return str(parameters[keys[1]])
+    if keys[0] == "kwargs" and len(keys) == 2:
+        name = re.sub(r"\W", "_", str(keys[1]))
+        return name if name.isidentifier() else f"{prefix}_{name}"  # ``f(**{"a b": x})``
+    steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
+    return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
+
+
+def _order(path: Path) -> tuple[Any, ...]:
+    """Positional arguments, keyword arguments, then state by path: names alphabetically, indices
+    numerically.
+    """
+    keys = path.keys
+    if keys[0] == "args":
+        return (0, tuple(_natural(k) for k in keys[1:]))
+    if keys[0] == "kwargs":
+        return (1, tuple(_natural(k) for k in keys[1:]))
+    steps = ".".join(map(str, keys[1:])).split(".")  # of an overriding tensor, the dotted name is the path
+    return (2, tuple(_natural(k) for k in steps))
+
+
+def _natural(key: Any) -> tuple[int, int, str]:
+    return (0, int(key), "") if str(key).isdigit() else (1, 0, str(key))

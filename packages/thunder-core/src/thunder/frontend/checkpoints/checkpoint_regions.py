@@ -1,0 +1,280 @@
+"""``torch.utils.checkpoint`` in the traced program: what a region computes is not kept for the backward.
+
+    y = checkpoint(block, x, use_reentrant=False)      →      t0 = sin(x)      compute again
+                                                              y = t0 * x       do not compute again
+
+The region is traced where it is called. Its calls, and the values that do not leave it, are tagged; the
+partition into forward and backward keeps none of those values. It does keep the region's results: were they
+computed again from each other, the backward would hold the inside of every region at once. Random numbers
+are not drawn twice: what depends on them directly is kept, so that there is no state of a generator to be
+put back. A region with effects, such as the statistics of a batch norm, is run again for these
+(:mod:`~thunder.frontend.checkpoints.region_reruns`).
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import checkpoint as torch_checkpoint
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.tags import OpTags
+from thunder.frontend.checkpoints.region_effects import Effects, Region, are_repeated, effects_of
+from thunder.frontend.checkpoints.region_reruns import RegionAgain, begin_region, region_result
+from thunder.frontend.custom_gradients.rebuilding import Rebuilding
+from thunder.frontend.epilogue.subtrace import read_and_made, recorded
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags, proxies_in
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+_DETERMINISM_CHECKS = tuple(torch_checkpoint._allowed_determinism_checks_to_fns)
+
+
+@lookaside(torch_checkpoint.checkpoint)
+def _checkpoint(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(
+        function: Any,
+        *inputs: Any,
+        use_reentrant: bool | None = None,
+        context_fn: Any = torch_checkpoint.noop_context_fn,
+        determinism_check: str = "default",
+        debug: bool = False,  # the recomputation is the same program: it has no error to report
+        early_stop: bool = True,
+        preserve_rng_state: bool = True,
+        **keywords: Any,
+    ) -> Any:
+        if use_reentrant is None:
+            tracer.call(warnings.warn, (_NOT_SAID,), {"stacklevel": 2})
+        reentrant = use_reentrant is None or bool(use_reentrant)
+        _check_options(reentrant, context_fn, determinism_check, debug, keywords)
+        region = _Region(tracer, function, inputs, keywords)
+        if reentrant and not _needs_grad(tracer, inputs):
+            return region.without_gradients()
+        if not torch.is_grad_enabled():
+            return tracer.call(function, inputs, keywords)
+        return region.run(reentrant, not reentrant and _stops_early(tracer, early_stop), preserve_rng_state)
+
+    return call(*args, **kwargs)
+
+
+#: torch's own words
+_NOT_SAID = (
+    "torch.utils.checkpoint: the use_reentrant parameter should be "
+    "passed explicitly. Starting in PyTorch 2.9, calling checkpoint "
+    "without use_reentrant will raise an exception. use_reentrant=False is "
+    "recommended, but if you need to preserve the current default "
+    "behavior, you can pass use_reentrant=True. Refer to docs for more "
+    "details on the differences between the two variants."
+)
+
+
+def _check_options(
+    reentrant: bool, context_fn: Any, determinism_check: Any, debug: Any, keywords: Mapping[str, Any]
+) -> None:
+    if reentrant and keywords:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(keywords))
+    if reentrant and (context_fn is not torch_checkpoint.noop_context_fn or debug is not False):
+        raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+    if context_fn is not torch_checkpoint.noop_context_fn:
+        raise UnsupportedProgram(
+            "torch.utils.checkpoint with context_fn (selective checkpointing)",
+            hint="Leave it out: thunder itself computes again what is cheap (rematerialization=).",
+        )
+    if not reentrant and determinism_check not in _DETERMINISM_CHECKS:
+        raise ValueError(
+            f"determinism_check should be one of {list(_DETERMINISM_CHECKS)}, but got {determinism_check}"
+        )
+
+
+def _stops_early(tracer: Tracer, early_stop: bool) -> bool:
+    """Whether torch's recomputation ends at the last tensor that is saved; the setting is guarded."""
+    path = tracer.tracker.pinned_path(_early_stop_setting, "torch.utils.checkpoint.set_checkpoint_early_stop")
+    setting = _early_stop_setting()
+    tracer.tracker.note("state", path, setting)
+    return early_stop if setting is None else setting
+
+
+def _early_stop_setting() -> bool | None:
+    return torch_checkpoint._enable_checkpoint_early_stop
+
+
+def _needs_grad(tracer: Tracer, inputs: Iterable[Any]) -> bool:
+    """Whether a reentrant region has a backward: one of its arguments, as they are, must require grad."""
+    needed = any(isinstance(x, TensorProxy) and x.requires_grad for x in inputs)
+    if not needed:
+        text = "None of the inputs have requires_grad=True. Gradients will be None"
+        tracer.call(warnings.warn, (text,), {"stacklevel": 2})
+    return needed and torch.is_grad_enabled()
+
+
+class _Region:
+    """A call of ``checkpoint``."""
+
+    def __init__(
+        self, tracer: Tracer, function: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
+        self.tracer, self.function, self.inputs, self.keywords = tracer, function, inputs, keywords
+
+    def without_gradients(self) -> Any:
+        """Traces the region with gradients off."""
+        outside, set_mode = torch.is_grad_enabled(), torch._C._set_grad_enabled
+        self.tracer.call(set_mode, (False,), {})
+        result = self.tracer.call(self.function, self.inputs, self.keywords)
+        self.tracer.call(set_mode, (outside,), {})
+        return result
+
+    def run(self, reentrant: bool, early_stop: bool, preserve_rng_state: bool) -> Any:
+        """Traces the region, and what the backward has to do for it."""
+        tracer = self.tracer
+        region = Region(len(tracer.trace.peek_scope()), reentrant)
+        tracer.regions.append(region)
+        try:
+            with recorded(tracer.trace) as calls:
+                result = tracer.call(self.function, self.inputs, self.keywords)
+        finally:
+            tracer.regions.pop()
+        if reentrant:
+            _check_reentrant(self.inputs, calls, result)
+        is_random = any(map(_is_random, calls))
+        if not preserve_rng_state and is_random:
+            raise UnsupportedProgram(
+                "torch.utils.checkpoint with preserve_rng_state=False around random operators",
+                hint="Leave the argument out: the backward then sees the numbers that the forward drew.",
+            )
+        effects = effects_of(region.marks, calls)
+        repeated = bool(effects.places) if reentrant else are_repeated(effects, calls, early_stop)
+        if repeated or reentrant:
+            self.record(calls, result, effects if repeated else None, is_random, reentrant)
+        else:
+            self.record_calls(calls, result)
+        return result
+
+    def record_calls(self, calls: Iterable[BoundSymbol], results: Any) -> None:
+        """Records the region's calls, tagged."""
+        for bsym in _tagged(calls, results):
+            self.tracer.trace.record(bsym)
+
+    def record(
+        self, calls: list[BoundSymbol], result: Any, effects: Effects | None, is_random: bool, reentrant: bool
+    ) -> None:
+        """Records the region's calls, and behind them its results as those of a region that runs again."""
+        tracer, trace = self.tracer, self.tracer.trace
+        rebuilding = Rebuilding(tracer)
+        call = None
+        if effects is not None:
+            call = rebuilding.maker(functools.partial(self.function, *self.inputs, **self.keywords))
+            self._check_effects(effects, rebuilding.tensors)
+        tensors = tuple(rebuilding.tensors)
+        region = RegionAgain(
+            call,
+            requires_grad=[t.requires_grad for t in tensors],
+            autocast=_autocast(),
+            reentrant=reentrant,
+        )
+        state = None
+        if effects is not None and is_random:
+            state = prims.generator_state(tracer.generators.proxy(tracer.generators.default().obj))
+        begun = begin_region(region)
+        made = read_and_made(calls)[1]
+        results = {p.name: p for p in proxies_in(result) if isinstance(p, TensorProxy)}
+        outer = [p for p in results.values() if p.requires_grad and p.name in made]
+        inner = {Variable(p): TensorProxy(like=p) for p in outer}
+        kept = [*(p for p in results.values() if Variable(p) not in inner), *inner.values()]
+        self.record_calls([b.from_bsym_swap_proxies(inner) for b in calls], kept)
+        for p in outer:
+            new = region_result(inner[Variable(p)], begun, region, tensors, state)
+            scope = trace.peek_scope()
+            scope[-1] = scope[-1].from_bsym_swap_proxies({Variable(new): p})
+
+    def _check_effects(self, effects: Effects, tensors: Iterable[TensorProxy]) -> None:
+        if self.tracer.regions:
+            raise UnsupportedProgram(
+                "a checkpointed region with effects inside of another",
+                hint="Checkpoint the outer region alone.",
+            )
+        made = {p.name for p in tensors}
+        for p in effects.written:
+            if p.requires_grad or p.name in made or self.tracer.tracker.record_of(p) is None:
+                raise UnsupportedProgram(
+                    "a checkpointed region writes in place to a tensor that is not its own",
+                    found={"tensor": f'"{p.type_string()}"'},
+                    hint="Write to buffers of a module, or to a clone.",
+                )
+
+
+def _autocast() -> dict[str, dict[str, Any]]:
+    """The autocast that is on, as the arguments of ``torch.autocast`` by device."""
+    devices = [d for d in ("cpu", "cuda") if d == "cpu" or torch.is_autocast_enabled(d)]
+    return {
+        device: {
+            "enabled": torch.is_autocast_enabled(device),
+            "dtype": torch.get_autocast_dtype(device),
+            "cache_enabled": torch.is_autocast_cache_enabled(),
+        }
+        for device in devices
+    }
+
+
+def _check_reentrant(inputs: Iterable[Any], calls: Iterable[BoundSymbol], result: Any) -> None:
+    """Refuses reentrant regions whose results or gradients torch gives another meaning than others have."""
+    given = {x.name for x in inputs if isinstance(x, TensorProxy)}
+    read, made = read_and_made(calls, result)
+    captured = [p for p in read.values() if isinstance(p, TensorProxy) and p.name not in given]
+    results = result if isinstance(result, tuple) else (result,)
+    for what, wrong in (
+        (
+            "a tensor with a history that is not an argument",
+            any(p.requires_grad and not p.__dict__.get("is_leaf") for p in captured),
+        ),
+        ("results in containers", any(proxies_in(r) and not isinstance(r, TensorProxy) for r in results)),
+        (
+            "a result that depends on no argument, or is one",
+            any(
+                isinstance(r, TensorProxy) and r.dtype.is_inexact and not (r.requires_grad and r.name in made)
+                for r in results
+            ),
+        ),
+    ):
+        if wrong:
+            raise UnsupportedProgram(
+                f"torch.utils.checkpoint with use_reentrant=True, and {what}",
+                hint="Write use_reentrant=False: torch recommends it too.",
+            )
+
+
+def _is_random(bsym: BoundSymbol) -> bool:
+    return has_tags(bsym, {OpTags.RANDOM_OP})
+
+
+def _tagged(calls: Iterable[BoundSymbol], result: Any) -> Iterator[BoundSymbol]:
+    """The calls of a region, tagged, as are those of their values that are not the region's results."""
+    results = {p.name for p in proxies_in(result)}
+    for bsym in calls:
+        if _is_random(bsym):
+            yield bsym
+            continue
+        given = {p.name for p in bsym.flat_proxy_args}
+        for p in _made(bsym):
+            if isinstance(p, TensorProxy) and p.name not in results and p.name not in given:
+                p.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+        leaves = any(p.name in results for p in bsym.flat_proxy_outs)
+        yield bsym.from_bsym(tags=(bsym.tags - {_AGAIN, _NOT_AGAIN}) | {_NOT_AGAIN if leaves else _AGAIN})
+
+
+_AGAIN, _NOT_AGAIN = BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE_IN_BACKWARD
+
+
+def _made(bsym: BoundSymbol) -> Iterator[Any]:
+    """What a call computes; of one that writes in place, its parts, which functionalisation takes it into."""
+    yield from bsym.flat_proxy_outs
+    if has_tags(bsym, {OpTags.IN_PLACE}):
+        for sub in bsym.subsymbols:
+            yield from _made(sub)

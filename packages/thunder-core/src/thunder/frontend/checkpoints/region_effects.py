@@ -1,0 +1,206 @@
+"""What a checkpointed region leaves behind beside its results, and which of it torch does a second time.
+
+The backward runs a region again, up to the last tensor that the region's operators saved (``early_stop``):
+what the region does after that operator is done once.
+
+    def region(x):
+        self.calls += 1           # twice
+        y = self.norm(x)          # twice: its statistics
+        z = y.sin()               # saves y, the last tensor that is saved
+        log.append("done")        # once
+        return z + 1              # saves nothing
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.pytree import tree_flatten, tree_unflatten
+from thunder.base.tags import OpTags
+from thunder.frontend.custom_gradients.backward_reads import is_in_library
+from thunder.frontend.custom_gradients.custom_rule import OwnRule
+from thunder.frontend.epilogue.subtrace import procedure, read_and_made, writes
+from thunder.frontend.natives import native_calls
+from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
+from thunder.ops import prims
+from thunder.ops.operator import row_of
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+
+@dataclasses.dataclass(eq=False)
+class Region:
+    """A region that is being traced. ``marks`` are the numbers of calls that it had made when it wrote to
+    objects of Python. A ``reentrant`` one runs without gradients first, and with them in the backward.
+    """
+
+    start: int
+    reentrant: bool = False
+    marks: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Effects:
+    """The effects of a region: after how many calls each of them is had, and the tensors that it writes."""
+
+    places: Sequence[int]
+    written: Sequence[TensorProxy]
+
+
+def note_write(tracer: Tracer) -> None:
+    """Notes that the program writes to an object of Python."""
+    made = len(tracer.trace.peek_scope())
+    for region in tracer.regions:
+        region.marks.append(made - region.start)
+
+
+def note_one_call(tracer: Tracer, made: int) -> None:
+    """Notes that what the program did since it had made so many calls is one call."""
+    for region in tracer.regions:
+        region.marks = [min(mark, made - region.start) for mark in region.marks]
+
+
+def call_native(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of native code inside a region; whether it changes a container of the user's is noted."""
+    if fn is torch.is_grad_enabled and any(r.reentrant for r in tracer.regions) and not is_in_library(tracer):
+        raise UnsupportedProgram(
+            "a region with use_reentrant=True that asks whether gradients are on",
+            hint="Write use_reentrant=False: torch recommends it too.",
+        )
+    given = (getattr(fn, "__self__", None), *args)
+    shadows = [x for x in given if type(x) in CONTAINERS and tracer.tracker.record_of(x) is not None]
+    overlays = tracer.tracker.item_overlays.values
+    before = [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))]
+    result = native_calls.call(tracer, fn, args, kwargs)
+    if [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))] != before:
+        note_write(tracer)
+    return result
+
+
+def _parts(container: Any) -> list[int]:
+    return [*map(id, container), *(map(id, container.values()) if isinstance(container, dict) else ())]
+
+
+def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:
+    """The effects of a region that made these calls."""
+    places = list(marks)
+    written: list[TensorProxy] = []
+    if any(has_tags(b, {OpTags.IN_PLACE}) for b in calls):
+        read = list(read_and_made(calls)[0].values())
+        with torch.no_grad():
+            program = procedure("region", tuple(read), calls, ())
+        written = [read[i] for i in writes(program)[0]]
+        places += _writing(calls, {p.name for p in written})
+    places += [i for i, b in enumerate(calls) if _has(b, prims.python_print)]
+    return Effects(sorted(places), written)
+
+
+def _has(bsym: BoundSymbol, symbol: Symbol) -> bool:
+    """Whether a call is one of a symbol, or has one among its parts."""
+    return any(b.sym is symbol for b in with_parts((bsym,)))
+
+
+def _writing(calls: Sequence[BoundSymbol], names: set[str]) -> list[int]:
+    """The places of the calls that write to the named tensors, or to views of them."""
+    found = []
+    for i, bsym in enumerate(calls):
+        if not any(p.name in names for p in bsym.flat_proxy_args):
+            continue
+        if has_tags(bsym, {OpTags.IN_PLACE}):
+            found.append(i)
+        names = names | {p.name for p in bsym.flat_proxy_outs if _may_share(bsym)}
+    return found
+
+
+def _may_share(bsym: BoundSymbol) -> bool:
+    return has_tags(bsym, {OpTags.VIEW, OpTags.MAYBE_VIEW, OpTags.SHAPE_OP})
+
+
+# -- what torch saves ----------------------------------------------------------------------------------------
+
+
+def saves(bsym: BoundSymbol) -> bool:
+    """Whether torch's autograd saves a tensor for the backward of a call: what it does for tensors without
+    data. Raises UnsupportedProgram where that cannot be asked.
+    """
+    outs = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+    if not any(p.requires_grad for p in outs):
+        return False
+    rule = _rule_of(bsym)
+    if rule is not None:
+        return rule.saves
+    row = row_of(bsym.sym)
+    if row is None or row.eager is None:
+        raise _unknown(bsym)
+    leaves, spec = tree_flatten((bsym.args, bsym.kwargs))
+    args, kwargs = tree_unflatten([_without_data(x) for x in leaves], spec)
+    seen: list[torch.Tensor] = []
+    try:
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(_noting(seen), lambda t: t):
+            row.eager(*args, **kwargs)
+    except RuntimeError as error:
+        raise _unknown(bsym) from error
+    return bool(seen)
+
+
+def _rule_of(bsym: BoundSymbol) -> OwnRule | None:
+    """The rule of a function that says its gradient itself."""
+    rule = getattr(bsym.sym.gradient, "__self__", None)
+    return rule if isinstance(rule, OwnRule) else None
+
+
+def _noting(seen: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def note(t: torch.Tensor) -> torch.Tensor:
+        seen.append(t)
+        return t
+
+    return note
+
+
+def _without_data(x: Any) -> Any:
+    """A meta tensor like a proxy; one that requires grad is no leaf, so that it can be written to."""
+    if not isinstance(x, TensorProxy):
+        return x
+    t = torch.empty(tuple(x.shape), dtype=x.dtype.torch_dtype, device="meta")
+    return t.requires_grad_().view_as(t) if x.requires_grad else t
+
+
+def _unknown(bsym: BoundSymbol) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        f"a checkpointed region with effects, in which {bsym.sym.id} may be the last operator that torch's "
+        "recomputation reaches",
+        found={"call": bsym.line},
+        hint="Pass early_stop=False, or move the effects out of the region.",
+    )
+
+
+def are_repeated(effects: Effects, calls: Sequence[BoundSymbol], early_stop: bool) -> bool:
+    """Whether torch has the effects again when the backward runs: all of them or none.
+
+    Raises UnsupportedProgram where some are before the last tensor that is saved, and some after it.
+    """
+    if not effects.places:
+        return False
+    last = next((i for i in reversed(range(len(calls))) if saves(calls[i])), None)
+    if last is None or (early_stop and effects.places[0] > last):
+        return False
+    if any(rule is not None and rule.runs_later for rule in map(_rule_of, calls)):
+        raise UnsupportedProgram(
+            "a checkpointed region with effects, around a function whose backward reads state or has effects",
+            hint="Move the effects out of the region.",
+        )
+    if early_stop and effects.places[-1] > last:
+        raise UnsupportedProgram(
+            "a checkpointed region of whose effects the recomputation repeats some, and not those after the "
+            "last tensor that is saved",
+            hint="Pass early_stop=False, or move the effects out of the region.",
+        )
+    return True

@@ -1,0 +1,1 @@
+"""Calls whose gradient the program defines: ``torch.autograd.Function`` and custom operators."""

@@ -1,0 +1,53 @@
+"""Errors of the backward: raised when the backward runs, and not when it is traced."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops import prims
+from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.gradient import get_grad, put_grad
+
+
+def _like(like: TensorProxy, after: TensorProxy, kind: type[Exception], arguments: tuple[Any, ...]) -> Any:
+    return TensorProxy(like=like, requires_grad=False)
+
+
+def _raise(like: Any, after: Any, kind: type[Exception], arguments: tuple[Any, ...]) -> NoReturn:
+    raise kind(*arguments)
+
+
+#: raises ``kind(*arguments)`` where ``after`` is known; what it would give is a tensor like ``like``
+raise_error = primitive("raise_error", _like, eager=_raise, vjp=NONDIFFERENTIABLE)
+
+TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
+
+
+def _once_differentiable(a: TensorProxy, *cotangents: TensorProxy) -> Any:
+    out = prims.shallow_copy(a)
+    if torch.is_grad_enabled() and any(c.requires_grad for c in cotangents):
+        out.requires_grad = True
+    return out
+
+
+def _gradient_of_once(a: TensorProxy, *cotangents: TensorProxy) -> Any:
+    out = once_differentiable(a, *cotangents)
+    for c in cotangents:
+        if c.requires_grad:
+            put_grad(c, raise_error(c, get_grad(out), RuntimeError, (TWICE,)))
+    return out
+
+
+#: its first argument, computed from the others; their gradients are torch's error of ``once_differentiable``
+once_differentiable = Symbol(
+    name="once_differentiable",
+    id="autograd_function.once_differentiable",
+    meta=_once_differentiable,
+    is_prim=False,
+    gradient=_gradient_of_once,
+)

@@ -1,0 +1,276 @@
+"""What a backward reads when it runs, and not when it is traced.
+
+The backward of a ``torch.autograd.Function`` is traced right after its forward. Its code, and what the
+forward kept of tensors and constants, are the same when it runs; anything else may have changed by then:
+
+    def backward(ctx, g):
+        return g * ctx.factor          # a number that the forward kept: traced
+        return g * FACTOR              # a variable: read when the backward runs
+
+So the first read of state, and the first effect, end the tracing of a backward with :class:`ReadsState`. It
+is then called as it is, each time that it runs (:mod:`~thunder.frontend.custom_gradients.eager_backward`).
+The check comes before the read, so that no value is guarded that is not used.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import random
+import sys
+import types
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, cell_content, lookup_instance, lookup_type
+from thunder.frontend.custom_gradients.function_context import FunctionContext
+from thunder.frontend.epilogue.reconstruction import children, description
+from thunder.frontend.lookasides.environment_queries import is_question
+from thunder.frontend.objects.class_kinds import LEAVES, PINNED, is_immutable, is_ufunc
+from thunder.interpreter.policy import MISSING
+from thunder.ir.effects import may_alias
+from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+#: pinned objects that have state of their own
+_STATEFUL = (torch.nn.Module, random.Random)
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+#: packages whose variables and class attributes are constants
+_LIBRARIES = frozenset({"torch", "thunder", "numpy", *sys.stdlib_module_names})
+
+
+class ReadsState(UnsupportedProgram):
+    """A backward reads state, or has an effect, when it runs."""
+
+
+def _end(tracer: Tracer, what: str) -> None:
+    raise ReadsState(
+        f"the backward of {tracer.backwards[-1].name} {what} when it runs",
+        hint="Keep in ctx what the backward reads, as a tensor or a constant.",
+    )
+
+
+def _is_code(value: Any) -> bool:
+    """Whether a value is a part of the program's text: a function, class, module of Python or the like."""
+    if isinstance(value, PINNED):
+        return not isinstance(value, _STATEFUL)
+    return isinstance(value, (enum.Enum, CustomOpDef)) or is_ufunc(value)
+
+
+def is_in_library(tracer: Tracer) -> bool:
+    """Whether the running line is a library's and not the user's."""
+    return _is_library(tracer.machine.frame.globals.get("__name__", ""))
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES
+
+
+# -- variables -----------------------------------------------------------------------------------------------
+
+
+def check_global(
+    tracer: Tracer, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str
+) -> None:
+    """Ends the backward where it reads a variable that is not code."""
+    if _is_library(namespace.get("__name__", "")):
+        return
+    found = namespace.get(name, builtin_names.get(name, MISSING))
+    written = (id(namespace), name) in tracer.global_writes
+    if written or (found is not MISSING and not _is_code(found)):
+        _end(tracer, f"reads the variable {name}")
+
+
+def check_cell(tracer: Tracer, cell: types.CellType) -> None:
+    """Ends the backward where it reads a variable of an enclosing function that is not code."""
+    if id(cell) in tracer.made_in_backwards:
+        return
+    if id(cell) not in tracer.cell_paths:
+        content = cell_content(cell)
+        if not is_fixed(tracer, content) and tracer.tracker.record_of(content) is not None:
+            _end(tracer, "reads a variable of an enclosing function")
+        if content is not ABSENT:
+            reader = f"the backward of {tracer.backwards[-1].name}"
+            tracer.captured.append((cell, content, reader, tracer.locations()))
+    elif not is_in_library(tracer):
+        content = cell_content(cell)
+        if id(cell) in tracer.cell_writes or not (content is ABSENT or _is_code(content)):
+            _end(tracer, "reads a variable of an enclosing function")
+
+
+def check_defaults(tracer: Tracer, fn: types.FunctionType) -> None:
+    """Ends the backward where it calls a function with a default that may change."""
+    defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+    if not all(_is_code(d) or is_fixed(tracer, d) for d in defaults):
+        _end(tracer, f"reads a default of {fn.__qualname__}")
+
+
+# -- attributes ----------------------------------------------------------------------------------------------
+
+
+def check_attribute(tracer: Tracer, obj: Any, name: str) -> None:
+    """Ends the backward where it reads an attribute of an object that it did not make: of its own context
+    only one that may change, or that is the user's.
+    """
+    if isinstance(obj, FunctionContext):
+        if not is_fixed(tracer, obj.__dict__.get(name)):
+            _end(tracer, f"reads ctx.{name}")
+        return
+    record = tracer.tracker.record_of(obj)
+    if record is None or isinstance(obj, type):
+        return
+    if isinstance(obj, types.ModuleType):
+        if _is_library(obj.__name__):
+            return
+    elif type(obj) is CustomOpDef:
+        return
+    found = lookup_instance(record.obj, name)
+    is_member = isinstance(obj, torch.nn.Module) and any(
+        name in obj.__dict__[d] for d in ("_parameters", "_buffers", "_modules")
+    )
+    if name in record.writes or is_member or not (found is ABSENT or _is_code(found)):
+        _end(tracer, f"reads {record.path.source}.{name}")
+
+
+def check_tensor(tracer: Tracer, name: str) -> None:
+    """Ends the backward where it asks whether there will be another derivative."""
+    if name in _OF_GRAPHS and not is_in_library(tracer):
+        _end(tracer, f"reads {name} of a tensor")
+
+
+_OF_GRAPHS = frozenset({"requires_grad", "is_leaf", "grad_fn", "output_nr", "_version"})
+
+
+def check_slot(tracer: Tracer, descriptor: Any, obj: Any, name: str) -> None:
+    """Ends the backward where it reads a slot of an object of the user's."""
+    if obj is None or name == "__class__" or not isinstance(descriptor, _SLOTS):
+        return
+    record = tracer.tracker.record_of(obj)
+    if record is not None:
+        _end(tracer, f"reads {record.path.source}.{name}")
+
+
+def check_class(tracer: Tracer, cls: type, name: str) -> None:
+    """Ends the backward where it reads a class attribute that is not code."""
+    if is_immutable(cls) or id(cls) in tracer.made or _is_library(cls.__module__):
+        return
+    found = lookup_type(cls, name)
+    if name in tracer.classes.written or not (found is ABSENT or name.startswith("__") or _is_code(found)):
+        _end(tracer, f"reads {cls.__qualname__}.{name}")
+
+
+def check_store(tracer: Tracer, obj: Any, name: str) -> None:
+    """Ends the backward where it writes to an object that it did not make."""
+    is_context = any(obj is fn.context for fn in tracer.backwards)
+    is_class = isinstance(obj, type) and id(obj) not in tracer.made
+    if is_context or is_class or tracer.tracker.record_of(obj) is not None:
+        _end(tracer, f"writes the attribute {name} of an object that outlives it")
+
+
+def is_fixed(tracer: Tracer, value: Any) -> bool:
+    """Whether a value that the forward kept is the same when the backward runs, and all of it."""
+    if type(value) in LEAVES or isinstance(value, (TensorProxy, NumberProxy)):
+        return True
+    if type(value) is tuple:
+        return all(is_fixed(tracer, v) for v in value)
+    return isinstance(value, PINNED) and not isinstance(value, random.Random)
+
+
+def refuse_changed(tracer: Tracer, built: Collection[int]) -> None:
+    """Refuses a program that changes, after a call, what the backward of that call reads; or that lets it
+    out, so that the caller can change it. ``built`` are the ids of what the program leaves behind.
+    """
+    refuse_written(tracer)
+    for cell, content, name, where in tracer.captured:
+        if cell_content(cell) is not content:
+            raise UnsupportedProgram(
+                f"a variable that {name} reads is assigned again after the call",
+                where=where,
+                hint="Use another variable.",
+            )
+    for key, (value, parts, where) in tracer.rebuilt.items():
+        if key in built or list(map(id, children(value))) != parts:
+            raise UnsupportedProgram(
+                f"{description(value)} is read when the backward runs, and the program changes or returns it",
+                where=where,
+                hint="Give the function a copy.",
+            )
+
+
+def refuse_written(tracer: Tracer) -> None:
+    """Refuses a program that writes to a tensor after a call whose backward reads it from an attribute of its
+    ``ctx``: what is not saved for the backward is read as it is then.
+    """
+    calls = tracer.trace.bound_symbols
+    for name, kept, result, where in tracer.kept_attributes:
+        made = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
+        memory = _of_one_memory(calls, {p.name for p in kept})
+        if any(t in memory for b in calls[made + 1 :] for t in _targets(b)):
+            raise UnsupportedProgram(
+                f"a tensor that the backward of {name} reads from its ctx, unsaved, is written after it",
+                where=where,
+                hint="Keep it with ctx.save_for_backward, or write to a clone.",
+            )
+
+
+def _of_one_memory(calls: Sequence[BoundSymbol], names: Set[str]) -> set[str]:
+    """The names of the values that may share memory with those of the names."""
+    found, size = set(names), 0
+    while size != len(found):
+        size = len(found)
+        for bsym in calls:
+            if may_alias(bsym):
+                ends = {p.name for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)}
+                found |= ends if not ends.isdisjoint(found) else set()
+    return found
+
+
+def _targets(bsym: BoundSymbol) -> Iterator[str]:
+    """The names of the values that a call writes to."""
+    return (b.args[1].name for b in with_parts((bsym,)) if b.sym is prims.copy_)
+
+
+# -- calls ---------------------------------------------------------------------------------------------------
+
+_EFFECTS = {
+    id(fn): name
+    for name, fns in {
+        "prints": (print,),
+        "warns": (warnings.warn, warnings.warn_explicit),
+        "logs": [getattr(logging.Logger, level) for level in ("debug", "info", "warning", "error", "log")],
+        "differentiates": (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward),
+        "seeds a generator": (torch.manual_seed, torch.seed, torch.set_rng_state),
+        "reads the default dtype or device": (torch.get_default_dtype, torch.get_default_device),
+    }.items()
+    for fn in fns
+}
+
+
+_ENVIRONMENT = (os.getenv, type(os.environ).__getitem__, type(os.environ).__contains__)
+
+
+def check_call(tracer: Tracer, fn: Any) -> None:
+    """Ends the backward where it calls what has an effect, or answers from state."""
+    if fn in _ENVIRONMENT:
+        _end(tracer, "reads the environment")
+    effect = _EFFECTS.get(id(fn))
+    if effect is not None and not is_in_library(tracer):
+        _end(tracer, effect)
+    if isinstance(fn, types.BuiltinFunctionType | types.MethodType):
+        module = getattr(fn, "__module__", None) or ""
+        if module in ("time", "posix", "random") or isinstance(fn.__self__, random.Random):
+            _end(tracer, f"calls {fn.__name__}")
+        if isinstance(fn.__self__, type(torch.default_generator)):
+            _end(tracer, "uses a generator of random numbers")
+    if is_question(fn) and not is_in_library(tracer):
+        _end(tracer, f"asks for {fn.__name__}")

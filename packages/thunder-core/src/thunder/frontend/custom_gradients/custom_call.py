@@ -1,0 +1,336 @@
+"""Calls whose gradient the program itself defines: ``torch.autograd.Function``, and custom operators.
+
+Note [Own gradients]
+Forward and backward are interpreted at once, one after the other. What the forward reads is guarded; a
+backward that reads more than the forward kept for it is not traced, but called as it is when it runs
+(:mod:`~thunder.frontend.custom_gradients.backward_reads`). The call becomes one composite; its decomposition
+is the forward, and its gradient rule both:
+
+    class Cube(Function):                             def rule(x, c):              # c: captured
+        def forward(ctx, x):                              with torch.no_grad():
+            ctx.save_for_backward(x, c)                       y = x * x * c
+            return x * x * c        # a closure's         g = get_grad(y)
+        def backward(ctx, g):                             put_grad(x, g * (x + x) * c)
+            x, c = ctx.saved_tensors                      return y
+            return g * 2 * x * c
+
+    y = Cube.apply(x)                          →      y = Cube(x, c)
+
+As in eager the forward is no part of what is differentiated: of its values only the results carry gradients.
+What either of the two reads without being given it becomes an argument of the composite. Both are then
+functional programs (:func:`~thunder.frontend.epilogue.subtrace.procedure`). What the forward writes to a
+buffer is a further result, written after the composite; any other write to memory that the two were given is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.autocast_state import KINDS
+from thunder.base.errors import ThunderError, UnsupportedProgram
+from thunder.base.tags import OpTags
+from thunder.frontend import ambient_state
+from thunder.frontend.checkpoints.region_effects import note_one_call
+from thunder.frontend.custom_gradients.backward_errors import raise_error
+from thunder.frontend.custom_gradients.backward_reads import ReadsState
+from thunder.frontend.custom_gradients.custom_results import Results
+from thunder.frontend.custom_gradients.custom_rule import OwnRule, requires_grad
+from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begin_backward, run_backward
+from thunder.frontend.custom_gradients.function_context import FunctionContext, NodeOfGraph
+from thunder.frontend.custom_gradients.gradient_checks import Argument, checked
+from thunder.frontend.custom_gradients.rebuilding import Rebuilding
+from thunder.frontend.epilogue.subtrace import (
+    procedure,
+    read_and_made,
+    recorded,
+    returning,
+    without_grad_modes,
+    writes,
+)
+from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.symbol import BoundSymbol, has_tags, proxies_in
+from thunder.ir.trace import TraceCtx
+from thunder.ir.trace_context import get_tracectx
+from thunder.ops import prims
+from thunder.torch.fallback.unknown_functions import may_fall_back
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+
+def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return fn
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OwnGradient:
+    """A call that is about to be traced.
+
+    ``key`` is the same for all calls of one function. ``inputs`` are the arguments, each of which gets a
+    gradient or None. ``forward`` interprets the forward and gives the results; ``backward`` interprets the
+    backward on one cotangent a result, and gives what the program returns. ``function`` gives the user's
+    backward itself, which ``adapt`` turns into a function of ``ctx`` and those cotangents.
+    """
+
+    name: str
+    id: str
+    key: Any
+    inputs: Sequence[Any]
+    context: FunctionContext
+    forward: Callable[[], tuple[Any, ...]]
+    backward: Callable[[Sequence[Any]], Any]
+    function: Callable[[], Any]
+    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is
+
+
+def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
+    """Traces the call and returns its results. Where no gradient is needed, the forward alone counts."""
+    needed = torch.is_grad_enabled() and any(map(requires_grad, fn.inputs))
+    made = len(tracer.trace.peek_scope())
+    calls, results = _forward(tracer, fn, needed)
+    if any(map(requires_grad, results.values)):
+        note_one_call(tracer, made)
+        _differentiated(tracer, fn, calls, results)
+    else:
+        for bsym in calls:
+            tracer.trace.record(bsym)
+    return results.returned()
+
+
+def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
+    """The calls of the forward, and its results."""
+    with torch.set_grad_enabled(False):
+        with recorded(tracer.trace) as calls:
+            returned = fn.forward()
+        made = set(read_and_made(calls)[1])
+        with recorded(tracer.trace) as copies:
+            results = Results(fn.context, returned, needed, made)
+    return without_grad_modes([*calls, *copies]), results
+
+
+#: how deep a function may call itself in its own backward and have a rule: a backward like that of ``exp``
+#: has no end
+_DEEPEST = 2
+
+
+def _differentiated(tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], returned: Results) -> None:
+    """Records the call as a composite with a gradient rule of its own."""
+    results = returned.unique
+    cotangents = {r.name: _cotangent_of(r) for r in results if requires_grad(r)}
+    back: list[BoundSymbol] = []
+    gradients: tuple[Any, ...] | None = None
+    begin: list[BoundSymbol] = []
+    if sum(outer.key == fn.key for outer in tracer.backwards) < _DEEPEST:
+        try:
+            with _as_in_backward(tracer, fn), recorded(tracer.trace) as back:
+                gradients = _gradients(tracer, fn, returned, cotangents)
+            back = without_grad_modes(back)
+            _refuse_draws(fn, back)
+        except UnsupportedProgram as error:
+            if not _may_run_later(tracer, error):
+                raise
+            begin, back, gradients = _as_it_runs(tracer, fn, returned, cotangents)
+            calls = [*calls, *begin]
+    read, made = read_and_made(calls, results)
+    read_back, made_back = read_and_made(back, gradients)
+    residuals = tuple(p for name, p in read_back.items() if name in made)
+    own = made.keys() | {c.name for c in cotangents.values()}
+    given = (*(i for i in fn.inputs if isinstance(i, TensorProxy)), *read.values(), *read_back.values())
+    tensors = {p.name: p for p in given if p.name not in own}
+    with torch.no_grad():
+        forward = procedure(fn.name, tuple(tensors.values()), calls, (results, residuals))
+    backward = procedure(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
+    forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
+    _note_attributes(tracer, fn, read_back.values(), results)
+    rule = OwnRule(
+        fn.name,
+        fn.id,
+        forward=forward,
+        backward=None if gradients is None else backward,
+        differentiable=tuple(map(requires_grad, results)),
+        written=written,
+        targets=tuple(list(tensors).index(i.name) for i in fn.inputs if requires_grad(i)),
+        with_none=returned.with_none,
+        saves=any(t is not None for t in fn.context.to_save),
+        runs_later=bool(begin),
+    )
+    _hide(tracer, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
+    _record(tracer.trace, rule, tuple(tensors.values()), returned)
+
+
+def _may_run_later(tracer: Tracer, error: UnsupportedProgram) -> bool:
+    """Whether a backward that has no trace can be called as it is."""
+    if isinstance(error, ReadsState):
+        return True
+    return not isinstance(error, NodeOfGraph) and may_fall_back(tracer.language)
+
+
+def _as_it_runs(
+    tracer: Tracer, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
+) -> tuple[list[BoundSymbol], list[BoundSymbol], tuple[Any, ...]]:
+    """The backward as a call that is done when it runs: what the forward does for it, the call, and the
+    gradients that it gives.
+    """
+    rebuilding = Rebuilding(tracer)
+    makers = rebuilding.makers((fn.function(), _attributes(fn.context), *fn.context.to_save))
+    backward = EagerBackward(
+        fn.name,
+        function=makers[0],
+        attributes=makers[1],
+        saved=makers[2:],
+        requires_grad=[t.requires_grad for t in rebuilding.tensors],
+        arguments=tuple(map(Argument.of, fn.inputs)),
+        adapt=fn.adapt,
+    )
+    with recorded(tracer.trace) as begin:
+        call = begin_backward(backward)
+    with recorded(tracer.trace) as back:
+        given = tuple(results.cotangents(cotangents))
+        gradients = run_backward(call, backward, tuple(rebuilding.tensors), given)
+    return begin, back, gradients
+
+
+def _attributes(context: FunctionContext) -> dict[str, Any]:
+    """What ``ctx`` holds beside the saved tensors, and the results that it marks."""
+    return {k: v for k, v in context.__dict__.items() if k not in ("to_save", "non_differentiable", "dirty")}
+
+
+def _note_attributes(tracer: Tracer, fn: OwnGradient, read: Iterable[Any], results: Sequence[Any]) -> None:
+    """Notes the tensors that the backward reads and that were not saved: it reads them as they are then."""
+    saved = {t.name for t in fn.context.to_save if t is not None}
+    names = {p.name for p in read} - saved
+    kept = [p for p in proxies_in(_attributes(fn.context)) if p.name in names]
+    if kept:
+        result = next(r for r in results if requires_grad(r))
+        tracer.kept_attributes.append((fn.name, kept, result, tracer.locations()))
+
+
+def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
+    """Numbers are drawn when the backward runs, and not where it stands in the trace."""
+    if any(has_tags(bsym, {OpTags.RANDOM_OP}) for bsym in backward):
+        raise ReadsState(f"the backward of {fn.name} draws random numbers")
+
+
+def _without_writes(
+    fn: OwnGradient, forward: TraceCtx, backward: TraceCtx, tensors: tuple[Any, ...]
+) -> tuple[TraceCtx, tuple[int, ...]]:
+    """The forward with what it writes to buffers as further results, and the indices of those buffers.
+
+    Raises UnsupportedProgram for any other write to a tensor that is not the function's own.
+    """
+    written, rest = writes(forward)
+    dirty = {t.name for t in fn.context.dirty}
+    refused = [
+        ("forward", tensors[i]) for i in written if tensors[i].requires_grad and tensors[i].name not in dirty
+    ]
+    refused += [("backward", backward.args[i]) for i in writes(backward)[0]]
+    for part, tensor in refused:
+        raise UnsupportedProgram(
+            f"the {part} of {fn.name} writes in place to a tensor that it did not make",
+            found={"tensor": f'"{tensor.type_string()}"'},
+            hint="Use the out-of-place operator, or write to a clone.",
+        )
+    results, residuals = rest.output
+    return returning(rest, ((*results, *written.values()), residuals)), tuple(written)
+
+
+def _hide(tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]) -> None:
+    """Notes the values that nobody outside may use."""
+    for p in made:
+        if not any(p is r for r in results):
+            tracer.hidden[id(p)] = (p, fn.name)
+
+
+def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: Results) -> None:
+    """Records the composite, with the values that the program has in hand already as its results, and behind
+    it the writes to buffers.
+    """
+    results = returned.unique
+    made = rule.whole(*tensors)
+    scope = trace.peek_scope()
+    pairs = zip(made, results, strict=False)  # what is written comes behind the results
+    swap = {Variable(new): old for new, old in pairs if isinstance(old, TensorProxy)}
+    scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
+    for index, value in zip(rule.written, made[len(results) :], strict=True):
+        if tensors[index].name not in returned.dirty:
+            prims.copy_(value, tensors[index], grad_enabled=False)
+
+
+# -- the backward --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
+    """The ambient state of a backward that can itself be differentiated: gradients on, autocast off."""
+    with ambient_state.restored():
+        torch._C._set_grad_enabled(True)
+        for device in KINDS:
+            torch.set_autocast_enabled(device, False)
+        tracer.backwards.append(fn)
+        trace = get_tracectx()
+        assert trace is not None, "a backward is recorded into a trace"
+        outside, trace.in_backward = trace.in_backward, True
+        try:
+            yield
+        finally:
+            trace.in_backward = outside
+            tracer.backwards.pop()
+
+
+def _gradients(
+    tracer: Tracer, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
+) -> tuple[Any, ...]:
+    """The gradients of the inputs that require grad, in order; None of those that have none."""
+    if results.with_none:
+        raise ReadsState(f"the backward of {fn.name} is given None for a result without gradient")
+    before = _writes(tracer)
+    given = results.cotangents(cotangents)
+    wanted = [i for i in fn.inputs if requires_grad(i)]
+    try:
+        gradients = checked(fn.name, tuple(map(Argument.of, fn.inputs)), fn.backward(given))
+    except tracer.uncatchable:
+        raise
+    except Exception as error:  # the program's: eager raises it too, but only if the backward runs
+        kind, arguments = _as_raised(error)
+        after = next(iter(cotangents.values()))
+        gradients = tuple(raise_error(i, after, kind, arguments) for i in wanted)
+    if _writes(tracer) != before:
+        raise UnsupportedProgram(
+            f"the backward of {fn.name} writes to an object that outlives it",
+            hint="Return the value as a gradient, or keep it in ctx.",
+        )
+    return gradients
+
+
+def _cotangent_of(result: TensorProxy) -> TensorProxy:
+    cotangent = TensorProxy(like=result)
+    cotangent.__dict__["is_leaf"] = False
+    return cotangent
+
+
+def _as_raised(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
+    """An exception as its type and plain arguments, so that it holds nothing of this trace."""
+    if isinstance(error, ThunderError):
+        return RuntimeError, (str(error),)
+    return type(error), tuple(a if isinstance(a, str | int | float) else str(a) for a in error.args)
+
+
+def _writes(tracer: Tracer) -> Any:
+    """What the program has written so far of objects that outlive it, to be compared."""
+    tracker = tracer.tracker
+    records = {
+        (id(r), name): id(value) for r in tracker.written_records() for name, value in r.writes.items()
+    }
+    shadows = {
+        id(s): [*map(id, s.copy), *(map(id, s.copy.values()) if isinstance(s.copy, dict) else ())]
+        for s in tracker.written_shadows()
+    }
+    variables = {key: id(value) for key, (_, value) in tracer.global_writes.items()}
+    cells = {key: id(value) for key, (_, value) in tracer.cell_writes.items()}
+    return records, shadows, variables, cells

@@ -1,0 +1,108 @@
+"""The results of a ``torch.autograd.Function`` as its caller sees them.
+
+returns what it made, twice      one tensor; its gradient reaches the last of the two places
+returns an argument              another view of it
+returns an argument that it has marked as dirty      the argument, whose value and history are the function's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from thunder.frontend.custom_gradients.custom_rule import requires_grad
+from thunder.frontend.custom_gradients.function_context import FunctionContext
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.torch.inplace import assign
+from thunder.torch.namespace import ltorch
+
+
+class Results:
+    """What a call returns. ``needed`` says whether gradients are tracked, ``own`` are the names of what the
+    forward made.
+
+    ``values`` are the results in the trace, in order; ``unique`` has each tensor once.
+    """
+
+    def __init__(self, context: FunctionContext, results: Sequence[Any], needed: bool, own: set[str]) -> None:
+        _check_dirty(context, results, needed)
+        self.context, self.needed, self.own = context, needed, own
+        self.dirty: dict[str, tuple[TensorProxy, TensorProxy]] = {}
+        self.values = tuple(map(self._seen, results))
+        self.unique = _once(self.values)
+
+    def _seen(self, result: Any) -> Any:
+        if not isinstance(result, TensorProxy):
+            return result
+        excepted = any(result is t for t in self.context.non_differentiable)
+        differentiable = self.needed and result.dtype.is_inexact and not excepted
+        made = result.name in self.own
+        if differentiable and any(result is t for t in self.context.dirty) and not made:
+            return self._written(result)
+        if differentiable and not made:
+            result = prims.shallow_copy(result)
+        elif result.requires_grad and not made:
+            return prims.detach(result)
+        if made or differentiable:
+            result.requires_grad = differentiable
+        return result
+
+    def _written(self, argument: TensorProxy) -> TensorProxy:
+        if argument.name not in self.dirty:
+            value = prims.shallow_copy(argument)
+            value.requires_grad = True
+            self.dirty[argument.name] = argument, value
+        return self.dirty[argument.name][1]
+
+    def returned(self) -> tuple[Any, ...]:
+        """What the program gets. Records the writes to arguments that are marked as dirty."""
+        arguments = {value.name: argument for argument, value in self.dirty.values()}
+        for argument, value in self.dirty.values():
+            assign(value, argument)
+        return tuple(arguments.get(getattr(v, "name", ""), v) for v in self.values)
+
+    def cotangents(self, of: dict[str, TensorProxy]) -> list[Any]:
+        """What the backward is given, one value a result, of the cotangents by name."""
+        left, given = dict(of), list[Any]()
+        for value in reversed(self.values):
+            if not isinstance(value, TensorProxy):
+                given.append(None)
+            elif value.name in left:
+                given.append(left.pop(value.name))
+            else:
+                given.append(ltorch.zeros_like(value) if self.context.materialize_grads else None)
+        given.reverse()
+        return given
+
+    @property
+    def with_none(self) -> bool:
+        """Whether the backward is given None for a result without gradient, and there may be one."""
+        return not self.context.materialize_grads and sum(map(requires_grad, self.unique)) > 1
+
+
+def _once(values: Iterable[Any]) -> tuple[Any, ...]:
+    names: set[str] = set()
+    found = []
+    for value in values:
+        if not isinstance(value, TensorProxy) or value.name not in names:
+            found.append(value)
+        if isinstance(value, TensorProxy):
+            names.add(value.name)
+    return tuple(found)
+
+
+def _check_dirty(context: FunctionContext, results: Sequence[Any], needed: bool) -> None:
+    """Raises torch's errors for arguments that may not be marked as dirty."""
+    for tensor in context.dirty:
+        if not isinstance(tensor, torch.Tensor):
+            raise RuntimeError("mark_dirty can only accept variables, but argument ")
+        if not any(tensor is r for r in results):
+            raise RuntimeError(
+                "Some elements marked as dirty during the forward method were not returned as output. The "
+                "inputs that are modified inplace must all be outputs of the Function."
+            )
+        if needed and tensor.requires_grad and tensor.__dict__.get("is_leaf"):
+            raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")

@@ -1,0 +1,107 @@
+"""The composite that a call with a gradient of its own becomes, and its rule (Note [Own gradients])."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.errors import MissingGradient
+from thunder.frontend.epilogue.subtrace import returning
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.rewrite import eval_trace
+from thunder.ir.symbol import Symbol
+from thunder.ir.trace import TraceCtx
+from thunder.ops.gradient_rules import fitted
+from thunder.ops.prims.gradient import get_grad, get_grad_or_none, put_grad
+
+
+def requires_grad(x: Any) -> bool:
+    """Whether a value is a tensor that requires grad."""
+    return isinstance(x, TensorProxy) and x.requires_grad
+
+
+class OwnRule:
+    """What is kept of a call: its two procedures, and the composites that are made of them.
+
+    ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
+    the tensors at the indices ``targets``; None where nobody traced it. ``differentiable`` says which results
+    carry gradients. Behind the results of the forward come what it writes to the tensors at the indices
+    ``written``, which is what the backward sees of those. The backward gets zeros for a result without
+    gradient, or None if it says so (``with_none``). ``saves`` says whether eager saves a tensor for it, and
+    ``runs_later`` whether the backward is a call that is done when it runs.
+
+    Of the two composites, ``whole`` gives the results alone; the rules of both compute ``augmented``, which
+    gives the residuals too. So a forward that is differentiated again (A5) has this rule, and not those of
+    the operators that it is made of.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        id: str,
+        *,
+        forward: TraceCtx,
+        backward: TraceCtx | None,
+        differentiable: tuple[bool, ...],
+        targets: tuple[int, ...],
+        written: tuple[int, ...],
+        with_none: bool,
+        saves: bool,
+        runs_later: bool,
+    ) -> None:
+        self.name, self.forward, self.backward = name, forward, backward
+        self.differentiable, self.targets, self.written = differentiable, targets, written
+        self.saves, self.runs_later = saves, runs_later
+        self.get_grad = get_grad_or_none if with_none else get_grad
+        self.results_alone = returning(forward, forward.output[0])
+        self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=self._whole_rule)
+        self.augmented = Symbol(
+            f"{name}_forward",
+            f"{id}.forward",
+            self._augmented,
+            is_prim=False,
+            gradient=self._augmented_rule,
+        )
+
+    def _whole(self, *tensors: Any) -> Any:
+        with torch.no_grad():
+            results = eval_trace(self.results_alone, *tensors)
+        return self._marked(tensors, results)
+
+    def _augmented(self, *tensors: Any) -> Any:
+        with torch.no_grad():
+            results, residuals = eval_trace(self.forward, *tensors)
+        return self._marked(tensors, results), residuals
+
+    def _marked(self, tensors: Sequence[Any], results: Any) -> Any:
+        """The results, those that carry gradients marked if one of the tensors does."""
+        if torch.is_grad_enabled() and any(map(requires_grad, tensors)):
+            for result in self._tracked(results):
+                result.requires_grad = True
+        return results
+
+    def _tracked(self, results: Sequence[Any]) -> list[Any]:
+        return [r for r, carries in zip(results, self.differentiable, strict=False) if carries]
+
+    def _whole_rule(self, *tensors: Any) -> Any:
+        return self._augmented_rule(*tensors)[0]
+
+    def _augmented_rule(self, *tensors: Any) -> Any:
+        if self.backward is None:
+            raise MissingGradient(
+                f"{self.name} calls itself in its backward, and a derivative of an order is needed that was "
+                "not traced",
+                hint="Write the backward with operators that thunder knows.",
+            )
+        results, residuals = self.augmented(*tensors)
+        cotangents = map(self.get_grad, self._tracked(results))
+        seen = list(tensors)
+        for index, value in zip(self.written, results[len(self.differentiable) :], strict=True):
+            seen[index] = value
+        gradients = eval_trace(self.backward, *seen, *residuals, *cotangents)
+        for target, gradient in zip(self.targets, gradients, strict=True):
+            if gradient is not None and tensors[target].requires_grad:
+                put_grad(tensors[target], fitted(gradient, tensors[target]))
+        return results, residuals

@@ -1,0 +1,241 @@
+"""A backward of the program's that is called as it is, each time that it runs (see
+:mod:`~thunder.frontend.custom_gradients.backward_reads`).
+
+    y = Cube.apply(x)     →     forward:    call = begin_backward(Cube); y = x**3
+                                backward:   (g_x,) = run_backward(call, (x,), (g_y,))
+
+``call`` is what eager's node is: it holds the ``ctx`` of one forward for as many backwards as there are. The
+user's function is called once a backward. Where that is to be differentiated again (``create_graph``), torch
+records it, and the record is kept for the second derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.tags import OpTags
+from thunder.frontend.custom_gradients.function_context import FunctionContext, context_class
+from thunder.frontend.custom_gradients.gradient_checks import Argument, checked, fitted_to
+from thunder.frontend.custom_gradients.rebuilding import Maker
+from thunder.ir.proxies import AnyProxy, TensorProxy
+from thunder.ops.gradient_rules import Rule
+from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.gradient import get_grad, put_grad
+
+Tensors = Sequence[Any]
+
+
+class EagerBackward:
+    """What a trace knows of a backward that it calls.
+
+    Of the tensors of a call ``function`` makes the user's function, ``attributes`` the dictionary of its
+    ``ctx``, and ``saved`` the saved tensors; ``requires_grad`` has one bool a tensor. ``arguments`` are those
+    of the forward.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        function: Maker,
+        attributes: Maker,
+        saved: Sequence[Maker],
+        requires_grad: Sequence[bool],
+        arguments: Sequence[Argument | None],
+        adapt: Callable[[Callable[..., Any]], Callable[..., Any]],
+    ) -> None:
+        self.name, self.adapt = name, adapt
+        self.function, self.attributes, self.saved = function, attributes, saved
+        self.requires_grad, self.arguments = requires_grad, arguments
+        self.wanted = [a for a in arguments if a is not None and a.requires_grad]
+
+    def __repr__(self) -> str:
+        return f"<backward of {self.name}>"
+
+
+@dataclass(eq=False)
+class BackwardCall:
+    """The backward of one call of the forward; it may run several times."""
+
+    of: EagerBackward
+    function: Callable[..., Any] | None = None
+    context: FunctionContext | None = None
+
+    def run(self, tensors: Tensors, cotangents: Tensors) -> tuple[torch.Tensor, ...]:
+        """The gradients of the arguments that require grad."""
+        of, made = self.of, dict[int, Any]()
+        given = [t for t in (*tensors, *cotangents) if t is not None]
+        tensors = [_marked(t, needed) for t, needed in zip(tensors, of.requires_grad, strict=True)]
+        if self.context is None or self.function is None:
+            self.function = of.adapt(of.function(tensors, made))
+            self.context = context_class(of.name)(())
+            self.context.__dict__.update(of.attributes(tensors, made))
+        self.context.to_save = tuple(s(tensors, made) for s in of.saved)
+        versions = [t._version for t in given if not t.is_inference()]
+        try:
+            gradients = checked(of.name, of.arguments, self.function(self.context, *cotangents))
+        finally:
+            self.context.to_save = ()
+        if versions != [t._version for t in given if not t.is_inference()]:
+            raise UnsupportedProgram(
+                f"the backward of {of.name} wrote in place to a tensor that it did not make",
+                hint="Use the out-of-place operator, or write to a clone.",
+            )
+        return tuple(map(fitted_to, of.wanted, gradients))
+
+
+def _marked(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    """A tensor that requires grad, or does not, as the program sees it."""
+    if t.requires_grad == requires_grad or not (t.is_floating_point() or t.is_complex()):
+        return t
+    return t.detach().requires_grad_(requires_grad)
+
+
+@dataclass(eq=False)
+class Recorded:
+    """What torch has recorded of a backward, or of a derivative of one: ``gradients`` of ``inputs``."""
+
+    name: str
+    inputs: list[torch.Tensor | None]
+    gradients: tuple[torch.Tensor, ...]
+
+    def differentiate(
+        self, wanted: Sequence[int], cotangents: Tensors, create_graph: bool = False
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradients of the inputs at the places ``wanted``."""
+        inputs = [t for i in wanted if (t := self.inputs[i]) is not None]
+        self._refuse_others()
+        pairs = [(r, g) for r, g in zip(self.gradients, cotangents, strict=True) if r.requires_grad]
+        if not pairs:
+            return tuple(torch.zeros_like(i) for i in inputs)
+        return torch.autograd.grad(
+            [r for r, _ in pairs],
+            inputs,
+            [g for _, g in pairs],
+            retain_graph=True,
+            create_graph=create_graph,
+            materialize_grads=True,
+        )
+
+    def differentiated(self, wanted: Sequence[int], cotangents: Tensors) -> Recorded:
+        """A record of that."""
+        leaves = [c.detach().requires_grad_() for c in cotangents]
+        gradients = self.differentiate(wanted, leaves, create_graph=True)
+        return Recorded(self.name, [*self.inputs, *leaves], gradients)
+
+    def _refuse_others(self) -> None:
+        """Raises UnsupportedProgram where a gradient flows to a tensor that the function was not given."""
+        own = {id(t) for t in self.inputs if t is not None}
+        nodes = [g.grad_fn for g in self.gradients if g.grad_fn is not None]
+        seen = set(nodes)
+        while nodes:
+            node = nodes.pop()
+            if hasattr(node, "variable") and id(node.variable) not in own:
+                raise UnsupportedProgram(
+                    f"a second derivative through the backward of {self.name}, which reads a tensor that "
+                    "requires grad and that the function was not given",
+                    hint="Pass the tensor to the function, and save it for the backward.",
+                )
+            new = {n for n, _ in node.next_functions if n is not None} - seen
+            seen |= new
+            nodes += new
+
+
+# -- the operators -------------------------------------------------------------------------------------------
+
+
+def _begin_meta(backward: EagerBackward) -> AnyProxy:
+    return AnyProxy()
+
+
+def _gradients_meta(of: EagerBackward) -> tuple[TensorProxy, ...]:
+    return tuple(
+        TensorProxy(shape=a.shape, dtype=a.dtype, device=a.device, requires_grad=False) for a in of.wanted
+    )
+
+
+def _run_meta(call: Any, of: EagerBackward, tensors: Any, cotangents: Any) -> tuple[TensorProxy, ...]:
+    return _gradients_meta(of)
+
+
+def _run(call: BackwardCall, of: EagerBackward, tensors: Any, cotangents: Any) -> tuple[torch.Tensor, ...]:
+    return call.run(tensors, cotangents)
+
+
+def _record_meta(call: Any, of: EagerBackward, tensors: Any, cotangents: Any, wanted: Any) -> Any:
+    return _gradients_meta(of), AnyProxy()
+
+
+def _record(call: BackwardCall, of: EagerBackward, tensors: Any, cotangents: Any, wanted: Any) -> Any:
+    places = set(wanted)
+    with torch.enable_grad():
+        given = [
+            t.detach().requires_grad_() if i in places else t for i, t in enumerate((*tensors, *cotangents))
+        ]
+        count = len(tensors)
+        gradients = call.run(given[:count], given[count:])
+    recorded = Recorded(of.name, given, gradients)
+    return tuple(g.detach() for g in gradients), recorded
+
+
+def _differentiate_meta(recorded: Any, given: Any, wanted: Any, cotangents: Any) -> tuple[TensorProxy, ...]:
+    return tuple(TensorProxy(like=given[i], requires_grad=False) for i in wanted)
+
+
+def _differentiate(recorded: Recorded, given: Any, wanted: Any, cotangents: Any) -> tuple[torch.Tensor, ...]:
+    return recorded.differentiate(wanted, cotangents)
+
+
+def _record_again_meta(recorded: Any, given: Any, wanted: Any, cotangents: Any) -> Any:
+    return _differentiate_meta(recorded, given, wanted, cotangents), AnyProxy()
+
+
+def _record_again(recorded: Recorded, given: Any, wanted: Any, cotangents: Any) -> Any:
+    with torch.enable_grad():
+        again = recorded.differentiated(wanted, cotangents)
+    return tuple(g.detach() for g in again.gradients), again
+
+
+def _put_derivatives(recorded: Any, given: tuple[Any, ...], gradients: Any) -> Any:
+    """Records the gradients of ``given`` through a record of ``gradients``, which are returned."""
+    wanted = _tracked(given)
+    found = differentiate_backward(recorded, given, wanted, tuple(map(get_grad, gradients)))
+    for i, gradient in zip(wanted, found, strict=True):
+        put_grad(given[i], gradient)
+    return gradients
+
+
+def _tracked(given: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(i for i, t in enumerate(given) if isinstance(t, TensorProxy) and t.requires_grad)
+
+
+def _rule(call: Any, of: EagerBackward, tensors: Any, cotangents: Any) -> Any:
+    given = (*tensors, *cotangents)
+    gradients, recorded = record_backward(call, of, tensors, cotangents, _tracked(given))
+    return _put_derivatives(recorded, given, gradients)
+
+
+def _rule_again(recorded: Any, given: Any, wanted: Any, cotangents: Any) -> Any:
+    gradients, again = record_derivative(recorded, given, wanted, cotangents)
+    return _put_derivatives(again, (*given, *cotangents), gradients)
+
+
+_TAGS = (OpTags.DONT_DCE, OpTags.DONT_RECOMPUTE_IN_BACKWARD)
+_ONCE = (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
+
+#: what the backwards of one forward have in common; an effect it has not
+begin_backward = primitive("begin_backward", _begin_meta, eager=BackwardCall, tags=_ONCE)
+#: a backward of it, which torch records for another derivative
+record_backward = primitive("record_backward", _record_meta, eager=_record, tags=_TAGS)
+#: the derivative of a recorded backward, in the tensors at the places ``wanted``, and one that is recorded
+differentiate_backward = primitive(
+    "differentiate_backward", _differentiate_meta, eager=_differentiate, tags=_ONCE, vjp=Rule(_rule_again)
+)
+record_derivative = primitive("record_derivative", _record_again_meta, eager=_record_again, tags=_ONCE)
+#: a backward of it: the gradients of the arguments that require grad
+run_backward = primitive("run_backward", _run_meta, eager=_run, tags=_TAGS, vjp=Rule(_rule))

@@ -1,0 +1,160 @@
+"""Values of the traced program as real objects again, for code that runs as it is and later.
+
+    ctx.sizes = [n, m]; ctx.owner = self; ctx.mean = x.mean()
+                              →   maker:  (t0,) ↦ {"sizes": [3, 4], "owner": self, "mean": t0}
+
+Tensors become arguments. What the program has made is made again in each call, one object for one. An object
+of the user's is that very object, so which one it is becomes a fact.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, cell_content
+from thunder.frontend.epilogue.reconstruction import (
+    children,
+    description,
+    make_instance,
+    original,
+    rule_for,
+    state_of,
+)
+from thunder.frontend.objects.class_kinds import LEAVES, PINNED, plain_base
+from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.ir.proxies import NumberProxy, TensorProxy
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+#: the tensors of one call, and what was made of them so far, by number
+Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
+
+
+class Rebuilding:
+    """Makes makers. ``tensors`` are the proxies that their values need, in the order of the arguments."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.tensors: list[TensorProxy] = []
+        self._index: dict[str, int] = {}
+        self._made: dict[int, tuple[Any, Maker]] = {}  # by id: the value, held, and its maker
+
+    def maker(self, value: Any) -> Maker:
+        """The maker of a value. Raises UnsupportedProgram for one that cannot be made again."""
+        if isinstance(value, TensorProxy):
+            return self._tensor(value)
+        value = original(value)
+        record = self.tracer.tracker.record_of(value)
+        if record is None and (type(value) in LEAVES or self._is_code(value)):
+            return _constant(value)
+        known = self._made.get(id(value))
+        if known is None:
+            number = len(self._made)
+            cell: list[Maker] = []  # a value may contain itself
+            self._made[id(value)] = value, lambda tensors, made: _once(number, cell[0], tensors, made)
+            cell.append(self._parts(value) if record is None else self._of_user(value, record.obj))
+            known = self._made[id(value)]
+        return known[1]
+
+    def makers(self, values: Any) -> list[Maker]:
+        """The makers of several values."""
+        return [self.maker(v) for v in values]
+
+    def _tensor(self, proxy: TensorProxy) -> Maker:
+        index = self._index.get(proxy.name)
+        if index is None:
+            index = self._index[proxy.name] = len(self.tensors)
+            self.tensors.append(proxy)
+        return lambda tensors, made: tensors[index]
+
+    def _is_code(self, value: Any) -> bool:
+        return isinstance(value, PINNED) and id(value) not in self.tracer.made
+
+    def _of_user(self, value: Any, obj: Any) -> Maker:
+        """The maker of an object that the program was given."""
+        if isinstance(value, types.MethodType | functools.partial | tuple):
+            return self._parts(value)
+        self.tracer.tracker.pin(value)
+        return _constant(obj)
+
+    def _parts(self, value: Any) -> Maker:
+        """The maker of what the program has made, or of what is only its parts."""
+        cls = type(value)
+        if cls is types.FunctionType:
+            return self._function(value)
+        if cls is types.MethodType:
+            return _apply(types.MethodType, self.makers((value.__func__, value.__self__)))
+        if cls is functools.partial:
+            fn, args, keywords = self.makers((value.func, value.args, value.keywords))
+            return lambda t, m: functools.partial(fn(t, m), *args(t, m), **keywords(t, m))
+        if isinstance(value, NumberProxy) or rule_for(value) is None or isinstance(value, type):
+            raise UnsupportedProgram(
+                f"{description(value)} is needed when the backward runs, and cannot be made again",
+                hint="Keep tensors, constants and plain containers of them.",
+            )
+        self.tracer.rebuilt[id(value)] = value, list(map(id, children(value))), self.tracer.locations()
+        is_collection = plain_base(cls) in CONTAINERS or isinstance(value, tuple)
+        return self._container(value) if is_collection else self._object(value)
+
+    def _container(self, value: Any) -> Maker:
+        cls = type(value)
+        if isinstance(value, dict):
+            keys, values = self.makers(value.keys()), self.makers(value.values())
+            return lambda t, m: _filled(cls, [(k(t, m), v(t, m)) for k, v in zip(keys, values, strict=True)])
+        items = self.makers(value)
+        if isinstance(value, tuple) and cls is not tuple:
+            return lambda t, m: tuple.__new__(cls, [i(t, m) for i in items])
+        return lambda t, m: cls([i(t, m) for i in items])
+
+    def _object(self, value: Any) -> Maker:
+        cls, state = type(value), {name: self.maker(v) for name, v in state_of(value).items()}
+        return lambda t, m: make_instance(cls, {name: v(t, m) for name, v in state.items()})
+
+    def _function(self, fn: types.FunctionType) -> Maker:
+        cells = [self._cell(c) for c in fn.__closure__ or ()]
+        defaults, keywords = self.maker(fn.__defaults__), self.maker(fn.__kwdefaults__)
+
+        def make(tensors: Sequence[Any], made: dict[int, Any]) -> types.FunctionType:
+            closure = tuple(c(tensors, made) for c in cells)
+            new = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, closure or None)
+            new.__defaults__, new.__kwdefaults__ = defaults(tensors, made), keywords(tensors, made)
+            return new
+
+        return make
+
+    def _cell(self, cell: types.CellType) -> Maker:
+        """A variable of the user's is that very variable; one of the program's holds what it holds now."""
+        if id(cell) in self.tracer.cell_paths:
+            return _constant(cell)
+        content = cell_content(cell)
+        if content is ABSENT:
+            return lambda tensors, made: types.CellType()
+        self.tracer.captured.append((cell, content, "the backward", self.tracer.locations()))
+        inside = self.maker(content)
+        return lambda tensors, made: types.CellType(inside(tensors, made))
+
+
+def _constant(value: Any) -> Maker:
+    return lambda tensors, made: value
+
+
+def _apply(fn: Callable[..., Any], makers: Sequence[Maker]) -> Maker:
+    return lambda tensors, made: fn(*[maker(tensors, made) for maker in makers])
+
+
+def _filled(cls: type, items: list[tuple[Any, Any]]) -> Any:
+    new = cls()
+    for key, value in items:
+        dict.__setitem__(new, key, value)
+    return new
+
+
+def _once(number: int, maker: Maker, tensors: Sequence[Any], made: dict[int, Any]) -> Any:
+    if number not in made:
+        made[number] = maker(tensors, made)
+    return made[number]

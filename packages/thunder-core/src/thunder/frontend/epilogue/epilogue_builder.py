@@ -1,0 +1,287 @@
+"""Effects and results: what the program wrote, and what it returns, as code that does it again at each call.
+
+The computation returns tensors. Whatever else a call leaves behind (containers around the tensors, writes to
+lists, attributes, globals and cells of the user's) is built by the epilogue:
+
+    self.n = self.n + 1; xs.append(y); return {"y": y}   →   def epilogue(y, xs, self):
+                                                               xs[:] = [xs[0], y]
+                                                               self.n = 3
+                                                               return {'y': y}
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, deque
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import Path, is_weak, lookup_type
+from thunder.frontend.epilogue.reconstruction import children, description, rule_for
+from thunder.frontend.epilogue.statements import statement
+from thunder.frontend.guards import readable_name
+from thunder.frontend.objects.class_kinds import LEAVES, PINNED, plain_base
+from thunder.frontend.objects.object_table import DELETED, Record
+from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
+from thunder.frontend.tracing_policy import Tracer
+from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol
+
+_PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
+
+
+def is_simple(value: Any, seen: set[int], tracker: Any) -> bool:
+    """Whether the computation itself can return ``value``: fresh plain containers of tensors and literals,
+    none of them twice.
+    """
+    if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
+        return True
+    if id(value) in seen or type(value) not in (tuple, list, dict) or tracker.record_of(value) is not None:
+        return False
+    seen.add(id(value))
+    if isinstance(value, dict):
+        return all(type(k) in _PRINTABLE for k in value) and all(
+            is_simple(v, seen, tracker) for v in value.values()
+        )
+    return all(is_simple(v, seen, tracker) for v in value)
+
+
+def discard_attribute(obj: Any, name: str) -> None:
+    """Deletes what an object itself holds under ``name``, if anything."""
+    with suppress(AttributeError):
+        (type if isinstance(obj, type) else object).__delattr__(obj, name)
+
+
+class Builder:
+    """Turns values of the traced program into expressions over the computation's results and the objects
+    reached by paths.
+    """
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.tensors: dict[
+            str, TensorProxy | NumberProxy | GeneratorProxy
+        ] = {}  # what the computation must return, by name
+        self.reached: dict[int, tuple[str, Path, Any]] = {}  # objects of the user's: id → name, path, object
+        self.statements: list[BoundSymbol] = []
+        self.built: dict[int, tuple[str, Any]] = {}
+        self.uses: Counter[int] = Counter()  # how often a container is referred to, by id
+        self.named: dict[str, Any] = {}  # classes and functions that expressions refer to, by name
+        self._unfinished: set[int] = set()  # what is being built, by id
+        self._count = 0
+
+    def _fresh(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def emit(self, *lines: str, **objects: Any) -> None:
+        """Appends a statement."""
+        self.statements.append(statement(*lines, **self.named, **objects))
+
+    def refer(self, value: Any) -> str:
+        """A name for a class or function, which no value of the computation has."""
+        name = readable_name(value)
+        while self.named.get(name, value) is not value or not self.tracer.trace.is_free(name):
+            name += "_"
+        self.named[name] = value
+        return name
+
+    def reach(self, path: Path, obj: Any) -> str:
+        """The name under which the epilogue gets an object of the user's."""
+        known = self.reached.get(id(obj))
+        if known is None:
+            name = _identifier(path.source) or self._fresh("obj")
+            if any(name == other for other, _, _ in self.reached.values()):
+                name = self._fresh(name + "_")
+            known = self.reached[id(obj)] = (name, path, obj)
+        return known[0]
+
+    # -- expressions -----------------------------------------------------------------------------------------
+
+    def expression(self, value: Any) -> str:
+        """Code whose value is what eager would have here."""
+        if isinstance(value, TensorProxy | NumberProxy):
+            self.tensors[value.name] = value
+            return value.name
+        if type(value) in _PRINTABLE:
+            return repr(value)
+        generator = self.tracer.generators.made_here(value)
+        if generator is not None:
+            self.tensors[generator.name] = generator
+            return generator.name
+        record = self.tracer.tracker.record_of(value)
+        if record is not None and (not isinstance(value, PINNED) or is_weak(record.path)):
+            return self.reach(record.path, record.obj)
+        known = self.built.get(id(value))
+        if known is not None:
+            return known[0]
+        if (type(value) in LEAVES and type(value) is not slice) or (
+            isinstance(value, _CONSTANTS)
+            and id(value) not in self.tracer.made
+            and not (isinstance(value, torch.nn.Module) and record is None)  # one that the program made
+        ):
+            return self._constant(value)
+        return self._construct(value)
+
+    def _constant(self, value: Any) -> str:
+        if type(value) is float and value == value and abs(value) != float("inf"):
+            return repr(value)
+        name = self._fresh("const")
+        self.built[id(value)] = (name, value)
+        self.emit(
+            f"# {name} is {' '.join(repr(value).split())[:60]}",
+            **{name: value},
+        )
+        return name
+
+    def _construct(self, value: Any) -> str:
+        rule = rule_for(value) if id(type(value)) not in self.tracer.made else None
+        if rule is None or id(value) in self._unfinished:
+            cyclic = ", which contains itself and" if id(value) in self._unfinished else ", which"
+            raise UnsupportedProgram(
+                f"the program returns or stores {description(value)}{cyclic} "
+                "thunder cannot build again at each call",
+                found={"class": f"{type(value).__module__}.{type(value).__qualname__}"},
+                hint="Use containers, namedtuples, dataclasses or objects of a class written in Python.",
+            )
+        self._unfinished.add(id(value))
+        text = rule(self, value)
+        self._unfinished.discard(id(value))
+        return text
+
+    def count(self, value: Any) -> None:
+        """Counts the references to each container or object among the values to be built."""
+        if rule_for(value) is None:
+            return
+        self.uses[id(value)] += 1
+        if self.uses[id(value)] == 1 and self.tracer.tracker.record_of(value) is None:
+            for child in children(value):
+                self.count(child)
+
+    def items(self, left: str, values: Any, right: str) -> str:
+        """The expressions of several values, between brackets."""
+        return left + ", ".join(self.expression(v) for v in values) + right
+
+    def pairs(self, values: Any) -> str:
+        """A display of a dict with these pairs."""
+        return "{" + ", ".join(f"{self.expression(k)}: {self.expression(v)}" for k, v in values) + "}"
+
+    def parts(self, state: dict[Any, Any]) -> str:
+        """A display of what an object holds, by name, which may be objects of any class."""
+        return self.pairs(state.items())
+
+    def shared(self, value: Any, text: str) -> str:
+        """Code for a new container: in place, or a variable where two references to it must stay one
+        object.
+        """
+        if self.uses[id(value)] <= 1:
+            return text
+        name = self._fresh("c")
+        self.emit(f"{name} = {text}")
+        self.built[id(value)] = (name, value)
+        return name
+
+    # -- writes ----------------------------------------------------------------------------------------------
+
+    def write_shadow(self, shadow: Shadow) -> None:
+        """Brings a container of the user's to the content of its shadow."""
+        target = self.reach(shadow.path, shadow.original)
+        now = shadow.copy
+        if isinstance(now, dict):
+            if plain_base(type(now)) is object:
+                raise UnsupportedProgram(
+                    f"the program writes to {shadow.path.source}, a dict with methods of its own",
+                    found={"class": f"{type(now).__module__}.{type(now).__qualname__}"},
+                    hint="Write to it outside the compiled function.",
+                )
+            self._write_dict(target, now, shadow.snapshot)
+        elif isinstance(now, set):
+            self.emit(f"{target}.clear()", f"{target}.update({self.items('[', now, ']')})")
+        elif isinstance(now, deque):
+            self.emit(f"{target}.clear()", f"{target}.extend({self.items('[', now, ']')})")
+        elif _begins_with(now, shadow.snapshot):
+            self.emit(f"{target}.extend({self.items('[', now[len(shadow.snapshot) :], ']')})")
+        else:
+            self.emit(f"{target}[:] = {self.items('[', now, ']')}")
+
+    def _write_dict(self, target: str, now: dict[Any, Any], before: list[tuple[Any, Any]]) -> None:
+        keys, old = list(now.keys()), [k for k, _ in before]
+        if keys[: len(old)] != old:
+            self.emit(f"new = {self.pairs(now.items())}", f"{target}.clear()", f"{target}.update(new)")
+            return
+        previous = dict(before)
+        for key, value in now.items():
+            if key not in previous or previous[key] is not value:
+                text, named = self.expression(value), self.expression(key)
+                self.emit(f"{target}[{named}] = {text}")
+
+    def write_items(self, overlay: ItemOverlay) -> None:
+        """Replaces items of a dict of the user's."""
+        assert overlay.path.parent is not None, "the dict is an attribute"
+        target = self.reach(overlay.path.parent, overlay.owner)
+        for key, value in overlay.writes.items():
+            self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
+
+    def write_record(self, record: Record) -> None:
+        """Writes attributes of an object of the user's, past its descriptors, which ran while tracing."""
+        target = self.reach(record.path, record.obj)
+        base = "type" if isinstance(record.obj, type) else "object"
+        for name, value in record.writes.items():
+            if value is DELETED or name in record.moved:
+                self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
+            if value is DELETED:
+                continue
+            text = self.expression(value)
+            if _has_plain_setattr(record.obj, name):
+                self.emit(f"{target}.{name} = {text}")
+            else:
+                self.emit(f"{base}.__setattr__({target}, {name!r}, {text})")
+
+    def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """Writes or deletes a global variable."""
+        module = _identifier(f"globals_of_{namespace.get('__name__', 'module')}") or "namespace"
+        if value is MISSING:
+            self.emit(f"{module}.pop({name!r}, None)", **{module: namespace})
+        else:
+            self.emit(f"{module}[{name!r}] = {self.expression(value)}", **{module: namespace})
+
+    def write_cell(self, path: Path, value: Any) -> None:
+        """Writes or empties a closure cell."""
+        assert path.parent is not None, "a cell's content is reached through the cell"
+        cell_path = path.parent
+        cell = cell_path.fetch({}) if _is_pinned(cell_path) else None
+        name = self._fresh("cell")
+        if cell is None:
+            self.reached[id(cell_path)] = (name, cell_path, cell_path)
+        objects = {} if cell is None else {name: cell}
+        if value is MISSING:
+            self.emit(f"del {name}.cell_contents", **objects)
+        else:
+            self.emit(f"{name}.cell_contents = {self.expression(value)}", **objects)
+
+
+_CONSTANTS = (*PINNED, enum.Enum)
+
+
+def _begins_with(items: list[Any], start: list[Any]) -> bool:
+    return len(items) >= len(start) and all(a is b for a, b in zip(items, start, strict=False))
+
+
+def _is_pinned(path: Path) -> bool:
+    while path.parent is not None:
+        path = path.parent
+    return path.key not in ("args", "kwargs")
+
+
+def _has_plain_setattr(obj: Any, name: str) -> bool:
+    plain = lookup_type(type(obj), "__setattr__") is object.__setattr__
+    return plain and name.isidentifier() and not hasattr(lookup_type(type(obj), name), "__set__")
+
+
+def _identifier(source: str) -> str:
+    text = "".join(c if c.isalnum() else "_" for c in source).strip("_")
+    return text if text.isidentifier() else ""

@@ -1,0 +1,203 @@
+"""How the values that a program made are made again, at each call: an expression for each kind of value.
+
+    out = Out(); out.y = y; return [out, out]   →   c1 = make_instance(Out, {'y': y})
+                                                    return [c1, c1]
+
+An object is made without its ``__init__``, which ran while the program was traced: what it did is in the
+attributes. So the class has to keep all that an instance has in its ``__dict__``, its slots, or its items.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.frontend.objects.class_kinds import LEAVES, PINNED, is_foreign, plain_base
+from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.ir.proxies import NumberProxy, TensorProxy
+
+if TYPE_CHECKING:
+    from thunder.frontend.epilogue.epilogue_builder import Builder
+
+Rule = Callable[["Builder", Any], str]
+
+
+def rule_for(value: Any) -> Rule | None:
+    """How ``value`` is built; None for what is not built (leaves, tensors, functions), or cannot be."""
+    cls = type(value)
+    if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
+        return None
+    if isinstance(value, PINNED) and not isinstance(value, torch.nn.Module):
+        return None
+    return _CONSTRUCTORS.get(cls) or _rule_by_structure(value)
+
+
+def _rule_by_structure(value: Any) -> Rule | None:
+    cls = type(value)
+    if isinstance(value, tuple) and hasattr(cls, "_fields"):
+        return _namedtuple
+    if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
+        return _structseq
+    if plain_base(cls) in CONTAINERS:
+        return _plain_subclass
+    if dataclasses.is_dataclass(value) and isinstance(value, dict):
+        return _dataclass_of_items
+    return None if is_foreign(cls) else _object
+
+
+def children(value: Any) -> Iterable[Any]:
+    """What a value that has a rule is built of."""
+    if isinstance(value, tuple | list | set | frozenset | deque):
+        return list(value)
+    if isinstance(value, dict):
+        return [*dict.values(value), *getattr(value, "__dict__", {}).values()]
+    if isinstance(value, weakref.ref):
+        return [value()]
+    return () if isinstance(value, slice) else state_of(value).values()
+
+
+def description(value: Any) -> str:
+    """A value in words."""
+    if isinstance(value, types.FunctionType):
+        return f"the function {value.__qualname__}, made by the program"
+    if isinstance(value, type):
+        return f"the class {value.__qualname__}, made by the program"
+    if isinstance(value, types.GeneratorType):
+        return "a generator"
+    return f"an object of class {type(value).__qualname__}"
+
+
+# -- containers ----------------------------------------------------------------------------------------------
+
+
+def _tuple(b: Builder, value: tuple[Any, ...]) -> str:
+    return b.items("(", value, ",)" if len(value) == 1 else ")")
+
+
+def _list(b: Builder, value: list[Any]) -> str:
+    return b.shared(value, b.items("[", value, "]"))
+
+
+def _dict(b: Builder, value: dict[Any, Any]) -> str:
+    return b.shared(value, b.pairs(value.items()))
+
+
+def _set(b: Builder, value: set[Any]) -> str:
+    return b.shared(value, b.items("set([", value, "])"))
+
+
+def _frozenset(b: Builder, value: frozenset[Any]) -> str:
+    return b.items("frozenset([", value, "])")
+
+
+def _ordered(b: Builder, value: Any) -> str:
+    items = ", ".join(f"({b.expression(k)}, {b.expression(v)})" for k, v in value.items())
+    cls = b.refer(type(value))
+    if isinstance(value, defaultdict):
+        return b.shared(value, f"{cls}({b.expression(original(value.default_factory))}, [{items}])")
+    if isinstance(value, Counter):
+        return b.shared(value, f"{cls}(dict([{items}]))")
+    return b.shared(value, f"{cls}([{items}])")
+
+
+def _deque(b: Builder, value: deque[Any]) -> str:
+    return b.shared(value, f"{b.refer(deque)}({b.items('[', value, ']')}, {value.maxlen})")
+
+
+def _slice(b: Builder, value: slice) -> str:
+    return b.items("slice(", (value.start, value.stop, value.step), ")")
+
+
+def _reference(b: Builder, value: weakref.ref[Any]) -> str:
+    return f"{b.refer(weakref.ref)}({b.expression(value())})"
+
+
+def original(fn: Any) -> Any:
+    """The user's function behind a shim that the interpreter handed to native code."""
+    return getattr(fn, "interpreted", fn)
+
+
+_CONSTRUCTORS: dict[type, Rule] = {
+    tuple: _tuple,
+    list: _list,
+    dict: _dict,
+    set: _set,
+    frozenset: _frozenset,
+    OrderedDict: _ordered,
+    defaultdict: _ordered,
+    Counter: _ordered,
+    deque: _deque,
+    slice: _slice,
+    weakref.ref: _reference,
+}
+
+
+def _namedtuple(b: Builder, value: Any) -> str:
+    items = b.items("[", tuple.__iter__(value), "]")
+    return b.shared(value, f"tuple.__new__({b.refer(type(value))}, {items})")
+
+
+def _structseq(b: Builder, value: Any) -> str:
+    cls = f"torch.return_types.{type(value).__name__}"  # the text of an epilogue imports torch
+    return b.shared(value, f"{cls}({b.items('[', value, ']')})")
+
+
+def _plain_subclass(b: Builder, value: Any) -> str:
+    base = plain_base(type(value))
+    return b.shared(value, f"{b.refer(type(value))}({_CONSTRUCTORS[base](b, base(value))})")
+
+
+# -- objects -------------------------------------------------------------------------------------------------
+
+
+def make_instance(cls: type, state: dict[str, Any]) -> Any:
+    """An instance of a class written in Python, with these attributes, whatever its ``__init__`` would do."""
+    base = types.SimpleNamespace if issubclass(cls, types.SimpleNamespace) else object
+    new: Any = base.__new__(cls)
+    for name, value in state.items():
+        object.__setattr__(new, name, value)
+    return new
+
+
+def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any:
+    """An instance of a dataclass that is a dict as well, with these items and attributes, whatever its
+    methods would do.
+    """
+    new: Any = cls.__new__(cls)  # type: ignore[call-overload]
+    store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
+    for key, value in items.items():
+        store(new, key, value)
+    new.__dict__.update(state)
+    return new
+
+
+def state_of(value: Any) -> dict[str, Any]:
+    """All attributes that an instance of a class written in Python holds itself: its dictionary's and its
+    slots'.
+    """
+    state: dict[str, Any] = {}
+    for cls in reversed(type(value).__mro__):
+        for name, slot in cls.__dict__.items():
+            if isinstance(slot, types.MemberDescriptorType):
+                with suppress(AttributeError):  # it holds nothing
+                    state[name] = slot.__get__(value)
+    return state | getattr(value, "__dict__", {})
+
+
+def _object(b: Builder, value: Any) -> str:
+    state = b.parts(state_of(value))
+    return b.shared(value, f"{b.refer(make_instance)}({b.refer(type(value))}, {state})")
+
+
+def _dataclass_of_items(b: Builder, value: Any) -> str:
+    """Such as the outputs of Hugging Face's models: the same values as items and as attributes."""
+    view = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
+    items, state = b.parts(dict(view)), b.parts(value.__dict__)
+    return b.shared(value, f"{b.refer(make_mapping)}({b.refer(type(value))}, {items}, {state})")

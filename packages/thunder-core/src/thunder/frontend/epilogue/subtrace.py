@@ -1,0 +1,83 @@
+"""Parts of a program that are recorded apart: into a list first, and as a program of their own then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from thunder.ir.proxies import Variable
+from thunder.ir.rewrite import eval_trace
+from thunder.ir.symbol import BoundSymbol, proxies_in
+from thunder.ir.trace import TraceCtx, tracectx, with_bound_symbols
+from thunder.ops import prims
+from thunder.passes.dce import dce
+from thunder.passes.functionalise import functionalise
+
+
+@contextmanager
+def recorded(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
+    """Within the context the program's calls are recorded as always; then they are taken out of the trace,
+    and put into the list that the context gives.
+    """
+    scope, calls = trace.peek_scope(), list[BoundSymbol]()
+    start = len(scope)
+    try:
+        yield calls
+    finally:
+        calls += scope[start:]
+        del scope[start:]
+
+
+def without_grad_modes(calls: Iterable[BoundSymbol]) -> list[BoundSymbol]:
+    """The calls without the borders of regions of grad mode."""
+    return [b for b in calls if b.sym is not prims.set_grad_enabled]
+
+
+def read_and_made(calls: Iterable[BoundSymbol], results: Any = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values that calls and results read without making them, and those that the calls make, by name."""
+    read: dict[str, Any] = {}
+    made: dict[str, Any] = {}
+    for bsym in calls:
+        read.update({p.name: p for p in bsym.flat_proxy_args if p.name not in made})
+        made.update({p.name: p for p in bsym.flat_proxy_outs if p.name not in read})
+    read.update({p.name: p for p in proxies_in(results) if p.name not in made})
+    return read, made
+
+
+def procedure(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], results: Any) -> TraceCtx:
+    """The functional program ``inputs → results`` of the calls, with values of its own.
+
+    Names of values are final only when the whole program has been traced; those of a procedure are its own
+    from the beginning.
+    """
+    raw = TraceCtx(name=name, args=inputs)
+    raw.bound_symbols = [*calls, prims.python_return.bind(results, output=None)]
+    new = TraceCtx(name=name)
+    with tracectx(new):
+        new.args = [p.replace(name=new.make_name(prefix="t")) for p in inputs]
+        prims.python_return(eval_trace(raw, *new.args))
+    return dce(functionalise(new))
+
+
+def writes(program: TraceCtx) -> tuple[dict[int, Any], TraceCtx]:
+    """The values that a functional program writes to its inputs, by the input's index; and the program
+    without the writes, in which what is behind them reads the values.
+    """
+    index = {p.name: i for i, p in enumerate(program.args)}
+    written: dict[int, Any] = {}
+    swap: dict[Variable, Any] = {}
+    rest = []
+    for bsym in program.bound_symbols:
+        if bsym.sym is prims.copy_:
+            value, target = bsym.args
+            written[index[target.name]] = swap[Variable(target)] = value
+        else:
+            rest.append(bsym.from_bsym_swap_proxies(swap, skip_output=True))
+    return written, with_bound_symbols(program, rest, program.name)
+
+
+def returning(program: TraceCtx, results: Any) -> TraceCtx:
+    """The procedure that returns these of a procedure's values, and computes nothing else."""
+    *calls, end = program.bound_symbols
+    return dce(with_bound_symbols(program, [*calls, end.from_bsym(args=(results,))], program.name))

@@ -1,0 +1,1 @@
+"""Lookasides: functions that a rule carries out instead of the interpreter."""

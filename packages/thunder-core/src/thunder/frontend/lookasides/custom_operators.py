@@ -1,0 +1,298 @@
+"""Operators that the user's code registered with torch (``torch.library``): each becomes a primitive
+``<namespace>_<name>``, with the gradient of ``register_autograd``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._library.custom_ops import OPDEFS, CustomOpDef
+
+from thunder.base.errors import UnsupportedOperator
+from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
+from thunder.base.tags import OpTags
+from thunder.frontend.custom_gradients.custom_call import OwnGradient, call_with_own_gradient
+from thunder.frontend.custom_gradients.function_context import context_class
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops.meta_kernels import as_proxies, on_meta
+from thunder.ops.operator import Operator, register, row_of, symbol_of
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+Overload = torch._ops.OpOverload
+
+#: namespaces of torch's own operators
+_TORCHS = frozenset({"aten", "prim", "prims", "quantized", "c10d", "c10d_functional", "rngprims"})
+
+
+def is_custom(fn: Any) -> bool:
+    """Whether a callable is an operator that somebody registered with torch."""
+    if isinstance(fn, torch._ops.OpOverloadPacket):
+        name = fn._qualified_op_name
+    elif isinstance(fn, Overload):
+        name = fn._schema.name
+    else:
+        return False
+    namespace = name.partition("::")[0]
+    return namespace not in _TORCHS and not namespace.startswith("_")
+
+
+@lookaside(CustomOpDef.__call__)
+def _call_definition(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    definition, *given = args
+    return tracer.call(tracer.load_attr(definition, "_opoverload"), tuple(given), kwargs)
+
+
+def call_custom(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Records a call of a custom operator. Raises UnsupportedOperator, with its name, for one that cannot be
+    traced.
+    """
+    op = _overload(fn)
+    args, kwargs = _by_schema(op, args, kwargs)
+    definition = _definition(tracer, op)
+    _check(op, definition, (args, kwargs))
+    symbol = operator_symbol(op)
+    backward = tracer.instance_attr(definition, "_backward_fn") if definition is not None else None
+    if backward is None or not any(_requires_grad(a) for a in tree_iter(args)):
+        return symbol(*args, **kwargs)
+    setup = tracer.instance_attr(definition, "_setup_context_fn")
+    return _Call(tracer, symbol, args, kwargs, setup, backward).run()
+
+
+def _requires_grad(x: Any) -> bool:
+    return isinstance(x, TensorProxy) and x.requires_grad
+
+
+def _overload(fn: Any) -> Overload:
+    if isinstance(fn, Overload):
+        return fn
+    overloads = fn.overloads()
+    if len(overloads) > 1:
+        raise UnsupportedOperator(
+            f"{fn} has several overloads",
+            found={"overloads": ", ".join(overloads)},
+            hint=f"Call the one that is meant: {fn}.{overloads[0]}(…).",
+        )
+    return getattr(fn, overloads[0])  # type: ignore[no-any-return]
+
+
+def _by_schema(
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with defaults filled in: keyword-only ones by name, the others by position."""
+    positional, keywords = list(args), {}
+    left = dict(kwargs)
+    for i, argument in enumerate(op._schema.arguments):
+        name = argument.name
+        if not argument.kwarg_only and i < len(args):
+            continue
+        if name not in left and not argument.has_default_value():
+            raise TypeError(f"{op._schema.name}() is missing value for argument '{name}'")
+        value = left.pop(name) if name in left else argument.default_value
+        if argument.kwarg_only:
+            keywords[name] = value
+        else:
+            positional.append(value)
+    if left or len(positional) > sum(not a.kwarg_only for a in op._schema.arguments):
+        lacking = ", ".join(left) or "positional ones"
+        raise TypeError(f"{op._schema.name}() got arguments that its schema lacks ({lacking}): {op._schema}")
+    return tuple(positional), keywords
+
+
+def _definition(tracer: Tracer, op: Overload) -> CustomOpDef | None:
+    """What ``custom_op`` keeps of the operator; what is read of it is guarded."""
+    definition = OPDEFS.get(op._schema.name)
+    if definition is None:
+        return None
+    tracker = tracer.tracker
+    path = tracker.path_of(definition) or tracker.pinned_path(definition, op._schema.name)
+    tracked: CustomOpDef = tracker.adopt(definition, path)
+    return tracked
+
+
+# -- what can be traced --------------------------------------------------------------------------------------
+
+
+def _check(op: Overload, definition: CustomOpDef | None, arguments: Any) -> None:
+    schema, name = op._schema, op._schema.name
+    if schema.is_mutable:
+        raise UnsupportedOperator(
+            f"the operator {name} writes to its arguments",
+            found={"schema": schema},
+            hint="Register a functional form of it, that returns what it computes (mutates_args=()).",
+        )
+    if any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
+        raise UnsupportedOperator(
+            f"the operator {name} returns memory of its arguments",
+            found={"schema": schema},
+            hint="Register a form of it that returns a new tensor.",
+        )
+    if not any(isinstance(a, TensorProxy) for a in tree_iter(arguments)):
+        raise UnsupportedOperator(
+            f"the operator {name} is called without a tensor argument",
+            hint="Call it outside the compiled function, and pass the result.",
+        )
+    if not _has_fake(op, definition):
+        raise UnsupportedOperator(
+            f"the operator {name} has no fake implementation, so the metadata of its results are unknown",
+            hint=f'Register one: torch.library.register_fake("{name}").',
+        )
+    if definition is not None and any(
+        torch.is_autocast_enabled(device) for device in definition._autocast_dtype
+    ):
+        raise UnsupportedOperator(
+            f"the operator {name} has a rule for autocast, which is on",
+            hint="Cast its arguments, and call it under torch.autocast(…, enabled=False).",
+        )
+
+
+def _has_fake(op: Overload, definition: CustomOpDef | None) -> bool:
+    if definition is not None:
+        return definition._abstract_fn is not None
+    keys = ("Meta", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in keys)
+
+
+# -- the primitive -------------------------------------------------------------------------------------------
+
+
+def operator_symbol(op: Overload) -> Symbol:
+    """The primitive of an operator; its row is made when it is first met, and again if it was redefined."""
+    namespace, _, name = op._schema.name.partition("::")
+    path = f"torch.ops.{namespace}.{name}"
+    row_id = f"{namespace}_{name}"
+    if op._overloadname != "default":
+        path, row_id = f"{path}.{op._overloadname}", f"{row_id}_{op._overloadname}"
+    known = row_of(row_id)
+    if known is not None and known.eager is op:
+        return symbol_of(row_id)
+    random = torch.Tag.nondeterministic_seeded in op.tags
+    return register(
+        Operator(
+            id=row_id,
+            eager=op,
+            eager_path=path,
+            meta=_meta(op),
+            tags=frozenset({OpTags.RANDOM_OP} if random else ()),
+        ),
+        replace=known is not None and isinstance(known.eager, Overload),
+    )
+
+
+def _meta(op: Overload) -> Any:
+    """The meta function: the fake implementation, on meta tensors. The operator itself never runs."""
+
+    def meta(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = on_meta(op, args, kwargs)
+        except RuntimeError as error:
+            if "data-dependent" not in str(error):
+                raise
+            raise UnsupportedOperator(
+                f"the shape of what the operator {op._schema.name} returns depends on data",
+                hint="Call it outside the compiled function, or let it return a tensor of the largest shape.",
+            ) from error
+        return as_proxies(result, args, kwargs)
+
+    return meta
+
+
+# -- its gradient --------------------------------------------------------------------------------------------
+
+
+class _Call:
+    """A call of an operator with ``register_autograd`` (Note [Own gradients]).
+
+    Where an argument or a result is a list of tensors, ``setup_context`` and ``backward`` see lists;
+    ``needs_input_grad`` is flat in the one and has lists in the other, as in eager.
+    """
+
+    def __init__(
+        self, tracer: Tracer, symbol: Symbol, args: Any, kwargs: Any, setup: Any, backward: Any
+    ) -> None:
+        self.tracer, self.symbol, self.args, self.kwargs = tracer, symbol, args, kwargs
+        self.setup, self.backward = setup, backward
+        self.inputs = [i for a in args for i in (a if _is_list(a) else (a,))]
+        self.context = context_class(symbol.name)(tuple(map(_requires_grad, self.inputs)))
+        tracer.made[id(type(self.context))] = type(self.context)  # nobody changes it: no guards
+        self.single, self.spec = False, tree_flatten(())[1]
+
+    def run(self) -> Any:
+        """Traces the call, and returns what the operator returns."""
+        name = self.symbol.name
+        results = call_with_own_gradient(
+            self.tracer,
+            OwnGradient(
+                name=name,
+                id=self.tracer.unique_id(f"custom_operator.{name}"),
+                key=self.symbol.id,
+                inputs=self.inputs,
+                context=self.context,
+                forward=self._forward,
+                backward=self._backward,
+                function=lambda: self.backward,
+                adapt=self._adapted,
+            ),
+        )
+        output = tree_unflatten(results, self.spec)
+        return output[0] if self.single else output
+
+    def _forward(self) -> tuple[Any, ...]:
+        output = self.symbol(*self.args, **self.kwargs)
+        if self.setup is not None:
+            keywords = {"keyword_only_inputs": self.kwargs} if self.kwargs else {}
+            given = {"ctx": self.context, "inputs": self.args, **keywords, "output": output}
+            self.tracer.call(self.setup, (), given)
+        self.single = not isinstance(output, tuple)
+        leaves, self.spec = tree_flatten((output,) if self.single else output)
+        return tuple(leaves)
+
+    def _backward(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        given = tree_unflatten(cotangents, self.spec)
+        outside, self.context.needs_input_grad = self.context.needs_input_grad, self._needs()
+        gradients = self.tracer.call(self.backward, (self.context, *given), {})
+        self.context.needs_input_grad = outside
+        return _flat_gradients(gradients, self._lengths())
+
+    def _needs(self) -> tuple[Any, ...]:
+        return tuple([*map(_requires_grad, a)] if _is_list(a) else _requires_grad(a) for a in self.args)
+
+    def _lengths(self) -> tuple[int | None, ...]:
+        """For each argument the number of its tensors, None where it is no list of tensors."""
+        return tuple(len(a) if _is_list(a) else None for a in self.args)
+
+    def _adapted(self, backward: Any) -> Any:
+        needs, spec, lengths = self._needs(), self.spec, self._lengths()
+
+        def adapted(context: Any, *cotangents: Any) -> tuple[Any, ...]:
+            context.needs_input_grad = needs
+            return _flat_gradients(backward(context, *tree_unflatten(cotangents, spec)), lengths)
+
+        return adapted
+
+
+def _flat_gradients(gradients: Any, lengths: Sequence[int | None]) -> tuple[Any, ...]:
+    """The gradients that a backward returned, those of a list one after the other."""
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    flat: list[Any] = []
+    for i, gradient in enumerate(gradients):
+        length = lengths[i] if i < len(lengths) else None
+        if length is None:
+            flat.append(gradient)
+        elif gradient is None or len(gradient) == length:
+            flat.extend(gradient or [None] * length)
+        else:
+            raise RuntimeError(
+                f"Expected the return from backward to be of the same structure as the inputs. Got: "
+                f"{len(gradient)} gradients of the list at position {i}, {length} tensors (inputs)"
+            )
+    return tuple(flat)
+
+
+def _is_list(x: Any) -> bool:
+    return isinstance(x, list | tuple) and bool(x) and all(isinstance(i, TensorProxy) for i in x)

@@ -1,0 +1,113 @@
+"""Questions about the state of torch and of the machine: answered, and guarded by asking again."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.autocast_state import KINDS
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.objects.object_table import describe
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+#: how the names of torch's native questions begin
+_PREFIXES = (
+    "is_",
+    "_is_",
+    "get_",
+    "_get_",
+    "are_",
+    "has_",
+    "_has_",
+    "_jit_get",
+    "_len_",
+    "_are_",
+    "_cuda_is",
+    "_cuda_get",
+    "_accelerator_is",
+    "_accelerator_get",
+    "_accelerator_hooks_device_count",
+    "_accelerator_hooks_get",
+    "_mps_is",
+)
+#: ambient state that every prologue guards, whatever its value, so that a question needs no fact of its own
+_ALWAYS_GUARDED = frozenset(
+    {
+        "is_grad_enabled",
+        "is_inference_mode_enabled",
+        "get_default_dtype",
+        "_is_any_autocast_enabled",
+        "_len_torch_function_stack",
+        "_is_torch_function_mode_enabled",
+    }
+)
+#: questions about autocast: guarded by its settings at the call, which the program may have changed since
+_OF_AUTOCAST = frozenset(
+    {
+        "is_autocast_enabled",
+        "is_autocast_cpu_enabled",
+        "is_autocast_cache_enabled",
+        "get_autocast_dtype",
+        "get_autocast_cpu_dtype",
+        "get_autocast_gpu_dtype",
+    }
+)
+#: questions that torch answers in Python, with caches and state of its own, and that are asked whole
+_IN_PYTHON: tuple[Callable[..., Any], ...] = (
+    torch.cuda.device_count,
+    torch.cuda.current_device,
+    torch.cuda.get_device_capability,
+    torch.cuda.get_device_name,
+    torch.cuda.is_bf16_supported,
+    torch.backends.cudnn.version,
+    torch.accelerator.is_available,
+    torch.accelerator.device_count,
+    torch.accelerator.current_device_index,
+)
+
+
+def is_question(fn: Any) -> bool:
+    """Whether ``fn`` is a native function of torch that only asks."""
+    return (
+        isinstance(fn, types.BuiltinFunctionType)
+        and str(fn.__module__).startswith("torch")
+        and fn.__name__.startswith(_PREFIXES)
+    )
+
+
+def ask(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The answer, which holds for the program as long as it stays.
+
+    Raises UnsupportedProgram where it is no number, string, device or the like, nor a tuple of such.
+    """
+    value = fn(*args, **kwargs)
+    name = f"{fn.__module__}.{fn.__name__}"
+    if any(type(part) not in LEAVES for part in (value if type(value) is tuple else (value,))):
+        raise UnsupportedProgram(f"{name} returned {describe(value)}, which thunder cannot guard")
+    if fn.__name__ in _OF_AUTOCAST and all(a in KINDS for a in (*args, *kwargs.values())):
+        tracer.note_autocast()
+    elif fn.__name__ not in _ALWAYS_GUARDED:
+        key = (fn, *args, *kwargs.items())
+        question = tracer.questions.setdefault(key, functools.partial(fn, *args, **kwargs))
+        path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")
+        tracer.tracker.note("state", path, value)
+    return value
+
+
+def _ask_whole(fn: Callable[..., Any]) -> None:
+    @lookaside(fn)
+    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        told = tracer.language.functions.get(fn)  # by a plan for another machine
+        return ask(tracer, fn, args, kwargs) if told is None else told(*args, **kwargs)
+
+
+for _question in _IN_PYTHON:
+    _ask_whole(_question)

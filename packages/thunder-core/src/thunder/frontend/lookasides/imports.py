@@ -1,0 +1,121 @@
+"""Imports within a program: which module a name means, or that there is none, are facts.
+
+    import a.b as c     →   sys.modules["a"] and sys.modules["a.b"] are these modules
+
+An import that finds its modules loaded has no effect of its own. The first one loads them while the program
+is traced, as eager loads them at its first call.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+_import = builtins.__import__
+
+
+def imported(
+    tracer: Tracer, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
+) -> Any:
+    """The result of an ``import`` statement. Raises what the import raises."""
+    hook = vars(builtins)["__import__"]
+    path = tracer.tracker.pinned_path(vars(builtins), "builtins").step("global", "__import__")
+    tracer.tracker.note("is", path, hook)
+    if hook is not _import:
+        raise UnsupportedProgram(
+            "builtins.__import__ was replaced", hint="Import outside the compiled function."
+        )
+    full = name if not level else importlib.util.resolve_name("." * level + name, _package(namespace))
+    try:
+        module = _import(name, namespace, None, fromlist or (), level)
+    except ImportError as error:
+        _note_failure(tracer, full, error)
+        raise
+    _note_modules(tracer, full)
+    for member in fromlist or ():
+        if member not in vars(module):  # ``from a import b`` then looks for the module ``a.b``
+            submodule = f"{module.__name__}.{member}"
+            tracer.tracker.note("is", _entry(tracer, submodule), sys.modules.get(submodule, ABSENT))
+    return tracer.tracker.adopt(module, _entry(tracer, module.__name__))
+
+
+def _package(namespace: dict[str, Any]) -> str | None:
+    """The package in which relative imports of a module are resolved."""
+    package = namespace.get("__package__")
+    if package is None and "__path__" not in namespace:
+        return str(namespace.get("__name__", "")).rpartition(".")[0]
+    return namespace.get("__name__") if package is None else package
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def _entry(tracer: Tracer, name: str) -> Any:
+    return tracer.tracker.pinned_path(sys.modules, "sys.modules").step("key", name)
+
+
+def _note_modules(tracer: Tracer, name: str) -> None:
+    for prefix in _prefixes(name):
+        tracer.tracker.note("is", _entry(tracer, prefix), sys.modules.get(prefix, ABSENT))
+
+
+def _note_failure(tracer: Tracer, name: str, error: ImportError) -> None:
+    """That a module cannot be imported. Raises UnsupportedProgram where it is there and its code fails."""
+    _note_modules(tracer, name)
+    missing = next(prefix for prefix in _prefixes(name) if sys.modules.get(prefix) is None)
+    if missing in sys.modules:  # None in its place forbids the import
+        return
+    question = functools.partial(_is_findable, missing)
+    if question():
+        raise UnsupportedProgram(
+            f"the import of {name} fails in the code of a module, which would run again at each call",
+            found={"error": repr(error)},
+            hint="Import it outside the compiled function.",
+        )
+    tracer.tracker.note("state", tracer.tracker.pinned_path(question, f"a module {missing}"), False)
+
+
+def _is_findable(name: str) -> bool:
+    """Whether there is a module of this name to import."""
+    try:
+        return name in sys.modules or importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@lookaside(builtins.__import__)
+def _call_import(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def read(
+        name: str,
+        globals: dict[str, Any] | None = None,
+        locals: Any = None,
+        fromlist: tuple[str, ...] | None = (),
+        level: int = 0,
+    ) -> Any:
+        namespace = tracer.machine.frame.globals if globals is None else globals
+        return imported(tracer, name, namespace, fromlist, level)
+
+    return read(*args, **kwargs)
+
+
+@lookaside(importlib.import_module)
+def _importlib_import(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def read(name: str, package: str | None = None) -> Any:
+        full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
+        return imported(tracer, full, {}, ("__name__",), 0)
+
+    return read(*args, **kwargs)

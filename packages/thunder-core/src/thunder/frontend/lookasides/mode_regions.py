@@ -1,0 +1,137 @@
+"""Regions of ambient state inside a program: grad mode, inference mode, default dtype, default device,
+autocast.
+
+While tracing, torch's own state is changed, so that whatever asks sees the right answer; it is put back
+afterwards. The trace must do the same when it runs. Three ways, by what the state does to operators:
+
+    grad mode, default dtype, inference mode   statements in the trace change the state where the program did
+    default device                             factories are recorded with the device spelt out
+    autocast                                   operators are recorded with the casts spelt out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._device import _device_constructors
+
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+@lookaside(torch._C._set_grad_enabled)
+def _set_grad_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    mode = bool(args[0])
+    tracer.had_grad_in_inference_mode |= mode and tracer.in_inference_mode
+    if mode != torch.is_grad_enabled():
+        torch._C._set_grad_enabled(mode)
+        prims.set_grad_enabled(mode)
+
+
+@lookaside(torch.set_default_dtype)
+def _set_default_dtype(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    torch.set_default_dtype(*args, **kwargs)
+    prims.set_default_dtype(torch.get_default_dtype())
+
+
+# -- inference mode ------------------------------------------------------------------------------------------
+
+
+@lookaside(torch.inference_mode.__enter__)
+def _enter_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    mode = bool(tracer.load_attr(args[0], "mode"))
+    tracer.inference_regions.append((tracer.in_inference_mode, torch.is_grad_enabled()))
+    tracer.in_inference_mode = mode
+    tracer.had_inference_regions = True
+    torch._C._set_grad_enabled(torch.is_grad_enabled() and not mode)
+    prims.enter_inference_mode(mode)
+
+
+@lookaside(torch.inference_mode.__exit__)
+def _exit_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    tracer.in_inference_mode, grad = tracer.inference_regions.pop()
+    torch._C._set_grad_enabled(grad)
+    prims.leave_inference_mode()
+
+
+@lookaside(torch.is_inference_mode_enabled)
+def _is_inference_mode_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    inherited = torch.is_inference_mode_enabled(*args, **kwargs)
+    return tracer.in_inference_mode or inherited
+
+
+# -- default device ------------------------------------------------------------------------------------------
+
+_FACTORIES = frozenset(_device_constructors())
+
+
+#: factories whose results have the default dtype, whatever they are given
+_OF_DEFAULT_DTYPE = frozenset(
+    {
+        *(torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.eye),
+        *(torch.linspace, torch.logspace, torch.range, torch.fft.fftfreq, torch.fft.rfftfreq),
+        *(torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window),
+        torch.kaiser_window,
+    }
+)
+
+
+def with_defaults(fn: Any, kwargs: Kwargs, default_dtype: torch.dtype) -> Kwargs:
+    """The keyword arguments of a factory with the defaults spelt out that the program itself has changed."""
+    if (
+        kwargs.get("dtype") is None
+        and torch.get_default_dtype() is not default_dtype
+        and fn in _OF_DEFAULT_DTYPE
+    ):
+        kwargs = {**kwargs, "dtype": torch.get_default_dtype()}
+    return with_default_device(fn, kwargs)
+
+
+def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
+    """The keyword arguments of a factory with the device of the innermost ``with torch.device(…)`` spelt
+    out.
+    """
+    if not torch._C._len_torch_function_stack() or kwargs.get("device") is not None or fn not in _FACTORIES:
+        return kwargs
+    return {**kwargs, "device": torch.get_default_device()}
+
+
+@lookaside(torch.get_default_device)
+def _get_default_device(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.device:
+    return torch.get_default_device(
+        *args, **kwargs
+    )  # of the call: guarded as ambient state; of a region: known
+
+
+# -- autocast ------------------------------------------------------------------------------------------------
+
+
+def _natively(fn: Callable[..., Any]) -> None:
+    @lookaside(fn)
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        tracer.note_autocast()
+        return fn(*args, **kwargs)
+
+
+for _name in (
+    "set_autocast_enabled",
+    "set_autocast_dtype",
+    "set_autocast_cache_enabled",
+    "autocast_increment_nesting",
+    "autocast_decrement_nesting",
+):
+    _natively(getattr(torch, _name))
+
+
+@lookaside(torch.clear_autocast_cache)
+def _clear_autocast_cache(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    torch.clear_autocast_cache()
+    tracer.autocast.forget()

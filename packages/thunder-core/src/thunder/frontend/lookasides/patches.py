@@ -1,0 +1,135 @@
+"""Attributes of torch's classes that were replaced since thunder was imported.
+
+The rules of the frontend know what torch's own methods do. What a program finds under a name is a fact; where
+it is no longer torch's own, the replacement is interpreted as any Python function is.
+
+    torch.Tensor.add = f        x.add(1) in a program calls f
+    nn.Module.__getattr__ = f   members are found by f, and not by the rule
+"""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, lookup_type
+from thunder.torch import tensor_attributes
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_OWN: dict[type, dict[str, Any]] = {
+    cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    for cls in _CLASSES
+}
+#: what of ``torch.nn.Module`` the rules of modules do in place of
+MODULE_METHODS = {
+    name: vars(torch.nn.Module)[name]
+    for name in ("__call__", "_call_impl", "__getattr__", "__setattr__", "__delattr__")
+}
+#: functions and classes of Python that the code of thunder itself calls
+_BUILTINS = tuple(
+    (value.__name__, value)
+    for value in (
+        abs,
+        all,
+        any,
+        bool,
+        bytes,
+        callable,
+        complex,
+        dict,
+        enumerate,
+        filter,
+        float,
+        frozenset,
+        getattr,
+        hasattr,
+        hash,
+        id,
+        int,
+        isinstance,
+        issubclass,
+        iter,
+        len,
+        list,
+        map,
+        max,
+        min,
+        next,
+        object,
+        property,
+        range,
+        repr,
+        reversed,
+        set,
+        setattr,
+        slice,
+        sorted,
+        str,
+        sum,
+        super,
+        tuple,
+        type,
+        vars,
+        zip,
+    )
+)
+
+
+def tensor_attribute(tracer: Tracer, cls: type, name: str) -> Any:
+    """What a class of tensors has under ``name``, which becomes a fact; ABSENT if nothing."""
+    found = lookup_type(cls, name)
+    tracer.type_attr(cls, name)
+    return found
+
+
+def is_replaced(cls: type, name: str, found: Any) -> bool:
+    """Whether ``found``, which a class of tensors has under ``name``, is not torch's own."""
+    return found is not _OWN[cls].get(name, ABSENT)
+
+
+def special_method(tracer: Tracer, name: str) -> Any:
+    """A replacement of a special method of tensors, or None; which it is becomes a fact."""
+    tracer.special_methods.add(name)
+    found = tensor_attribute(tracer, torch.Tensor, name)
+    return found if found is not ABSENT and is_replaced(torch.Tensor, name, found) else None
+
+
+def note_special_methods(tracer: Tracer, classes: set[type]) -> None:
+    """Notes the special methods that the program used for the further classes of tensors that it was given.
+
+    Raises UnsupportedProgram where one of them has a method of its own by now.
+    """
+    for cls in classes - {torch.Tensor}:
+        for name in sorted(tracer.special_methods):
+            found = tensor_attribute(tracer, cls, name)
+            if is_replaced(cls, name, found) and found is not lookup_type(torch.Tensor, name):
+                raise UnsupportedProgram(
+                    f"{cls.__name__}.{name} was replaced, which thunder does not follow",
+                    hint="Replace the method of torch.Tensor.",
+                )
+
+
+def bound(tracer: Tracer, name: str, found: Any, x: Any) -> Any:
+    """A replaced attribute of a tensor, as reading it gives it."""
+    if name in tensor_attributes.ATTRIBUTES:
+        raise UnsupportedProgram(f"torch.Tensor.{name} was replaced, which thunder itself reads")
+    if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+        return types.MethodType(found, x)
+    return tracer.machine.bind_attribute(found, x, torch.Tensor)
+
+
+def refuse_replaced_builtins() -> None:
+    """Refuses to trace while a function that thunder itself calls is another one."""
+    for name, value in _BUILTINS:
+        if builtins.__dict__.get(name) is not value:
+            raise UnsupportedProgram(
+                f"builtins.{name} was replaced, which thunder itself calls",
+                hint=f"Assign {name} in the module of the program.",
+            )

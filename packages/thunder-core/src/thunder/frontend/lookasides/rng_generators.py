@@ -1,0 +1,327 @@
+"""Generators of random numbers in the traced program.
+
+The program sees the generators that it was given, and objects that stand for those that it makes; nothing is
+drawn from either while it is traced. In the trace a generator is a proxy: an input, whose state is the
+object's own and so is never stale, or the result of a statement. Draws, and what reads or changes a state,
+are statements in the order of the program.
+
+    def f(g):                                def computation(g):
+        g.manual_seed(3)               →         torch.Generator.manual_seed(g, 3)
+        return torch.rand(2, generator=g)        t0 = torch.rand((2,), dtype=None, device=None, generator=g)
+                                                 return t0
+
+Of a state Python code can see the seed that it began with. That of an input is a fact, until the program
+changes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.devices import Device, to_device, to_torch_device
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import Path, lookup_type
+from thunder.frontend.lookasides.lookaside_registry import closure_lookaside, lookaside
+from thunder.ir.proxies import GeneratorProxy
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+@dataclass
+class Known:
+    """What is known of a generator of the program.
+
+    ``path`` is where it comes from, None if the program made it. ``seed`` is what its state began with, None
+    where only the run knows it; ``changed`` says whether the program has changed that.
+    """
+
+    obj: torch.Generator
+    path: Path | None
+    proxy: GeneratorProxy | None
+    seed: int | None
+    changed: bool = False
+
+    def seeded(self, seed: int | None) -> None:
+        """Notes that the program has seeded it."""
+        self.seed, self.changed = seed, True
+
+
+class Generators:
+    """The generators of one acquisition. ``assumed`` is the device on which everything from outside is taken
+    to lie, if one is.
+    """
+
+    def __init__(self, tracer: Tracer, assumed: Device | None) -> None:
+        self.tracer, self.assumed = tracer, assumed
+        self._known: dict[int, Known] = {}
+        #: whether the program has seeded the default generators of devices, which it may have in hand
+        self.devices_are_seeded = False
+
+    def of(self, obj: torch.Generator) -> Known:
+        """What is known of a generator. Raises UnsupportedProgram for one that came unseen."""
+        known = self._known.get(id(obj))
+        if known is None:
+            path = self.tracer.tracker.path_of(obj)
+            if path is None:
+                raise UnsupportedProgram(
+                    "the program uses a generator of random numbers that thunder has not seen before",
+                    hint="Pass it as an argument, or keep it in an attribute or a variable.",
+                )
+            known = self._known[id(obj)] = Known(obj, path, None, obj.initial_seed())
+        return known
+
+    def default(self) -> Known:
+        """The default generator of the CPU."""
+        tracker = self.tracer.tracker
+        path = tracker.pinned_path(torch.default_generator, "torch.default_generator")
+        return self.of(tracker.adopt(torch.default_generator, path))
+
+    def proxy(self, obj: torch.Generator) -> GeneratorProxy:
+        """What stands for a generator in the trace; one from outside is an input."""
+        known = self.of(obj)
+        if known.proxy is None:
+            assert known.path is not None, "a generator that the program makes has a proxy from the beginning"
+            known.proxy = self.tracer.tracker.make_input(obj, known.path)
+        return known.proxy
+
+    def made(self, proxy: GeneratorProxy, seed: int | None) -> torch.Generator:
+        """What the program sees of a generator that it has made."""
+        obj = torch.Generator()
+        self._known[id(obj)] = Known(obj, None, proxy, seed, changed=True)
+        return obj
+
+    def made_here(self, obj: object) -> GeneratorProxy | None:
+        """The proxy of a generator that the program has made, else None."""
+        known = self._known.get(id(obj))
+        return known.proxy if known is not None and known.path is None else None
+
+    def device(self, obj: torch.Generator) -> Device:
+        """Where a generator draws, as the program sees it."""
+        made = self.made_here(obj)
+        return made.device if made is not None else device_of(obj, self.assumed)
+
+    def forget(self) -> None:
+        """Lets go of all of them."""
+        self._known.clear()
+
+
+def device_of(obj: torch.Generator, assumed: Device | None) -> Device:
+    """Where a generator from outside draws; where everything is taken to lie on a device, there. The default
+    generator of the CPU is that everywhere.
+    """
+    return to_device(obj.device) if assumed is None or obj is torch.default_generator else assumed
+
+
+def with_proxies(tracer: Tracer, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    """The arguments of an operator, with the proxies of generators."""
+    if any(type(a) is torch.Generator for a in args):
+        args = tuple(tracer.generators.proxy(a) if type(a) is torch.Generator else a for a in args)
+    for name, value in kwargs.items():
+        if type(value) is torch.Generator:
+            kwargs = {**kwargs, name: tracer.generators.proxy(value)}
+    return args, kwargs
+
+
+def load_attr(tracer: Tracer, obj: torch.Generator, name: str) -> Any:
+    """``generator.name``: its device, or a method bound to it."""
+    raw = lookup_type(torch.Generator, name)
+    if name == "device":
+        return to_torch_device(tracer.generators.device(obj))
+    if isinstance(raw, types.MethodDescriptorType):
+        return types.MethodType(raw, obj)
+    return tracer.machine.generic_load_attr(obj, name)
+
+
+# -- one generator -------------------------------------------------------------------------------------------
+
+
+@lookaside(torch.Generator)
+def _make(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+    def device(device: Any = "cpu") -> torch.device:
+        return torch.device("cpu" if device is None else device)
+
+    place, assumed = device(*args, **kwargs), tracer.generators.assumed
+    if assumed is None or place.type != assumed.type:
+        torch.Generator(place)  # torch refuses what it has no generator for
+    return tracer.generators.made(prims.make_generator(place), torch.Generator().initial_seed())
+
+
+@lookaside(torch.Generator.manual_seed)
+def _seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    obj, seed = args
+    began = torch.Generator().manual_seed(seed).initial_seed()  # torch refuses what is no seed
+    prims.seed_generator(tracer.generators.proxy(obj), seed)
+    tracer.generators.of(obj).seeded(began)
+    return obj
+
+
+@lookaside(torch.Generator.seed)
+def _reseed(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    (obj,) = args
+    tracer.generators.of(obj).seeded(None)
+    return prims.reseed_generator(tracer.generators.proxy(obj))
+
+
+@lookaside(torch.Generator.get_state)
+def _get_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    (obj,) = args
+    return prims.generator_state(tracer.generators.proxy(obj))
+
+
+@lookaside(torch.Generator.set_state)
+def _set_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    obj, state = args
+    prims.set_generator_state(tracer.generators.proxy(obj), state)
+    tracer.generators.of(obj).seeded(None)
+    return obj
+
+
+@lookaside(torch.Generator.clone_state)
+def _clone_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+    (obj,) = args
+    known = tracer.generators.of(obj)
+    seed = known.seed if known.changed or known.path is None else None
+    return tracer.generators.made(prims.copy_generator(tracer.generators.proxy(obj)), seed)
+
+
+@lookaside(torch.Generator.initial_seed)
+def _initial_seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> int:
+    (obj,) = args
+    generators = tracer.generators
+    known = generators.of(obj)
+    seeded_elsewhere = generators.devices_are_seeded and obj.device.type != "cpu"
+    if known.seed is None or seeded_elsewhere:
+        raise UnsupportedProgram(
+            "the program asks for the seed of a generator whose state only the run knows",
+            hint="Ask before the state is set, or seed with manual_seed.",
+        )
+    if known.path is not None and not known.changed:
+        tracer.tracker.note("seed", known.path, known.seed)
+    return known.seed
+
+
+def _refuse(name: str) -> None:
+    @lookaside(getattr(torch.Generator, name))
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        raise UnsupportedProgram(
+            f"torch.Generator.{name} inside a compiled function",
+            hint="Use get_state, set_state and clone_state, or call it outside.",
+        )
+
+
+for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_state"):
+    _refuse(_name)
+
+
+# -- the default generators ----------------------------------------------------------------------------------
+
+
+@lookaside(torch.random.manual_seed)
+def _seed_all(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+    def given(seed: Any) -> Any:
+        return seed
+
+    seed = tracer.call(int, (given(*args, **kwargs),), {})
+    began = torch.Generator().manual_seed(seed).initial_seed()
+    prims.manual_seed(seed)
+    known = tracer.generators.default()
+    known.seeded(began)
+    tracer.generators.devices_are_seeded = True
+    return known.obj
+
+
+@closure_lookaside(torch._compile._disable_dynamo(lambda: None).__code__)
+def _wrapped_by_torch(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """What torch wraps in a switch for its own compiler: ``torch.manual_seed``, once that is loaded."""
+    fn, *given = args
+    return tracer.call(fn.__wrapped__, tuple(given), kwargs)
+
+
+@lookaside(torch.seed)
+def _reseed_all(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    tracer.generators.default().seeded(None)
+    tracer.generators.devices_are_seeded = True
+    return prims.reseed()
+
+
+def _seeds_cuda(fn: Any, symbol: Any) -> None:
+    @lookaside(fn)
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+        def given(seed: Any) -> Any:
+            return seed
+
+        symbol(tracer.call(int, (given(*args, **kwargs),), {}))
+        tracer.generators.devices_are_seeded = True
+
+
+_seeds_cuda(torch.cuda.manual_seed, prims.seed_cuda)
+_seeds_cuda(torch.cuda.manual_seed_all, prims.seed_cuda_everywhere)
+
+
+@lookaside(torch.cuda.get_rng_state)
+def _cuda_rng_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return prims.cuda_rng_state(*args, **kwargs)
+
+
+@lookaside(torch.cuda.set_rng_state)
+def _set_cuda_rng_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    def given(new_state: Any, device: Any = "cuda") -> tuple[Any, Any]:
+        return new_state, device
+
+    prims.set_cuda_rng_state(*given(*args, **kwargs))
+    tracer.generators.devices_are_seeded = True
+
+
+@lookaside(inspect.unwrap(torch.random.fork_rng))
+def _fork_rng(tracer: Tracer, args: Args, kwargs: Kwargs) -> Iterator[None]:
+    return _forked(tracer, *args, **kwargs)
+
+
+def _forked(
+    tracer: Tracer,
+    devices: Any = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
+    device_type: str | None = None,
+) -> Iterator[None]:
+    """What the context manager does: the states of the CPU and of the devices are put back behind it."""
+    if not enabled or device_type == "meta":
+        yield
+        return
+    places = _devices(tracer, device_type) if devices is None else list(devices)
+    default = tracer.generators.default()
+    proxy, before = tracer.generators.proxy(default.obj), (default.seed, default.changed)
+    state = prims.generator_state(proxy)
+    states = [prims.cuda_rng_state(place) for place in places]
+    try:
+        yield
+    finally:
+        prims.set_generator_state(proxy, state)
+        default.seed, default.changed = before
+        for place, of_place in zip(places, states, strict=True):
+            prims.set_cuda_rng_state(of_place, place)
+
+
+def _devices(tracer: Tracer, device_type: str | None) -> list[int]:
+    """All CUDA devices. How many there are stays the same as long as the process lives."""
+    accelerator = torch.accelerator.current_accelerator()
+    kind = device_type or (accelerator.type if accelerator is not None else "cuda")
+    if kind != "cuda":
+        raise UnsupportedProgram(
+            f"torch.random.fork_rng of {kind} devices inside a compiled function",
+            hint="Pass devices=[] for the CPU alone, or fork outside.",
+        )
+    count = tracer.language.functions.get(torch.cuda.device_count, torch.cuda.device_count)
+    return list(range(count()))

@@ -1,0 +1,260 @@
+"""Tensors in the traced program: metadata reads, method lookups and operator calls on proxies."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
+from thunder.base.tags import OpTags
+from thunder.frontend.lookasides import mode_regions, patches, rng_generators
+from thunder.frontend.lookasides.grad_requests import request_grad
+from thunder.frontend.objects.class_kinds import is_numpy_scalar
+from thunder.frontend.objects.object_table import Record
+from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
+from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.torch import tensor_attributes
+from thunder.torch.argument_parser import parse
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+_METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
+#: types of most arguments
+_ORDINARY = frozenset({TensorProxy, int, float, bool, str, tuple, list, slice, type(None), torch.dtype})
+
+#: functions that return their argument or a copy, with the mark that makes them copy; None: its strides do
+_MAY_RETURN_THE_ARGUMENT = {
+    "torch.Tensor.contiguous": None,
+    "torch.resolve_conj": "is_conj",
+    "torch.resolve_neg": "is_neg",
+}
+
+
+def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
+    """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input
+    tensor.
+    """
+    cls = seen_type(tracer, x)
+    raw = patches.tensor_attribute(tracer, cls, name)
+    if raw is not ABSENT and patches.is_replaced(cls, name, raw):
+        return patches.bound(tracer, name, raw, x)
+    if raw is ABSENT:
+        return _load_own(tracer, x, name)
+    getter = tensor_attributes.ATTRIBUTES.get(name)
+    if getter is not None:
+        _note_metadata(tracer, x, name)
+        return getter(x)
+    if name == "grad":
+        return _load_grad(tracer, x)
+    if name == "grad_fn" and tensor_attributes.ATTRIBUTES["is_leaf"](x):
+        _note_metadata(tracer, x, "is_leaf")
+        return None
+    if name in REFUSED_METHODS:
+        return types.MethodType(REFUSED_METHODS[name], x)
+    if isinstance(raw, _METHODS):
+        return types.MethodType(raw, x)
+    if name == "__class__":
+        return cls
+    symbol = tracer.language.resolve(getattr(raw, "__get__", None))
+    if symbol is not None:
+        return call_symbol(tracer, symbol, (x,), {})
+    if isinstance(raw, staticmethod | classmethod):
+        return raw.__get__(None, torch.Tensor)
+    raise UnsupportedProgram(
+        f"the program reads the attribute {name!r} of a tensor, which thunder does not model",
+        found={x.name: x.type_string()},
+        hint="Read it outside the compiled function, and pass what the program needs of it.",
+    )
+
+
+def _note_metadata(tracer: Tracer, x: TensorProxy, name: str) -> None:
+    """Facts about an input that the check of all tensors leaves out."""
+    record = tracer.tracker.record_of(x)
+    if record is not None and name == "is_leaf":
+        tracer.tracker.note("is", record.path.step("attribute", name), x.__dict__[name])
+
+
+def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
+    """Where in its storage an input begins (elements). Raises UnsupportedProgram for an intermediate."""
+    record = tracer.tracker.record_of(x)
+    if record is None:
+        raise UnsupportedProgram(
+            "storage_offset() of an intermediate tensor",
+            found={x.name: x.type_string()},
+            hint="Ask for that of an input, or outside the compiled function.",
+        )
+    offset: int = x.__dict__["storage_offset"]
+    tracer.tracker.note("offset", record.path, offset)
+    return offset
+
+
+def is_inference(tracer: Tracer, x: TensorProxy) -> bool:
+    """Whether a tensor was made in inference mode. Raises UnsupportedProgram for an intermediate of a program
+    that enters or leaves that mode.
+    """
+    record = tracer.tracker.record_of(x)
+    if record is not None:
+        with torch._C.DisableTorchFunction():
+            return bool(record.obj.is_inference())  # among the dispatch keys, which are checked
+    if tracer.had_inference_regions:
+        raise UnsupportedProgram(
+            "is_inference() of an intermediate tensor, in a program that changes the mode",
+            found={x.name: x.type_string()},
+            hint="Ask torch.is_inference_mode_enabled() where the tensor is made.",
+        )
+    return torch.is_inference_mode_enabled()
+
+
+def is_marked(tracer: Tracer, x: TensorProxy, question: str) -> bool:
+    """Whether the conjugate or the negative of a tensor's elements is still to be taken (``is_conj``,
+    ``is_neg``). Raises UnsupportedProgram for an intermediate of which that is not certain.
+    """
+    record = tracer.tracker.record_of(x)
+    if record is not None:
+        with torch._C.DisableTorchFunction():
+            return bool(getattr(record.obj, question)())  # among the dispatch keys, which are checked
+    if not (x.dtype.is_complex if question == "is_conj" else x.dtype.is_inexact):
+        return False
+    if not _may_have_marks(tracer):
+        return False
+    raise UnsupportedProgram(
+        f"{question}() of an intermediate tensor",
+        found={x.name: x.type_string()},
+        hint=f"Call {question.replace('is', 'resolve')}() instead, which asks when the program runs.",
+    )
+
+
+def _may_have_marks(tracer: Tracer) -> bool:
+    """Whether a tensor of the program may be marked as conjugate or negative: one from outside is, or a call
+    makes such marks, or may.
+    """
+    with torch._C.DisableTorchFunction():
+        tensors = [r.obj for r in tracer.tracker.records.values() if isinstance(r.obj, torch.Tensor)]
+        if any(t.is_conj() or t.is_neg() for t in tensors):
+            return True
+    calls = (bsym for scope in tracer.trace.scopes for bsym in with_parts(scope))
+    return any(bsym.sym.id in _MARKING or OpTags.FALLBACK in bsym.tags for bsym in calls)
+
+
+#: ``x.conj()``, and the imaginary part of it
+_MARKING = frozenset({"prims.conj", "prims.imag", "prims.view_as_real"})
+
+
+def is_same(tracer: Tracer, a: TensorProxy, b: TensorProxy) -> bool:
+    """Whether two proxies are one tensor to the program: of the functions that may return their argument,
+    the trace has a call, whose result is a proxy of its own.
+    """
+    if a is b:
+        return True
+    of_a, of_b = _sources(tracer, a), _sources(tracer, b)
+    common = {id(x) for x, _ in of_a} & {id(x) for x, _ in of_b}
+    if not common:
+        return False
+    for chain in (of_a, of_b):
+        for x, call in chain:
+            if id(x) in common:
+                break
+            if call is not None and not _returns_its_argument(tracer, call):
+                return False
+    return True
+
+
+def _sources(tracer: Tracer, x: TensorProxy) -> list[tuple[TensorProxy, BoundSymbol | None]]:
+    """``x`` and the tensors that it may be by such calls, each with the call that made it."""
+    found: list[tuple[TensorProxy, BoundSymbol | None]] = []
+    for scope in reversed(tracer.trace.scopes):
+        for bsym in reversed(scope):
+            if bsym.sym.id in _MAY_RETURN_THE_ARGUMENT and bsym.output is x:
+                found.append((x, bsym))
+                x = bsym.args[0]
+    return [*found, (x, None)]
+
+
+def _returns_its_argument(tracer: Tracer, call: BoundSymbol) -> bool:
+    question = _MAY_RETURN_THE_ARGUMENT[call.sym.id]
+    if question is None:
+        return tensor_attributes.is_contiguous(call.args[0], **call.kwargs)
+    return not is_marked(tracer, call.args[0], question)
+
+
+def _load_grad(tracer: Tracer, x: TensorProxy) -> Any:
+    record = tracer.tracker.record_of(x)
+    if record is None:
+        return None  # an intermediate has no gradient before a backward
+    if "grad" not in record.attrs:
+        with torch._C.DisableTorchFunction():
+            raw = record.obj.grad
+        record.attrs["grad"] = tracer.tracker.adopt(raw, record.path.step("attribute", "grad"))
+    return record.attrs["grad"]
+
+
+def _load_own(tracer: Tracer, x: TensorProxy, name: str) -> Any:
+    record = tracer.tracker.record_of(x)
+    if record is not None:
+        if name not in record.attrs:
+            record.attrs[name] = _read_own(tracer, record, name)
+        if record.attrs[name] is not MISSING:
+            return record.attrs[name]
+    text = f"'{seen_type(tracer, x).__name__}' object has no attribute '{name}'"
+    raise AttributeError(text, name=name, obj=x)
+
+
+def _read_own(tracer: Tracer, record: Record, name: str) -> Any:
+    raw = lookup_instance(record.obj, name)
+    if raw is ABSENT:
+        tracer.tracker.note("lacks", record.path, name, key=name)
+        return MISSING
+    return tracer.tracker.adopt(raw, record.path.step("instance", name))
+
+
+def store_attr(tracer: Tracer, x: TensorProxy, name: str, value: Any) -> None:
+    """``x.name = value``: an attribute of the user's on an input tensor; torch's own attributes are
+    refused.
+    """
+    record = tracer.tracker.record_of(x)
+    if record is None and name.startswith("_dynamo_"):
+        return  # a hint to TorchDynamo (`torch._dynamo.mark_static_address`), of which nobody else knows
+    if name == "requires_grad":
+        request_grad(tracer, x, value)
+        return
+    if record is None or lookup_type(torch.Tensor, name) is not ABSENT:
+        raise UnsupportedProgram(
+            f"the program writes the attribute {name!r} of a tensor",
+            found={x.name: x.type_string()},
+            hint="Use the out-of-place form, or do it outside the compiled function.",
+        )
+    record.write(name, value)
+
+
+def seen_type(tracer: Tracer, x: TensorProxy) -> type:
+    """The type that the program sees: of an input its own, of an intermediate ``torch.Tensor``."""
+    record = tracer.tracker.record_of(x)
+    return type(record.obj) if record is not None else torch.Tensor
+
+
+def call_function(tracer: Tracer, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Records a call of torch's function ``fn``, which stands for an operator, if torch parses the call."""
+    if parse(fn, args, kwargs) is NotImplemented:
+        return NotImplemented
+    if not _ORDINARY.issuperset(map(type, args)):  # torch takes NumPy's numbers for Python's
+        args = tuple(a.item() if is_numpy_scalar(a) else a for a in args)
+    if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
+        kwargs = {key: a.item() if is_numpy_scalar(a) else a for key, a in kwargs.items()}
+    return call_symbol(tracer, symbol, args, mode_regions.with_defaults(fn, kwargs, tracer.default_dtype))
+
+
+def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Records a call of an operator."""
+    args, kwargs = rng_generators.with_proxies(tracer, args, kwargs)
+    return symbol(*args, **kwargs)
+
+
+def call_unknown(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a torch function that the language lacks: what the language says of unknown functions."""
+    args, kwargs = rng_generators.with_proxies(tracer, args, kwargs)
+    return unknown_torch_function(fn)(*args, **kwargs)

@@ -1,0 +1,1 @@
+"""Native functions: which of them a traced program may call, and with which arguments."""

@@ -1,0 +1,1 @@
+"""The objects that a program reaches: their provenance, kinds, shadow copies, classes and namespaces."""

@@ -1,0 +1,131 @@
+"""Attributes of classes in the traced program: reads along the bases are facts, writes wait.
+
+type(self).calls += 1   →   a fact about Counter.calls; epilogue: type.__setattr__(Counter, 'calls', 4)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, Path, lookup_type
+from thunder.frontend.lookasides import patches
+from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.frontend.objects.object_table import DELETED
+from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import TensorProxy
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+
+class ClassAttributes:
+    """What one acquisition knows of the attributes of classes."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.known: dict[tuple[type, str], Any] = {}
+        self.written: set[str] = set()  # names of attributes that the program wrote, of whichever class
+        self._namespaces: dict[type, tuple[Any, Path]] = {}
+        self._ordered: set[type] = set()  # classes of which the order of bases is a fact
+
+    def forget(self) -> None:
+        """Lets go of the classes."""
+        self.known.clear()
+        self._namespaces.clear()
+        self._ordered.clear()
+
+    # -- reads -----------------------------------------------------------------------------------------------
+
+    def find(self, cls: type, name: str) -> Any:
+        """The raw value in the first class dictionary along ``cls.__mro__``, or MISSING, with its fact."""
+        if id(cls) in self.tracer.made or name in self.written:
+            value = self.find_in(cls.__mro__, name)
+        elif is_immutable(cls) or cls is TensorProxy:
+            raw = lookup_type(cls, name)
+            if cls is TensorProxy:
+                raw = patches.special_method(self.tracer, name) or raw
+            value = MISSING if raw is ABSENT else raw
+        else:
+            value = self._adopt(cls, name, lookup_type(cls, name))
+        self.known[cls, name] = value
+        return value
+
+    def find_in(self, bases: tuple[type, ...], name: str) -> Any:
+        """The value in the first of these classes that has one of its own, or MISSING, with the facts."""
+        for base in bases:
+            record = self.tracer.tracker.record_of(base) if name in self.written else None
+            written = MISSING if record is None else record.writes.get(name, MISSING)
+            if written is not MISSING and written is not DELETED:
+                return written
+            if written is MISSING and name in base.__dict__:
+                return self._own(base, name)
+            if written is MISSING and not self._is_certain(base):
+                self.tracer.tracker.note("lacks_key", self._namespace(base), name, key=name)
+        return MISSING
+
+    def _own(self, cls: type, name: str) -> Any:
+        raw = cls.__dict__[name]
+        return raw if self._is_certain(cls) else self._adopt(cls, name, raw)
+
+    def _is_certain(self, cls: type) -> bool:
+        """Whether nobody but the program itself can change a class."""
+        return is_immutable(cls) or cls is TensorProxy or id(cls) in self.tracer.made
+
+    def _adopt(self, cls: type, name: str, raw: Any) -> Any:
+        tracker = self.tracer.tracker
+        root = tracker.pinned_path(cls, cls.__qualname__)
+        if cls not in self._ordered:  # the guard of an attribute looks along the bases as they are now
+            self._ordered.add(cls)
+            tracker.note("is", root.step("attribute", "__mro__"), cls.__mro__)
+        path = root.step("typeattr", name)
+        if raw is ABSENT:
+            tracker.note("is", path, ABSENT)
+            return MISSING
+        value = tracker.adopt(raw, path)
+        return MISSING if value is ABSENT else value
+
+    def _namespace(self, cls: type) -> Path:
+        known = self._namespaces.get(cls)
+        if known is None:
+            view = cls.__dict__
+            path = self.tracer.tracker.pinned_path(view, f"{cls.__qualname__}.__dict__")
+            known = self._namespaces[cls] = (view, path)
+        return known[1]
+
+    # -- writes ----------------------------------------------------------------------------------------------
+
+    def write(self, cls: type, name: str, value: Any) -> None:
+        """``type.__setattr__``."""
+        if self._is_certain(cls):
+            type.__setattr__(cls, name, value)
+        else:
+            self._refuse_unless_plain(cls, name)
+            self.tracer.record_of(cls).write(name, value)  # type: ignore[union-attr]
+        self._changed(name)
+
+    def delete(self, cls: type, name: str) -> None:
+        """``type.__delattr__``."""
+        if self._is_certain(cls):
+            type.__delattr__(cls, name)
+        else:
+            self._refuse_unless_plain(cls, name)
+            if self.find_in((cls,), name) is MISSING:
+                raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+            self.tracer.record_of(cls).delete(name)  # type: ignore[union-attr]
+        self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        self.written.add(name)
+        for key in [key for key in self.known if key[1] == name]:
+            del self.known[key]
+
+    def _refuse_unless_plain(self, cls: type, name: str) -> None:
+        """Refuses to write what native code looks at, and a class whose namespace the program has in hand."""
+        special = name.startswith("__") and name.endswith("__")
+        record = self.tracer.record_of(cls)
+        if special or record is None or "__dict__" in record.attrs:
+            raise UnsupportedProgram(
+                f"the program writes the class attribute {cls.__qualname__}.{name}",
+                hint="Write it before the compiled call.",
+            )

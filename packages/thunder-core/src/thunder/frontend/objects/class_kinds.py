@@ -1,0 +1,209 @@
+"""Kinds of objects by their class: what is guarded by value, by identity, or by what it holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import random
+import re
+import types
+import typing
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.wrappers.compiled_function import CompiledFunction
+
+#: immutable values without identity worth keeping: read once, guarded by type and value
+LEAVES: frozenset[type] = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented), slice, range}
+    | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.iinfo, torch.finfo}
+)
+#: objects of which the program depends on *which* they are: guarded by identity
+PINNED: tuple[type, ...] = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.ModuleType,
+    types.CodeType,
+    types.GenericAlias,
+    types.UnionType,
+    typing.TypeVar,
+    typing.ParamSpec,
+    typing.TypeVarTuple,
+    property,
+    staticmethod,
+    classmethod,
+    enum.Enum,
+    torch.nn.Module,
+    random.Random,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    torch.torch_version.TorchVersion,
+    re.Pattern,
+    type(functools.lru_cache(len)),
+    CompiledFunction,
+    functools.cached_property,
+    functools.partialmethod,
+    functools.singledispatchmethod,
+    torch.jit.ScriptFunction,
+)
+#: objects that have state which Python code cannot read in full, or that reading consumes
+OPAQUE: tuple[type, ...] = (
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
+    types.FrameType,
+)
+
+
+def plain_base(cls: type) -> type:
+    """The builtin class that ``cls`` is derived from without adding a method or attribute, or ``object``."""
+    known = _plain_bases.get(cls)
+    if known is None:
+        known = _plain_bases[cls] = _find_plain_base(cls)
+    return known
+
+
+def is_extended_dict(cls: type) -> bool:
+    """Whether a class is ``dict`` with further methods in Python, or with another ``get`` or ``__setitem__``:
+    such as the program calls, and no C code.
+    """
+    return issubclass(cls, dict) and all(
+        _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT)
+        for base in cls.__mro__
+        if base not in (dict, object)
+    )
+
+
+def is_dict_and_dataclass(cls: type) -> bool:
+    """Whether a class is a dict with items of its own and a dataclass as well, such as the outputs of Hugging
+    Face's models. Past its methods its items are those of a dict.
+    """
+    if not issubclass(cls, dict) or not dataclasses.is_dataclass(cls):
+        return False
+    called = _CALLED_BY_DICT - _OF_DATACLASSES
+    added = [base for base in cls.__mro__ if base not in (dict, OrderedDict, object)]
+    return all(_is_python_class(base) and base.__dict__.keys().isdisjoint(called) for base in added)
+
+
+_OF_DATACLASSES = frozenset({"__init__", "__eq__", "__hash__", "__getitem__"})
+#: what C code calls when it makes a dict or looks into one
+_CALLED_BY_DICT = frozenset(
+    {"__new__", "__init__", "__missing__", "__slots__", "__hash__", "__eq__", "__iter__", "__len__"}
+    | {"__getitem__", "__contains__", "__getattribute__", "items", "keys", "values"}
+)
+
+_plain_bases: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
+
+
+def _find_plain_base(cls: type) -> type:
+    for base in cls.__mro__:
+        if base in LEAVES or base in CONTAINERS:
+            return base
+        if not _is_python_class(base) or set(base.__dict__) - _HARMLESS:
+            return object
+    return object
+
+
+#: what a class statement puts into a class by itself, and what copyreg caches there
+_HARMLESS = frozenset(
+    {
+        "__slotnames__",
+        "__module__",
+        "__doc__",
+        "__dict__",
+        "__weakref__",
+        "__static_attributes__",
+        "__firstlineno__",
+    }
+)
+
+
+def is_numpy_scalar(x: Any) -> bool:
+    """Whether ``x`` is a number of NumPy's, which is immutable. Arrays have a shape."""
+    return (
+        type(x).__module__ == "numpy"
+        and hasattr(x, "item")
+        and getattr(x, "shape", None) == ()
+        and not hasattr(x, "__array_finalize__")
+    )
+
+
+def is_ufunc(x: Any) -> bool:
+    """Whether ``x`` is an elementwise function of NumPy's, such as ``numpy.sqrt``: immutable, and without
+    state.
+    """
+    return type(x).__module__ == "numpy" and type(x).__name__ == "ufunc"
+
+
+def is_foreign(t: type, past: type = object) -> bool:
+    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in
+    C, or derived from one other than ``past``.
+    """
+    return not all(base in _OPEN_BASES or base is past or _is_python_class(base) for base in t.__mro__)
+
+
+def _is_python_class(cls: type) -> bool:
+    """Whether a class was made by a class statement. C code can make heap types too, and gives them native
+    methods: of their own, and not those of a base (``__hash__ = object.__hash__``).
+    """
+    known = _python_classes.get(cls)
+    if known is None:
+        known = _python_classes[cls] = _has_no_native_methods(cls)
+    return known
+
+
+_python_classes: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def _has_no_native_methods(cls: type) -> bool:
+    native = (types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType)
+    return bool(cls.__flags__ & _HEAPTYPE) and not any(
+        (isinstance(v, native) and getattr(v, "__objclass__", cls) not in cls.__mro__[1:])
+        or type(v).__name__ == "instancemethod"
+        for v in cls.__dict__.values()
+    )
+
+
+_OPEN_BASES = frozenset({object, types.SimpleNamespace})
+_HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by C code that imitates one)
+
+
+def is_compared_by_parts(cls: type) -> bool:
+    """Whether objects of a class are equal where what they contain is: frozensets, named tuples."""
+    equality: Any = cls.__eq__
+    return cls is frozenset or (issubclass(cls, tuple) and equality is tuple.__eq__)
+
+
+def is_compared_natively(cls: type) -> bool:
+    """Whether no code of the user's runs where a dict compares an object of this class with other keys: it is
+    equal to itself alone, or to others of its class by fields that nobody changes.
+    """
+    if is_foreign(cls):
+        return False
+    equality: Any = cls.__eq__
+    hashing: Any = cls.__hash__
+    if equality is object.__eq__ and hashing is object.__hash__:
+        return True
+    written = getattr(equality, "__code__", None)  # by dataclasses, into a text of their own
+    is_frozen = dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return is_frozen and written is not None and written.co_filename == "<string>"
+
+
+def is_immutable(cls: type) -> bool:
+    """Whether no attribute of a class or of its bases can be changed: classes implemented in C."""
+    return bool(cls.__flags__ & _IMMUTABLETYPE)
+
+
+_IMMUTABLETYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE

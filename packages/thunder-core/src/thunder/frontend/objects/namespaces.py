@@ -1,0 +1,130 @@
+"""The variables that a program reads and writes: globals of modules, builtins, and cells of closures.
+
+A variable is read once and guarded then; what the program writes is kept, and written by the epilogue.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from thunder.base.provenance import ABSENT, Path, cell_content
+from thunder.frontend.objects.object_table import Tracker
+from thunder.interpreter.policy import MISSING, Policy
+
+
+class Variables(Policy):
+    """The part of an acquisition's policy that is about variables."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker = tracker
+        self.globals: dict[tuple[int, str], Any] = {}
+        self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
+        self.namespaces: dict[int, dict[str, Any]] = {}  # that the program made for ``exec`` and ``eval``
+        self.cell_paths: dict[int, tuple[Any, Path]] = {}
+        self.cells: dict[int, Any] = {}
+        self.cell_writes: dict[int, tuple[Path, Any]] = {}
+
+    def note_write(self) -> None:
+        """Called before the program writes to an object of Python."""
+
+    def forget_variables(self) -> None:
+        """Let go of the user's objects, when the program has been traced."""
+        for table in (self.globals, self.global_writes, self.namespaces):
+            table.clear()
+        self.cell_paths.clear()
+        self.cells.clear()
+        self.cell_writes.clear()
+
+    # -- globals and builtins --------------------------------------------------------------------------------
+
+    def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
+        own = id(namespace) in self.namespaces
+        value = namespace.get(name, MISSING) if own else self._load_variable(namespace, name)
+        return self._load_variable(builtin_names, name) if value is MISSING else value
+
+    def _load_variable(self, namespace: Any, name: str) -> Any:
+        """A global of a module, or a builtin, or MISSING."""
+        known = self.globals.get((id(namespace), name), self)
+        if known is not self:
+            return known
+        held = self.tracker.records.get(id(namespace))
+        if held is not None:  # the program has the dictionary itself in hand
+            return held.value.get(name, MISSING)
+        path = self.namespace_path(namespace).step("global", name)
+        raw = namespace.get(name, ABSENT)
+        if raw is ABSENT:
+            self.tracker.note("is", path, ABSENT)
+            value = MISSING
+        else:
+            value = self.tracker.adopt(raw, path)
+        self.globals[id(namespace), name] = value
+        return value
+
+    def namespace_path(self, namespace: dict[str, Any]) -> Path:
+        """The root that stands for a module's globals."""
+        name = namespace.get("__name__", "?")
+        return self.tracker.pinned_path(namespace, name if name == "builtins" else f"globals of {name}")
+
+    def namespace_in_hand(self, namespace: dict[str, Any], shadow: dict[str, Any]) -> dict[str, Any]:
+        """The shadow of a module's globals, which from now on holds what the program wrote to them."""
+        for key in [key for key in self.globals if key[0] == id(namespace)]:
+            del self.globals[key]
+        for key in [key for key in self.global_writes if key[0] == id(namespace)]:
+            value = self.global_writes.pop(key)[1]
+            shadow.pop(key[1], None) if value is MISSING else shadow.__setitem__(key[1], value)
+        return shadow
+
+    def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        if id(namespace) in self.namespaces:
+            namespace[name] = value
+            return
+        self.note_write()
+        held = self.tracker.records.get(id(namespace))
+        if held is not None:
+            held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
+            return
+        self.namespace_path(namespace)  # holds the namespace, so that its id stays its own
+        self.globals[id(namespace), name] = value
+        self.global_writes[id(namespace), name] = (namespace, value)
+
+    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+        if id(namespace) in self.namespaces:
+            del namespace[name]
+            return
+        if self._load_variable(namespace, name) is MISSING:
+            raise KeyError(name)
+        self.store_global(namespace, name, MISSING)
+
+    # -- cells -----------------------------------------------------------------------------------------------
+
+    def load_cell(self, cell: types.CellType) -> Any:
+        tracked = self.cell_paths.get(id(cell))
+        if tracked is None:
+            found = cell_content(cell)
+            return MISSING if found is ABSENT else found
+        known = self.cells.get(id(cell), self)
+        if known is not self:
+            return known
+        raw = cell_content(cell)
+        if raw is ABSENT:
+            self.tracker.note("is", tracked[1], ABSENT)
+            return MISSING
+        value = self.cells[id(cell)] = self.tracker.adopt(raw, tracked[1])
+        return value
+
+    def store_cell(self, cell: types.CellType, value: Any) -> None:
+        tracked = self.cell_paths.get(id(cell))
+        if tracked is None:
+            cell.cell_contents = value
+            return
+        self.note_write()
+        self.cells[id(cell)] = value
+        self.cell_writes[id(cell)] = (tracked[1], value)
+
+    def delete_cell(self, cell: types.CellType) -> None:
+        if id(cell) in self.cell_paths:
+            self.store_cell(cell, MISSING)
+        else:
+            del cell.cell_contents

@@ -1,0 +1,439 @@
+"""What is known of objects: which of them are reached from the call's inputs, by which path, and what was
+read of them.
+
+Values are never wrapped. Beside each object that was reached from an input stands a record, found by identity
+(the record holds the object, so that an id is never reused). Adopting a value means: note where it came from,
+record the facts that the trace now depends on, and return what the traced program shall see: the leaf itself,
+a proxy for a tensor, a shadow for a container, the object itself otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from thunder.base.devices import to_torch_device
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned, proxied
+from thunder.frontend.facts import Fact, TensorFacts, ThisObject
+from thunder.frontend.objects.class_kinds import (
+    LEAVES,
+    OPAQUE,
+    PINNED,
+    is_compared_by_parts,
+    is_compared_natively,
+    is_dict_and_dataclass,
+    is_extended_dict,
+    is_foreign,
+    is_numpy_scalar,
+    is_ufunc,
+    plain_base,
+)
+from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow
+from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import TensorProxy
+from thunder.wrappers.overrides import Overrides
+from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
+
+
+@dataclass(frozen=True, eq=False)
+class Deleted:
+    """What an overlay holds where the program deleted something."""
+
+
+DELETED: Final = Deleted()
+
+
+class Record:
+    """What is known of one tracked object. ``attrs`` are facts taken and writes made; ``writes`` the writes
+    alone, in order.
+    """
+
+    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "value", "writes")
+
+    def __init__(self, obj: Any, path: Path, value: Any) -> None:
+        self.obj, self.path, self.value = obj, path, value
+        self.attrs: dict[str, Any] = {}
+        self.writes: dict[str, Any] = {}
+        self.moved: set[str] = set()  # names deleted before they were written: they come last
+        self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
+        self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has it in hand
+
+    def write(self, name: str, value: Any) -> None:
+        """Sets an attribute in the overlay."""
+        if self.writes.get(name) is DELETED:
+            del self.writes[name]
+            self.moved.add(name)
+        self.attrs[name] = self.writes[name] = value
+
+    def delete(self, name: str) -> None:
+        """Deletes an attribute in the overlay."""
+        self.writes.pop(name, None)
+        self.attrs[name], self.writes[name] = MISSING, DELETED
+
+
+class Tracker:
+    """The tables of one acquisition.
+
+    Args:
+        make_input: makes the proxy of a tensor, or of a generator of random numbers, that is reached by a
+        path.
+    """
+
+    def __init__(self, make_input: Callable[[Any, Path], Any]) -> None:
+        self.make_input = make_input
+        self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
+        self.shadows: list[Shadow] = []
+        self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
+        self.facts: list[Fact] = []
+        self.overridden: dict[
+            int, Path
+        ] = {}  # by id of a module's tensor, where the one in its place is fetched
+        #: compiled modules that were reached, by the id of the module that stands for each
+        self.compiled: dict[int, ThunderModule] = {}
+        self.referents: set[int] = set()  # ids of objects that the program reached by weak references
+        #: whether native code has compared objects of the user's, or used one as a key
+        self.compares = False
+        self._noted: set[tuple[Any, ...]] = set()
+        self._pinned_roots: dict[int, Path] = {}
+
+    # -- facts -----------------------------------------------------------------------------------------------
+
+    def note(
+        self, kind: str, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
+    ) -> None:
+        """Records a fact once. ``key`` tells facts of one kind about one path apart."""
+        mark = (kind, id(path), key, *map(id, others))
+        if mark not in self._noted:
+            self._noted.add(mark)
+            self.facts.append(Fact(kind, path, expected, others))
+
+    def pinned_path(self, obj: Any, name: str) -> Path:
+        """The root that stands for an object which is known when the trace is made."""
+        known = self._pinned_roots.get(id(obj))
+        if known is None:
+            known = self._pinned_roots[id(obj)] = pinned(name, obj)
+        return known
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    def record_of(self, obj: Any) -> Record | None:
+        """The record of a tracked object, of its proxy or of its shadow."""
+        return self.records.get(id(obj))
+
+    def path_of(self, obj: Any) -> Path | None:
+        """Where a tracked object comes from."""
+        record = self.records.get(id(obj))
+        return record.path if record is not None else None
+
+    def _track(self, obj: Any, path: Path, value: Any) -> Record:
+        record = Record(obj, path, value)
+        self.records[id(obj)] = record
+        if value is not obj:
+            self.records[id(value)] = record
+        return record
+
+    def pin(self, obj: Any) -> None:
+        """Guards the identity of a tracked object: the program compared it, or used it as a key."""
+        record = self.record_of(obj)
+        if record is not None and record.path.parent is not None:
+            self.note("is", record.path, record.obj)
+
+    def note_difference(self) -> None:
+        """That different objects are as many at each call: all generators of random numbers, for what the
+        program does to one it does not do to another; and objects, where native code asked which they are.
+        """
+        paths = {id(r): r.path for r in self.records.values() if self._is_asked(r) and not is_weak(r.path)}
+        if len(paths) > 1:
+            first, *others = paths.values()
+            self.note("different", first, True, others=tuple(others))
+
+    def _is_asked(self, record: Record) -> bool:
+        if type(record.obj) is torch.Generator:
+            return True
+        if not self.compares or record.value is not record.obj or isinstance(record.obj, PINNED):
+            return False
+        return getattr(type(record.obj), "__eq__", None) is object.__eq__ and record.path.kind != "typeattr"
+
+    # -- adoption --------------------------------------------------------------------------------------------
+
+    def adopt(self, raw: Any, path: Path) -> Any:
+        """What the traced program sees of ``raw``, which was read at ``path``. Raises UnsupportedProgram for
+        opaque objects.
+        """
+        t = type(raw)
+        if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
+            self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
+            if t not in LEAVES and id(raw) not in self.records:  # it may have attributes of its own
+                self._track(raw, path, raw)
+            return raw
+        instead = self.overridden.get(id(raw))
+        if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
+            self.note("is", path, raw)  # the overriding tensor stands for this one, not for a later one
+            path = instead
+            raw = path.fetch({})
+        known = self.records.get(id(raw))
+        if known is not None:
+            if known.path is not path and not isinstance(raw, PINNED):
+                self.note("same", path, True, others=(known.path,))
+            elif isinstance(raw, PINNED) and path.parent is not None:
+                self.note("is", path, raw)
+            return known.value
+        if t in weakref.ProxyTypes:  # before all questions that it would hand on
+            raise UnsupportedProgram(
+                f"{path.source} is a weakref.proxy, which cannot be told from the object that it stands for",
+                hint="Use weakref.ref, and call it.",
+            )
+        if isinstance(raw, torch.Tensor):
+            return self._adopt_tensor(raw, path)
+        if type(raw) is torch.Generator:
+            return self._adopt_generator(raw, path)
+        if issubclass(t, ThunderModule):
+            return self._adopt_compiled(raw, path)
+        if isinstance(raw, PINNED) or is_ufunc(raw):
+            if path.parent is not None or path.pinned is ABSENT:
+                self.note("is", path, raw)
+            if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
+                self.note("type", path, t)
+            self._track(raw, path, raw)
+            return raw
+        return self._adopt_object(raw, path)
+
+    def _adopt_tensor(self, raw: torch.Tensor, path: Path) -> TensorProxy:
+        if torch.nn.parameter.is_lazy(raw):
+            raise UnsupportedProgram(
+                f"{path.source} has no shape yet: it belongs to a lazy module that was never called",
+                hint="Call the module once before it is compiled.",
+            )
+        if type(raw) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise UnsupportedProgram(
+                f"the tensor subclass {type(raw).__module__}.{type(raw).__qualname__} "
+                "is not one that thunder models",
+                found={path.source: type(raw).__name__},
+                hint="Pass a plain tensor: tensor.as_subclass(torch.Tensor).",
+            )
+        if raw.layout is not torch.strided or raw.is_quantized or raw.is_nested:
+            kind = "nested" if raw.is_nested else "quantized" if raw.is_quantized else f"{raw.layout}"
+            raise UnsupportedProgram(
+                f"{path.source} is a tensor of layout {kind}", hint="Pass a dense tensor."
+            )
+        proxy: TensorProxy = self.make_input(raw, path)
+        self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
+        self._track(raw, path, proxy)
+        return proxy
+
+    def _adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:
+        """A compiled module is the module that it was made of, with its overrides."""
+        if path.parent is not None or path.pinned is ABSENT:
+            self.note("is", path, raw)
+        overrides, module = dispatcher_of(raw).overrides, get_thunder_module(raw)
+        self.honour(overrides)
+        self.compiled[id(module)] = raw
+        adopted: torch.nn.Module = self.adopt(module, self.pinned_path(module, path.source))
+        self.records[id(raw)] = self.records[id(module)]
+        return adopted
+
+    def honour(self, overrides: Overrides | None) -> None:
+        """From now on, what is read of an overridden tensor is read of the overriding one.
+
+        Raises InvalidArgument where the module holds another tensor than the one that was overridden.
+        """
+        if overrides is None:  # what is compiled is not a module
+            return
+        overrides.refuse_replaced()
+        count = len(overrides.tensors)  # names are only ever added
+        self.note("len" if count else "empty", overrides.path, count or None)
+        self.overridden.update(overrides.paths())
+
+    def _adopt_generator(self, raw: torch.Generator, path: Path) -> torch.Generator:
+        """A generator is what its state is, which no fact is about: whichever there is at the next call is
+        drawn from.
+        """
+        if path.parent is not None:
+            self.note("type", path, torch.Generator)
+            self.note("equal", path.step("attribute", "device"), raw.device)
+        self._track(raw, path, raw)
+        return raw
+
+    def _adopt_object(self, raw: Any, path: Path) -> Any:
+        t = type(raw)
+        if isinstance(raw, OPAQUE) or hasattr(t, "__next__"):
+            raise UnsupportedProgram(
+                f"{path.source} is {_a(t.__name__)}, which can be read only by consuming it",
+                hint="Pass a list or tuple of its elements.",
+            )
+        if path.parent is not None:
+            self.note("type", path, t)
+        if t in CONTAINERS or (
+            (plain_base(t) in CONTAINERS or is_extended_dict(t)) and not getattr(raw, "__dict__", None)
+        ):
+            return self._adopt_container(raw, path)
+        # its attributes are read one by one, as those of any object
+        if is_dict_and_dataclass(t):
+            return self._adopt_container(raw, path, "item")
+        if t is frozenset:
+            self.note("order", path, self._adopt_keys(raw, path))
+            return raw
+        if issubclass(t, tuple):
+            return self._adopt_tuple(raw, path)
+        if t is types.MethodType:
+            method = types.MethodType(
+                self.adopt(raw.__func__, path.step("attribute", "__func__")),
+                self.adopt(raw.__self__, path.step("attribute", "__self__")),
+            )
+            self._track(raw, path, method)
+            return method
+        if t is functools.partial:
+            return self._adopt_partial(raw, path)
+        if t is types.MappingProxyType:
+            view = types.MappingProxyType(self.adopt(proxied(raw), path.step("proxied", "proxied")))
+            self._track(raw, path, view)
+            return view
+        if path.kind == "typeattr" and is_foreign(
+            t
+        ):  # a descriptor implemented in C: what matters is which it is
+            self.note("is", path, raw)
+            self._track(raw, path, raw)
+            return raw
+        if issubclass(t, weakref.ref) and not is_foreign(t, weakref.ref):
+            self._track(raw, path, raw)  # what it points to is read when it is called
+            return raw
+        if issubclass(t, list | dict | set | frozenset | str | bytes | int | float | bytearray) or is_foreign(
+            t
+        ):
+            raise UnsupportedProgram(
+                f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
+                hint="Pass tensors, numbers, strings, plain containers, dataclasses "
+                "or objects of Python classes.",
+            )
+        self._track(raw, path, raw)
+        return raw
+
+    def _adopt_container(self, raw: Any, path: Path, step: str = "key") -> Any:
+        shadow = Shadow.of(raw, path)
+        self._track(raw, path, shadow.copy)
+        self.shadows.append(shadow)
+        for name in _PARTS.get(type(raw), ()):
+            self.adopt(getattr(raw, name), path.step("attribute", name))
+        if isinstance(raw, dict):
+            keys = tuple(raw.keys())  # in its own order, which of an OrderedDict dict.keys does not know
+            self.note("keys", path, self._adopt_keys(keys, path))
+            shadow.fill([(k, self.adopt(dict.__getitem__(raw, k), path.step(step, k))) for k in keys])
+            overlay = self.item_overlays.pop(id(raw), None)
+            if overlay is not None:
+                shadow.copy.update(overlay.writes)
+        elif isinstance(raw, set):
+            self.note("order", path, self._adopt_keys(raw, path))  # in the order in which the set gives them
+            shadow.fill(raw)
+        else:
+            self.note("len", path, len(raw))
+            shadow.fill([self.adopt(v, path.step("index", i)) for i, v in enumerate(raw)])
+        return shadow.copy
+
+    def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
+        """What the keys or elements of a container are compared with: values, or which objects they are."""
+        return tuple(self._adopt_key(key, path) for key in keys)
+
+    def _adopt_key(self, key: Any, path: Path) -> Any:
+        kind = type(key)
+        if kind in LEAVES or is_numpy_scalar(key):
+            return key
+        if kind is tuple:
+            return self._adopt_keys(key, path)
+        if is_compared_by_parts(kind) and all(type(k) in LEAVES for k in key):
+            return key
+        if not isinstance(key, PINNED) and not is_compared_natively(kind):
+            raise UnsupportedProgram(
+                f"{path.source} has a key of type {kind.__name__}, which thunder cannot guard",
+                hint="Use strings, numbers or tuples of them as keys.",
+            )
+        if id(key) not in self.records:
+            name = own_name(key, "__qualname__", "__name__") or kind.__name__
+            self._track(key, self.pinned_path(key, name), key)
+        return key if isinstance(key, PINNED) else ThisObject(key)
+
+    def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
+        t = type(raw)
+        if t is tuple and raw and all(type(v) in LEAVES for v in raw):
+            self.note("equal", path, raw)
+            return raw
+        self.note("len", path, tuple.__len__(raw))
+        items = [self.adopt(v, path.step("index", i)) for i, v in enumerate(tuple.__iter__(raw))]
+        value = raw
+        if any(a is not b for a, b in zip(items, tuple.__iter__(raw), strict=True)):
+            value = tuple.__new__(t, items) if hasattr(t, "_fields") or t is tuple else t(items)
+        if value != () or t is not tuple:  # the empty tuple is one object in the whole process
+            self._track(raw, path, value)
+        return value
+
+    def _adopt_partial(self, raw: functools.partial[Any], path: Path) -> Any:
+        func = self.adopt(raw.func, path.step("attribute", "func"))
+        args = self.adopt(raw.args, path.step("attribute", "args"))
+        keywords = self.adopt(raw.keywords, path.step("attribute", "keywords"))
+        value = functools.partial(func, *args, **keywords)
+        if raw.__reduce__()[2][3] is not None:
+            vars(value)  # a partial of one that has a __dict__ has it as its func: the two are not merged
+        self._track(raw, path, value)
+        return value
+
+    # -- writes ----------------------------------------------------------------------------------------------
+
+    def written_shadows(self) -> Iterator[Shadow]:
+        """Containers that the program changed, in the order in which it reached them."""
+        return (s for s in self.shadows if s.is_written)
+
+    def written_records(self) -> Iterator[Record]:
+        """Objects of which the program wrote attributes."""
+        seen: set[int] = set()
+        for record in list(self.records.values()):
+            if record.writes and id(record) not in seen:
+                seen.add(id(record))
+                yield record
+
+    def refuse_shared_attributes(self) -> None:
+        """Refuses writes to an object that has one ``__dict__`` with another of its class: what is written to
+        one is read from the other.
+        """
+        written = {type(record.obj) for record in self.written_records() if type(record.obj).__dictoffset__}
+        owners: dict[int, Record] = {}
+        for record in {id(r): r for r in self.records.values()}.values():
+            if type(record.obj) in written and not isinstance(record.obj, type):
+                own = object.__getattribute__(record.obj, "__dict__")
+                other = owners.setdefault(id(own), record)
+                if other is not record:
+                    raise UnsupportedProgram(
+                        f"{record.path.source} and {other.path.source} have one __dict__, "
+                        "and the program writes an attribute",
+                        hint="Keep the shared state in an object or dictionary of its own.",
+                    )
+
+    def forget(self) -> None:
+        """Let go of the user's objects, when the program has been traced."""
+        self.records.clear()
+        self.shadows.clear()
+        self.item_overlays.clear()
+
+    def written_overlays(self) -> Iterator[ItemOverlay]:
+        """Dictionaries without a shadow of which the program replaced items."""
+        return (overlay for overlay in self.item_overlays.values() if overlay.writes)
+
+
+def describe(value: Any) -> str:
+    """An object in words."""
+    return f"an object of type {type(value).__qualname__}"
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
+
+
+#: what a container has beside its items
+_PARTS: dict[type, tuple[str, ...]] = {deque: ("maxlen",), defaultdict: ("default_factory",)}
+_LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}

@@ -1,0 +1,1 @@
+"""Printed output, warnings and log records of traced programs."""

@@ -1,0 +1,145 @@
+"""``logging`` in the traced program: records are made at each call, with the line of the program.
+
+Whether a logger is enabled for a level is a fact. The methods of loggers are interpreted down to
+``Logger._log``, which becomes a statement of the computation.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.output import output_replay
+from thunder.frontend.output.printing import is_plain, printable
+from thunder.interpreter.operator_protocols import BINARY_OPERATORS, binary
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def _ask(tracer: Tracer, method: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """The answer of a logger, which becomes a fact about this logger."""
+    logger = args[0]
+    tracer.tracker.pin(logger)
+    key = (method, id(logger), *args[1:], *kwargs.items())
+    question = tracer.questions.setdefault(key, functools.partial(method, *args, **kwargs))
+    answer = question()
+    path = tracer.tracker.pinned_path(question, f"{method.__name__} of the logger {logger.name!r}")
+    tracer.tracker.note("state", path, answer)
+    return answer
+
+
+def _ask_natively(method: Callable[..., Any]) -> None:
+    @lookaside(method)
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        return _ask(tracer, method, args, kwargs)
+
+
+for _method in (
+    logging.Logger.isEnabledFor,
+    logging.Logger.getEffectiveLevel,
+    logging.Logger.hasHandlers,
+):
+    _ask_natively(_method)
+
+
+@lookaside(logging.getLogger)
+def _get_logger(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    logger = logging.getLogger(*args, **kwargs)  # made if there is none, as eager does
+    return tracer.tracker.adopt(logger, tracer.tracker.pinned_path(logger, f"logger {logger.name!r}"))
+
+
+@lookaside(logging.Logger._log)
+def _log(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    _record(tracer, *args, **kwargs)
+
+
+def _record(
+    tracer: Tracer,
+    logger: logging.Logger,
+    level: int,
+    message: Any,
+    args: Args,
+    exc_info: Any = None,
+    extra: Any = None,
+    stack_info: bool = False,
+    stacklevel: int = 1,
+) -> None:
+    cls = type(logger)
+    if cls.findCaller is not logging.Logger.findCaller or exc_info or stack_info:
+        raise UnsupportedProgram(
+            "the program logs a traceback or a stack, or with a logger that finds lines by itself",
+            found={"logger": logger.name},
+            hint="Log the text of the error.",
+        )
+    if extra is not None and not is_plain(extra):
+        raise UnsupportedProgram("the program logs with extra= that holds more than numbers and texts")
+    if not is_plain(args):  # objects, which may have changed when the statement runs
+        message, args = binary(tracer.machine, BINARY_OPERATORS["%"], str_of(tracer, message), args), ()
+    line = _line(tracer, stacklevel)
+    tracer.tracker.pin(logger)
+    shown = printable(tracer, message), printable(tracer, args)
+    prims.python_call(output_replay.log, logger, level, line, *shown, extra)
+
+
+def str_of(tracer: Tracer, value: Any) -> Any:
+    """``str(value)`` in the traced program."""
+    return value if type(value) is str else tracer.call(str, (value,), {})
+
+
+def _line(tracer: Tracer, stacklevel: int) -> output_replay.Line:
+    """The innermost line of the program outside of ``logging``, as ``Logger.findCaller`` counts."""
+    own_file = logging._srcfile
+    outside = [frame for frame in reversed(tracer.machine.frames) if frame.code.co_filename != own_file]
+    levels = max(stacklevel, 1)
+    if levels > len(outside):
+        return output_replay.Line("(unknown file)", 0, "(unknown function)", levels - len(outside))
+    frame = outside[levels - 1]
+    return output_replay.Line(*frame.position(), frame.code.co_name)
+
+
+@lookaside(logging.basicConfig)
+def _basic_config(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    if kwargs:
+        refuse_configuration()
+    prims.python_call(logging.basicConfig)
+
+
+#: attributes of loggers and handlers that decide what is logged
+CONFIGURING = frozenset({"disabled", "filters", "handlers", "level", "parent", "propagate"})
+
+
+def refuse_configuration() -> None:
+    """Refuse a program that changes what is logged: records are made when the computation runs."""
+    raise UnsupportedProgram(
+        "the program changes how logging is configured", hint="Configure logging before the call."
+    )
+
+
+_CHANGES: tuple[Callable[..., Any], ...] = (
+    logging.disable,
+    logging.captureWarnings,
+    logging.shutdown,
+    logging.setLoggerClass,
+    logging.addLevelName,
+    logging.Logger.setLevel,
+    logging.Logger.addHandler,
+    logging.Logger.removeHandler,
+    logging.Handler.setLevel,
+    logging.Handler.setFormatter,
+    logging.Filterer.addFilter,
+    logging.Filterer.removeFilter,
+)
+
+
+@lookaside(*_CHANGES)
+def _change(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    refuse_configuration()

@@ -1,0 +1,140 @@
+"""Printed output of a program: recorded as statements of the computation, which print again at each call."""
+
+from __future__ import annotations
+
+import sys
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.epilogue.statements import python_lines
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.output import output_replay
+from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+#: the files of module ``sys`` to which a program may write
+STREAMS = frozenset({"stdout", "stderr"})
+
+
+class StandardStream:
+    """``sys.stdout`` or ``sys.stderr`` in the traced program: what is written to it is recorded."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def write(self, text: str) -> int:
+        """Records that ``text`` is written; returns its length."""
+        if type(text) is not str:
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        prims.python_call(output_replay.write_to, self._name, text)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        """Records that the lines are written."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Records that the file is flushed."""
+        prims.python_call(output_replay.flush, self._name)
+
+
+_STREAM_METHODS = frozenset({"write", "writelines", "flush"})
+
+
+def is_stream(obj: Any, name: str) -> bool:
+    """Whether ``obj.name`` is a standard stream, or an attribute of one."""
+    return (obj is sys and name in STREAMS) or type(obj) is StandardStream
+
+
+def load_stream(tracer: Tracer, obj: Any, name: str) -> Any:
+    """A standard stream, whichever file that is at each call, or a method of one.
+
+    Raises UnsupportedProgram for what depends on which file it is.
+    """
+    if type(obj) is not StandardStream:
+        return tracer.streams.setdefault(name, StandardStream(name))
+    if name not in _STREAM_METHODS:
+        raise UnsupportedProgram(
+            f"the program reads sys.{obj._name}.{name}", hint="Read it outside the compiled function."
+        )
+    return getattr(obj, name)
+
+
+def refuse_redirection(name: str) -> None:
+    """Refuses the replacement of a standard stream: statements print when the computation runs."""
+    raise UnsupportedProgram(
+        f"the program replaces sys.{name}",
+        hint="Redirect the output around the call of the compiled function.",
+    )
+
+
+@lookaside(print)
+def _print(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    unknown = set(kwargs) - {"sep", "end", "flush", "file"}
+    file = kwargs.get("file")
+    if unknown or (file is not None and not isinstance(file, StandardStream)):
+        _print_elsewhere(tracer, args, kwargs)
+        return
+    options = {k: v for k, v in kwargs.items() if k != "file"}
+    shown = [printable(tracer, a) for a in args]
+    if file is None or file._name == "stdout":
+        prims.python_print(*shown, **options)
+    else:
+        prims.python_call(output_replay.print_to, file._name, *shown, **options)
+
+
+def _print_elsewhere(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """``print`` to an object with a ``write`` in Python, which is interpreted."""
+    file = kwargs.get("file")
+    write = tracer.type_attr(type(file), "write") if file is not None else MISSING
+    if not isinstance(write, type(_print)):
+        raise UnsupportedProgram(
+            "print to a file inside a compiled function",
+            hint="Print to standard output or standard error, or to an object with a write of its own.",
+        )
+    tracer.machine.generic_call(print, args, kwargs)
+
+
+def printable(tracer: Tracer, value: Any) -> Any:
+    """A value as a statement can hold it: as it is now where it is plain, else its text."""
+    return _as_it_is_now(value) if is_plain(value) else tracer.call(str, (value,), {})
+
+
+def _as_it_is_now(x: Any) -> Any:
+    """A copy of a plain container, which the program may change after it has printed it."""
+    if isinstance(x, dict):
+        return {k: _as_it_is_now(v) for k, v in x.items()}
+    return type(x)(map(_as_it_is_now, x)) if type(x) in (list, tuple) else x
+
+
+def is_plain(x: Any) -> bool:
+    """Whether a statement of the trace can hold ``x``: tensors, leaves, and plain containers of them."""
+    if isinstance(x, dict):
+        return type(x) is dict and all(map(is_plain, [*x.keys(), *x.values()]))
+    return (
+        isinstance(x, TensorProxy)
+        or type(x) in LEAVES
+        or (type(x) in (list, tuple) and all(map(is_plain, x)))
+    )
+
+
+@lookaside(torch.set_printoptions)
+def _set_printoptions(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    values = [*args, *kwargs.values()]
+    if any(type(v) not in (int, bool, str, type(None)) for v in values):
+        raise UnsupportedProgram(
+            "torch.set_printoptions with something else than integers, truth values and texts",
+            hint="Set the options before the call.",
+        )
+    texts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    # At once, and not held back as output is: a text that is held back has been made already.
+    python_lines((f"torch.set_printoptions({', '.join(texts)})",), MappingProxyType({}))

@@ -1,0 +1,256 @@
+"""``warnings`` in the traced program: recorded as statements, which warn again at each call.
+
+    warnings.warn("old")          →   warn(<text, category>, <the user's line>)    in the computation
+
+The statement consults the caller's filters and the registry of the user's module, as eager does. Filters that
+the program itself sets within ``catch_warnings`` are followed while it is traced: they never reach the
+caller's. Where the outcome of a filter decides how the program goes on (it raises, or fills a record), that
+outcome is a fact, and asked for again at each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.output import output_replay
+from thunder.frontend.output.output_replay import Place, Warned
+from thunder.interpreter.frame import Frame
+from thunder.ops import prims
+
+if TYPE_CHECKING:
+    from thunder.frontend.tracing_policy import Tracer
+
+#: (action, pattern of the text, category, pattern of the module, line), as in ``warnings.filters``
+Filter = tuple[str, Any, type[Warning], Any, int]
+
+
+class Edit(NamedTuple):
+    """One change of the filters: a filter put first or, with ``append``, last; None empties the list."""
+
+    item: Filter | None
+    append: bool = False
+
+    def apply(self, filters: list[Filter]) -> None:
+        """Changes a list of filters as ``warnings._add_filter`` does."""
+        if self.item is None:
+            filters.clear()
+        elif self.append:
+            if self.item not in filters:
+                filters.append(self.item)
+        else:
+            if self.item in filters:
+                filters.remove(self.item)
+            filters.insert(0, self.item)
+
+
+@dataclass
+class Region:
+    """A ``catch_warnings`` that the program is in: its edits, its record, and what was shown since the last
+    edit.
+    """
+
+    record: list[Any] | None
+    edits: list[Edit] = field(default_factory=list)
+    shown: set[tuple[Any, ...]] = field(default_factory=set)
+
+
+@dataclass
+class Filters:
+    """What the program did to the filters: outside of all regions, and in those that it is in."""
+
+    edits: list[Edit] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+
+    def all_edits(self) -> tuple[Edit, ...]:
+        """Every change that holds now, oldest first."""
+        return (*self.edits, *(e for region in self.regions for e in region.edits))
+
+    def mutated(self) -> None:
+        """Forgets what was shown."""
+        for region in self.regions:
+            region.shown.clear()
+        prims.python_call(output_replay.filters_changed)
+
+
+def action_of(edits: tuple[Edit, ...], text: str, category: type[Warning], module: str, line: int) -> str:
+    """What the filters of now, changed by ``edits``, say of a warning: ``"ignore"``, ``"error"``, …"""
+    filters: list[Filter] = list(warnings.filters)  # type: ignore[arg-type]
+    for edit in edits:
+        edit.apply(filters)
+    for action, message, cls, pattern, at in filters:
+        if (
+            _matches(message, text)
+            and issubclass(category, cls)
+            and _matches(pattern, module)
+            and at in (0, line)
+        ):
+            return action
+    return warnings.defaultaction  # type: ignore[attr-defined,no-any-return]
+
+
+def _matches(pattern: Any, text: str) -> bool:
+    if pattern is None:
+        return True
+    return pattern == text if isinstance(pattern, str) else bool(pattern.match(text))
+
+
+def _is_error(edits: tuple[Edit, ...], text: str, category: type[Warning], module: str, line: int) -> bool:
+    return action_of(edits, text, category, module, line) == "error"
+
+
+# -- warn ----------------------------------------------------------------------------------------------------
+
+
+def place_of(frame: Frame | None, levels_above: int) -> Place:
+    """The place of a frame of the program or, without one, of a frame so many levels above the program."""
+    return (
+        Place(vars(sys), levels_above=levels_above)
+        if frame is None
+        else Place(frame.globals, *frame.position())
+    )
+
+
+def warn(tracer: Tracer, message: Any, category: Any, place: Place, source: Any = None) -> None:
+    """Records a warning, or raises it if the filters say so."""
+    if isinstance(message, Warning):
+        category, text = type(message), tracer.call(str, (message,), {})
+    else:
+        text = message if type(message) is str else tracer.call(str, (message,), {})
+        message = text
+    if source is not None:
+        raise UnsupportedProgram("the program warns with source=", hint="Leave the argument out.")
+    warned, filters = Warned(message, text, category), tracer.filters
+    if filters.regions:
+        _warn_in_region(tracer, warned, place)
+        return
+    if _ask(tracer, _is_error, warned, place):
+        raise _error(warned)
+    prims.python_call(output_replay.warn, warned, place)
+
+
+def _ask(tracer: Tracer, question: Any, warned: Warned, place: Place) -> Any:
+    """What the filters say, which becomes a fact."""
+    edits = tracer.filters.all_edits()
+    ask = functools.partial(question, edits, warned.text, warned.category, place.module, place.line)
+    answer = ask()
+    path = tracer.tracker.pinned_path(ask, f"warnings.filters for {warned.category.__name__}")
+    tracer.tracker.note("state", path, answer)
+    return answer
+
+
+def _error(warned: Warned) -> Warning:
+    return warned.message if isinstance(warned.message, Warning) else warned.category(warned.message)
+
+
+def _warn_in_region(tracer: Tracer, warned: Warned, place: Place) -> None:
+    region, action = tracer.filters.regions[-1], _ask(tracer, action_of, warned, place)
+    if action == "error":
+        raise _error(warned)
+    if action == "ignore":
+        return
+    if action != "always":
+        key = (id(place.namespace), place.levels_above, warned.text, warned.category)
+        shown = (*key, _KEYS[action](place.line))
+        if shown in region.shown:
+            return
+        region.shown.add(shown)
+    if region.record is None:
+        prims.python_call(output_replay.show, warned, place)
+    elif place.levels_above:
+        raise UnsupportedProgram(
+            "the program records a warning at its caller's line", hint="Pass a smaller stacklevel."
+        )
+    else:
+        region.record.append(output_replay.message_of(warned, place))
+
+
+#: action → the part of a registry's key that depends on the line; the registry of a module is emptied when a
+#: region begins, that of ``once`` as well (Python/_warnings.c, ``already_warned``)
+_KEYS: dict[str, Callable[[int], int | None]] = {
+    "default": lambda line: line,
+    "module": lambda line: 0,
+    "once": lambda line: None,
+}
+
+
+@lookaside(warnings.warn_explicit)
+def _warn_explicit(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    raise UnsupportedProgram("warnings.warn_explicit inside a compiled function", hint="Use warnings.warn.")
+
+
+# -- filters -------------------------------------------------------------------------------------------------
+
+
+def _edit(tracer: Tracer, edit: Edit, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    filters = tracer.filters
+    if filters.regions:
+        filters.regions[-1].edits.append(edit)
+        filters.mutated()
+    else:
+        filters.edits.append(edit)
+        prims.python_call(fn, *args, **kwargs)
+
+
+@lookaside(warnings.simplefilter)
+def _simplefilter(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def edit(action: str, category: Any = Warning, lineno: int = 0, append: bool = False) -> Edit:
+        return Edit((action, None, category, None, lineno), append)
+
+    _edit(tracer, edit(*args, **kwargs), warnings.simplefilter, args, kwargs)
+
+
+@lookaside(warnings.filterwarnings)
+def _filterwarnings(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def edit(
+        action: str,
+        message: str = "",
+        category: Any = Warning,
+        module: str = "",
+        lineno: int = 0,
+        append: bool = False,
+    ) -> Edit:
+        text = re.compile(message, re.IGNORECASE) if message else None
+        where = re.compile(module) if module else None
+        return Edit((action, text, category, where, lineno), append)
+
+    _edit(tracer, edit(*args, **kwargs), warnings.filterwarnings, args, kwargs)
+
+
+@lookaside(warnings.resetwarnings)
+def _resetwarnings(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _edit(tracer, Edit(None), warnings.resetwarnings, args, kwargs)
+
+
+@lookaside(warnings.catch_warnings.__enter__)
+def _enter(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    region = args[0]
+    if tracer.tracker.record_of(region) is not None or region._module is not warnings:
+        raise UnsupportedProgram(
+            "the program enters a catch_warnings that it did not make itself",
+            hint="Write `with warnings.catch_warnings():` in the program.",
+        )
+    if region._entered:
+        raise RuntimeError(f"Cannot enter {region!r} twice")
+    region._entered = True
+    record: list[Any] | None = [] if region._record else None
+    tracer.filters.regions.append(Region(record))
+    tracer.filters.mutated()
+    if getattr(region, "_filter", None) is not None:
+        tracer.call(warnings.simplefilter, region._filter, {})
+    return record
+
+
+@lookaside(warnings.catch_warnings.__exit__)
+def _exit(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if not args[0]._entered:
+        raise RuntimeError(f"Cannot exit {args[0]!r} without entering first")
+    tracer.filters.regions.pop()
+    tracer.filters.mutated()

@@ -1,0 +1,171 @@
+"""Builtins on attributes and classes: ``getattr`` and its kin, ``type``, ``isinstance``, ``super``."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+from thunder.interpreter import attributes, construction
+from thunder.interpreter.lookup import call_special, is_a, python_special
+from thunder.interpreter.native_registry import Args, Entries, Kwargs, Native
+from thunder.interpreter.operator_protocols import truth
+from thunder.interpreter.policy import MISSING
+
+if TYPE_CHECKING:
+    from thunder.interpreter.machine import Machine
+
+ENTRIES: Final = Entries()
+"""What the interpreter does in place of these builtins."""
+
+
+@ENTRIES.entry(getattr)
+def _getattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or not 2 <= len(args) <= 3 or not is_a(args[1], str):
+        return machine.policy.call_native(getattr, args, kwargs)
+    try:
+        return machine.policy.load_attr(args[0], args[1])
+    except AttributeError:
+        if len(args) == 2:
+            raise
+    return args[2]
+
+
+@ENTRIES.entry(hasattr)
+def _hasattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 2 or not is_a(args[1], str):
+        return machine.policy.call_native(hasattr, args, kwargs)
+    try:
+        machine.policy.load_attr(args[0], args[1])
+    except AttributeError:
+        return False
+    return True
+
+
+@ENTRIES.entry(setattr)
+def _setattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 3 or not is_a(args[1], str):
+        return machine.policy.call_native(setattr, args, kwargs)
+    machine.policy.store_attr(args[0], args[1], args[2])
+
+
+@ENTRIES.entry(delattr)
+def _delattr(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 2 or not is_a(args[1], str):
+        return machine.policy.call_native(delattr, args, kwargs)
+    machine.policy.delete_attr(args[0], args[1])
+
+
+def _explicit_getattribute(getter: Any, load: Any) -> Native:
+    def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+        if kwargs or len(args) != 2 or not is_a(args[1], str):
+            return machine.policy.call_native(getter, args, kwargs)
+        if not is_a(args[0], getter.__objclass__):
+            return machine.policy.call_native(getter, args, kwargs)
+        value = load(machine, *args)
+        if value is MISSING:
+            raise attributes.no_attribute(*args)
+        return value
+
+    return call
+
+
+ENTRIES.update(
+    {id(getter): _explicit_getattribute(getter, load) for getter, load in attributes.GETTERS.items()}
+)
+
+
+def _explicit_store(native: Any, store: Any, count: int) -> Native:
+    def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+        if kwargs or len(args) != count or not is_a(args[1], str):
+            return machine.policy.call_native(native, args, kwargs)
+        if is_a(args[0], type) is not (native.__objclass__ is type):
+            return machine.policy.call_native(native, args, kwargs)
+        return store(machine, *args)
+
+    return call
+
+
+ENTRIES.update(
+    {
+        id(setter): _explicit_store(setter, attributes.store_instance, 3)
+        for setter in attributes.GENERIC_SETTERS
+    }
+)
+ENTRIES.update(
+    {
+        id(deleter): _explicit_store(deleter, attributes.delete_instance, 2)
+        for deleter in attributes.GENERIC_DELETERS
+    }
+)
+ENTRIES[id(type.__setattr__)] = _explicit_store(type.__setattr__, attributes.store_class, 3)
+ENTRIES[id(type.__delattr__)] = _explicit_store(type.__delattr__, attributes.delete_class, 2)
+
+
+# -- classes -------------------------------------------------------------------------------------------------
+
+
+@ENTRIES.entry(type)
+def _type(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        return type(args[0])
+    return construction.instantiate(machine, type, args, kwargs)
+
+
+@ENTRIES.entry(type.__call__)
+def _type_call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if args and is_a(args[0], type) and args[0] is not type:
+        return construction.instantiate(machine, args[0], args[1:], kwargs)
+    return machine.policy.call_native(type.__call__, args, kwargs)
+
+
+ENTRIES[id(type.__new__)] = construction.type_new
+ENTRIES[id(builtins.__build_class__)] = construction.build_class
+
+
+@ENTRIES.entry(isinstance)
+def _isinstance(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 2:
+        return machine.policy.call_native(isinstance, args, kwargs)
+    return _check_class(machine, args[0], args[1], isinstance, "__instancecheck__")
+
+
+@ENTRIES.entry(issubclass)
+def _issubclass(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 2:
+        return machine.policy.call_native(issubclass, args, kwargs)
+    return _check_class(machine, args[0], args[1], issubclass, "__subclasscheck__")
+
+
+def _check_class(machine: Machine, obj: Any, classes: Any, native: Any, name: str) -> bool:
+    if native is isinstance and type(obj) is classes:
+        return True
+    if type(classes) is tuple:
+        return any(_check_class(machine, obj, cls, native, name) for cls in classes)
+    method = python_special(machine, type(classes), name) if type(classes) is not type else MISSING
+    if method is MISSING:
+        answer: bool = machine.policy.call_native(native, (obj, classes), {})
+        return answer
+    return truth(machine, call_special(machine, method, classes, obj))
+
+
+@ENTRIES.entry(super)
+def _super(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if args or kwargs:
+        return machine.policy.call_native(super, args, kwargs)
+    frame = machine.frame
+    code = frame.code
+    if not code.co_argcount:
+        raise RuntimeError("super(): no arguments")
+    names = frame.decoded.localsplus
+    first = frame.fast[0]
+    if type(first) is types.CellType and names[0] in code.co_cellvars:
+        first = machine.policy.load_cell(first)
+    if first is MISSING:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in code.co_freevars:
+        raise RuntimeError("super(): __class__ cell not found")
+    cls = machine.policy.load_cell(frame.fast[names.index("__class__", frame.decoded.first_free)])
+    if cls is MISSING:
+        raise RuntimeError("super(): empty __class__ cell")
+    return machine.policy.call_native(super, (cls, first), {})

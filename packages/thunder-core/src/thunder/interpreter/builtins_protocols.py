@@ -1,0 +1,203 @@
+"""Builtins that are one special method each, conversions, and the functions of module ``operator``."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from thunder.interpreter import iteration, operator_protocols, string_protocols
+from thunder.interpreter.lookup import NATIVE_TYPES, call_special, is_a, python_special
+from thunder.interpreter.native_registry import Args, Entries, Kwargs, Native, by_method
+from thunder.interpreter.operator_protocols import COMPARISON_OPERATORS, truth
+from thunder.interpreter.policy import MISSING
+
+if TYPE_CHECKING:
+    from thunder.interpreter.machine import Machine
+
+ENTRIES: Final = Entries()
+"""What the interpreter does in place of these builtins."""
+
+
+def _to_absolute(machine: Machine, value: Any) -> Any:
+    return operator_protocols.unary(machine, operator_protocols.ABSOLUTE, value)
+
+
+for _native, _convert in [
+    (len, operator_protocols.length),
+    (bool, truth),
+    (repr, string_protocols.to_repr),
+    (str, string_protocols.to_str),
+    (hash, string_protocols.to_hash),
+    (abs, _to_absolute),
+    (operator.index, operator_protocols.index),
+    (operator.truth, truth),
+]:
+    ENTRIES.one_operand(_native, _convert)
+ENTRIES.one_operand(operator.not_, lambda machine, value: not truth(machine, value))
+
+
+ENTRIES[id(str.format)] = string_protocols.format_fields
+
+
+@ENTRIES.entry(bytes)
+def _bytes(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1 and not kwargs:
+        method = python_special(machine, type(args[0]), "__bytes__")
+        if method is not MISSING:
+            result = call_special(machine, method, args[0])
+            if not is_a(result, bytes):
+                raise TypeError(f"__bytes__ returned non-bytes (type {type(result).__name__})")
+            return result
+        args = (iteration.native_iterable(machine, args[0]),)
+    return machine.policy.call_native(bytes, args, kwargs)
+
+
+@ENTRIES.entry(format)
+def _format(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or not 1 <= len(args) <= 2:
+        return machine.policy.call_native(format, args, kwargs)
+    return string_protocols.to_format(machine, *args)
+
+
+def _number(native: Any, *methods: str) -> Native:
+    """``int(x)`` and the like: the first of ``methods`` that the class has decides."""
+
+    def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+        if len(args) == 1 and not kwargs and type(args[0]) not in NATIVE_TYPES:
+            cls = type(args[0])
+            for name in methods:
+                found = machine.policy.type_attr(cls, name)
+                if found is MISSING:
+                    continue
+                if python_special(machine, cls, name) is not MISSING:
+                    result = call_special(machine, found, args[0])
+                    if type(result) is native:
+                        return result
+                    # The native conversion checks and converts what the method returned.
+                    return machine.policy.call_native(native, (_Answer.of(native, cls, name, result),), {})
+                break
+        return machine.policy.call_native(native, args, kwargs)
+
+    return call
+
+
+class _Answer:
+    """An object whose numeric special methods give an answer that the interpreter has already got."""
+
+    @staticmethod
+    def of(native: Any, cls: type, name: str, result: Any) -> Any:
+        """An object that ``native`` converts by taking ``result`` from its method ``name``."""
+        return type(cls.__name__, (), {name: lambda self, *args: result})()
+
+
+ENTRIES[id(int)] = _number(int, "__int__", "__index__", "__trunc__")
+ENTRIES[id(float)] = _number(float, "__float__", "__index__")
+ENTRIES[id(complex)] = _number(complex, "__complex__", "__float__", "__index__")
+
+
+@ENTRIES.entry(round)
+def _round(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    return by_method(machine, round, "__round__", args, kwargs)
+
+
+@ENTRIES.entry(math.floor)
+def _floor(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    return by_method(machine, math.floor, "__floor__", args, kwargs)
+
+
+@ENTRIES.entry(math.ceil)
+def _ceil(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    return by_method(machine, math.ceil, "__ceil__", args, kwargs)
+
+
+@ENTRIES.entry(math.trunc)
+def _trunc(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    return by_method(machine, math.trunc, "__trunc__", args, kwargs)
+
+
+@ENTRIES.entry(divmod)
+def _divmod(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 2:
+        return machine.policy.call_native(divmod, args, kwargs)
+    return operator_protocols.binary(machine, operator_protocols.DIVMOD, *args)
+
+
+@ENTRIES.entry(pow)
+def _pow(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2 and not kwargs:
+        return operator_protocols.binary(machine, operator_protocols.BINARY_OPERATORS["**"], *args)
+    return by_method(machine, pow, "__pow__", args, kwargs)
+
+
+# -- functions of module operator ----------------------------------------------------------------------------
+
+
+def _operate(apply: Callable[..., Any], row: Any, machine: Machine, *operands: Any) -> Any:
+    return apply(machine, row, *operands)
+
+
+for _row in operator_protocols.BINARY_OPERATORS.values():
+    ENTRIES.two_operands(_row.native, partial(_operate, operator_protocols.binary, _row))
+for _comparison in COMPARISON_OPERATORS.values():
+    ENTRIES.two_operands(_comparison.native, partial(_operate, operator_protocols.compare, _comparison))
+for _unary in (
+    operator_protocols.UNARY_NEGATIVE,
+    operator_protocols.UNARY_POSITIVE,
+    operator_protocols.UNARY_INVERT,
+):
+    ENTRIES.one_operand(_unary.native, partial(_operate, operator_protocols.unary, _unary))
+ENTRIES.two_operands(operator.getitem, operator_protocols.load_item)
+ENTRIES.two_operands(operator.delitem, operator_protocols.delete_item)
+ENTRIES.two_operands(operator.contains, operator_protocols.contains)
+ENTRIES.two_operands(dict.__getitem__, operator_protocols.load_dict_item)
+
+
+@ENTRIES.entry(operator.setitem)
+def _setitem(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
+    if kwargs or len(args) != 3:
+        return machine.policy.call_native(operator.setitem, args, kwargs)
+    operator_protocols.store_item(machine, *args)
+
+
+def call_attrgetter(machine: Machine, getter: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``operator.attrgetter(...)(obj)``."""
+    if kwargs or len(args) != 1:
+        return machine.policy.call_native(getter, args, kwargs)
+    results = []
+    for path in getter.__reduce__()[1]:
+        value = args[0]
+        for name in path.split("."):
+            value = machine.policy.load_attr(value, name)
+        results.append(value)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def call_itemgetter(machine: Machine, getter: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``operator.itemgetter(...)(obj)``."""
+    if kwargs or len(args) != 1:
+        return machine.policy.call_native(getter, args, kwargs)
+    results = [machine.load_item(args[0], key) for key in getter.__reduce__()[1]]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def call_methodcaller(machine: Machine, caller: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``operator.methodcaller(...)(obj)``."""
+    if kwargs or len(args) != 1:
+        return machine.policy.call_native(caller, args, kwargs)
+    made, parts = caller.__reduce__()
+    keywords: Kwargs = {}
+    if made is not operator.methodcaller:  # a partial, when there are keyword arguments
+        parts, keywords = (*made.args, *parts), made.keywords
+    name, *rest = parts
+    return machine.policy.call(machine.policy.load_attr(args[0], name), tuple(rest), keywords)
+
+
+GETTERS: Final = {
+    operator.attrgetter: call_attrgetter,
+    operator.itemgetter: call_itemgetter,
+    operator.methodcaller: call_methodcaller,
+}
+"""How callable objects of module ``operator`` are carried out, by type."""

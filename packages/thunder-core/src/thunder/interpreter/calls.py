@@ -1,0 +1,129 @@
+"""Calls: Python functions are interpreted, whatever leads to one is unfolded, the rest goes to
+``call_native``.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from thunder.interpreter.binding import bind
+from thunder.interpreter.decode import decode
+from thunder.interpreter.frame import Frame, run
+from thunder.interpreter.lookup import NATIVE_ATTRIBUTES, NATIVE_TYPES, is_a
+from thunder.interpreter.policy import MISSING
+from thunder.interpreter.process_marks import is_opaque
+
+if TYPE_CHECKING:
+    from thunder.interpreter.machine import Machine
+
+
+def generic_call(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``fn(*args, **kwargs)``."""
+    kind = type(fn)
+    if kind is types.FunctionType:
+        return call_function(machine, fn, args, kwargs)
+    if kind is types.MethodType:
+        return machine.policy.call(fn.__func__, (fn.__self__, *args), kwargs)
+    unfold = _UNFOLDED.get(kind)
+    if unfold is not None:
+        return unfold(machine, fn, args, kwargs)
+    if is_a(fn, type):
+        return machine.call_class(fn, args, kwargs)
+    getter = machine.getter_table.get(kind)
+    if getter is not None:
+        return getter(machine, fn, args, kwargs)
+    if kind in NATIVE_TYPES:
+        return call_native(machine, fn, args, kwargs)
+    method = machine.policy.type_attr(kind, "__call__")
+    if method is not MISSING and type(method) not in NATIVE_ATTRIBUTES:
+        return machine.policy.call(machine.bind_attribute(method, fn, kind), args, kwargs)
+    entry = machine.native_table.get(id(method))
+    if entry is not None:
+        return entry(machine, (fn, *args), kwargs)
+    return call_native(machine, fn, args, kwargs)
+
+
+def call_function(
+    machine: Machine, fn: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Interprets a Python function in a new frame."""
+    policy = machine.policy
+    special = machine.native_table.get(id(fn))
+    if special is not None:
+        return special(machine, args, kwargs)
+    parts = policy.function_parts(fn)
+    decoded = decode(parts.code)
+    if decoded.is_native or policy.is_native(fn) or is_opaque(fn):
+        return policy.call_native(fn, args, kwargs)
+    fast = bind(decoded, parts, fn.__qualname__, args, kwargs)
+    frame = Frame(machine, decoded, fast, parts.globals, fn)
+    run(frame)
+    return frame.result
+
+
+def call_native(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A callable implemented in C: by the table of those that re-enter Python, else natively."""
+    entry = machine.native_table.get(id(fn))
+    if entry is not None:
+        return entry(machine, args, kwargs)
+    return machine.policy.call_native(fn, args, kwargs)
+
+
+def _call_builtin(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A builtin function, or a method implemented in C bound to its object."""
+    entry = machine.native_table.get(id(fn))
+    if entry is not None:
+        return entry(machine, args, kwargs)
+    owner = fn.__self__
+    if owner is not None and type(owner) is not types.ModuleType:
+        # A method, freshly bound at each read: its entry is found by the descriptor in the class.
+        for base in (owner if is_a(owner, type) else type(owner)).__mro__:
+            descriptor = base.__dict__.get(fn.__name__)
+            if descriptor is not None:
+                entry = machine.native_table.get(id(descriptor))
+                if entry is not None:
+                    return entry(machine, (owner, *args), kwargs)
+                break
+    return machine.policy.call_native(fn, args, kwargs)
+
+
+def _call_method_wrapper(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A slot wrapper bound to its object, as ``super().__setattr__`` gives it."""
+    descriptor = fn.__objclass__.__dict__[fn.__name__]
+    entry = machine.native_table.get(id(descriptor))
+    if entry is not None:
+        return entry(machine, (fn.__self__, *args), kwargs)
+    return machine.policy.call_native(fn, args, kwargs)
+
+
+def _call_partial(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    keywords = {**fn.keywords, **kwargs} if fn.keywords else kwargs
+    return machine.policy.call(fn.func, (*fn.args, *args), keywords)
+
+
+def _call_wrapped(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return machine.policy.call(fn.__func__, args, kwargs)
+
+
+def _call_cached(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function under ``functools.lru_cache``: the cache decides, unless the policy wants to see the
+    function run.
+    """
+    if machine.policy.bypass_cache(fn):
+        return machine.policy.call(fn.__wrapped__, args, kwargs)
+    return machine.policy.call_native(fn, args, kwargs)
+
+
+_Unfold = Callable[["Machine", Any, tuple[Any, ...], dict[str, Any]], Any]
+_UNFOLDED: Final[dict[type, _Unfold]] = {
+    types.BuiltinFunctionType: _call_builtin,
+    type(re.compile("").sub): _call_builtin,  # builtin_method: one that knows its defining class
+    types.MethodWrapperType: _call_method_wrapper,
+    functools.partial: _call_partial,
+    staticmethod: _call_wrapped,
+    type(functools.lru_cache(len)): _call_cached,
+}

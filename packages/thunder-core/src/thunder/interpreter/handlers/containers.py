@@ -1,0 +1,148 @@
+"""Building, extending and unpacking containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from thunder.interpreter import iteration
+from thunder.interpreter.frame import Frame
+from thunder.interpreter.lookup import is_a
+from thunder.interpreter.native_callbacks import pairs_of_mapping
+from thunder.interpreter.policy import MISSING
+
+
+def _push_made(frame: Frame, stack: list[Any], made: Any) -> None:
+    on_make = frame.machine.on_make
+    stack.append(made if on_make is None else on_make(made))
+
+
+def _take(stack: list[Any], count: int) -> list[Any]:
+    start = len(stack) - count
+    items = stack[start:]
+    del stack[start:]
+    return items
+
+
+def BUILD_TUPLE(frame: Frame, stack: list[Any], count: int) -> None:
+    _push_made(frame, stack, tuple(_take(stack, count)))
+
+
+def BUILD_LIST(frame: Frame, stack: list[Any], count: int) -> None:
+    _push_made(frame, stack, _take(stack, count))
+
+
+def BUILD_SET(frame: Frame, stack: list[Any], count: int) -> None:
+    _push_made(frame, stack, set(_take(stack, count)))
+
+
+def BUILD_MAP(frame: Frame, stack: list[Any], count: int) -> None:
+    items = _take(stack, 2 * count)
+    _push_made(frame, stack, dict(zip(items[::2], items[1::2], strict=True)))
+
+
+def BUILD_CONST_KEY_MAP(frame: Frame, stack: list[Any], count: int) -> None:
+    keys = stack.pop()
+    _push_made(frame, stack, dict(zip(keys, _take(stack, count), strict=True)))
+
+
+def LIST_TO_TUPLE(frame: Frame, stack: list[Any], arg: None) -> None:
+    _push_made(frame, stack, tuple(stack.pop()))
+
+
+def LIST_APPEND(frame: Frame, stack: list[Any], depth: int) -> None:
+    value = stack.pop()
+    stack[-depth].append(value)
+
+
+def SET_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
+    value = stack.pop()
+    stack[-depth].add(value)
+    _tell_keys(frame, (value,))
+
+
+def MAP_ADD(frame: Frame, stack: list[Any], depth: int) -> None:
+    value = stack.pop()
+    key = stack.pop()
+    stack[-depth][key] = value
+    _tell_keys(frame, (key,))
+
+
+def _tell_keys(frame: Frame, keys: Iterable[Any]) -> None:
+    on_keys = frame.machine.on_keys
+    if on_keys is not None:
+        on_keys(keys)
+
+
+def LIST_EXTEND(frame: Frame, stack: list[Any], depth: int) -> None:
+    items = stack.pop()
+    policy = frame.machine.policy
+    cls = type(items)
+    if policy.type_attr(cls, "__iter__") is MISSING and policy.type_attr(cls, "__getitem__") is MISSING:
+        raise TypeError(f"Value after * must be an iterable, not {cls.__name__}")
+    stack[-depth].extend(iteration.iterate(frame.machine, items))
+
+
+def SET_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
+    items = list(iteration.iterate(frame.machine, stack.pop()))
+    stack[-depth].update(items)
+    _tell_keys(frame, items)
+
+
+def DICT_UPDATE(frame: Frame, stack: list[Any], depth: int) -> None:
+    source = stack.pop()
+    if not is_a(source, dict) and not _has_keys(frame, source):
+        raise TypeError(f"'{type(source).__name__}' object is not a mapping")
+    stack[-depth].update(pairs_of_mapping(frame.machine, source))
+
+
+def _has_keys(frame: Frame, source: Any) -> bool:
+    return frame.machine.policy.type_attr(type(source), "keys") is not MISSING
+
+
+def DICT_MERGE(frame: Frame, stack: list[Any], depth: int) -> None:
+    """Adds ``**source`` to the keyword arguments of a call; the callable lies two beneath them."""
+    source = stack.pop()
+    target = stack[-depth]
+    if not is_a(source, dict) and not _has_keys(frame, source):
+        raise TypeError(
+            f"{describe_callable(stack, depth)} argument after ** must be a mapping, "
+            f"not {type(source).__name__}"
+        )
+    pairs = pairs_of_mapping(frame.machine, source)
+    for key, value in pairs.items() if is_a(pairs, dict) else pairs:
+        if key in target:
+            raise TypeError(
+                f"{describe_callable(stack, depth)} got multiple values for keyword argument '{key}'"
+            )
+        target[key] = value
+
+
+def describe_callable(stack: list[Any], depth: int) -> str:
+    """How CPython's messages name the callable beneath the arguments (``_PyObject_FunctionStr``)."""
+    fn = stack[-depth - 2]
+    if fn is MISSING:
+        fn = stack[-depth - 3]
+    return function_name(fn)
+
+
+def function_name(fn: Any) -> str:
+    """``module.qualname()`` of a callable, the module left out for builtins."""
+    qualname = getattr(fn, "__qualname__", None)
+    if qualname is None:
+        return str(fn)
+    module = getattr(fn, "__module__", None)
+    return f"{qualname}()" if module in (None, "builtins") else f"{module}.{qualname}()"
+
+
+def UNPACK_SEQUENCE(frame: Frame, stack: list[Any], count: int) -> None:
+    items = iteration.unpack(frame.machine, stack.pop(), count)
+    items.reverse()
+    stack += items
+
+
+def UNPACK_EX(frame: Frame, stack: list[Any], counts: tuple[int, int]) -> None:
+    before, starred, after = iteration.unpack_starred(frame.machine, stack.pop(), *counts)
+    stack += reversed(after)
+    _push_made(frame, stack, starred)
+    stack += reversed(before)

@@ -1,0 +1,198 @@
+"""Raising, handling and grouping exceptions; ``with``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from thunder.interpreter.frame import SWITCH, Frame, reraise
+from thunder.interpreter.lookup import call_special, is_a
+from thunder.interpreter.policy import MISSING
+
+
+def RAISE_VARARGS(frame: Frame, stack: list[Any], count: int) -> None:
+    if count == 0:
+        # The native state is the program's: see Note [Handled exceptions].
+        frame.keep_traceback = sys.exception() is not None
+        raise
+    cause = stack.pop() if count == 2 else MISSING
+    exc = _instance(frame, stack.pop(), "exceptions must derive from BaseException")
+    if cause is MISSING:
+        raise exc
+    if cause is not None:
+        cause = _instance(frame, cause, "exception causes must derive from BaseException")
+    raise exc from cause
+
+
+def _instance(frame: Frame, value: Any, complaint: str) -> BaseException:
+    if is_a(value, type) and issubclass(value, BaseException):
+        made = frame.machine.policy.call(value, (), {})
+        if not is_a(made, BaseException):
+            raise TypeError(
+                f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
+            )
+        answer: BaseException = made
+        return answer
+    if not is_a(value, BaseException):
+        raise TypeError(complaint)
+    answer = value
+    return answer
+
+
+def RERAISE(frame: Frame, stack: list[Any], arg: int) -> None:
+    frame.keep_traceback = True
+    reraise(stack.pop())
+
+
+def PUSH_EXC_INFO(frame: Frame, stack: list[Any], arg: None) -> int:
+    exc = stack[-1]
+    stack[-1] = frame.handled
+    stack.append(exc)
+    frame.handled = exc
+    return SWITCH
+
+
+def POP_EXCEPT(frame: Frame, stack: list[Any], arg: None) -> int:
+    frame.handled = stack.pop()
+    return SWITCH
+
+
+def CHECK_EXC_MATCH(frame: Frame, stack: list[Any], arg: None) -> None:
+    kinds = stack.pop()
+    _check_kinds(kinds)
+    stack.append(_matches(stack[-1], kinds))
+
+
+def _check_kinds(kinds: Any) -> None:
+    for kind in kinds if is_a(kinds, tuple) else (kinds,):
+        if not (is_a(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+
+
+def _matches(exc: BaseException, kinds: Any) -> bool:
+    """By the classes' order alone: ``__subclasscheck__`` has no say (PyErr_GivenExceptionMatches)."""
+    mro = type(exc).__mro__
+    return any(kind in mro for kind in (kinds if is_a(kinds, tuple) else (kinds,)))
+
+
+def CHECK_EG_MATCH(frame: Frame, stack: list[Any], arg: None) -> int | None:
+    """``except*``: splits the exception into what the clause takes and the rest."""
+    kinds = stack.pop()
+    exc = stack.pop()
+    _check_kinds(kinds)
+    for kind in kinds if is_a(kinds, tuple) else (kinds,):
+        if issubclass(kind, BaseExceptionGroup):
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+    match, rest = _split(frame, exc, kinds)
+    stack.append(rest)
+    stack.append(match)
+    if match is None:
+        return None
+    frame.handled = match
+    return SWITCH
+
+
+def _split(frame: Frame, exc: Any, kinds: Any) -> tuple[Any, Any]:
+    if exc is None:
+        return None, None
+    if _matches(exc, kinds):
+        if is_a(exc, BaseExceptionGroup):
+            return exc, None
+        group = BaseExceptionGroup("", [exc])
+        return group.with_traceback(exc.__traceback__), None
+    if not is_a(exc, BaseExceptionGroup):
+        return None, exc
+    policy = frame.machine.policy
+    pair = policy.call(policy.load_attr(exc, "split"), (kinds,), {})
+    if not is_a(pair, tuple):
+        raise TypeError(f"{type(exc).__name__}.split must return a tuple, not {type(pair).__name__}")
+    if len(pair) < 2:
+        raise TypeError(f"{type(exc).__name__}.split must return a 2-tuple, got tuple of size {len(pair)}")
+    return pair[0], pair[1]
+
+
+def PREP_RERAISE_STAR(frame: Frame, stack: list[Any], arg: None) -> None:
+    """What is raised after all ``except*`` clauses (PEP 654; ``_PyExc_PrepReraiseStar``)."""
+    raised = stack.pop()
+    stack[-1] = _prepare_reraise(stack[-1], raised)
+
+
+def _prepare_reraise(original: BaseException, excs: list[BaseException | None]) -> BaseException | None:
+    if not is_a(original, BaseExceptionGroup):  # it was wrapped for one clause, so there is at most one
+        return excs[0] if excs else None
+    new: list[BaseException] = []
+    again: list[BaseException] = []
+    for exc in excs:
+        if exc is not None:
+            (again if _has_same_metadata(exc, original) else new).append(exc)
+    kept = _projection(original, again)
+    if kept is not None:
+        new.append(kept)
+    if not new:
+        return None
+    return new[0] if len(new) == 1 else BaseExceptionGroup("", new)
+
+
+def _has_same_metadata(exc: BaseException, original: BaseException) -> bool:
+    return (
+        getattr(exc, "__notes__", None) is getattr(original, "__notes__", None)
+        and exc.__traceback__ is original.__traceback__
+        and exc.__cause__ is original.__cause__
+        and exc.__context__ is original.__context__
+    )
+
+
+def _projection(
+    original: BaseExceptionGroup[BaseException], parts: list[BaseException]
+) -> BaseExceptionGroup[BaseException] | None:
+    """The part of ``original`` with the leaves of ``parts``, nested as in ``original``."""
+    leaves: set[int] = set()
+    pending = list(parts)
+    while pending:
+        exc = pending.pop()
+        if is_a(exc, BaseExceptionGroup):
+            pending += exc.exceptions
+        else:
+            leaves.add(id(exc))
+    if not leaves:
+        return None
+    return BaseExceptionGroup.subgroup(
+        original, lambda exc: not is_a(exc, BaseExceptionGroup) and id(exc) in leaves
+    )
+
+
+# -- with ----------------------------------------------------------------------------------------------------
+
+
+def enter_context(frame: Frame, stack: list[Any], enter: str, leave: str, protocol: str) -> None:
+    """Replaces the manager by its bound exit method and pushes what entering returns."""
+    manager = stack[-1]
+    machine, cls = frame.machine, type(manager)
+    entering = machine.policy.type_attr(cls, enter)
+    if entering is MISSING:
+        raise TypeError(f"'{cls.__name__}' object does not support the {protocol} protocol")
+    leaving = machine.policy.type_attr(cls, leave)
+    if leaving is MISSING:
+        raise TypeError(
+            f"'{cls.__name__}' object does not support the {protocol} protocol (missed {leave} method)"
+        )
+    stack[-1] = machine.bind_attribute(leaving, manager, cls, leave)
+    stack.append(call_special(machine, entering, manager))
+
+
+def BEFORE_WITH(frame: Frame, stack: list[Any], arg: None) -> None:
+    enter_context(frame, stack, "__enter__", "__exit__", "context manager")
+
+
+def BEFORE_ASYNC_WITH(frame: Frame, stack: list[Any], arg: None) -> None:
+    enter_context(frame, stack, "__aenter__", "__aexit__", "asynchronous context manager")
+
+
+def WITH_EXCEPT_START(frame: Frame, stack: list[Any], arg: None) -> None:
+    """Stack: exit method, offset, previously handled exception, exception."""
+    exc = stack[-1]
+    stack.append(frame.machine.policy.call(stack[-4], (type(exc), exc, exc.__traceback__), {}))
+
+
+def LOAD_ASSERTION_ERROR(frame: Frame, stack: list[Any], arg: None) -> None:
+    stack.append(AssertionError)

@@ -1,0 +1,152 @@
+"""Finding special methods: whether a protocol of an object is written in Python, to be interpreted."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar, overload
+
+from thunder.interpreter.policy import MISSING
+
+if TYPE_CHECKING:
+    from thunder.interpreter.machine import Machine
+
+_T = TypeVar("_T")
+
+LEAF_TYPES: Final = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), type(...), type(NotImplemented)}
+)
+"""Exact types whose operators on each other never reach a Python function, nor anything a host must see."""
+
+ITERATOR_TYPES: Final[tuple[type, ...]] = (
+    map,
+    filter,
+    zip,
+    enumerate,
+    reversed,
+    type(iter([])),
+    type(iter(())),
+    type(iter({})),
+    type(iter({}.values())),
+    type(iter({}.items())),
+    type(iter(set())),
+    type(iter("")),
+    type(iter("é")),
+    type(iter(b"")),
+    type(iter(range(0))),
+    type(reversed([])),
+)
+"""Iterators of builtin containers, and the builtins that make one of another."""
+
+NATIVE_TYPES: Final = LEAF_TYPES | {
+    *ITERATOR_TYPES,
+    list,
+    tuple,
+    dict,
+    set,
+    frozenset,
+    bytearray,
+    memoryview,
+    range,
+    slice,
+    object,
+    deque,
+    defaultdict,
+    property,
+    classmethod,
+    staticmethod,
+    re.Pattern,
+    re.Match,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.ModuleType,
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
+    types.CellType,
+    types.CodeType,
+    types.MappingProxyType,
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    type(OrderedDict().keys()),
+}
+"""Exact types known to have no special method in Python: a short cut, not a rule."""
+
+NATIVE_ATTRIBUTES: Final = frozenset(
+    {
+        types.WrapperDescriptorType,
+        types.MethodDescriptorType,
+        types.BuiltinFunctionType,
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        types.MethodWrapperType,
+        type(None),  # ``__hash__ = None`` and the like: the native operation refuses
+    }
+)
+"""Types of class attributes that are implemented in C."""
+
+assert Counter not in NATIVE_TYPES, "Counter.__missing__ and its operators are written in Python"
+
+
+@overload
+def is_a(value: Any, kind: type[_T]) -> TypeGuard[_T]: ...
+@overload
+def is_a(value: Any, kind: types.UnionType) -> bool: ...
+def is_a(value: Any, kind: Any) -> bool:
+    """``isinstance`` by the real type: unlike it, asks the value for no ``__class__``, which may be the
+    program's code.
+    """
+    return issubclass(type(value), kind)
+
+
+def all_leaves(values: Iterable[Any]) -> bool:
+    """Whether no operator on any of these values reaches Python code."""
+    return all(type(value) in LEAF_TYPES for value in values)
+
+
+def python_special(machine: Machine, cls: type, name: str) -> Any:
+    """The special method ``name`` of instances of ``cls`` if it is not implemented in C, else MISSING."""
+    if cls in NATIVE_TYPES:
+        return MISSING
+    found = machine.policy.type_attr(cls, name)
+    if found is MISSING or type(found) in NATIVE_ATTRIBUTES:
+        return MISSING
+    return MISSING if _is_native_static(found) else found
+
+
+def _is_native_static(found: Any) -> bool:
+    return type(found) is staticmethod and type(found.__func__) in NATIVE_ATTRIBUTES
+
+
+def has_python_special(machine: Machine, obj: Any, *names: str) -> bool:
+    """Whether one of these special methods of ``obj`` is not implemented in C."""
+    cls = type(obj)
+    return cls not in NATIVE_TYPES and any(
+        python_special(machine, cls, name) is not MISSING for name in names
+    )
+
+
+def optional_attribute(machine: Machine, obj: Any, name: str) -> Any:
+    """``obj.name``, or MISSING."""
+    try:
+        return machine.policy.load_attr(obj, name)
+    except AttributeError:
+        return MISSING
+
+
+def call_special(machine: Machine, method: Any, obj: Any, *args: Any) -> Any:
+    """Calls a special method found on the class of ``obj``, bound as an attribute lookup would bind it."""
+    if type(method) is types.FunctionType:
+        return machine.policy.call(method, (obj, *args), {})
+    return machine.policy.call(machine.bind_attribute(method, obj, type(obj)), args, {})

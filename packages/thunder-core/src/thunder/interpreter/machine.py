@@ -1,0 +1,173 @@
+"""The machine: one policy, the interpreted frames of each thread, and the entry points that tie the protocols
+together.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from thunder.interpreter import (
+    attributes,
+    builtins_attributes,
+    builtins_frames,
+    builtins_iteration,
+    builtins_protocols,
+    calls,
+    construction,
+    generator_objects,
+    iteration,
+    native_callbacks,
+    opcode_tables,
+    operator_protocols,
+)
+from thunder.interpreter.frame import Frame, run_segment, run_segment_recording
+from thunder.interpreter.native_registry import Native
+from thunder.interpreter.policy import Policy
+from thunder.interpreter.tracebacks import set_traceback, without_interpreter
+
+_NATIVE_FRAMES_PER_CALL = 12
+"""At most so many native frames serve one interpreted call; the native recursion limit is raised by it."""
+
+
+def _merged(*tables: Mapping[int, Native]) -> dict[int, Native]:
+    merged: dict[int, Native] = {}
+    for table in tables:
+        twice = merged.keys() & table.keys()
+        assert not twice, f"{len(twice)} native callables have two entries"
+        merged.update(table)
+    return merged
+
+
+NATIVES: Final = _merged(
+    native_callbacks.CALLBACKS,
+    builtins_attributes.ENTRIES,
+    builtins_protocols.ENTRIES,
+    builtins_iteration.ENTRIES,
+    builtins_frames.ENTRIES,
+)
+"""What the interpreter does in place of native callables, by their identity."""
+
+
+class ThreadState(threading.local):
+    """What a machine keeps for each thread."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.clean_traceback: TracebackType | None = None  # from here on no entry of the interpreter is left
+        self.containers_in_repr: set[int] = set()
+
+
+class Machine:
+    """Interprets Python functions; what meets the world goes through ``policy``."""
+
+    def __init__(self, policy: Policy | None = None, *, record_history: bool = False) -> None:
+        assert opcode_tables.TABLE, "the table of the running version is installed"
+        self.policy = Policy() if policy is None else policy
+        self.policy.machine = self
+        self.on_make, self.on_keys = self.policy.on_make, self.policy.on_keys
+        self.on_store_local = self.policy.on_store_local
+        self.thread = ThreadState()
+        self.instructions = 0
+        self.history: list[tuple[int, str, str, str]] = []
+        self.segment = run_segment_recording if record_history else run_segment
+        self.full_tracebacks = False
+        self.depth_limit = sys.getrecursionlimit()
+        self.has_generators = False  # whether the program has made one, whose end may run code of it
+        self.has_ended = False  # what is left of its generators is closed, and runs no code of the program
+        self.native_table = NATIVES
+        self.getter_table = builtins_protocols.GETTERS
+        self.constructor_table = native_callbacks.CONSTRUCTORS
+
+    # -- entry -----------------------------------------------------------------------------------------------
+
+    def call(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Interprets ``fn(*args, **kwargs)``; also how native code calls back into the program."""
+        kwargs = {} if kwargs is None else kwargs
+        if self.thread.frames:
+            return self.policy.call(fn, args, kwargs)
+        with _DeepRecursion(self):
+            try:
+                return self.policy.call(fn, args, kwargs)
+            except BaseException as exc:
+                if not self.full_tracebacks:
+                    # No variable holds the traceback: it has this frame, and they would be a cycle.
+                    set_traceback(exc, without_interpreter(exc.__traceback__, self.thread.clean_traceback))
+                raise
+            finally:
+                self.thread.clean_traceback = None
+
+    @property
+    def frames(self) -> list[Frame]:
+        """The interpreted frames active in this thread, innermost last."""
+        return self.thread.frames
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost interpreted frame of this thread."""
+        return self.thread.frames[-1]
+
+    def shim(self, fn: Any) -> Any:
+        """``fn`` as a native callable that re-enters the interpreter; None stays None."""
+        if fn is None:
+            return None
+
+        def call_back(*args: Any, **kwargs: Any) -> Any:
+            return self.call(fn, args, kwargs)
+
+        call_back.interpreted = fn  # type: ignore[attr-defined]
+        return call_back
+
+    def record(self, frame: Frame) -> None:
+        """Appends the instruction that ``frame`` is about to execute to ``history``."""
+        name = frame.decoded.operation(frame.pc)
+        _, arg = frame.decoded.instructions[frame.pc]
+        filename, line = frame.position()
+        self.history.append(
+            (len(self.thread.frames), f"{filename}:{line}", name, "" if arg is None else repr(arg))
+        )
+
+    # -- protocols -------------------------------------------------------------------------------------------
+
+    generic_load_attr = attributes.load_attribute
+    generic_store_attr = attributes.store_attribute
+    generic_delete_attr = attributes.delete_attribute
+    bind_attribute = attributes.bind_attribute
+    generic_call = calls.generic_call
+    call_native = calls.call_native
+    call_class = construction.call_class
+    load_item = operator_protocols.load_item
+    store_item = operator_protocols.store_item
+    delete_item = operator_protocols.delete_item
+    native_iterable = iteration.native_iterable
+    deliver_throw: Callable[[Frame], int | None] = staticmethod(generator_objects.deliver_throw)
+
+
+class _DeepRecursion:
+    """Raises the native recursion limit while a machine runs, so that the program's own limit is the one that
+    holds.
+    """
+
+    _lock = threading.Lock()
+    _users = 0
+    _limit = 0
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if _DeepRecursion._users == 0:
+                _DeepRecursion._limit = sys.getrecursionlimit()
+                sys.setrecursionlimit(_DeepRecursion._limit * _NATIVE_FRAMES_PER_CALL)
+            _DeepRecursion._users += 1
+            self.machine.depth_limit = _DeepRecursion._limit
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            _DeepRecursion._users -= 1
+            if _DeepRecursion._users == 0:
+                sys.setrecursionlimit(_DeepRecursion._limit)

@@ -1,0 +1,352 @@
+"""One flat table for each CPython version: operation → canonical handler and the rule that makes its
+argument.
+"""
+
+from __future__ import annotations
+
+import opcode
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from thunder.interpreter.decode import Handler, Kind, Reader, Row, install_table
+from thunder.interpreter.handlers import (
+    calling,
+    containers,
+    control,
+    exceptions,
+    expressions,
+    generators,
+    intrinsics,
+    matching,
+    variables,
+)
+from thunder.interpreter.operator_protocols import (
+    BINARY_OPERATORS,
+    COMPARISON_OPERATORS,
+    UNARY_INVERT,
+    UNARY_NEGATIVE,
+    UNARY_POSITIVE,
+)
+
+Rule: TypeAlias = Callable[[Reader, int], Any]
+
+# -- rules: what the operand becomes -------------------------------------------------------------------------
+
+
+def nothing(reader: Reader, value: int) -> None:
+    """The operand is unused."""
+
+
+def number(reader: Reader, value: int) -> int:
+    """The operand itself: a count, a depth, flags, the index of a local variable."""
+    return value
+
+
+def boolean(reader: Reader, value: int) -> bool:
+    """A flag in the lowest bit."""
+    return bool(value & 1)
+
+
+def constant(reader: Reader, value: int) -> Any:
+    """A constant of the code object."""
+    return reader.constants[value]
+
+
+def name(reader: Reader, value: int) -> str:
+    """A name of the code object."""
+    return reader.names[value]
+
+
+def pair_of_nibbles(reader: Reader, value: int) -> tuple[int, int]:
+    """Two indices of local variables."""
+    return value >> 4, value & 15
+
+
+def unpack_counts(reader: Reader, value: int) -> tuple[int, int]:
+    """Targets before and after the starred one."""
+    return value & 0xFF, value >> 8
+
+
+def forward(reader: Reader, value: int) -> int:
+    """A jump over so many code units."""
+    return reader.following + value
+
+
+def backward(reader: Reader, value: int) -> int:
+    """A jump back."""
+    return reader.following - value
+
+
+def forward_behind(units: int) -> Rule:
+    """A jump forward, and over the clean-up operations of so many code units that stand there."""
+    return lambda reader, value: reader.following + value + units
+
+
+def is_delegating(reader: Reader, value: int) -> bool:
+    """Whether a yield is one of ``yield from`` or ``await``: the RESUME behind it says so."""
+    raw = reader.code.co_code
+    at = 2 * reader.following
+    return raw[at] == opcode.opmap["RESUME"] and raw[at + 1] & 3 >= 2
+
+
+def always(arg: Any) -> Rule:
+    """An argument that does not depend on the operand."""
+    return lambda reader, value: arg
+
+
+_BINARY_BY_NUMBER: Final = [BINARY_OPERATORS[symbol] for _, symbol in opcode._nb_ops]  # type: ignore[attr-defined]
+
+
+def binary_operator(reader: Reader, value: int) -> Any:
+    """A row of the table of binary operators."""
+    return _BINARY_BY_NUMBER[value]
+
+
+def comparison(shift: int) -> Rule:
+    """A row of the table of comparisons, the number of which begins at bit ``shift``."""
+    return lambda reader, value: COMPARISON_OPERATORS[opcode.cmp_op[value >> shift]]
+
+
+def comparison_or_test(reader: Reader, value: int) -> tuple[Handler, Any]:
+    """A comparison from bit 5 on; bit 4 asks for a bool."""
+    handler = expressions.COMPARE_OP_TO_BOOL if value & 16 else expressions.COMPARE_OP
+    return handler, COMPARISON_OPERATORS[opcode.cmp_op[value >> 5]]
+
+
+def name_or_call(plain: Handler, to_call: Handler) -> Rule:
+    """A name above one flag: whether a call of the value follows."""
+    return lambda reader, value: (to_call if value & 1 else plain, reader.names[value >> 1])
+
+
+def super_attribute(reader: Reader, value: int) -> tuple[Handler, Any]:
+    """A name above two flags: a call follows; ``super`` was written with arguments."""
+    handler = expressions.LOAD_SUPER_ATTR_TO_CALL if value & 1 else expressions.LOAD_SUPER_ATTR
+    return handler, (reader.names[value >> 2], bool(value & 2))
+
+
+def keyword_names(reader: Reader, value: int) -> None:
+    """The names of the last arguments of the next call."""
+    reader.keyword_names = reader.constants[value]
+
+
+def call(reader: Reader, value: int) -> tuple[Handler, Any]:
+    """A count of arguments, the last of which are named by a KW_NAMES before."""
+    names, reader.keyword_names = reader.keyword_names, None
+    return (calling.CALL, value) if names is None else (calling.CALL_KEYWORDS, (value, names))
+
+
+# -- tables --------------------------------------------------------------------------------------------------
+
+_DROPPED: Final = Row(control.NEVER_IN_CODE, nothing, Kind.DROPPED)
+_NEVER: Final = Row(control.NEVER_IN_CODE, nothing)
+
+_load_global = name_or_call(variables.LOAD_GLOBAL, variables.LOAD_GLOBAL_TO_CALL)
+_load_attr = name_or_call(expressions.LOAD_ATTR, expressions.LOAD_ATTR_TO_CALL)
+
+_SHARED: Final = {
+    # markers and prefixes
+    "CACHE": _DROPPED,
+    "EXTENDED_ARG": _DROPPED,
+    "NOP": _DROPPED,
+    "RESUME": _DROPPED,
+    "COPY_FREE_VARS": _DROPPED,  # binding puts them in place
+    # the stack
+    "POP_TOP": Row(expressions.POP_TOP, nothing),
+    "PUSH_NULL": Row(variables.PUSH_NULL, nothing),
+    "COPY": Row(expressions.COPY, number),
+    "SWAP": Row(expressions.SWAP, number),
+    # variables
+    "LOAD_CONST": Row(variables.LOAD_CONST, constant),
+    "LOAD_FAST": Row(variables.LOAD_FAST, number),
+    "STORE_FAST": Row(variables.STORE_FAST, number),
+    "DELETE_FAST": Row(variables.DELETE_FAST, number),
+    "MAKE_CELL": Row(variables.MAKE_CELL, number),
+    "LOAD_DEREF": Row(variables.LOAD_DEREF, number),
+    "STORE_DEREF": Row(variables.STORE_DEREF, number),
+    "DELETE_DEREF": Row(variables.DELETE_DEREF, number),
+    "LOAD_GLOBAL": Row(variables.LOAD_GLOBAL, _load_global, Kind.CHOICE),
+    "STORE_GLOBAL": Row(variables.STORE_GLOBAL, name),
+    "DELETE_GLOBAL": Row(variables.DELETE_GLOBAL, name),
+    "LOAD_NAME": Row(variables.LOAD_NAME, name),
+    "STORE_NAME": Row(variables.STORE_NAME, name),
+    "DELETE_NAME": Row(variables.DELETE_NAME, name),
+    "SETUP_ANNOTATIONS": Row(variables.SETUP_ANNOTATIONS, nothing),
+    # expressions
+    "UNARY_NEGATIVE": Row(expressions.UNARY_OP, always(UNARY_NEGATIVE)),
+    "UNARY_INVERT": Row(expressions.UNARY_OP, always(UNARY_INVERT)),
+    "UNARY_NOT": Row(expressions.UNARY_NOT, nothing),
+    "BINARY_OP": Row(expressions.BINARY_OP, binary_operator),
+    "IS_OP": Row(expressions.IS_OP, boolean),
+    "CONTAINS_OP": Row(expressions.CONTAINS_OP, boolean),
+    "BINARY_SUBSCR": Row(expressions.BINARY_SUBSCR, nothing),
+    "STORE_SUBSCR": Row(expressions.STORE_SUBSCR, nothing),
+    "DELETE_SUBSCR": Row(expressions.DELETE_SUBSCR, nothing),
+    "BUILD_SLICE": Row(expressions.BUILD_SLICE, number),
+    "STORE_ATTR": Row(expressions.STORE_ATTR, name),
+    "DELETE_ATTR": Row(expressions.DELETE_ATTR, name),
+    "BUILD_STRING": Row(expressions.BUILD_STRING, number),
+    # containers
+    "BUILD_TUPLE": Row(containers.BUILD_TUPLE, number),
+    "BUILD_LIST": Row(containers.BUILD_LIST, number),
+    "BUILD_SET": Row(containers.BUILD_SET, number),
+    "BUILD_MAP": Row(containers.BUILD_MAP, number),
+    "BUILD_CONST_KEY_MAP": Row(containers.BUILD_CONST_KEY_MAP, number),
+    "LIST_APPEND": Row(containers.LIST_APPEND, number),
+    "SET_ADD": Row(containers.SET_ADD, number),
+    "MAP_ADD": Row(containers.MAP_ADD, number),
+    "LIST_EXTEND": Row(containers.LIST_EXTEND, number),
+    "SET_UPDATE": Row(containers.SET_UPDATE, number),
+    "DICT_UPDATE": Row(containers.DICT_UPDATE, number),
+    "DICT_MERGE": Row(containers.DICT_MERGE, number),
+    "UNPACK_SEQUENCE": Row(containers.UNPACK_SEQUENCE, number),
+    "UNPACK_EX": Row(containers.UNPACK_EX, unpack_counts),
+    # control
+    "JUMP_FORWARD": Row(control.JUMP, forward, Kind.JUMP),
+    "JUMP_BACKWARD": Row(control.JUMP, backward, Kind.JUMP),
+    "JUMP_BACKWARD_NO_INTERRUPT": Row(control.JUMP, backward, Kind.JUMP),
+    "GET_ITER": Row(control.GET_ITER, nothing),
+    "RETURN_VALUE": Row(control.RETURN_VALUE, nothing),
+    # calls, functions, classes, imports
+    "CALL_FUNCTION_EX": Row(calling.CALL_FUNCTION_EX, boolean),
+    "MAKE_FUNCTION": Row(calling.MAKE_FUNCTION, number),
+    "LOAD_BUILD_CLASS": Row(calling.LOAD_BUILD_CLASS, nothing),
+    "IMPORT_NAME": Row(calling.IMPORT_NAME, name),
+    "IMPORT_FROM": Row(calling.IMPORT_FROM, name),
+    # exceptions
+    "RAISE_VARARGS": Row(exceptions.RAISE_VARARGS, number),
+    "RERAISE": Row(exceptions.RERAISE, number),
+    "PUSH_EXC_INFO": Row(exceptions.PUSH_EXC_INFO, nothing),
+    "POP_EXCEPT": Row(exceptions.POP_EXCEPT, nothing),
+    "CHECK_EXC_MATCH": Row(exceptions.CHECK_EXC_MATCH, nothing),
+    "CHECK_EG_MATCH": Row(exceptions.CHECK_EG_MATCH, nothing),
+    "BEFORE_WITH": Row(exceptions.BEFORE_WITH, nothing),
+    "BEFORE_ASYNC_WITH": Row(exceptions.BEFORE_ASYNC_WITH, nothing),
+    "WITH_EXCEPT_START": Row(exceptions.WITH_EXCEPT_START, nothing),
+    "LOAD_ASSERTION_ERROR": Row(exceptions.LOAD_ASSERTION_ERROR, nothing),
+    # generators
+    "RETURN_GENERATOR": Row(generators.RETURN_GENERATOR, nothing),
+    "YIELD_VALUE": Row(generators.YIELD_VALUE, is_delegating),
+    "GET_YIELD_FROM_ITER": Row(generators.GET_YIELD_FROM_ITER, nothing),
+    "GET_AWAITABLE": Row(generators.GET_AWAITABLE, number),
+    "GET_AITER": Row(generators.GET_AITER, nothing),
+    "GET_ANEXT": Row(generators.GET_ANEXT, nothing),
+    "END_ASYNC_FOR": Row(generators.END_ASYNC_FOR, nothing),
+    # matching
+    "GET_LEN": Row(expressions.GET_LEN, nothing),
+    "MATCH_MAPPING": Row(matching.MATCH_MAPPING, nothing),
+    "MATCH_SEQUENCE": Row(matching.MATCH_SEQUENCE, nothing),
+    "MATCH_KEYS": Row(matching.MATCH_KEYS, nothing),
+    "MATCH_CLASS": Row(matching.MATCH_CLASS, number),
+}
+
+_3_11: Final = _SHARED | {
+    "UNARY_POSITIVE": Row(expressions.UNARY_OP, always(UNARY_POSITIVE)),
+    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison(0)),
+    "LOAD_ATTR": Row(expressions.LOAD_ATTR, name),
+    "LOAD_CLOSURE": Row(variables.LOAD_CLOSURE, number),
+    "LOAD_METHOD": Row(expressions.LOAD_ATTR_TO_CALL, name),
+    "LOAD_CLASSDEREF": Row(variables.LOAD_CLASSDEREF, number),
+    "FORMAT_VALUE": Row(expressions.FORMAT_VALUE, number),
+    "LIST_TO_TUPLE": Row(containers.LIST_TO_TUPLE, nothing),
+    "FOR_ITER": Row(control.FOR_ITER, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward, Kind.JUMP),
+    "POP_JUMP_FORWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, backward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, backward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, backward, Kind.JUMP),
+    "POP_JUMP_BACKWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, backward, Kind.JUMP),
+    "JUMP_IF_FALSE_OR_POP": Row(control.JUMP_IF_FALSE_OR_POP, forward, Kind.JUMP),
+    "JUMP_IF_TRUE_OR_POP": Row(control.JUMP_IF_TRUE_OR_POP, forward, Kind.JUMP),
+    "PRECALL": _DROPPED,
+    "KW_NAMES": Row(control.NEVER_IN_CODE, keyword_names, Kind.DROPPED),
+    "CALL": Row(calling.CALL, call, Kind.CHOICE),
+    "IMPORT_STAR": Row(calling.IMPORT_STAR, nothing),
+    "PREP_RERAISE_STAR": Row(exceptions.PREP_RERAISE_STAR, nothing),
+    "SEND": Row(generators.SEND_AND_POP, forward, Kind.JUMP),
+    "ASYNC_GEN_WRAP": _DROPPED,
+    "PRINT_EXPR": Row(intrinsics.PRINT_EXPR, nothing),
+}
+
+_SINCE_3_12: Final = _SHARED | {
+    "LOAD_FAST_CHECK": Row(variables.LOAD_FAST, number),
+    "LOAD_FAST_AND_CLEAR": Row(variables.LOAD_FAST_AND_CLEAR, number),
+    "LOAD_LOCALS": Row(variables.LOAD_LOCALS, nothing),
+    "LOAD_FROM_DICT_OR_GLOBALS": Row(variables.LOAD_FROM_DICT_OR_GLOBALS, name),
+    "LOAD_FROM_DICT_OR_DEREF": Row(variables.LOAD_FROM_DICT_OR_DEREF, number),
+    "LOAD_ATTR": Row(expressions.LOAD_ATTR, _load_attr, Kind.CHOICE),
+    "LOAD_SUPER_ATTR": Row(expressions.LOAD_SUPER_ATTR, super_attribute, Kind.CHOICE),
+    "BINARY_SLICE": Row(expressions.BINARY_SLICE, nothing),
+    "STORE_SLICE": Row(expressions.STORE_SLICE, nothing),
+    "POP_JUMP_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward, Kind.JUMP),
+    "POP_JUMP_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward, Kind.JUMP),
+    "POP_JUMP_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward, Kind.JUMP),
+    "POP_JUMP_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward, Kind.JUMP),
+    "RETURN_CONST": Row(control.RETURN_CONST, constant),
+    "SEND": Row(generators.SEND, forward, Kind.JUMP),
+    "END_SEND": Row(expressions.END_SEND, nothing),
+    "CLEANUP_THROW": Row(generators.CLEANUP_THROW, nothing),
+    "CALL_INTRINSIC_1": _DROPPED,  # its row is below: the names of intrinsics exist from 3.12 on
+    "CALL_INTRINSIC_2": _DROPPED,
+    "INTERPRETER_EXIT": _NEVER,
+    "RESERVED": _NEVER,
+}
+
+_3_12: Final = _SINCE_3_12 | {
+    "LOAD_CLOSURE": Row(variables.LOAD_CLOSURE, number),
+    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison(4)),
+    "FORMAT_VALUE": Row(expressions.FORMAT_VALUE, number),
+    "FOR_ITER": Row(control.FOR_ITER, forward_behind(1), Kind.JUMP),  # END_FOR
+    "END_FOR": Row(expressions.END_FOR_POP_TWO, nothing),
+    "KW_NAMES": Row(control.NEVER_IN_CODE, keyword_names, Kind.DROPPED),
+    "CALL": Row(calling.CALL, call, Kind.CHOICE),
+}
+
+_3_13: Final = _SINCE_3_12 | {
+    "LOAD_FAST_LOAD_FAST": Row(variables.LOAD_FAST_LOAD_FAST, pair_of_nibbles),
+    "STORE_FAST_LOAD_FAST": Row(variables.STORE_FAST_LOAD_FAST, pair_of_nibbles),
+    "STORE_FAST_STORE_FAST": Row(variables.STORE_FAST_STORE_FAST, pair_of_nibbles),
+    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison_or_test, Kind.CHOICE),
+    "TO_BOOL": Row(expressions.TO_BOOL, nothing),
+    "CONVERT_VALUE": Row(expressions.CONVERT_VALUE, number),
+    "FORMAT_SIMPLE": Row(expressions.FORMAT_SIMPLE, nothing),
+    "FORMAT_WITH_SPEC": Row(expressions.FORMAT_WITH_SPEC, nothing),
+    "FOR_ITER": Row(control.FOR_ITER, forward_behind(2), Kind.JUMP),  # END_FOR, POP_TOP
+    "END_FOR": Row(expressions.POP_TOP, nothing),
+    "CALL": Row(calling.CALL, number),
+    "CALL_KW": Row(calling.CALL_KW, number),
+    "SET_FUNCTION_ATTRIBUTE": Row(calling.SET_FUNCTION_ATTRIBUTE, number),
+    "ENTER_EXECUTOR": _NEVER,
+    "EXIT_INIT_CHECK": _NEVER,
+}
+
+TABLES: Final = {(3, 11): _3_11, (3, 12): _3_12, (3, 13): _3_13}
+"""The operations of each supported version, by name."""
+
+
+def table_of_running_version() -> dict[str, Row]:
+    """The table for this interpreter process, with the intrinsics that the version names."""
+    version = sys.version_info[:2]
+    if version not in TABLES:
+        supported = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
+        raise ImportError(
+            f"thunder interprets the bytecode of CPython {supported}\n"
+            f"  found: CPython {version[0]}.{version[1]}\n"
+            "Run with one of these versions."
+        )
+    table = dict(TABLES[version])
+    for operation, rows, names in (
+        ("CALL_INTRINSIC_1", intrinsics.ONE_OPERAND, getattr(opcode, "_intrinsic_1_descs", None)),
+        ("CALL_INTRINSIC_2", intrinsics.TWO_OPERANDS, getattr(opcode, "_intrinsic_2_descs", None)),
+    ):
+        if names is not None:
+            table[operation] = Row(intrinsics.PASS, intrinsics.chooser(rows, names), Kind.CHOICE)
+    return table
+
+
+TABLE: Final = table_of_running_version()
+"""The table of the running version."""
+
+install_table(TABLE)

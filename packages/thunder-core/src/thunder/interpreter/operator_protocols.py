@@ -1,0 +1,413 @@
+"""Operators: special methods written in Python are interpreted, in CPython's order; all else goes to
+``call_native``.
+
+The orders of calls are those of Objects/abstract.c (``binary_op1``, ``binary_iop1``), Objects/typeobject.c
+(``SLOT1BINFULL``) and Objects/object.c (``do_richcompare``).
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from thunder.interpreter import string_protocols
+from thunder.interpreter.lookup import (
+    LEAF_TYPES,
+    NATIVE_ATTRIBUTES,
+    NATIVE_TYPES,
+    call_special,
+    is_a,
+    python_special,
+)
+from thunder.interpreter.policy import MISSING
+
+if TYPE_CHECKING:
+    from thunder.interpreter.machine import Machine
+
+
+class BinaryOperator(NamedTuple):
+    """A row of the table of binary operators."""
+
+    native: Callable[[Any, Any], Any]
+    symbol: str
+    method: str
+    reflected: str
+    inplace: str | None = None
+
+
+def _binary(symbol: str, name: str) -> BinaryOperator:
+    native = getattr(operator, f"__{name}__")
+    return BinaryOperator(native, symbol, f"__{name}__", f"__r{name}__")
+
+
+def _inplace(row: BinaryOperator) -> BinaryOperator:
+    name = "__i" + row.method[2:]
+    return row._replace(native=getattr(operator, name), symbol=row.symbol + "=", inplace=name)
+
+
+_ARITHMETIC: Final = [
+    _binary(symbol, name)
+    for symbol, name in [
+        ("+", "add"),
+        ("&", "and"),
+        ("//", "floordiv"),
+        ("<<", "lshift"),
+        ("@", "matmul"),
+        ("*", "mul"),
+        ("%", "mod"),
+        ("|", "or"),
+        ("**", "pow"),
+        (">>", "rshift"),
+        ("-", "sub"),
+        ("/", "truediv"),
+        ("^", "xor"),
+    ]
+]
+
+BINARY_OPERATORS: Final = {row.symbol: row for row in [*_ARITHMETIC, *map(_inplace, _ARITHMETIC)]}
+"""Rows by symbol, in-place ones under ``"+="`` and so on."""
+
+DIVMOD: Final = BinaryOperator(divmod, "divmod()", "__divmod__", "__rdivmod__")
+
+BINARY_BY_FUNCTION: Final = {row.native: row for row in BINARY_OPERATORS.values()}
+"""Rows by function of module ``operator``."""
+
+
+class ComparisonOperator(NamedTuple):
+    """A row of the table of rich comparisons."""
+
+    native: Callable[[Any, Any], Any]
+    symbol: str
+    method: str
+    swapped: str
+
+
+COMPARISON_OPERATORS: Final = {
+    row.symbol: row
+    for row in [
+        ComparisonOperator(operator.lt, "<", "__lt__", "__gt__"),
+        ComparisonOperator(operator.le, "<=", "__le__", "__ge__"),
+        ComparisonOperator(operator.eq, "==", "__eq__", "__eq__"),
+        ComparisonOperator(operator.ne, "!=", "__ne__", "__ne__"),
+        ComparisonOperator(operator.gt, ">", "__gt__", "__lt__"),
+        ComparisonOperator(operator.ge, ">=", "__ge__", "__le__"),
+    ]
+}
+"""Rows by symbol."""
+
+COMPARISON_BY_FUNCTION: Final = {row.native: row for row in COMPARISON_OPERATORS.values()}
+"""Rows by function of module ``operator``."""
+
+
+class UnaryOperator(NamedTuple):
+    """A row of the table of unary operators."""
+
+    native: Callable[[Any], Any]
+    method: str
+
+
+UNARY_NEGATIVE: Final = UnaryOperator(operator.neg, "__neg__")
+UNARY_POSITIVE: Final = UnaryOperator(operator.pos, "__pos__")
+UNARY_INVERT: Final = UnaryOperator(operator.invert, "__invert__")
+ABSOLUTE: Final = UnaryOperator(abs, "__abs__")
+
+# ``sq_concat`` and ``sq_repeat`` come after the number methods of *both* operands (PyNumber_Add), though the
+# methods are called ``__add__`` and ``__mul__`` as well.
+_SEQUENCE_METHODS: Final = frozenset(
+    getattr(cls, name)
+    for cls in (list, tuple, str, bytes, bytearray, collections.deque)
+    for name in ("__add__", "__mul__", "__rmul__", "__iadd__", "__imul__")
+    if hasattr(cls, name)
+)
+
+
+def binary(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
+    """``left <op> right``, or the in-place form if the row has one."""
+    left_type, right_type = type(left), type(right)
+    if left_type in LEAF_TYPES and right_type in LEAF_TYPES:
+        return op.native(left, right)
+    if not _has_python_operator(machine, op, left_type, right_type):
+        if left_type is str and op.method == "__mod__":
+            right = string_protocols.percent_operand(machine, right)
+        return machine.policy.call_native(op.native, (left, right), {})
+    policy = machine.policy
+    if op.inplace is not None:
+        method = policy.type_attr(left_type, op.inplace)
+        if method is not MISSING and method is not None and not _is_sequence_method(method):
+            result = _call(machine, method, left, right)
+            if result is not NotImplemented:
+                return result
+    forward = policy.type_attr(left_type, op.method)
+    backward = MISSING if right_type is left_type else policy.type_attr(right_type, op.reflected)
+    if _is_sequence_method(forward):
+        forward = MISSING
+    if _is_sequence_method(backward):
+        backward = MISSING
+    attempts = [(forward, left, right), (backward, right, left)]
+    if left_type in right_type.__mro__ and (
+        forward is MISSING or policy.type_attr(left_type, op.reflected) is not backward
+    ):
+        attempts.reverse()  # a subclass that overrides the reflected method goes first
+    for method, self, other in attempts:
+        if method is not MISSING:
+            result = _call(machine, method, self, other)
+            if result is not NotImplemented:
+                return result
+    return _binary_fallback(machine, op, left, right)
+
+
+def _is_sequence_method(method: Any) -> bool:
+    return type(method) in NATIVE_ATTRIBUTES and method in _SEQUENCE_METHODS
+
+
+def _has_python_operator(machine: Machine, op: BinaryOperator, left_type: type, right_type: type) -> bool:
+    if left_type not in NATIVE_TYPES:
+        if python_special(machine, left_type, op.method) is not MISSING:
+            return True
+        if op.inplace is not None and python_special(machine, left_type, op.inplace) is not MISSING:
+            return True
+    if right_type is left_type:
+        return False
+    return right_type not in NATIVE_TYPES and python_special(machine, right_type, op.reflected) is not MISSING
+
+
+def _call(machine: Machine, method: Any, obj: Any, *args: Any) -> Any:
+    if method is None:
+        return NotImplemented
+    if type(method) in NATIVE_ATTRIBUTES:
+        return machine.policy.call(method, (obj, *args), {})
+    return call_special(machine, method, obj, *args)
+
+
+def _binary_fallback(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
+    """After all number methods declined: concatenation and repetition of sequences, else TypeError."""
+    for self, other, names in ((left, right, (op.inplace, op.method)), (right, left, (op.reflected,))):
+        for name in names:
+            method = MISSING if name is None else machine.policy.type_attr(type(self), name)
+            if method is not MISSING and _is_sequence_method(method):
+                return machine.policy.call_native(method, (self, other), {})
+    symbol = "** or pow()" if op.symbol == "**" else op.symbol
+    raise TypeError(
+        f"unsupported operand type(s) for {symbol}: '{type(left).__name__}' and '{type(right).__name__}'"
+    )
+
+
+def unary(machine: Machine, op: UnaryOperator, value: Any) -> Any:
+    """``-value`` and its kin."""
+    cls = type(value)
+    if cls in LEAF_TYPES:
+        return op.native(value)
+    method = python_special(machine, cls, op.method)
+    if method is MISSING:
+        return machine.policy.call_native(op.native, (value,), {})
+    return call_special(machine, method, value)
+
+
+def compare(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> Any:
+    """``left <op> right`` of a rich comparison."""
+    left_type, right_type = type(left), type(right)
+    if left_type in LEAF_TYPES and right_type in LEAF_TYPES:
+        return op.native(left, right)
+    if not (
+        _has_python_comparison(machine, op.method, left_type)
+        or _has_python_comparison(machine, op.swapped, right_type)
+    ):
+        return _compare_native(machine, op, left, right)
+    attempts = [(op.method, left, right), (op.swapped, right, left)]
+    if left_type is not right_type and left_type in right_type.__mro__:
+        attempts.reverse()
+    for name, self, other in attempts:
+        result = _compare_one(machine, name, self, other)
+        if result is not NotImplemented:
+            return result
+    if op.symbol in ("==", "!="):
+        return (left is right) is (op.symbol == "==")
+    raise TypeError(
+        f"'{op.symbol}' not supported between instances of '{left_type.__name__}' and '{right_type.__name__}'"
+    )
+
+
+def _has_python_comparison(machine: Machine, name: str, cls: type) -> bool:
+    if cls in NATIVE_TYPES:
+        return False
+    if python_special(machine, cls, name) is not MISSING:
+        return True
+    # object.__ne__ asks __eq__
+    return name == "__ne__" and python_special(machine, cls, "__eq__") is not MISSING
+
+
+def _compare_one(machine: Machine, name: str, obj: Any, other: Any) -> Any:
+    method = machine.policy.type_attr(type(obj), name)
+    if method is object.__ne__:
+        result = _compare_one(machine, "__eq__", obj, other)
+        return result if result is NotImplemented else not truth(machine, result)
+    return _call(machine, method, obj, other)
+
+
+_ELEMENTWISE: Final = frozenset({list, tuple, collections.deque})
+
+
+def _compare_native(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> Any:
+    cls = type(left)
+    if cls is type(right) and cls in _ELEMENTWISE and (_any_python(left) or _any_python(right)):
+        return _compare_sequences(machine, op, left, right)
+    return machine.policy.call_native(op.native, (left, right), {})
+
+
+def _any_python(items: Any) -> bool:
+    return any(type(item) not in LEAF_TYPES for item in items)
+
+
+def _compare_sequences(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> Any:
+    """Lexicographic comparison as list_richcompare has it; elements that are one object are equal."""
+    if len(left) != len(right) and op.symbol in ("==", "!="):
+        return op.symbol == "!="
+    equal = COMPARISON_OPERATORS["=="]
+    for a, b in zip(left, right, strict=False):
+        if a is not b and not truth(machine, compare(machine, equal, a, b)):
+            if op.symbol in ("==", "!="):
+                return op.symbol == "!="
+            return compare(machine, op, a, b)
+    return op.native(len(left), len(right))
+
+
+def truth(machine: Machine, value: Any) -> bool:
+    """``bool(value)``."""
+    if value is True or value is False:
+        return value
+    cls = type(value)
+    if cls in LEAF_TYPES:
+        return bool(value)
+    method = python_special(machine, cls, "__bool__")
+    if method is not MISSING:
+        result = call_special(machine, method, value)
+        if type(result) is not bool:
+            raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+        return result
+    if cls not in NATIVE_TYPES and machine.policy.type_attr(cls, "__bool__") is MISSING:
+        method = python_special(machine, cls, "__len__")
+        if method is not MISSING:
+            return length(machine, value) != 0
+    native: bool = machine.policy.call_native(bool, (value,), {})
+    return native
+
+
+def length(machine: Machine, value: Any) -> int:
+    """``len(value)``."""
+    method = python_special(machine, type(value), "__len__")
+    if method is MISSING:
+        answer: int = machine.policy.call_native(len, (value,), {})
+        return answer
+    result = index(machine, call_special(machine, method, value))
+    if result < 0:
+        raise ValueError("__len__() should return >= 0")
+    return result
+
+
+def index(machine: Machine, value: Any) -> int:
+    """``operator.index(value)``."""
+    method = python_special(machine, type(value), "__index__")
+    if method is MISSING:
+        answer: int = machine.policy.call_native(operator.index, (value,), {})
+        return answer
+    result = call_special(machine, method, value)
+    if not is_a(result, int):
+        raise TypeError(f"__index__ returned non-int (type {type(result).__name__})")
+    answer = result
+    return answer
+
+
+_INDEXED: Final = frozenset({list, tuple, str, bytes, bytearray, range, collections.deque})
+
+
+def _native_key(machine: Machine, obj: Any, key: Any) -> Any:
+    """A key of a builtin sequence, its ``__index__`` interpreted."""
+    if type(key) in LEAF_TYPES or type(obj) not in _INDEXED:
+        return key
+    if type(key) is slice:
+        parts = (key.start, key.stop, key.step)
+        if all(type(part) in LEAF_TYPES for part in parts):
+            return key
+        return slice(*(_native_key(machine, obj, part) for part in parts))
+    return key if python_special(machine, type(key), "__index__") is MISSING else index(machine, key)
+
+
+def load_item(machine: Machine, obj: Any, key: Any) -> Any:
+    """``obj[key]``."""
+    cls = type(obj)
+    if cls in NATIVE_TYPES:
+        return machine.policy.call_native(operator.getitem, (obj, _native_key(machine, obj, key)), {})
+    method = python_special(machine, cls, "__getitem__")
+    if method is not MISSING:
+        return call_special(machine, method, obj, key)
+    if is_a(obj, type):
+        return _load_class_item(machine, obj, key)
+    if is_a(obj, dict):
+        return load_dict_item(machine, obj, key)
+    return machine.policy.call_native(operator.getitem, (obj, key), {})
+
+
+def _load_class_item(machine: Machine, cls: type, key: Any) -> Any:
+    """``cls[key]``: the ``__class_getitem__`` of a class whose metaclass has no ``__getitem__``."""
+    if machine.policy.type_attr(type(cls), "__getitem__") is MISSING:
+        method = machine.policy.type_attr(cls, "__class_getitem__")
+        if method is not MISSING and type(method) not in NATIVE_ATTRIBUTES:
+            return machine.policy.call(machine.bind_attribute(method, None, cls), (key,), {})
+    return machine.policy.call_native(operator.getitem, (cls, key), {})
+
+
+def load_dict_item(machine: Machine, obj: dict[Any, Any], key: Any) -> Any:
+    """``dict.__getitem__(obj, key)`` of a subclass of dict that may define ``__missing__``."""
+    missing = python_special(machine, type(obj), "__missing__")
+    if missing is MISSING or machine.policy.call_native(operator.contains, (obj, key), {}):
+        return machine.policy.call_native(operator.getitem, (obj, key), {})
+    return call_special(machine, missing, obj, key)
+
+
+def store_item(machine: Machine, obj: Any, key: Any, value: Any) -> None:
+    """``obj[key] = value``."""
+    method = python_special(machine, type(obj), "__setitem__")
+    if method is not MISSING:
+        call_special(machine, method, obj, key, value)
+    else:
+        if type(key) is slice and is_a(obj, list | bytearray) and not is_a(value, list | tuple):
+            value = machine.native_iterable(value)
+        machine.policy.call_native(operator.setitem, (obj, _native_key(machine, obj, key), value), {})
+
+
+def delete_item(machine: Machine, obj: Any, key: Any) -> None:
+    """``del obj[key]``."""
+    method = python_special(machine, type(obj), "__delitem__")
+    if method is not MISSING:
+        call_special(machine, method, obj, key)
+    else:
+        machine.policy.call_native(operator.delitem, (obj, _native_key(machine, obj, key)), {})
+
+
+def contains(machine: Machine, container: Any, item: Any) -> bool:
+    """``item in container``."""
+    cls = type(container)
+    if cls in _ELEMENTWISE:
+        if type(item) in LEAF_TYPES and not _any_python(container):
+            answer: bool = machine.policy.call_native(operator.contains, (container, item), {})
+            return answer
+        return _is_among(machine, container, item)
+    if cls in NATIVE_TYPES and cls is not map and cls is not filter:
+        answer = machine.policy.call_native(operator.contains, (container, item), {})
+        return answer
+    method = machine.policy.type_attr(cls, "__contains__")
+    if method is None:
+        raise TypeError(f"'{cls.__name__}' object is not a container")
+    if method is MISSING:
+        return _is_among(machine, machine.native_iterable(container, asked="in"), item)
+    if type(method) in NATIVE_ATTRIBUTES:
+        answer = machine.policy.call_native(operator.contains, (container, item), {})
+        return answer
+    return truth(machine, call_special(machine, method, container, item))
+
+
+def _is_among(machine: Machine, items: Any, item: Any) -> bool:
+    equal = COMPARISON_OPERATORS["=="]
+    return any(element is item or truth(machine, compare(machine, equal, element, item)) for element in items)

@@ -1,0 +1,250 @@
+"""What the interpreter asks of its host wherever the interpreted program meets the world.
+
+The interpreter owns Python's *protocols* (descriptors, dunder dispatch, argument binding, exceptions); a
+policy owns the *primitive reads and writes* that the protocols are made of. The policy here is plain Python:
+under it a program behaves as under CPython. A tracer subclasses it, and sees each fact that the program
+learns at the moment it is learnt.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from thunder.interpreter.frame import Frame
+    from thunder.interpreter.machine import Machine
+
+
+_new_tuple = tuple.__new__  # a named tuple's own __new__ is a Python function: 0.3 us more at every call
+
+
+class _Missing:
+    """The type of :data:`MISSING`."""
+
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+MISSING: Final = _Missing()
+"""What a read returns where Python would go on looking; never visible to the interpreted program."""
+
+
+class FunctionParts(NamedTuple):
+    """What a call reads from a Python function."""
+
+    code: CodeType
+    globals: dict[str, Any]
+    defaults: tuple[Any, ...] | None
+    kwdefaults: Mapping[str, Any] | None
+    closure: tuple[CellType, ...] | None
+
+
+def _hidden_attr(obj: Any, name: str) -> Any:
+    """An attribute where the class has a dictionary for it but no ``__dict__`` (``asyncio.Future``)."""
+    if any(name in base.__dict__ for base in type(obj).__mro__):
+        return MISSING
+    try:
+        return object.__getattribute__(obj, name)
+    except AttributeError:
+        return MISSING
+
+
+class Policy:
+    """Plain Python. Override what a host must see; every method may raise, and what it raises reaches the
+    program.
+    """
+
+    machine: Machine  # set by the machine that this policy serves
+
+    uncatchable: tuple[type[BaseException], ...] = ()
+    """Exceptions of the host's that no handler, ``finally`` or ``with`` of the program sees: they end the
+    interpretation.
+    """
+
+    # -- attributes: called by the generic attribute protocol of ``objects.py`` ------------------------------
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        """``obj.name`` as a whole; the default is the generic protocol, which calls the primitives below."""
+        return self.machine.generic_load_attr(obj, name)
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> None:
+        """``obj.name = value`` as a whole."""
+        self.machine.generic_store_attr(obj, name, value)
+
+    def delete_attr(self, obj: Any, name: str) -> None:
+        """``del obj.name`` as a whole."""
+        self.machine.generic_delete_attr(obj, name)
+
+    def type_attr(self, cls: type, name: str) -> Any:
+        """The raw value under ``name`` in the first class dictionary along ``cls.__mro__``, or MISSING."""
+        for base in cls.__mro__:
+            if name in base.__dict__:
+                return base.__dict__[name]
+        return MISSING
+
+    def instance_attr(self, obj: Any, name: str) -> Any:
+        """The raw value under ``name`` in the dictionary of the instance (or module) itself, or MISSING."""
+        try:
+            return object.__getattribute__(obj, "__dict__").get(name, MISSING)
+        except AttributeError:
+            return _hidden_attr(obj, name) if type(obj).__dictoffset__ else MISSING
+
+    def super_attr(self, start: type, after: type, name: str) -> Any:
+        """What ``super`` reads: the raw value under ``name`` in ``start.__mro__`` behind ``after``, or
+        MISSING.
+        """
+        mro = start.__mro__
+        for base in mro[mro.index(after) + 1 :]:
+            if name in base.__dict__:
+                return base.__dict__[name]
+        return MISSING
+
+    def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
+        """Writes into the instance itself, after no data descriptor was found (``object.__setattr__``)."""
+        object.__setattr__(obj, name, value)
+
+    def delete_instance_attr(self, obj: Any, name: str) -> None:
+        """``object.__delattr__``."""
+        object.__delattr__(obj, name)
+
+    def set_type_attr(self, cls: type, name: str, value: Any) -> None:
+        """``type.__setattr__``."""
+        type.__setattr__(cls, name, value)
+
+    def delete_type_attr(self, cls: type, name: str) -> None:
+        """``type.__delattr__``."""
+        type.__delattr__(cls, name)
+
+    def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
+        """``descriptor.__get__(obj, owner)`` of a descriptor implemented in C (slot, getset, method)."""
+        return type(descriptor).__get__(descriptor, obj, owner)
+
+    def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
+        """``descriptor.__set__(obj, value)`` of a descriptor implemented in C."""
+        type(descriptor).__set__(descriptor, obj, value)
+
+    def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
+        """``descriptor.__delete__(obj)`` of a descriptor implemented in C."""
+        type(descriptor).__delete__(descriptor, obj)
+
+    def is_same(self, a: Any, b: Any) -> bool:
+        """``a is b``."""
+        return a is b
+
+    def referent(self, reference: weakref.ref[Any]) -> Any:
+        """``reference()`` of a weak reference: the object that it points to, or None if it is gone."""
+        return weakref.ref.__call__(reference)
+
+    # -- variables that outlive a frame ----------------------------------------------------------------------
+
+    def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
+        """A global or builtin, or MISSING (the interpreter then raises NameError)."""
+        value = namespace.get(name, MISSING)
+        return builtin_names.get(name, MISSING) if value is MISSING else value
+
+    def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """``global name; name = value``."""
+        namespace[name] = value
+
+    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+        """``global name; del name``; KeyError if there is none."""
+        del namespace[name]
+
+    def namespace(self, namespace: Any) -> Any:
+        """The dictionary of global variables that ``eval`` or ``exec`` was given."""
+        return namespace
+
+    def load_cell(self, cell: CellType) -> Any:
+        """The content of a closure cell, or MISSING if it is empty."""
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def store_cell(self, cell: CellType, value: Any) -> None:
+        """Writes a closure cell."""
+        cell.cell_contents = value
+
+    def delete_cell(self, cell: CellType) -> None:
+        """Empties a closure cell."""
+        del cell.cell_contents
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of anything; the default interprets Python functions, the rest goes to ``call_native``."""
+        return self.machine.generic_call(fn, args, kwargs)
+
+    def function_parts(self, fn: FunctionType) -> FunctionParts:
+        """What a call of ``fn`` runs. A tracer notes here that it depends on code, defaults and closure."""
+        return _new_tuple(
+            FunctionParts, (fn.__code__, fn.__globals__, fn.__defaults__, fn.__kwdefaults__, fn.__closure__)
+        )
+
+    def is_native(self, fn: FunctionType) -> bool:
+        """Whether a Python function runs natively all the same (the host's own functions, opaque ones)."""
+        return False
+
+    def bypass_cache(self, fn: Any) -> bool:
+        """Whether a call of a ``functools.lru_cache`` wrapper interprets ``fn.__wrapped__`` and leaves the
+        cache alone.
+        """
+        return False
+
+    def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls a callable implemented in C. Operators on values without Python-level dunder arrive here too,
+        as the functions of module ``operator`` (``operator.add``, ``operator.getitem``, ``operator.contains``
+        …) and as
+        ``bool``, ``iter``, ``len``."""
+        return fn(*args, **kwargs)
+
+    def next(self, iterator: Iterator[Any]) -> Any:
+        """The next element of an iterator implemented in C, or MISSING at its end."""
+        return builtins.next(iterator, MISSING)
+
+    def import_module(
+        self, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
+    ) -> Any:
+        """What IMPORT_NAME pushes."""
+        if level == 0 and not fromlist and "." not in name:
+            return importlib.import_module(name)
+        return builtins.__import__(name, namespace, None, fromlist or (), level)
+
+    def as_caught(self, exc: BaseException) -> BaseException:
+        """What a handler of the program sees of an exception; in general the exception itself."""
+        return exc
+
+    def warn(
+        self, message: Any, category: type[Warning], frame: Frame | None, levels_above: int, source: Any
+    ) -> None:
+        """``warnings.warn`` for a line of an interpreted frame; without one, for the frame that is so many
+        levels above the interpreted ones, of which plain Python knows nothing.
+        """
+        if frame is None:
+            namespace, filename, line = vars(sys), "sys", 1
+        else:
+            namespace, (filename, line) = frame.globals, frame.position()
+        registry = namespace.setdefault("__warningregistry__", {})
+        module = namespace.get("__name__", "<string>")
+        warnings.warn_explicit(message, category, filename, line, module, registry, None, source)
+
+    # -- observation -----------------------------------------------------------------------------------------
+
+    on_make: Callable[[Any], Any] | None = None
+    """Called with each function, method, cell, container, slice and generator that the interpreter itself
+    makes, if it is
+    not None; returns what takes its place (in general the same object)."""
+
+    on_keys: Callable[[Iterable[Any]], None] | None = None
+    """Called with what a comprehension or a display with ``*`` puts into a set, and with the keys that one
+    puts into a dict, if it is not None."""
+
+    on_store_local: Callable[[Frame, str, Any], None] | None = None
+    """Called with (frame, variable name, value) at each STORE_FAST, if it is not None."""

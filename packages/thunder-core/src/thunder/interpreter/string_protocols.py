@@ -1,0 +1,204 @@
+"""The texts and hashes of objects: ``repr``, ``str``, ``format``, and arguments of native formatting."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from thunder.interpreter.lookup import (
+    LEAF_TYPES,
+    NATIVE_TYPES,
+    all_leaves,
+    call_special,
+    has_python_special,
+    is_a,
+    python_special,
+)
+from thunder.interpreter.policy import MISSING
+
+if TYPE_CHECKING:
+    from thunder.interpreter.machine import Machine
+
+
+def checked(method: str, expected: type, message: str) -> Callable[[Machine, Any], Any]:
+    """A protocol of one special method that must return an ``expected``."""
+
+    def convert(machine: Machine, value: Any) -> Any:
+        result = call_special(machine, python_special(machine, type(value), method), value)
+        if not is_a(result, expected):
+            raise TypeError(message.format(type(result).__name__))
+        return result
+
+    return convert
+
+
+_repr_of = checked("__repr__", str, "__repr__ returned non-string (type {})")
+_str_of = checked("__str__", str, "__str__ returned non-string (type {})")
+_hash_of = checked("__hash__", int, "__hash__ method should return an integer")
+
+
+def to_repr(machine: Machine, value: Any) -> str:
+    """``repr(value)``."""
+    if has_python_special(machine, value, "__repr__"):
+        answer: str = _repr_of(machine, value)
+        return answer
+    if type(value) in _BRACKETS and not all_leaves(value.values() if type(value) is dict else value):
+        return _repr_container(machine, value)
+    answer = machine.policy.call_native(repr, (value,), {})
+    return answer
+
+
+_BRACKETS: Final[dict[type, tuple[str, str]]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    dict: ("{", "}"),
+}
+
+
+def _repr_container(machine: Machine, value: Any) -> str:
+    """The text of a builtin container, that of each element interpreted."""
+    opening, closing = _BRACKETS[type(value)]
+    open_containers = machine.thread.containers_in_repr
+    if id(value) in open_containers:
+        return f"{opening}...{closing}"
+    open_containers.add(id(value))
+    try:
+        if type(value) is dict:
+            items = [f"{to_repr(machine, k)}: {to_repr(machine, v)}" for k, v in value.items()]
+        else:
+            items = [to_repr(machine, item) for item in value]
+    finally:
+        open_containers.discard(id(value))
+    comma = "," if type(value) is tuple and len(items) == 1 else ""
+    return f"{opening}{', '.join(items)}{comma}{closing}"
+
+
+def to_str(machine: Machine, value: Any) -> str:
+    """``str(value)``."""
+    if type(value) is str:
+        return value
+    if has_python_special(machine, value, "__str__"):
+        answer: str = _str_of(machine, value)
+        return answer
+    if type(value) in _BRACKETS:
+        return to_repr(machine, value)
+    if type(value) not in NATIVE_TYPES and machine.policy.type_attr(type(value), "__str__") is object.__str__:
+        return to_repr(machine, value)
+    answer = machine.policy.call_native(str, (value,), {})
+    return answer
+
+
+def to_format(machine: Machine, value: Any, spec: str = "") -> str:
+    """``format(value, spec)``."""
+    cls = type(value)
+    if cls in LEAF_TYPES:
+        return format(value, spec)
+    method = python_special(machine, cls, "__format__")
+    if method is not MISSING:
+        result = call_special(machine, method, value, spec)
+        if not is_a(result, str):
+            raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
+        answer: str = result
+        return answer
+    if (
+        spec == ""
+        and cls not in NATIVE_TYPES
+        and machine.policy.type_attr(cls, "__format__") is object.__format__
+    ):
+        return to_str(machine, value)
+    if spec == "" and cls in _BRACKETS:
+        return to_repr(machine, value)
+    answer = machine.policy.call_native(format, (value, spec), {})
+    return answer
+
+
+def to_hash(machine: Machine, value: Any) -> int:
+    """``hash(value)``."""
+    if has_python_special(machine, value, "__hash__"):
+        return hash(int(_hash_of(machine, value)))
+    answer: int = machine.policy.call_native(hash, (value,), {})
+    return answer
+
+
+class Shown:
+    """An object as native formatting meets it: what it asks for is interpreted."""
+
+    __slots__ = ("_machine", "_value")
+
+    def __init__(self, machine: Machine, value: Any) -> None:
+        self._machine = machine
+        self._value = value
+
+    def __str__(self) -> str:
+        return to_str(self._machine, self._value)
+
+    def __repr__(self) -> str:
+        return to_repr(self._machine, self._value)
+
+
+class Field(Shown):
+    """An argument of ``str.format``, whose replacement fields may read attributes and items."""
+
+    __slots__ = ()
+
+    def __format__(self, spec: str) -> str:
+        return to_format(self._machine, self._value, spec)
+
+    def __getattr__(self, name: str) -> Any:
+        return field(self._machine, self._machine.policy.load_attr(self._value, name))
+
+    def __getitem__(self, key: Any) -> Any:
+        return field(self._machine, self._machine.load_item(self._value, key))
+
+
+def field(machine: Machine, value: Any) -> Any:
+    """``value`` as an argument of ``str.format``."""
+    return value if type(value) in LEAF_TYPES else Field(machine, value)
+
+
+def _by_method(name: str) -> Callable[[Shown], Any]:
+    def convert(shown: Shown) -> Any:
+        machine, value = shown._machine, shown._value
+        return call_special(machine, machine.policy.type_attr(type(value), name), value)
+
+    return convert
+
+
+_NUMERIC: Final = {name: _by_method(name) for name in ("__int__", "__float__", "__index__")}
+
+
+@functools.lru_cache
+def _shown_class(name: str, methods: tuple[str, ...]) -> type[Shown]:
+    """A kind of :class:`Shown` that converts to numbers as the object does, and is called as its class in
+    messages.
+    """
+    return type(name, (Shown,), {method: _NUMERIC[method] for method in methods})
+
+
+def percent_operand(machine: Machine, value: Any) -> Any:
+    """``value`` as the right operand of ``str % value``.
+
+    A mapping of the program stays what it is, because native formatting asks it for items.
+    """
+    if type(value) is tuple:
+        return tuple(_shown(machine, item) for item in value)
+    if type(value) is dict:
+        return {key: _shown(machine, item) for key, item in value.items()}
+    return value if hasattr(type(value), "__getitem__") else _shown(machine, value)
+
+
+def _shown(machine: Machine, value: Any) -> Any:
+    cls = type(value)
+    if cls not in _BRACKETS and not has_python_special(machine, value, "__str__", "__repr__", *_NUMERIC):
+        return value
+    methods = tuple(name for name in _NUMERIC if machine.policy.type_attr(cls, name) is not MISSING)
+    return _shown_class(cls.__name__, methods)(machine, value)
+
+
+def format_fields(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``str.format(text, *args, **kwargs)``."""
+    shown = tuple(field(machine, arg) for arg in args[1:])
+    named = {name: field(machine, value) for name, value in kwargs.items()}
+    return machine.policy.call_native(str.format, (*args[:1], *shown), named)

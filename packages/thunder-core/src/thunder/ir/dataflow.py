@@ -1,0 +1,245 @@
+"""Who computes and who reads each value of a trace, and the graph of calls that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum, auto
+from typing import Any, Generic, NoReturn, TypeVar
+
+from thunder.base.structural_ids import CLEAR, COMMENT, DEL, RETURN
+from thunder.base.tags import OpTags
+from thunder.ir.effects import is_ordered
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
+
+__all__ = [
+    "TOPOSORT_ORDER",
+    "Node",
+    "ProxyDict",
+    "bsym_list_to_dag",
+    "consumers",
+    "find_producer_symbols",
+    "producers",
+    "producers_and_consumers",
+    "toposort_bsym_dag",
+]
+
+V = TypeVar("V")
+
+
+class ProxyDict(Generic[V]):
+    """A dictionary whose keys are proxies (or variables), compared by name."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, V] = {}
+
+    def __setitem__(self, key: Any, value: V) -> None:
+        self._items[key.name] = value
+
+    def __getitem__(self, key: Any) -> V:
+        return self._items[key.name]
+
+    def __delitem__(self, key: Any) -> None:
+        del self._items[key.name]
+
+    def __contains__(self, key: Any) -> bool:
+        return key.name in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a proxy, or ``default``."""
+        return self._items.get(key.name, default)
+
+    def get_by_name(self, name: str) -> V:
+        """The value of the proxy called ``name``; raises KeyError."""
+        return self._items[name]
+
+    def append(self, key: Any, value: Any) -> None:
+        """Appends to the list that is the value of ``key``, which is made if need be."""
+        self._items.setdefault(key.name, []).append(value)  # type: ignore[arg-type,attr-defined]
+
+    def __repr__(self) -> str:
+        return f"ProxyDict({self._items!r})"
+
+
+def _bsyms(trace_or_bsyms: TraceCtx | Iterable[BoundSymbol]) -> Iterable[BoundSymbol]:
+    return trace_or_bsyms.bound_symbols if isinstance(trace_or_bsyms, TraceCtx) else trace_or_bsyms
+
+
+def producers(trace_or_bsyms: TraceCtx | Iterable[BoundSymbol]) -> ProxyDict[BoundSymbol]:
+    """proxy → first top-level bound symbol that outputs it and does not take it."""
+    found: ProxyDict[BoundSymbol] = ProxyDict()
+    for bsym in _bsyms(trace_or_bsyms):
+        taken = {p.name for p in bsym.flat_proxy_args}
+        for p in bsym.flat_proxy_outs:
+            if p.name not in taken and p not in found:
+                found[p] = bsym
+    return found
+
+
+def consumers(trace_or_bsyms: TraceCtx | Iterable[BoundSymbol]) -> ProxyDict[list[BoundSymbol]]:
+    """proxy → list of the top-level bound symbols that take it, each once; comments excepted."""
+    found: ProxyDict[list[BoundSymbol]] = ProxyDict()
+    for bsym in _bsyms(trace_or_bsyms):
+        if bsym.sym.id != COMMENT:
+            for p in {p.name: p for p in bsym.flat_proxy_args}.values():
+                found.append(p, bsym)
+    return found
+
+
+def producers_and_consumers(
+    trace_or_bsyms: TraceCtx | Iterable[BoundSymbol],
+) -> tuple[ProxyDict[BoundSymbol], ProxyDict[list[BoundSymbol]]]:
+    """Both :func:`producers` and :func:`consumers`."""
+    bsyms = list(_bsyms(trace_or_bsyms))
+    return producers(bsyms), consumers(bsyms)
+
+
+def find_producer_symbols(
+    trace: TraceCtx, proxies: Iterable[Any], stop_proxies: Iterable[Any]
+) -> tuple[BoundSymbol, ...]:
+    """The bound symbols that compute ``proxies`` from ``stop_proxies``, in the order of the trace."""
+    stops = {p.name for p in stop_proxies}
+    wanted = {p.name for p in proxies} - stops
+    found = []
+    for bsym in reversed(trace.bound_symbols):
+        if any(p.name in wanted for p in bsym.flat_proxy_outs):
+            found.append(bsym)
+            wanted.update([p.name for p in bsym.flat_proxy_args if p.name not in stops])
+    return tuple(reversed(found))
+
+
+# -- the graph ---------------------------------------------------------------------------------------------
+
+
+class Node:
+    """A bound symbol in the graph of a trace: ``parents`` compute what it takes, ``children`` take what it
+    computes.
+
+    Nodes are neither comparable nor hashable; their bound symbols are.
+    """
+
+    def __init__(self, bsym: BoundSymbol) -> None:
+        self.bsym = bsym
+        self.parents: list[Node] = []
+        self.children: list[Node] = []
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError("nodes are not comparable; compare node.bsym")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Node({self.bsym!r})"
+
+
+#: What has no children: nothing may depend on the end of a value or of the program.
+_CHILDLESS = frozenset({DEL, CLEAR, RETURN})
+
+
+def bsym_list_to_dag(
+    bsyms: Sequence[BoundSymbol],
+    *,
+    producers: ProxyDict[BoundSymbol] | None = None,
+    consumers: ProxyDict[list[BoundSymbol]] | None = None,
+) -> tuple[list[Node], list[Node]]:
+    """The graph of a list of bound symbols: its nodes without parents, and its nodes without children.
+
+    An edge goes from the call that computes a value to each that takes it; further edges keep calls with
+    effects (random numbers, writes, printed lines) in their order, and a write behind what reads the memory
+    before it. ``producers`` and ``consumers`` save the work of finding them.
+    """
+    nodes = {bsym: Node(bsym) for bsym in bsyms}
+    made_by = producers if producers is not None else _producers(bsyms)
+    edges: dict[tuple[BoundSymbol, BoundSymbol], None] = {}
+    for child in bsyms:
+        for p in child.flat_proxy_args:
+            parent = made_by.get(p)
+            if parent is not None and parent is not child:
+                edges[parent, child] = None
+    edges.update(dict.fromkeys(_order_of_effects(bsyms, consumers)))
+    for parent, child in edges:
+        if parent in nodes and parent.sym.id not in _CHILDLESS:
+            nodes[parent].children.append(nodes[child])
+            nodes[child].parents.append(nodes[parent])
+    return [n for n in nodes.values() if not n.parents], [n for n in nodes.values() if not n.children]
+
+
+_producers = producers  # `bsym_list_to_dag` has parameters of these names
+_consumers = consumers
+
+
+def _order_of_effects(
+    bsyms: Sequence[BoundSymbol], readers: ProxyDict[list[BoundSymbol]] | None
+) -> Iterator[tuple[BoundSymbol, BoundSymbol]]:
+    """Pairs (before, after) that data alone does not order."""
+    position = {bsym: i for i, bsym in enumerate(bsyms)}
+    last: BoundSymbol | None = None
+    for bsym in bsyms:
+        if not is_ordered(bsym):
+            continue
+        if last is not None:
+            yield last, bsym
+        last = bsym
+        if OpTags.IN_PLACE in bsym.tags:
+            readers = readers if readers is not None else _consumers(bsyms)
+            for p in bsym.flat_proxy_args:
+                for reader in readers.get(p, ()):
+                    if position.get(reader, len(bsyms)) < position[bsym]:
+                        yield reader, bsym
+
+
+class TOPOSORT_ORDER(Enum):
+    """Where :func:`toposort_bsym_dag` begins."""
+
+    TOP_DOWN = auto()
+    BOTTOM_UP = auto()
+
+
+def _first(eligible: list[Node]) -> int:
+    return 0
+
+
+def toposort_bsym_dag(
+    start_nodes: Sequence[Node],
+    toposort_order: TOPOSORT_ORDER,
+    selector: Callable[[list[Node]], int] = _first,
+) -> list[BoundSymbol]:
+    """A linear order of a graph, always returned from top to bottom.
+
+    ``TOP_DOWN`` begins at roots, ``BOTTOM_UP`` at leaves. At each step ``selector`` chooses, by its index,
+    which of the eligible nodes (those all of whose predecessors in that direction are placed) comes next.
+    Kahn's algorithm.
+    """
+    down = toposort_order is TOPOSORT_ORDER.TOP_DOWN
+    ahead: Callable[[Node], list[Node]] = (lambda n: n.children) if down else (lambda n: n.parents)
+    waiting = _count_predecessors(start_nodes, ahead)
+    eligible = list(start_nodes)
+    placed: list[BoundSymbol] = []
+    while eligible:
+        node = eligible.pop(selector(eligible))
+        placed.append(node.bsym)
+        for successor in ahead(node):
+            waiting[id(successor)] -= 1
+            if waiting[id(successor)] == 0:
+                eligible.append(successor)
+    return placed if down else placed[::-1]
+
+
+def _count_predecessors(start_nodes: Sequence[Node], ahead: Callable[[Node], list[Node]]) -> dict[int, int]:
+    """How many nodes that can be reached stand directly before each node, in the direction of travel."""
+    count: dict[int, int] = {}
+    stack = list(start_nodes)
+    seen = {id(n) for n in stack}
+    while stack:
+        for successor in ahead(stack.pop()):
+            count[id(successor)] = count.get(id(successor), 0) + 1
+            if id(successor) not in seen:
+                seen.add(id(successor))
+                stack.append(successor)
+    return count

@@ -1,0 +1,183 @@
+"""Python values as they stand in the text of a trace, and the names that the text needs for them.
+
+A value prints as a literal where Python has one, else as a call of its type (dataclasses, namedtuples),
+else as a name that is bound in the context of the text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.base import devices, dtypes
+from thunder.ir.proxies import Proxy, TensorProxy
+
+#: short names of modules in the text → how they are imported
+MODULES = {
+    "ltorch": "import thunder.torch as ltorch",
+    "prims": "import thunder.core.prims as prims",
+    "dtypes": "import thunder.core.dtypes as dtypes",
+    "devices": "import thunder.core.devices as devices",
+    "Tensor": "from torch import Tensor",
+}
+
+
+class Names:
+    """What a text refers to: modules, by their short names, and objects that have no literal form.
+
+    Objects are numbered in the order in which the text meets them, so the text does not depend on what was
+    printed before. `taken` are the names of the program's own values: an object never gets one of these.
+    """
+
+    def __init__(
+        self, taken: frozenset[str] | set[str] = frozenset(), known: dict[int, str] | None = None
+    ) -> None:
+        self.modules: set[str] = set()
+        self.objects: dict[str, Any] = {}
+        self.targets: dict[str, Any] = {}
+        self.unread: frozenset[str] | set[str] = frozenset()
+        self._taken = taken
+        self._names: dict[int, str] = dict(known or {})
+        self._numbered = len(self._names)
+
+    def module(self, short: str, text: str) -> str:
+        """Notes that the text uses a module; returns the text."""
+        self.modules.add(short)
+        return text
+
+    def path(self, dotted: str, target: Any = None) -> str:
+        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`), which
+        means `target` if that is given; returns its text.
+        """
+        if target is not None:
+            self.targets[dotted] = target
+        owner, _, name = dotted.rpartition(".")
+        if owner == "torch.Tensor":
+            return self.module("Tensor", f"Tensor.{name}")
+        while owner not in sys.modules and "." in owner:  # `torch.ops.aten` is an attribute, no module
+            owner = owner.rpartition(".")[0]
+        return self.module(owner, dotted)
+
+    def obj(self, name: str, value: Any) -> str:
+        """Binds an object in the context of the text under `name`, or under a variation of it if that is
+        taken.
+        """
+        free, n = name, 0
+        while free in self._taken or self.objects.get(free, value) is not value:
+            free, n = f"{name}_{n}", n + 1
+        self.objects[free] = value
+        return free
+
+    def for_comments(self) -> Names:
+        """The same names for text that does not run: what it refers to is neither imported nor bound."""
+        return Names(self._taken, self._names)
+
+    def fresh(self, value: Any, kind: str) -> str:
+        """The name `_<kind>_<n>` of an object without literal form; one name per object."""
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"_{kind}_{self._numbered}"
+            self._numbered += 1
+        return self.obj(name, value)
+
+
+def _float(x: float) -> str:
+    if math.isnan(x):
+        return "float('NaN')"
+    if math.isinf(x):
+        return "float('inf')" if x > 0 else "-float('inf')"
+    return repr(x)
+
+
+def _items(x: Any, names: Names) -> str:
+    return ", ".join([value_text(v, names) for v in x])
+
+
+def _tuple(x: tuple[Any, ...], names: Names) -> str:
+    return f"({_items(x, names)}{',' if len(x) == 1 else ''})"
+
+
+def _dict(x: dict[Any, Any], names: Names) -> str:
+    return "{" + ", ".join([f"{value_text(k, names)}: {value_text(v, names)}" for k, v in x.items()]) + "}"
+
+
+def _set(x: Any, names: Names) -> str:
+    inner = ", ".join(sorted(value_text(v, names) for v in x))  # the order of a set differs between processes
+    return f"{{{inner}}}" if inner else "set()"
+
+
+def _slice(x: slice, names: Names) -> str:
+    return f"slice({_items((x.start, x.stop, x.step), names)})"
+
+
+def _plain(x: Any, names: Names) -> str:
+    return repr(x)
+
+
+#: exact type → text; what is not here is printed by structure, or as a name bound in the context
+_LITERALS: dict[type, Callable[[Any, Names], str]] = {
+    type(None): _plain,
+    bool: _plain,
+    int: _plain,
+    float: lambda x, names: _float(x),
+    complex: lambda x, names: f"complex({_float(x.real)}, {_float(x.imag)})",
+    str: _plain,
+    bytes: _plain,
+    type(...): lambda x, names: "...",
+    slice: _slice,
+    range: _plain,
+    tuple: _tuple,
+    list: lambda x, names: f"[{_items(x, names)}]",
+    dict: _dict,
+    set: _set,
+    frozenset: lambda x, names: f"frozenset({_set(x, names) if x else ''})",
+    torch.Size: lambda x, names: f"torch.Size({list(x)!r})",
+    torch.dtype: _plain,
+    torch.layout: _plain,
+    torch.memory_format: _plain,
+    torch.device: lambda x, names: f'torch.device("{x}")',
+    dtypes.dtype: lambda x, names: names.module("dtypes", f"dtypes.{x.name}"),
+    devices.Device: lambda x, names: names.module("devices", f'devices.Device("{x.device_str()}")'),
+}
+
+
+def value_text(x: Any, names: Names) -> str:
+    """A value as it stands in a statement."""
+    if isinstance(x, (TensorProxy, Proxy)):
+        return x.name
+    printer = _LITERALS.get(type(x))
+    return printer(x, names) if printer is not None else _structured(x, names)
+
+
+def _structured(x: Any, names: Names) -> str:
+    """A value without literal: a call of its type where that rebuilds it, else a bound name."""
+    if isinstance(x, enum.Enum):
+        return names.fresh(x, re.sub(r"\W", "_", f"{type(x).__name__}_{x.name}"))
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return f"{_constructor(x, names)}({_fields(x, x._fields, names)})"
+    if isinstance(x, tuple) and type(x).__module__ == "torch.return_types":  # made in C, it names no fields
+        return f"{names.path(f'torch.return_types.{type(x).__name__}')}([{_items(x, names)}])"
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        fields = dataclasses.fields(x)
+        if all(f.init for f in fields):  # a field that `__init__` does not take cannot be written
+            return f"{_constructor(x, names)}({_fields(x, [f.name for f in fields], names)})"
+    if isinstance(x, type):
+        return names.obj(x.__name__, x)
+    return names.fresh(x, type(x).__name__)
+
+
+def _constructor(x: Any, names: Names) -> str:
+    cls = type(x)
+    path = f"{cls.__module__}_{cls.__qualname__}".replace(".<locals>.", "_").replace(".", "_")
+    return names.obj(path, cls)
+
+
+def _fields(x: Any, fields: Any, names: Names) -> str:
+    return ", ".join([f"{f}={value_text(getattr(x, f), names)}" for f in fields])

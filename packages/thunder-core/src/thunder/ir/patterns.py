@@ -1,0 +1,120 @@
+"""Finding sequences of calls in a trace: `Pattern`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from thunder.base.errors import InvalidArgument
+from thunder.base.structural_ids import STRUCTURAL
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
+
+__all__ = ["Match", "Pattern"]
+
+#: `(bsym, previous, context)` → whether it matches, and what to add to the context
+Matcher: TypeAlias = Callable[[BoundSymbol, "Match", dict[str, Any]], tuple[bool, dict[str, Any]]]
+#: (position in the trace, bound symbol), in order
+Match: TypeAlias = list[tuple[int, BoundSymbol]]
+
+
+@dataclass(frozen=True)
+class _Step:
+    matcher: Matcher
+    min_times: int
+    max_times: int
+
+
+class Pattern:
+    """A sequence of matchers. Calling it with a trace finds all places where they match, one after the other.
+
+        pattern = Pattern().match(is_linear).match(is_gelu_of_the_previous)
+        for match in pattern(trace): ...
+
+    The calls of a match need not stand side by side, but they can be brought together: nothing between them
+    both takes a result of the match and computes what the match goes on to take. A call belongs to one
+    match at most.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[_Step] = []
+
+    def match(self, matcher: Matcher, *, min_times: int = 1, max_times: int = 1) -> Pattern:
+        """Adds a step: between `min_times` and `max_times` calls for which `matcher(bsym, previous,
+        context)` is true.
+
+        `previous` is the match so far, `context` the facts that earlier steps returned. Returns the pattern
+        itself.
+        """
+        if not 0 <= min_times <= max_times or max_times == 0:
+            raise InvalidArgument(f"a step matches {min_times} to {max_times} times, which is no range")
+        self._steps.append(_Step(matcher, min_times, max_times))
+        return self
+
+    def __call__(self, trace: TraceCtx) -> list[Match]:
+        """All matches, in the order of their first calls."""
+        bsyms = trace.bound_symbols
+        taken: set[int] = set()
+        matches = []
+        for start, bsym in enumerate(bsyms):
+            if start not in taken and bsym.sym.id not in STRUCTURAL:
+                match = self._match_from(bsyms, start, taken)
+                if match:
+                    matches.append(match)
+                    taken.update(index for index, _ in match)
+        return matches
+
+    def _match_from(self, bsyms: Sequence[BoundSymbol], start: int, taken: set[int]) -> Match:
+        """The match that begins with the call at `start`; empty if there is none."""
+        match: Match = []
+        context: dict[str, Any] = {}
+        position = start
+        for step in self._steps:
+            times = 0
+            while times < step.max_times:
+                found = self._next(step, bsyms, position, taken, match, context)
+                if found is None or (not match and found != start):
+                    break
+                match.append((found, bsyms[found]))
+                position, times = found + 1, times + 1
+            if times < step.min_times:
+                return []
+        return match
+
+    @staticmethod
+    def _next(
+        step: _Step,
+        bsyms: Sequence[BoundSymbol],
+        position: int,
+        taken: set[int],
+        match: Match,
+        context: dict[str, Any],
+    ) -> int | None:
+        for index in _reachable(bsyms, position, match):
+            if index in taken:
+                continue
+            matches, facts = step.matcher(bsyms[index], match, context)
+            if matches:
+                context.update(facts)
+                return index
+            if not match:  # a match begins at its start or not at all
+                return None
+        return None
+
+
+def _reachable(bsyms: Sequence[BoundSymbol], position: int, match: Match) -> Iterator[int]:
+    """Positions from `position` on of calls that can be moved up to the match."""
+    matched = {index for index, _ in match}
+    made = {p.name for _, bsym in match for p in bsym.flat_proxy_outs}
+    behind: set[str] = set()  # computed from the match, by calls outside it
+    first = match[0][0] if match else position
+    for index in range(first, len(bsyms)):
+        bsym = bsyms[index]
+        if bsym.sym.id in STRUCTURAL or index in matched:
+            continue
+        takes_behind = any(p.name in behind for p in bsym.flat_proxy_args)
+        if index >= position and not takes_behind:
+            yield index
+        if takes_behind or any(p.name in made for p in bsym.flat_proxy_args):
+            behind.update([p.name for p in bsym.flat_proxy_outs])

@@ -1,0 +1,208 @@
+"""Tools to edit traces: visiting, inserting, replacing, evaluating; and the same for prologues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+import torch
+
+from thunder.base.errors import InvalidArgument, TraceError
+from thunder.base.pytree import tree_flatten_with_dataclass, tree_unflatten
+from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
+from thunder.ir.dataflow import producers
+from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
+
+__all__ = [
+    "VISIT_TYPE",
+    "add_trace_output",
+    "eval_trace",
+    "get_checks",
+    "insert_inplace",
+    "replace_inplace",
+    "trace_with_replaced_proxy_metadata",
+    "visitor_transform",
+]
+
+CHECK_TENSOR = "prims.check_tensor_shape_and_metadata"
+
+
+class VISIT_TYPE(Enum):
+    """What becomes of a bound symbol, and of what a visitor recorded for it."""
+
+    INSERT_BEFORE = auto()
+    INSERT_AFTER = auto()
+    REPLACE = auto()
+    NO_OP = auto()
+
+
+def _record(trace: TraceCtx, fn: Callable[..., Any], *args: Any) -> tuple[list[BoundSymbol], Any]:
+    """The bound symbols that `fn(*args)` records, and what it returns."""
+    scope: list[BoundSymbol] = []
+    with tracectx(trace):
+        trace.push_scope(scope)
+        try:
+            result = fn(*args)
+        finally:
+            trace.pop_scope()
+    return scope, result
+
+
+def visitor_transform(
+    trace: TraceCtx, visit: Callable[[BoundSymbol], VISIT_TYPE], *, provenance: str | None = None
+) -> TraceCtx:
+    """A trace in which `visit` has looked at every top-level bound symbol.
+
+    Symbols that `visit(bsym)` calls are recorded, and stand before, after or instead of `bsym`, as its
+    answer says.
+    """
+    start = time.perf_counter_ns()
+    new = from_trace(trace)
+    for bsym in trace.bound_symbols:
+        recorded, answer = _record(new, visit, bsym)
+        if not isinstance(answer, VISIT_TYPE):
+            raise InvalidArgument(f"a visitor returned {answer!r}", hint="It returns a member of VISIT_TYPE.")
+        before = recorded if answer in (VISIT_TYPE.INSERT_BEFORE, VISIT_TYPE.REPLACE) else []
+        kept = [] if answer is VISIT_TYPE.REPLACE else [bsym]
+        after = recorded if answer is VISIT_TYPE.INSERT_AFTER else []
+        new.bound_symbols += [*before, *kept, *after]
+    took = time.perf_counter_ns() - start
+    new.set_provenance(TraceProvenance(provenance or str(getattr(visit, "__name__", "Visitor")), took))
+    return new
+
+
+def insert_inplace(trace: TraceCtx, idx: int, fn: Callable[[], Any]) -> None:
+    """Records `fn()` at position `idx` of the trace itself."""
+    recorded, _ = _record(trace, fn)
+    trace.bound_symbols[idx:idx] = recorded
+
+
+def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any]) -> None:
+    """Records `fn(bsym)` instead of the bound symbol at position `idx` of the trace itself."""
+    recorded, _ = _record(trace, fn, trace.bound_symbols[idx])
+    trace.bound_symbols[idx : idx + 1] = recorded
+
+
+# -- evaluating --------------------------------------------------------------------------------------------
+
+
+def eval_trace(trace: TraceCtx, *args: Any, **kwargs: Any) -> Any:
+    """Records the calls of a trace into the current trace, on these arguments; returns what it would return.
+
+    `args` stand for the proxies in `trace.args`, in order. A call through which no gradient flowed (it was
+    made under `torch.no_grad()`) is recorded so that none does. Raises InvalidArgument for a wrong number of
+    arguments, and TraceError where no trace is current.
+    """
+    if get_tracectx() is None:
+        raise TraceError("eval_trace records, and no trace is current", hint="Use tracectx(trace).")
+    if len(args) != len(trace.args) or set(kwargs) != set(trace.kwargs):
+        raise InvalidArgument(
+            "eval_trace got other arguments than the trace takes",
+            found={"trace": [len(trace.args), *trace.kwargs], "given": [len(args), *kwargs]},
+        )
+    values: dict[str, Any] = {}
+    _bind(values, [*trace.args, *trace.kwargs.values()], [*args, *(kwargs[k] for k in trace.kwargs)])
+    return _evaluate(trace.bound_symbols, values)
+
+
+def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[str, Any]) -> Any:
+    for bsym in bsyms:
+        if bsym.sym.id in RELEASES or bsym.sym.id == COMMENT:
+            continue
+        args, kwargs = _substituted((bsym.args, bsym.kwargs), values)
+        if bsym.sym.id == RETURN:
+            return args[0] if len(args) == 1 else args
+        if bsym.sym.meta is None:  # an executor's form of what stands below it
+            _evaluate(bsym.subsymbols, values)
+        else:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
+                _bind(values, bsym.output, bsym.sym(*args, **kwargs))
+    return None
+
+
+def _cuts_gradients(bsym: BoundSymbol) -> bool:
+    """Whether arguments of a call require grad, and none of its results does."""
+    return _requires_grad(bsym.flat_proxy_args) and not _requires_grad(bsym.flat_proxy_outs)
+
+
+def _requires_grad(proxies: Iterable[Any]) -> bool:
+    return any(isinstance(p, TensorProxy) and p.requires_grad for p in proxies)
+
+
+def _substituted(tree: Any, values: Mapping[str, Any]) -> Any:
+    leaves, spec = tree_flatten_with_dataclass(tree)
+    return tree_unflatten([values.get(x.name, x) if is_proxy(x) else x for x in leaves], spec)
+
+
+def _bind(values: dict[str, Any], formal: Any, actual: Any) -> None:
+    names, spec = tree_flatten_with_dataclass(formal)
+    found, actual_spec = tree_flatten_with_dataclass(actual)
+    if len(names) != len(found):
+        raise TraceError(
+            "a call gave another structure than the trace has", found={"trace": spec, "call": actual_spec}
+        )
+    values.update({p.name: v for p, v in zip(names, found, strict=True) if is_proxy(p)})
+
+
+# -- prologues ---------------------------------------------------------------------------------------------
+
+
+def get_checks(prologue: TraceCtx) -> dict[str, tuple[BoundSymbol, BoundSymbol]]:
+    """name of a tensor → the bound symbol that checks it and the one that unpacks it."""
+    unpacked = producers(prologue)
+    return {
+        bsym.args[0].name: (bsym, unpacked[bsym.args[0]])
+        for bsym in prologue.bound_symbols
+        if bsym.sym.id == CHECK_TENSOR
+    }
+
+
+def add_trace_output(trace: TraceCtx, proxy: Any, subindex: int | None = None) -> None:
+    """Lets the trace itself return `proxy` too, as the last element of its tuple of results.
+
+    `subindex` chooses the tuple among those that the trace returns: a prologue returns
+    `((computation's inputs), (epilogue's inputs))`. Raises TraceError if there is no such tuple.
+    """
+    end = trace.bound_symbols[-1]
+    if end.sym.id != RETURN:
+        raise TraceError("the trace does not end with a return")
+    output = trace.output
+    target = output if subindex is None else output[subindex]
+    if not isinstance(target, tuple):
+        raise TraceError(f"the trace returns no tuple to which {proxy.name} could be added", found=str(end))
+    longer: Any = (*target, proxy)
+    if subindex is not None:
+        longer = tuple(longer if i == subindex else item for i, item in enumerate(output))
+    trace.bound_symbols[-1] = end.from_bsym(args=(longer,) if len(end.args) == 1 else longer)
+
+
+def trace_with_replaced_proxy_metadata(trace: TraceCtx, changes: Mapping[str, Mapping[str, Any]]) -> TraceCtx:
+    """A trace in which the tensors of these names have other metadata: `{"t_weight": {"shape": (4, 4)}}`.
+
+    Values computed from them keep theirs. Raises InvalidArgument for a name that the trace does not have.
+    """
+    known = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
+    for bsym in trace.bound_symbols:
+        known.update({p.name: p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)})
+    unknown = set(changes) - set(known)
+    if unknown:
+        raise InvalidArgument(f"the trace has no tensor {sorted(unknown)[0]!r}")
+    changed = {name: known[name].replace(**metadata) for name, metadata in changes.items()}
+    swap = {Variable(p): p for p in changed.values()}
+    new = from_trace(trace)
+    new.args = [changed.get(a.name, a) if is_proxy(a) else a for a in trace.args]
+    new.bound_symbols = [_with_metadata(b, swap) for b in trace.bound_symbols]
+    new.set_provenance(TraceProvenance("Replacement of proxy metadata"))
+    return new
+
+
+def _with_metadata(bsym: BoundSymbol, swap: Mapping[Variable, Any]) -> BoundSymbol:
+    if bsym.sym.id == CHECK_TENSOR and Variable(bsym.args[0]) in swap:
+        p = swap[Variable(bsym.args[0])]
+        facts = (tuple(p.shape), p.device.device_str(), p.dtype.torch_dtype, p.requires_grad)
+        return bsym.from_bsym(args=(p, *facts))
+    return bsym.from_bsym_swap_proxies(swap)

@@ -1,0 +1,451 @@
+"""Symbols (operators) and bound symbols (their calls in a trace)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+
+from thunder.base.errors import OutsideTrace, TraceError
+from thunder.base.pytree import tree_flatten_with_dataclass, tree_iter, tree_unflatten
+from thunder.base.signature import make_normaliser
+from thunder.base.tags import OpenTag, OpTags
+from thunder.ir.codegen import statement_lines
+from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
+from thunder.ir.trace import Source, get_tracectx
+
+
+class BoundSymbolTag(OpenTag):
+    """What a call is; :meth:`register_tag` adds kinds."""
+
+
+BoundSymbolTag.register_tag("RECOMPUTE_IN_BACKWARD")
+BoundSymbolTag.register_tag("BACKWARD")
+
+_header: ContextVar[str | None] = ContextVar("thunder_bsym_header", default=None)
+
+
+@contextmanager
+def bsym_header(text: str) -> Iterator[None]:
+    """Bound symbols made within the context carry ``text`` as their header."""
+    token = _header.set(text)
+    try:
+        yield
+    finally:
+        _header.reset(token)
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """An operator. Two symbols are equal if their ids are.
+
+    ``meta`` computes the outputs' metadata; of a composite (``is_prim`` False) it is the decomposition,
+    whose calls become the subsymbols. ``module`` is the short name under which the text refers to the
+    symbol (``prims``, ``ltorch``), ``call_path`` the dotted path that runs it
+    (``torch.nn.functional.linear``), ``python_impl`` a function that runs it under its bare name.
+    """
+
+    name: str
+    id: str
+    meta: Callable[..., Any] | None = None
+    is_prim: bool = True
+    is_fusion: bool = False
+    tags: frozenset[Any] = frozenset()
+    executor: Any = None
+    module: str | None = None
+    call_path: str | None = None
+    #: the function at ``call_path`` when the symbol's row was made: what runs, whatever is there later
+    call_target: Callable[..., Any] | None = field(default=None, repr=False)
+    python_impl: Callable[..., Any] | None = None
+    python_printer: Callable[..., Sequence[str]] | None = None
+    bind_postprocess: Callable[[BoundSymbol], None] | None = field(default=None, repr=False)
+    #: a gradient rule of the symbol's own (see ``thunder.ops.gradient_rules``)
+    gradient: Callable[..., Any] | None = field(default=None, repr=False)
+
+    @cached_property
+    def _differentiable(self) -> bool:
+        return OpTags.NONDIFFERENTIABLE not in self.tags
+
+    @cached_property
+    def _normaliser(self) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+        if self.meta is None:
+            return lambda *args, **kwargs: (args, kwargs)
+        return make_normaliser(self.meta, self.name)
+
+    def normalize(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with defaults filled in; raises TypeError as a call of the operator would."""
+        return self._normaliser(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Records a call into the current trace and returns its output. Raises OutsideTrace where no trace
+        is current.
+        """
+        trace = get_tracectx()
+        if trace is None:
+            raise OutsideTrace(
+                f"{self.name} was called where no trace is current",
+                hint="A symbol can be called in a traced program, a meta function, a gradient rule, "
+                "or under tracectx(trace).",
+            )
+        if self.meta is None:
+            raise TraceError(f"{self.name} has no meta function and can only be bound")
+        args, kwargs = self._normaliser(*args, **kwargs)
+        if any(type(a) in _CHANGEABLE for a in (*args, *kwargs.values())):
+            args, kwargs = _kept(args), _kept(kwargs)
+        if trace.adapt_call is not None and len(trace.scopes) == 1:
+            adapted, args, kwargs = trace.adapt_call(self, args, kwargs)
+            if adapted is not self:
+                return adapted(*args, **kwargs)
+        subsymbols: list[BoundSymbol] = []
+        if self.is_prim:
+            output = self.meta(*args, **kwargs)
+            if self._differentiable and _any_requires_grad(args) and _tracks_gradients():
+                _require_grad(output)
+        else:
+            trace.push_scope(subsymbols)
+            try:
+                output = self.meta(*args, **kwargs)
+            finally:
+                trace.pop_scope()
+            if not subsymbols and _is_identity(output, args):
+                return output
+            if not self._differentiable:
+                _require_no_grad(output, args)
+        bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
+        if trace.locate is not None and len(trace.scopes) == 1:
+            bsym.source = trace.locate()
+        if self.bind_postprocess is not None:
+            self.bind_postprocess(bsym)
+        trace.record(bsym)
+        return output
+
+    def bind(
+        self, *args: Any, output: Any, subsymbols: Sequence[BoundSymbol] = (), **kwargs: Any
+    ) -> BoundSymbol:
+        """A bound symbol with this output; records nothing and runs no meta function."""
+        if self.meta is not None:
+            args, kwargs = self._normaliser(*args, **kwargs)
+        bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
+        trace = get_tracectx()
+        if trace is not None and trace.locate is not None:
+            bsym.source = trace.locate()
+        if self.bind_postprocess is not None:
+            self.bind_postprocess(bsym)
+        return bsym
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+#: containers that may be changed after the call, or hold others that may
+_CHANGEABLE = frozenset({list, dict, tuple})
+
+
+def _kept(value: Any) -> Any:
+    """Copies of the containers in an argument: the program may write to its list after ``torch.cat``."""
+    if type(value) in (list, tuple):
+        return type(value)([_kept(v) for v in value])
+    if type(value) is dict:
+        return {k: _kept(v) for k, v in value.items()}
+    return value
+
+
+def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a composite that recorded nothing only handed its inputs on (a cast to the same dtype,
+    dropout in eval mode).
+    """
+    inputs = {id(a) for a in tree_iter(args)}
+    return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
+
+
+def _tracks_gradients() -> bool:
+    """Whether results of calls may require grad now: torch.enable_grad does not end torch.inference_mode."""
+    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+def _any_requires_grad(args: Iterable[Any]) -> bool:
+    """Whether a tensor among the arguments, or in a sequence among them, requires grad."""
+    for a in args:
+        if isinstance(a, TensorProxy):
+            if a.__dict__["requires_grad"]:
+                return True
+        elif isinstance(a, tuple | list) and _any_requires_grad(a):
+            return True
+    return False
+
+
+def _require_grad(output: Any) -> None:
+    """Marks the floating-point and complex outputs, as eager does when an input requires grad."""
+    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
+        if isinstance(o, TensorProxy) and o.dtype.is_inexact:
+            o.requires_grad = True
+
+
+def _require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
+    """Unmarks outputs that are no arguments: what an operator without gradient computes by others that have
+    one.
+    """
+    inputs = {id(a) for a in tree_iter(args)}
+    for o in tree_iter(output):
+        if isinstance(o, TensorProxy) and id(o) not in inputs:
+            o.requires_grad = False
+
+
+def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Yield each call, and after it the calls that it decomposes into, down to primitives."""
+    for bsym in bsyms:
+        yield bsym
+        yield from with_parts(bsym.subsymbols)
+
+
+def proxies_in(tree: Any) -> tuple[Any, ...]:
+    """The proxies among the leaves of a pytree, dataclasses included, in order."""
+    found: list[Any] = []
+    _collect_proxies(tree, found)
+    return tuple(found)
+
+
+#: types that hold no proxy, and of which most arguments are
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, slice, type(...)})
+
+
+def _collect_proxies(tree: Any, found: list[Any]) -> None:
+    # Every pass asks for the proxies of every call, so the common cases come first and build no spec.
+    kind = type(tree)
+    if kind in _PLAIN:
+        return
+    if isinstance(tree, (TensorProxy, Proxy)):
+        found.append(tree)
+    elif kind is tuple or kind is list:
+        for item in tree:
+            _collect_proxies(item, found)
+    elif kind is dict:
+        for item in tree.values():
+            _collect_proxies(item, found)
+    else:
+        leaves, spec = tree_flatten_with_dataclass(tree)
+        if not spec.is_leaf:
+            for leaf in leaves:
+                _collect_proxies(leaf, found)
+
+
+def _refused(name: str) -> Callable[[Any, Any], None]:
+    """The setter of a field that cannot be set: traces share bound symbols."""
+
+    def refuse(bsym: Any, value: Any) -> None:
+        raise AttributeError(
+            f"{name} of a bound symbol cannot be assigned. bsym.from_bsym({name}=...) makes a changed copy",
+            name=name,
+        )
+
+    return refuse
+
+
+class BoundSymbol:
+    """One call of a symbol: ``output = sym(*args, **kwargs)``, with the calls that it decomposes into.
+
+    Equality and hash are by identity, so that a bound symbol can be a key; compare structure with
+    :attr:`rhs`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_args",
+        "_flat",
+        "_kwargs",
+        "_output",
+        "_subsymbols",
+        "_sym",
+        "_tags",
+        "header",
+        "source",
+    )
+
+    def __init__(
+        self,
+        sym: Symbol,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+        subsymbols: tuple[BoundSymbol, ...] = (),
+        *,
+        source: Source | None = None,
+        header: str | list[str] | None = None,
+        tags: Iterable[Any] = (),
+    ) -> None:
+        self._sym, self._args, self._kwargs, self._output = sym, tuple(args), kwargs, output
+        self._subsymbols, self._tags = tuple(subsymbols), frozenset(tags)
+        self.source = source
+        self.header: str | list[str] | None = header if header is not None else _header.get()
+        self._flat: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+
+    sym = property(lambda self: self._sym, _refused("sym"), doc="The symbol that is called.")
+    args = property(lambda self: self._args, _refused("args"), doc="Positional arguments, a tuple.")
+    kwargs = property(lambda self: self._kwargs, _refused("kwargs"), doc="Keyword arguments.")
+    output = property(
+        lambda self: self._output, _refused("output"), doc="A pytree of proxies and Python values."
+    )
+    subsymbols = property(
+        lambda self: self._subsymbols,
+        _refused("subsymbols"),
+        doc="The calls that this one decomposes into.",
+    )
+    tags = property(
+        lambda self: self._tags | self._sym.tags if self._tags else self._sym.tags,
+        _refused("tags"),
+        doc="The tags of the call and of its symbol.",
+    )
+    own_tags = property(lambda self: self._tags, doc="The tags of the call, without those of its symbol.")
+    source_filename = property(lambda self: self.source.file if self.source else None, doc="The user's file.")
+    source_positions = property(
+        lambda self: self.source.line if self.source else None, doc="The user's line."
+    )
+
+    def _key(self) -> dict[str, Any]:
+        return {
+            "sym": self._sym,
+            "args": self._args,
+            "kwargs": self._kwargs,
+            "output": self._output,
+            "subsymbols": self._subsymbols,
+            "source": self.source,
+            "header": self.header,
+            "tags": self._tags,
+        }
+
+    def from_bsym(self, **changes: Any) -> Self:
+        """A copy with fields replaced."""
+        new = type(self)(**{**self._key(), **changes})
+        if changes.keys().isdisjoint(("args", "kwargs", "output")):
+            new._flat = self._flat
+        return new
+
+    def from_bsym_swap_proxies(
+        self,
+        swap_map: Mapping[Variable, Any],
+        skip_inputs: bool = False,
+        skip_output: bool = False,
+        skip_subsymbols: bool = False,
+    ) -> Self:
+        """A copy in which proxies are replaced by name. Chains in ``swap_map`` are followed; a cycle raises
+        TraceError.
+        """
+        if not swap_map:
+            return self
+
+        def swap(tree: Any) -> Any:
+            leaves, spec = tree_flatten_with_dataclass(tree)
+            return tree_unflatten([_follow(swap_map, leaf) for leaf in leaves], spec)
+
+        return self.from_bsym(
+            args=self._args if skip_inputs else swap(self._args),
+            kwargs=self._kwargs if skip_inputs else swap(self._kwargs),
+            output=self._output if skip_output else swap(self._output),
+            subsymbols=self._subsymbols
+            if skip_subsymbols
+            else tuple(
+                s.from_bsym_swap_proxies(swap_map, skip_inputs, skip_output) for s in self._subsymbols
+            ),
+        )
+
+    @property
+    def flat_args(self) -> list[Any]:
+        """The leaves of the arguments."""
+        return tree_flatten_with_dataclass((self._args, self._kwargs))[0]
+
+    @property
+    def flat_outs(self) -> list[Any]:
+        """The leaves of the output."""
+        return tree_flatten_with_dataclass(self._output)[0]
+
+    @property
+    def _flat_proxies(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        if self._flat is None:
+            self._flat = proxies_in((self._args, self._kwargs)), proxies_in(self._output)
+        return self._flat
+
+    @property
+    def flat_proxy_args(self) -> tuple[Any, ...]:
+        """The proxies among the arguments."""
+        return self._flat_proxies[0]
+
+    @property
+    def flat_proxy_outs(self) -> tuple[Any, ...]:
+        """The proxies among the outputs."""
+        return self._flat_proxies[1]
+
+    @property
+    def flat_variableified_proxy_args(self) -> tuple[Variable, ...]:
+        """The proxies among the arguments, as variables."""
+        return tuple(Variable(p) for p in self.flat_proxy_args)
+
+    @property
+    def flat_variableified_proxy_outs(self) -> tuple[Variable, ...]:
+        """The proxies among the outputs, as variables."""
+        return tuple(Variable(p) for p in self.flat_proxy_outs)
+
+    def has_input(self, variables: Iterable[Any]) -> bool:
+        """Whether any of the variables (or proxies) is an argument."""
+        names = {v.name for v in variables}
+        return any(p.name in names for p in self.flat_proxy_args)
+
+    @property
+    def rhs(self) -> tuple[Any, ...]:
+        """The right-hand side, hashable: symbol and arguments; constants count with their type."""
+        leaves, spec = tree_flatten_with_dataclass((self._args, self._kwargs))
+        return (self._sym.id, spec, tuple(_hashable(leaf) for leaf in leaves))
+
+    def python(self, indent: int = 0, commented: bool = False, print_depth: int = 1) -> list[str]:
+        """The lines of the statement."""
+        return statement_lines(self, indent=indent, commented=commented, print_depth=print_depth)
+
+    @property
+    def line(self) -> str:
+        """The statement by itself, as errors show it."""
+        return "; ".join(line.strip() for line in self.from_bsym(header=None).python())
+
+    def __repr__(self) -> str:
+        return "\n".join(self.python(print_depth=-1))
+
+
+def _follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
+    seen: set[str] = set()
+    while isinstance(leaf, TensorProxy | Proxy) and Variable(leaf) in swap_map:
+        if leaf.name in seen:
+            raise TraceError(f"the replacement of {leaf.name} leads back to itself")
+        seen.add(leaf.name)
+        replacement = swap_map[Variable(leaf)]
+        if isinstance(replacement, (TensorProxy, Proxy)) and replacement.name == leaf.name:
+            return replacement  # the same value with other metadata
+        leaf = replacement
+    return leaf
+
+
+def _hashable(leaf: Any) -> Any:
+    if isinstance(leaf, TensorProxy | Proxy):
+        return variableify(leaf)
+    if isinstance(leaf, float):  # nan equals nan, 0.0 and -0.0 differ
+        return (float, leaf.hex())
+    try:
+        hash(leaf)
+    except TypeError:
+        return (type(leaf), id(leaf))
+    return (type(leaf), leaf)
+
+
+def gather_tags(bsym: BoundSymbol) -> frozenset[Any]:
+    """The tags of a bound symbol and of everything below it."""
+    return frozenset(bsym.tags).union(*(gather_tags(s) for s in bsym.subsymbols))
+
+
+def has_tags(bsym: BoundSymbol, tags: Iterable[Any]) -> bool:
+    """Whether a bound symbol, or anything below it, carries one of the tags."""
+    return not gather_tags(bsym).isdisjoint(tags)

@@ -1,0 +1,311 @@
+"""The trace: a straight-line program of bound symbols, with a supply of names.
+
+One trace is *current* at a time (per context): calling a symbol records into its innermost scope.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thunder.base.errors import TraceError
+from thunder.base.generated_source import compile_text
+from thunder.base.structural_ids import RETURN
+from thunder.base.tags import OpenTag
+from thunder.ir.codegen import Program, program
+from thunder.ir.dotted_paths import pin_paths
+from thunder.ir.trace_context import get_tracectx, is_tracing, reset_tracectx, set_tracectx, tracectx
+
+if TYPE_CHECKING:
+    from thunder.ir.symbol import BoundSymbol
+
+
+__all__ = [
+    "RESERVED_NAMES",
+    "Source",
+    "TraceCtx",
+    "TraceProvenance",
+    "TraceTag",
+    "detached_trace",
+    "from_trace",
+    "get_tracectx",
+    "is_tracing",
+    "reset_tracectx",
+    "set_tracectx",
+    "tracectx",
+    "with_bound_symbols",
+]
+
+
+class TraceTag(OpenTag):
+    """What kind of program a trace is; :meth:`register_tag` adds kinds."""
+
+
+TraceTag.register_tag("AUGMENTED_FORWARD")
+TraceTag.register_tag("BACKWARD")
+
+
+@dataclass(frozen=True)
+class TraceProvenance:
+    """Which pass made a trace, and how long it took in nanoseconds."""
+
+    pss: str
+    took_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    #: the line of torch's own Python that it led to, as a call of an `nn.Linear` does
+    inner: Source | None = field(default=None, compare=False)
+
+
+#: Names that the text of a trace uses otherwise, so that no proxy may take them.
+RESERVED_NAMES = frozenset(
+    {
+        "_",  # results that nobody reads
+        "torch",
+        "thunder",
+        "prims",
+        "ltorch",
+        "dtypes",
+        "devices",
+        "Tensor",
+        "no_autocast",
+        "args",
+        "kwargs",
+        "computation",
+    }
+    | {"prologue", "epilogue", "backward_fn", "saved_for_backward", "cotangents", "slice", "complex", "float"}
+    | {"print", "set", "frozenset"}
+) | frozenset(keyword.kwlist)
+
+
+class TraceCtx:
+    """A straight-line program: ``args`` in, ``bound_symbols`` in order, the last of them the return.
+
+    ``fn`` is the Python function that it represents, if any. Proxies' names are unique within a trace.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None = None,
+        *,
+        args: Iterable[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        tags: Iterable[TraceTag] = (),
+        name: str = "computation",
+    ) -> None:
+        self.fn = fn
+        self.args: list[Any] = list(args)
+        self.kwargs: dict[str, Any] = dict(kwargs or {})
+        self.tags: set[TraceTag] = set(tags)
+        self.name = name
+        #: where calls are recorded, innermost last; the first one is the program itself
+        self.scopes: list[list[BoundSymbol]] = [[]]
+        #: whether the program runs under the caller's grad mode, and not under ``torch.no_grad``
+        self.grad_enabled = False
+        #: whether what is recorded now is a backward: gradients are on in case it is differentiated itself
+        self.in_backward = False
+        #: whether the signature is ``(*args, **kwargs)``: a prologue
+        self.star_args = False
+        #: whether the function runs without decorators: it computes nothing
+        self.plain = False
+        #: groups of inputs that overlap in memory (see ``thunder.ir.aliasing.InputAlias``)
+        self.input_aliases: tuple[Any, ...] = ()
+        self.names: set[str] = set()
+        self.provenance: TraceProvenance | None = None
+        #: called at each top-level recording; the line of the user's program that is running
+        self.locate: Callable[[], Source | None] | None = None
+        #: called before each top-level recording with symbol, args and kwargs; returns those to record, or
+        #: what records another call in its place
+        self.adapt_call: Callable[..., tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] | None = (
+            None
+        )
+        #: called with a tensor whose data the program asks for; its value, or None if it is not known
+        self.known_value: Callable[[Any], Any] | None = None
+        self._counter = 0
+        self._object_names: dict[int, tuple[str, Any]] = {}
+        self._complete = False
+
+    @property
+    def bound_symbols(self) -> list[BoundSymbol]:
+        """The statements. The list may be edited in place, or another one assigned."""
+        return self.scopes[0]
+
+    @bound_symbols.setter
+    def bound_symbols(self, bsyms: list[BoundSymbol]) -> None:
+        self.scopes[0] = bsyms
+
+    @property
+    def shows_lines(self) -> bool:
+        """Whether the text has the user's lines. A backward's calls come from lines too, in reverse order."""
+        return TraceTag.BACKWARD not in self.tags
+
+    # -- names ---------------------------------------------------------------------------------------------
+
+    def has_name(self, name: str) -> bool:
+        """Whether a proxy of this trace has the name."""
+        return name in self.names
+
+    def is_free(self, name: str) -> bool:
+        """Whether a proxy may take the name: nobody has it, and the text does not use it otherwise."""
+        return name not in self.names and name not in RESERVED_NAMES
+
+    def add_name(self, name: str) -> str:
+        """Takes ``name``; raises TraceError if it is taken."""
+        if name in self.names:
+            raise TraceError(
+                f"the name {name!r} is taken in this trace", hint="Leave the name out for a fresh one."
+            )
+        self.names.add(name)
+        return name
+
+    def make_name(self, name: str | None = None, *, prefix: str | None = None) -> str:
+        """Takes and returns ``name``, or a fresh one: the prefix (``t``) and the next free number."""
+        if name is not None:
+            return self.add_name(name)
+        while True:
+            fresh = f"{prefix or 't'}{self._counter}"
+            self._counter += 1
+            if fresh not in self.names:
+                return self.add_name(fresh)
+
+    def make_derived_name(self, name: str) -> str:
+        """Takes ``name`` if it is free, else ``name_0``, ``name_1`` …"""
+        derived, n = name, 0
+        while derived in self.names or derived in RESERVED_NAMES:
+            derived, n = f"{name}_{n}", n + 1
+        return self.add_name(derived)
+
+    def make_object_name(self, obj: Any) -> str:
+        """The name under which the text refers to an object that has no literal form; one name per object."""
+        known = self._object_names.get(id(obj))
+        if known is None:
+            known = self._object_names[id(obj)] = (f"_{type(obj).__name__}_{len(self._object_names)}", obj)
+        return known[0]
+
+    def object_names(self) -> dict[int, str]:
+        """``id(obj)`` → name, of the objects that :meth:`make_object_name` named."""
+        return {key: name for key, (name, _) in self._object_names.items()}
+
+    # -- recording -----------------------------------------------------------------------------------------
+
+    def push_scope(self, scope: list[BoundSymbol]) -> None:
+        """Records into ``scope`` until it is popped."""
+        self.scopes.append(scope)
+
+    def pop_scope(self) -> list[BoundSymbol]:
+        """Ends and returns the innermost scope."""
+        if len(self.scopes) == 1:
+            raise TraceError("the base scope of a trace cannot be popped")
+        return self.scopes.pop()
+
+    def peek_scope(self) -> list[BoundSymbol]:
+        """The innermost scope."""
+        return self.scopes[-1]
+
+    def record(self, bsym: BoundSymbol) -> None:
+        """Appends to the innermost scope."""
+        if self._complete:
+            raise TraceError(f"{bsym.sym.name} was recorded into a trace that is complete")
+        self.scopes[-1].append(bsym)
+
+    def add_bound_symbol(self, bsym: BoundSymbol) -> None:
+        """Appends to the base scope."""
+        self.scopes[0].append(bsym)
+
+    def mark_complete(self) -> None:
+        """Further recording raises TraceError."""
+        self._complete = True
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    @property
+    def output(self) -> Any:
+        """The argument of the return symbol (a tuple of them if there are several), or None if there is no
+        return.
+        """
+        for bsym in reversed(self.bound_symbols):
+            if bsym.sym.id == RETURN:
+                return bsym.args[0] if len(bsym.args) == 1 else bsym.args
+        return None
+
+    def get_provenance(self) -> TraceProvenance | None:
+        """Which pass made this trace."""
+        return self.provenance
+
+    def set_provenance(self, provenance: TraceProvenance) -> None:
+        """Sets the first line of the text."""
+        self.provenance = provenance
+
+    def python(
+        self, print_depth: int = 1, include_decorators: bool = True, include_timing: bool = True
+    ) -> str:
+        """The program's text; ``print_depth`` levels of bound symbols, -1 for all."""
+        return self.program(
+            print_depth, include_decorators=include_decorators, include_timing=include_timing
+        ).text
+
+    def program(
+        self, print_depth: int = 1, *, include_decorators: bool = True, include_timing: bool = True
+    ) -> Program:
+        """The text, and the objects that it refers to by names of its own."""
+        return program(self, print_depth=print_depth, decorators=include_decorators, timing=include_timing)
+
+    def python_ctx(self) -> dict[str, Any]:
+        """Every name of the text that its own imports do not bind."""
+        return self.program().context
+
+    def python_callable(self, *, decorated: bool = True) -> Callable[..., Any]:
+        """The compiled text; its file name is known to ``linecache``, so tracebacks show lines of the
+        trace.
+        """
+        text = self.program(include_decorators=decorated)
+        code = compile_text(text.text, f"thunder.{self.name}", text.context)
+        pin_paths(text.context, code, text.targets)
+        # Taken out of its own globals, the function is in no cycle, and goes when its last user does.
+        return text.context.pop(self.name)  # type: ignore[no-any-return]
+
+    def save_trace(self, path: str | Path) -> None:
+        """Writes ``str(trace)`` to a file."""
+        Path(path).write_text(str(self))
+
+    def __str__(self) -> str:
+        return self.python(print_depth=-1)
+
+    __repr__ = __str__
+
+
+def from_trace(trace: TraceCtx) -> TraceCtx:
+    """A new trace with the same signature, tags and names, and without bound symbols and provenance."""
+    new = TraceCtx(trace.fn, args=trace.args, kwargs=trace.kwargs, tags=trace.tags, name=trace.name)
+    new.grad_enabled, new.star_args, new.plain = trace.grad_enabled, trace.star_args, trace.plain
+    new.names = set(trace.names)
+    new._counter, new._object_names = trace._counter, dict(trace._object_names)
+    return new
+
+
+@contextmanager
+def detached_trace() -> Iterator[TraceCtx]:
+    """Within the context, symbols record into a scratch trace that nobody keeps."""
+    trace = TraceCtx()
+    with tracectx(trace):
+        yield trace
+
+
+def with_bound_symbols(
+    trace: TraceCtx, bsyms: Iterable[BoundSymbol], made_by: str, took_ns: int | None = None
+) -> TraceCtx:
+    """A copy of ``trace`` with other bound symbols; the usual end of a pass."""
+    new = from_trace(trace)
+    new.bound_symbols.extend(bsyms)
+    new.provenance = TraceProvenance(made_by, took_ns)
+    return new

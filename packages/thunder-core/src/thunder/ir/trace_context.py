@@ -1,0 +1,43 @@
+"""The current trace: the one ambient object that calling a symbol consults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from thunder.ir.trace import TraceCtx
+
+_current: ContextVar[TraceCtx | None] = ContextVar("thunder_trace", default=None)
+
+
+def get_tracectx() -> TraceCtx | None:
+    """The trace that symbols record into, or None."""
+    return _current.get()
+
+
+def set_tracectx(trace: TraceCtx | None) -> Token[TraceCtx | None]:
+    """Makes ``trace`` current; give the token to :func:`reset_tracectx`."""
+    return _current.set(trace)
+
+
+def reset_tracectx(token: Token[TraceCtx | None]) -> None:
+    """Undoes :func:`set_tracectx`."""
+    _current.reset(token)
+
+
+def is_tracing() -> bool:
+    """Whether a trace is current."""
+    return _current.get() is not None
+
+
+@contextmanager
+def tracectx(trace: TraceCtx | None) -> Iterator[TraceCtx | None]:
+    """Within the context, symbols record into ``trace``."""
+    token = _current.set(trace)
+    try:
+        yield trace
+    finally:
+        _current.reset(token)

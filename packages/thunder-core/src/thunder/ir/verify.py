@@ -1,0 +1,190 @@
+"""Whether a trace is well formed: the rules that every pass keeps, and that generated code relies on.
+
+Checked are: every name is defined before its use, once, and not used after its `del`; the program ends with
+its return and nothing follows; an unpacking has as many targets as it says; a decomposition uses only its
+arguments and computes the outputs; and the meta function of every call gives the outputs that stand in the
+trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.errors import Location, ThunderError, TraceError
+from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
+from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, proxies_in
+from thunder.ir.trace import TraceCtx, detached_trace
+
+__all__ = ["check_trace"]
+
+#: statements shown before and behind the faulty one
+_AROUND = 3
+
+#: what a meta function raises for arguments that it cannot take
+META_ERRORS = (ThunderError, TypeError, ValueError, RuntimeError, LookupError, AttributeError)
+
+UNPACK_SEQUENCE = "prims.unpack_sequence"
+
+
+def check_trace(trace: TraceCtx, *, stage: str | None = None, check_meta: bool = True) -> None:
+    """Raises TraceError, which shows the program around the fault, if a trace is malformed.
+
+    `stage` names the pass or transform that made it, for the message; by default its provenance does.
+    """
+    checker = _Checker(trace, stage or (trace.provenance.pss if trace.provenance is not None else None))
+    checker.run()
+    if check_meta:
+        for index, bsym in enumerate(trace.bound_symbols):
+            fault = _meta_fault(bsym)
+            if fault is not None:
+                raise checker.error(index, fault)
+
+
+def check_work(trace: TraceCtx, stage: str, maker: Callable[[], str]) -> None:
+    """Checks what others made of a trace, but for the metadata; the TraceError says where they come from.
+
+    `maker` is asked for that only then (see `thunder.base.extension_origin`).
+    """
+    try:
+        check_trace(trace, stage=stage, check_meta=False)
+    except TraceError as error:
+        raise error.of(maker()) from error.__cause__
+
+
+class _Checker:
+    """Walks the statements with the set of names that are alive."""
+
+    def __init__(self, trace: TraceCtx, stage: str | None) -> None:
+        self.trace = trace
+        self.stage = stage
+        self.alive: set[str] = {p.name for p in proxies_in((trace.args, trace.kwargs))}
+        self.alive |= {"args", "kwargs"} if trace.star_args else set()
+        self.deleted: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Checks every statement, and that the last one returns."""
+        bsyms = self.trace.bound_symbols
+        for index, bsym in enumerate(bsyms):
+            fault = self._statement_fault(index, bsym)
+            if fault is not None:
+                raise self.error(index, fault)
+        if not bsyms or bsyms[-1].sym.id != RETURN:
+            raise self.error(len(bsyms) - 1, "the program does not end with a return")
+
+    def _statement_fault(self, index: int, bsym: BoundSymbol) -> str | None:
+        if bsym.sym.id == RETURN and index != len(self.trace.bound_symbols) - 1:
+            return "statements follow the return"
+        fault = self._use_fault(bsym) or self._definition_fault(bsym)
+        if fault is not None:
+            return fault
+        if bsym.sym.id == DEL:
+            self.alive.difference_update([p.name for p in bsym.flat_proxy_args])
+            self.deleted.update({p.name: index for p in bsym.flat_proxy_args})
+        self.alive.update([p.name for p in bsym.flat_proxy_outs])
+        return _unpacking_fault(bsym) or _decomposition_fault(bsym)
+
+    def _use_fault(self, bsym: BoundSymbol) -> str | None:
+        if bsym.sym.id == COMMENT:
+            return None
+        for p in bsym.flat_proxy_args:
+            if p.name in self.deleted and p.name not in self.alive:
+                return f"{p.name} is used after its del"
+            if p.name not in self.alive:
+                return f"{p.name} is used before it is defined"
+        return None
+
+    def _definition_fault(self, bsym: BoundSymbol) -> str | None:
+        taken = {p.name for p in bsym.flat_proxy_args}
+        for p in bsym.flat_proxy_outs:
+            if p.name not in taken and (p.name in self.alive or p.name in self.deleted):
+                return f"{p.name} is defined twice"
+        return None
+
+    def error(self, index: int, fault: str) -> TraceError:
+        """The error for a fault of the statement at `index`."""
+        bsyms = self.trace.bound_symbols
+        source = bsyms[index].source if 0 <= index < len(bsyms) else None
+        made_by = f" made by {self.stage}" if self.stage is not None else ""
+        return TraceError(
+            f"the trace{made_by} is malformed: {fault}",
+            found={"program": "\n" + _excerpt(bsyms, index)},
+            where=[Location.of(source.file, source.line)] if source is not None else None,
+            hint="The line marked → is at fault; the pass or transform that is named made it.",
+            facts={"stage": self.stage, "index": index, "fault": fault},
+        )
+
+
+def _excerpt(bsyms: Sequence[BoundSymbol], index: int) -> str:
+    lines = []
+    for i in range(max(0, index - _AROUND), min(len(bsyms), index + _AROUND + 1)):
+        mark = "→ " if i == index else "  "
+        lines += [f"{mark}{line}" for line in bsyms[i].python(print_depth=1)]
+    return "\n".join(lines)
+
+
+def _unpacking_fault(bsym: BoundSymbol) -> str | None:
+    if bsym.sym.id != UNPACK_SEQUENCE:
+        return None
+    targets, n = len(bsym.output or ()), bsym.args[1]
+    return None if targets == n else f"{n} elements are unpacked into {targets} targets"
+
+
+def _decomposition_fault(bsym: BoundSymbol) -> str | None:
+    """What a call's subsymbols read or leave out. A call may be replaced by its subsymbols, so they must
+    say the same.
+    """
+    if not bsym.subsymbols:
+        return None
+    known = {p.name for p in bsym.flat_proxy_args}
+    for sub in bsym.subsymbols:
+        for p in sub.flat_proxy_args:
+            if p.name not in known and sub.sym.id not in RELEASES:
+                return f"{p.name} is used inside {bsym.sym.name}, which neither takes nor computes it"
+        known.update([p.name for p in sub.flat_proxy_outs])
+        fault = _decomposition_fault(sub)
+        if fault is not None:
+            return fault
+    for p in bsym.flat_proxy_outs:
+        if p.name not in known:
+            return f"{p.name} is an output of {bsym.sym.name}, and its decomposition does not compute it"
+    return None
+
+
+def _meta_fault(bsym: BoundSymbol) -> str | None:
+    """How the outputs that the meta function gives differ from those in the trace; None if they do not.
+
+    A call without meta function (one that an executor claimed) is judged by the calls that it stands for.
+    """
+    if bsym.sym.id in STRUCTURAL or bsym.sym.python_printer is not None:
+        return None
+    if bsym.sym.meta is None:
+        faults = (_meta_fault(sub) for sub in bsym.subsymbols)
+        return next((fault for fault in faults if fault is not None), None)
+    # Without gradients, for whether the target of a write is a leaf shows only in the trace around the call.
+    with detached_trace(), torch.no_grad():
+        try:
+            expected = bsym.sym.meta(*bsym.args, **bsym.kwargs)
+        except META_ERRORS as error:
+            return f"the meta function of {bsym.sym.id} refuses the arguments: {error}"
+    wanted, found = _described(expected), _described(bsym.output)
+    if wanted == found:
+        return None
+    return (
+        f"the meta function of {bsym.sym.id} gives {', '.join(wanted)}, and the trace has {', '.join(found)}"
+    )
+
+
+def _described(output: Any) -> list[str]:
+    return [_leaf(x) for x in _leaves(output)]
+
+
+def _leaves(tree: Any) -> Iterable[Any]:
+    return proxies_in(tree)
+
+
+def _leaf(x: TensorProxy | Proxy) -> str:
+    return x.type_string() if isinstance(x, TensorProxy) else type(x).__name__

@@ -1,0 +1,68 @@
+"""Which operators may raise for the values in their arguments.
+
+What depends on shapes, dtypes and devices is known while a program is traced, and so is an error about them.
+These operators look at the values: an index may be out of range, a matrix singular, a probability negative.
+An operator that thunder knows only by its name may do so too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops.operator import row_of
+
+__all__ = ["is_opaque", "may_raise_on_data"]
+
+_INDEXED = (
+    "prims.gather prims.take prims.take_along_axis prims.scatter prims.scatter_add prims.index_add "
+    "prims.index_copy prims.index_put prims.index prims.embedding prims.embedding_renorm "
+    "torch.index_fill torch.index_reduce torch.put torch.scatter_reduce torch.masked_scatter "
+    "torch.unravel_index torch.searchsorted torch.tensor_split torch.repeat_interleave "
+    "torch.nn.functional.one_hot torch.nn.functional.embedding_bag torch.nn.functional.max_unpool1d "
+    "torch.nn.functional.max_unpool2d torch.nn.functional.max_unpool3d"
+)
+_LOSSES = (
+    "torch.nn.functional.nll_loss torch.nn.functional.cross_entropy torch.nn.functional.ctc_loss "
+    "torch.nn.functional.binary_cross_entropy torch.nn.functional.gaussian_nll_loss "
+    "torch.nn.functional.multi_margin_loss torch.nn.functional.multilabel_margin_loss"
+)
+_MATRICES = (
+    "torch.linalg.cholesky torch.linalg.cholesky_ex torch.cholesky_inverse torch.linalg.inv "
+    "torch.linalg.solve torch.linalg.eigh torch.linalg.eigvalsh torch.linalg.svd torch.linalg.svdvals "
+    "torch.linalg.pinv torch.linalg.matrix_power torch.linalg.matrix_norm torch.linalg.lstsq torch.norm"
+)
+_STATISTICS = (
+    "prims.bernoulli prims.multinomial prims.normal torch.bernoulli torch.multinomial torch.normal "
+    "torch.poisson torch.binomial torch.histc torch.histogram torch.histogramdd torch.quantile "
+    "torch.nanquantile torch.istft torch.cov torch.linspace_of_tensors"
+)
+#: ids of operators; a composite may raise as well where one of its parts may
+_BY_VALUES: Final = frozenset(f"{_INDEXED} {_LOSSES} {_MATRICES} {_STATISTICS}".split())
+#: these raise for integers alone, which the CPU does not divide by zero
+_DIVISIONS: Final = frozenset({"prims.div", "prims.py_floordiv", "prims.remainder", "prims.fmod"})
+
+
+def may_raise_on_data(bsym: BoundSymbol) -> bool:
+    """Whether the call, or a call that it decomposes into, may raise for the values in its tensors."""
+    symbol = bsym.sym
+    if symbol.id in _BY_VALUES or OpTags.FALLBACK in bsym.tags:
+        return True
+    if symbol.id in _DIVISIONS:
+        return _is_exact(bsym.output) and isinstance(bsym.args[1], TensorProxy)
+    return is_opaque(bsym) or any(map(may_raise_on_data, bsym.subsymbols))
+
+
+def is_opaque(bsym: BoundSymbol) -> bool:
+    """Whether the call runs code that neither torch nor thunder has written."""
+    symbol = bsym.sym
+    if bsym.subsymbols or not bsym.flat_proxy_outs:
+        return False
+    row = row_of(symbol)
+    return row is None or (row.module is None and not symbol.id.startswith("torch."))
+
+
+def _is_exact(x: object) -> bool:
+    return isinstance(x, TensorProxy) and not x.dtype.is_inexact

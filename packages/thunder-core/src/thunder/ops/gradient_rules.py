@@ -1,0 +1,239 @@
+"""Gradient rules, in the three forms in which they are written, and the one form in which they run.
+
+A rule that runs has the signature of its operator, computes the result, and moves gradients:
+
+    @gradient_rule("torch.nn.functional.layer_norm")
+    def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
+        out, mean, rstd = ltorch.native_layer_norm(input, normalized_shape, weight, bias, eps)
+        ...
+        put_grads((input, weight, bias), ltorch.layer_norm_backward(get_grad(out), input, mean, rstd, ...))
+        return out
+
+Most operators need less: the gradient of each argument, as a formula of the call.
+
+    formulas("torch.mul", input=lambda c: c.g * conj(c.other), other=lambda c: c.g * conj(c.input))
+
+Where the gradients share work, one function gives them all:
+
+    @vjp("torch.atan2")
+    def atan2(c):
+        scale = c.g / (c.input * c.input + c.other * c.other)
+        return {"input": scale * c.other, "other": scale * -c.input}
+
+What a formula returns need not fit: broadcast dimensions are summed, dtypes and devices converted, and of a
+complex gradient of a real argument the real part is taken (:func:`fitted`).
+
+Note [What a rule may save]
+
+A backward uses values of the forward. Those that depend on something that requires grad may be kept for it
+only if gradients flow back into them too, or a second derivative would miss them: the arguments and results
+of the operators that the program called. What a rule computes for itself (``s = sigmoid(x)``) is computed
+again in the backward, where its own derivative is taken like any other. The exception are results of an
+operator that says they carry no gradient (``mean`` and ``rstd`` above); an operator that takes such a value
+has a rule that knows what it depends on.
+
+Conventions for complex numbers are torch's: the gradient of a real loss with respect to ``z = x + iy`` is
+``dL/dx + i dL/dy``, so a holomorphic ``f`` has the rule ``g * conj(f'(z))`` (torch's "Autograd for complex
+numbers").
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from thunder.base.errors import OperatorError, RegistrationError
+from thunder.base.pytree import tree_iter
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops import prims
+from thunder.ops.operator import NONDIFFERENTIABLE, Operator, replace_row, row_of, symbol_of
+from thunder.ops.prims.gradient import put_grad
+
+Formula = Callable[["Call"], Any]
+#: gives the gradients of a call's arguments, by name
+Vjp = Callable[["Call"], Mapping[str, Any]]
+
+
+class Call:
+    """A call that is differentiated, as formulas see it.
+
+    Arguments are attributes under the operator's own names (``c.input``). ``c.out`` is the result, ``c.g``
+    its cotangent, with the shape and dtype of the result. Where the result is a tuple, so is ``c.g``; an
+    element is None if the program's result does not depend on it.
+    """
+
+    __slots__ = ("_arguments", "g", "out")
+
+    def __init__(self, arguments: Mapping[str, Any], out: Any, g: Any) -> None:
+        self._arguments, self.out, self.g = arguments, out, g
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._arguments[name]
+        except KeyError:
+            raise AttributeError(f"the operator has no argument {name!r}") from None
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """All arguments; those of an operator that takes ``*args`` are under this name."""
+        return self._arguments
+
+    def needs(self, name: str) -> bool:
+        """Whether the gradient of an argument, or of a tensor in it, is wanted."""
+        return wants_grad(self._arguments[name])
+
+
+def wants_grad(value: Any) -> bool:
+    """Whether a value, or one within it, is a tensor that requires grad."""
+    return any(isinstance(leaf, TensorProxy) and leaf.requires_grad for leaf in tree_iter(value))
+
+
+class Rule:
+    """A rule in the form in which it runs, as the ``vjp`` of a row."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+
+# -- declaring -----------------------------------------------------------------------------------------------
+
+
+def formulas(*ids: str, **by_argument: Formula) -> None:
+    """Gives operators their gradients, one formula ``call → gradient`` an argument.
+
+    Of an argument that is a sequence of tensors the formula returns a sequence. Arguments without a formula
+    have no gradient. Raises RegistrationError for an unknown operator or argument, and for one that has a
+    rule.
+    """
+    for operator_id in ids:
+        names = _parameters(operator_id)
+        for name in by_argument:
+            if name not in names:
+                raise RegistrationError(
+                    f"{operator_id} has no argument {name!r}", found={"arguments": ", ".join(names)}
+                )
+        _differentiate(operator_id, dict(by_argument))
+
+
+def vjp(*ids: str) -> Callable[[Vjp], Vjp]:
+    """Gives operators their gradients by a function ``call → {argument: gradient}``."""
+
+    def decorate(fn: Vjp) -> Vjp:
+        for operator_id in ids:
+            _differentiate(operator_id, fn)
+        return fn
+
+    return decorate
+
+
+def gradient_rule(*ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives operators a rule in the form in which it runs, with their signature, get_grad and put_grad."""
+
+    def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for operator_id in ids:
+            _differentiate(operator_id, Rule(fn))
+        return fn
+
+    return decorate
+
+
+def nondifferentiable(*ids: str) -> None:
+    """Says of operators that no gradient flows through them."""
+    for operator_id in ids:
+        _differentiate(operator_id, NONDIFFERENTIABLE)
+
+
+def _differentiate(operator_id: str, rule: Any) -> None:
+    row = row_of(symbol_of(operator_id))
+    assert row is not None, "a symbol of the registry has a row"
+    if row.vjp is not None:
+        raise RegistrationError(f"{operator_id} has a gradient rule", hint="One rule an operator.")
+    replace_row(row, vjp=rule)
+
+
+@functools.cache
+def _parameters(operator_id: str) -> tuple[str, ...]:
+    meta = symbol_of(operator_id).meta
+    assert meta is not None, "a row has a definition"
+    return tuple(inspect.signature(meta).parameters)
+
+
+# -- running -------------------------------------------------------------------------------------------------
+
+
+def gradients_of(row: Operator) -> Vjp | None:
+    """The gradients that a row's formulas give, or None where it has a rule of another form, or none."""
+    if row.vjp is None or row.vjp is NONDIFFERENTIABLE or isinstance(row.vjp, Rule):
+        return None
+    return row.vjp if callable(row.vjp) else _from_formulas(row.vjp)
+
+
+def _from_formulas(by_argument: Mapping[str, Formula]) -> Vjp:
+    def gradients(call: Call) -> dict[str, Any]:
+        return {name: formula(call) for name, formula in by_argument.items() if call.needs(name)}
+
+    return gradients
+
+
+def put_gradients(
+    gradients: Vjp, symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, g: Any
+) -> None:
+    """Puts the gradients of a call ``out = symbol(*args, **kwargs)``, whose cotangents are ``g``."""
+    arguments = _bound(symbol.id, args, kwargs)
+    for name, gradient in gradients(Call(arguments, out, g)).items():
+        _put(arguments[name], gradient)
+
+
+def _bound(operator_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    names = _parameters(operator_id)
+    if names[:1] == ("args",):
+        return {"args": args, **kwargs}
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _put(value: Any, gradient: Any) -> None:
+    if gradient is None:
+        return
+    if isinstance(value, TensorProxy):
+        if value.requires_grad:
+            put_grad(value, fitted(gradient, value))
+    elif isinstance(value, Sequence):
+        for item, part in zip(value, gradient, strict=True):
+            _put(item, part)
+
+
+def fitted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
+    """``g`` as a gradient of ``like``: broadcast dimensions summed, the dtype converted (and the real part
+    taken where ``like`` is real), on its device.
+    """
+    if g.dtype.is_complex and not like.dtype.is_complex:
+        g = prims.real(g)
+    g = _converted(summed_to(g, tuple(like.shape)), like)
+    return g if g.device is like.device else prims.device_put(g, like.device)
+
+
+def _converted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
+    return g if g.dtype is like.dtype else prims.convert_element_type(g, like.dtype)
+
+
+def summed_to(g: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
+    """The sum of ``g`` over the dimensions that broadcasting ``shape`` to ``g.shape`` adds or stretches."""
+    if tuple(g.shape) == shape:
+        return g
+    leading = g.ndim - len(shape)
+    if leading < 0:
+        raise OperatorError("a gradient has fewer dimensions than its value", found={"gradient": g.shape})
+    stretched = tuple(i + leading for i, n in enumerate(shape) if n == 1 and g.shape[i + leading] != 1)
+    dims = (*range(leading), *stretched)
+    summed = prims.sum(g, dims) if dims else g
+    return summed if tuple(summed.shape) == shape else prims.reshape(summed, shape)
+
+
+def conj(x: Any) -> Any:
+    """The complex conjugate; a real value is its own."""
+    if isinstance(x, TensorProxy):
+        return prims.conj(x) if x.dtype.is_complex else x
+    return x.conjugate() if isinstance(x, complex) else x

@@ -1,0 +1,275 @@
+"""Where tensors of a program lie in memory, as eager would place them: found by running it on tensors without
+data.
+
+Whether ``x.reshape(…)`` is a view depends on strides, which no trace records. Only programs that write in
+place ask, and only of the calls in question and what they depend on. torch's fake tensors follow the kernels
+of the real device; meta tensors do not (convolution in channels-last, attention).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils._mode_utils import no_dispatch
+
+from thunder.base.devices import Device, to_torch_device
+from thunder.base.dtypes import dtype, to_torch_dtype
+from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.pytree import tree_map
+from thunder.base.tags import OpTags
+from thunder.ir.aliasing import InputAlias
+from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops.operator import row_of
+
+#: what fake tensors raise for functions that look at data
+_OF_DATA = (DataDependentOutputException, DynamicOutputShapeException)
+_REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
+#: operators whose results are contiguous, and those whose results lie as their first argument does
+_NEW = frozenset(
+    f"torch.{name}" for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange")
+) | {f"torch.Tensor.new_{name}" for name in ("empty", "zeros", "ones", "full")}
+_LIKE = frozenset({"torch.empty_like", "torch.zeros_like", "torch.ones_like", "torch.clone"})
+
+#: operators whose results are contiguous although an argument of the same shape is dense in another order;
+#: those that write in place keep the order of that argument
+CONTIGUOUS_RESULTS = frozenset(
+    f"torch.{name}"
+    for name in (
+        *("addbmm", "addmm", "baddbmm", "cumprod", "cumsum", "mvlgamma", "renorm", "tril", "triu"),
+        *("index_add", "index_copy", "index_reduce", "masked_fill", "masked_scatter"),
+        *("scatter", "scatter_add", "scatter_reduce"),
+    )
+)
+
+_untouched: ContextVar[str | None] = ContextVar("thunder_untouched_device", default=None)
+
+
+@contextmanager
+def untouched(kind: str) -> Iterator[None]:
+    """Within the context, tensors of this kind of device are taken to lie as those of the CPU do.
+
+    A fake tensor of a CUDA device makes torch wake the device up, and fails where torch knows no CUDA.
+    """
+    token = _untouched.set(kind)
+    try:
+        yield
+    finally:
+        _untouched.reset(token)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
+
+
+def _place(device: Any) -> torch.device:
+    place = to_torch_device(device)
+    return torch.device("cpu") if place.type == _untouched.get() else place
+
+
+class Layouts:
+    """Lazily evaluates a program on fake tensors. ``groups`` are the inputs that overlap in memory."""
+
+    def __init__(
+        self,
+        inputs: Iterable[TensorProxy],
+        program: Iterable[BoundSymbol],
+        groups: Iterable[Sequence[InputAlias]] = (),
+    ) -> None:
+        self._values: dict[str, Any] = {}
+        self._inputs = {p.name: p for p in inputs}
+        self._groups = {alias.proxy.name: tuple(group) for group in groups for alias in group}
+        self._producers = {p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs}
+        self._mode: FakeTensorMode | None = None
+
+    def maker(self, proxy: TensorProxy) -> BoundSymbol | None:
+        """Return the call that computed a tensor, before the cast that fits it to an ``out=``."""
+        call = self._producers.get(proxy.name)
+        while call is not None and call.sym.id == "prims.convert_element_type":
+            call = self._producers.get(call.args[0].name)
+        return call
+
+    def share_memory(self, a: TensorProxy, b: TensorProxy) -> bool:
+        """Whether eager places the two in one storage."""
+        return _storage(self.of(a)) == _storage(self.of(b))
+
+    def overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
+        """Whether the stretches of one storage that eager gives the two have an element in common."""
+        (start, end), (other_start, other_end) = spans_of(self.of(a)), spans_of(self.of(b))
+        return max(start, other_start) < min(end, other_end)
+
+    def is_part(self, proxy: TensorProxy) -> bool:
+        """Whether eager's tensor leaves out, or repeats, elements of the memory that it is in, or lies in it
+        at an offset.
+        """
+        tensor = self.of(proxy)
+        start, end = spans_of(tensor)
+        return start != 0 or end != tensor.numel() * tensor.element_size()
+
+    def strides(self, proxy: TensorProxy) -> tuple[int, ...]:
+        """The strides that eager would give a tensor. Where they are plain nothing is run for them: the first
+        fake tensor of a process takes a second.
+        """
+        known = proxy.__dict__.get("strides")
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        if self.is_plain(proxy):
+            return contiguous_strides(proxy.shape)
+        with torch._C.DisableTorchFunction():  # this question is no call of the program
+            return tuple(self.of(proxy).stride())
+
+    def is_plain(self, proxy: TensorProxy) -> bool:
+        """Whether a tensor is contiguous, for all that its maker says."""
+        known = proxy.__dict__.get("strides")
+        if known is not None:
+            return tuple(known) == contiguous_strides(proxy.shape)
+        call = self._producers.get(proxy.name)
+        if proxy.name in self._inputs or call is None:
+            return proxy.name in self._inputs
+        if call.sym.id in _LIKE and call.kwargs["memory_format"] is torch.preserve_format:
+            return self.is_plain(call.args[0])
+        return call.sym.id in _NEW
+
+    def of(self, proxy: TensorProxy) -> FakeTensor:
+        """A tensor without data that lies as eager's would."""
+        value = self._values.get(proxy.name)
+        if value is None:
+            if self._mode is None:  # torch imports its symbolic shapes for it, which takes a second
+                self._mode = FakeTensorMode()
+            with self._mode, torch.no_grad(), torch._C.DisableTorchFunction():
+                self._compute(proxy)
+            value = self._values[proxy.name]
+        return value  # type: ignore[no-any-return]
+
+    def _compute(self, proxy: TensorProxy) -> None:
+        """Fills in ``proxy`` and what it depends on; a stack of its own, because programs are longer than
+        Python's stack.
+        """
+        pending = [proxy]
+        while pending:
+            wanted = pending[-1]
+            call = self._producers.get(wanted.name)
+            if wanted.name in self._values:
+                pending.pop()
+            elif wanted.name in self._groups:
+                self._values.update(_in_one_storage(self._groups[wanted.name]))
+                pending.pop()
+            elif call is None or wanted.name in self._inputs or wanted.__dict__.get("strides") is not None:
+                self._values[wanted.name] = _like(wanted)
+                pending.pop()
+            else:
+                missing = [
+                    p
+                    for p in call.flat_proxy_args
+                    if isinstance(p, TensorProxy) and p.name not in self._values
+                ]
+                pending += missing
+                if not missing:
+                    self._run(call)
+                    if wanted.name not in self._values:
+                        raise UnsupportedProgram(f"{call.sym.name} cannot be run without data")
+                    pending.pop()
+
+    def _run(self, call: BoundSymbol) -> None:
+        row = row_of(call.sym)
+        if row is None or row.eager is None:
+            for sub in call.subsymbols:
+                self._run(sub)
+            return
+        args, kwargs = tree_map(self._value, (call.args, call.kwargs))
+        try:
+            result = row.eager(*args, **kwargs)
+        except _OF_DATA as error:
+            if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # views are made of views
+                for sub in call.subsymbols:
+                    self._run(sub)
+                return
+            raise UnsupportedProgram(
+                f"where {call.sym.name} places its results in memory is not known without data",
+                found=repr(call),
+                hint="Call contiguous() on them, before the program writes to them or asks for strides.",
+            ) from error
+        except _REFUSALS as error:
+            raise OperatorError(_text(row.eager, args, kwargs) or str(error), found=repr(call)) from error
+        self._bind(call.output, result)
+
+    def _value(self, leaf: Any) -> Any:
+        if isinstance(leaf, TensorProxy):
+            return self._values[leaf.name]
+        if isinstance(leaf, NumberProxy):
+            return leaf.value
+        if isinstance(leaf, GeneratorProxy):  # without data nothing is drawn
+            return None
+        if isinstance(leaf, dtype):
+            return to_torch_dtype(leaf)
+        return _place(leaf) if isinstance(leaf, Device | torch.device) else leaf
+
+    def _bind(self, output: Any, result: Any) -> None:
+        if isinstance(output, TensorProxy):
+            self._values.setdefault(output.name, result)
+        elif isinstance(output, (tuple, list)):
+            for o, r in zip(output, result, strict=True):
+                self._bind(o, r)
+
+
+def _text(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
+    """What torch's kernels say of a call that fake tensors refuse in words of their own; None if they accept
+    it.
+    """
+
+    def meta(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return torch.device("meta") if isinstance(leaf, torch.device) else leaf
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+
+    args, kwargs = tree_map(meta, (args, kwargs))
+    try:
+        with no_dispatch():
+            fn(*args, **kwargs)
+    except _REFUSALS as error:
+        return str(error)
+    return None
+
+
+def _like(proxy: TensorProxy) -> torch.Tensor:
+    """An input: with its strides where they are known, else contiguous."""
+    shape, dtype, device = proxy.shape, to_torch_dtype(proxy.dtype), _place(proxy.device)
+    strides = proxy.__dict__.get("strides")
+    if strides is None:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _in_one_storage(group: Sequence[InputAlias]) -> dict[str, torch.Tensor]:
+    """Inputs that overlap, by name, each with its strides and its offset in one storage."""
+    first = group[0].proxy
+    if any(alias.proxy.dtype is not first.dtype for alias in group):
+        return {alias.proxy.name: _like(alias.proxy) for alias in group}
+    length = max(alias.end for alias in group)
+    memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_place(first.device))
+    return {a.proxy.name: memory.as_strided(a.size, a.stride, a.offset) for a in group}
+
+
+def spans_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of its storage that belongs to a tensor, and one past the last."""
+    if tensor.numel() == 0:
+        return 0, 0
+    start = int(tensor.storage_offset())
+    last = start + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return start * tensor.element_size(), (last + 1) * tensor.element_size()
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # type: ignore[no-any-return]

@@ -1,0 +1,135 @@
+"""Operator rows: everything that is known of an operator stands together, and is registered once.
+
+A row makes a symbol. Its id is the dotted path of the public function that it stands for
+(``torch.nn.functional.linear``, ``torch.Tensor.to``, ``prims.add``, ``my_executor.rms_norm``), unique, and
+refused if it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thunder.base.errors import RegistrationError, nearest
+from thunder.base.tags import OpTags
+from thunder.ir.symbol import Symbol
+
+
+class _NonDifferentiable:
+    """The ``vjp`` of an operator through which no gradient flows."""
+
+    def __repr__(self) -> str:
+        return "NONDIFFERENTIABLE"
+
+
+NONDIFFERENTIABLE = _NonDifferentiable()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Operator:
+    """One operator.
+
+    Exactly one of ``meta`` (a primitive: proxies in, proxies out) and ``decomposition`` (a composite: it
+    computes with other operators) is given. ``torch`` are the callables of torch that a program may call
+    for it: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
+    implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, by
+    default the row's id where that is a path into torch.
+    ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``.
+    """
+
+    id: str
+    torch: tuple[Any, ...] = ()
+    eager: Callable[..., Any] | None = None
+    eager_path: str | None = None
+    meta: Callable[..., Any] | None = None
+    decomposition: Callable[..., Any] | None = None
+    vjp: Any = None
+    samples: Callable[..., Iterable[Any]] | None = None
+    tags: frozenset[Any] = frozenset()
+    module: str | None = None
+    python_printer: Callable[..., Any] | None = None
+    python_impl: Callable[..., Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of the id."""
+        return self.id.rpartition(".")[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Registered:
+    """A row and the symbol that was made of it."""
+
+    row: Operator
+    symbol: Symbol
+
+
+_registry: dict[str, Registered] = {}
+
+
+def register(row: Operator, *, replace: bool = False, make_symbol: Callable[..., Symbol] = Symbol) -> Symbol:
+    """Adds a row and returns its symbol, which ``make_symbol`` builds.
+
+    Raises RegistrationError if the id is taken (unless ``replace``), or not exactly one of meta and
+    decomposition is given.
+    """
+    if (row.meta is None) == (row.decomposition is None):
+        raise RegistrationError(f"operator {row.id!r} needs exactly one of meta and decomposition")
+    if row.id in _registry and not replace:
+        raise RegistrationError(
+            f"the operator id {row.id!r} is taken",
+            found=f"the row {_registry[row.id].row!r}",
+            hint="Use another id.",
+        )
+    tags = row.tags | {OpTags.NONDIFFERENTIABLE} if row.vjp is NONDIFFERENTIABLE else row.tags
+    symbol = make_symbol(
+        name=row.name,
+        id=row.id,
+        meta=row.meta or row.decomposition,
+        is_prim=row.meta is not None,
+        tags=tags,
+        module=row.module,
+        python_printer=row.python_printer,
+        python_impl=row.python_impl,
+    )
+    _registry[row.id] = Registered(row, symbol)
+    return symbol
+
+
+def replace_row(row: Operator, **changes: Any) -> None:
+    """Changes what a row says beside its definition. Its symbol stays the same object, which others hold."""
+    symbol = _registry[row.id].symbol
+    if changes.get("vjp") is NONDIFFERENTIABLE:
+        object.__setattr__(symbol, "tags", symbol.tags | {OpTags.NONDIFFERENTIABLE})
+    _registry[row.id] = Registered(replace(row, **changes), symbol)
+
+
+def row_of(symbol_or_id: Symbol | str) -> Operator | None:
+    """The row of a symbol or id, or None."""
+    found = _registry.get(symbol_or_id.id if isinstance(symbol_or_id, Symbol) else symbol_or_id)
+    return found.row if found is not None else None
+
+
+def symbol_of(operator_id: str) -> Symbol:
+    """The symbol of an id; raises RegistrationError with the nearest id."""
+    if operator_id not in _registry:
+        raise RegistrationError(
+            f"there is no operator {operator_id!r}.{_did_you_mean(operator_id)}",
+            hint="The id of a function of torch is its path, such as 'torch.nn.functional.linear'.",
+        )
+    return _registry[operator_id].symbol
+
+
+def _did_you_mean(operator_id: str) -> str:
+    """The operators nearest to an unknown id, by the whole path and by its last part."""
+    by_name = {known.rpartition(".")[2]: known for known in _registry}
+    close = nearest(operator_id.rpartition(".")[2], by_name)
+    found = {nearest(operator_id, _registry), by_name[close] if close is not None else None}
+    near = sorted(known for known in found if known is not None)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def all_rows() -> tuple[Operator, ...]:
+    """Every row, in the order of registration."""
+    return tuple(entry.row for entry in _registry.values())

@@ -1,0 +1,253 @@
+"""Elementwise primitives. Tensors have one shape and one dtype; a binary primitive's operand may be a Python
+number.
+
+Each is one row of a table: name, kinds of dtype it takes, rule of the result's dtype, torch's function of the
+same meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.base.dtypes import bool8, dtype
+from thunder.base.dtypes import int32 as int32_dtype
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops.prims.declaration import primitive
+from thunder.ops.promotion import bool_result, real_result, same_result
+
+Rule = Callable[[dtype], dtype]
+
+BOOL, INT, FLOAT, COMPLEX = "bifc"
+NUMBERS = INT + FLOAT + COMPLEX
+ANY = BOOL + NUMBERS
+ORDERED = BOOL + INT + FLOAT
+REALS = INT + FLOAT
+INEXACT = FLOAT + COMPLEX
+
+
+def kind_of(d: dtype) -> str:
+    """``b``, ``i``, ``f`` or ``c``: boolean, integer, floating-point, complex."""
+    return FLOAT if d.is_floating_point else COMPLEX if d.is_complex else BOOL if d is bool8 else INT
+
+
+def _refused(name: str, *operands: Any) -> OperatorError:
+    shown = ", ".join(
+        x.type_string() if isinstance(x, TensorProxy) else f"{type(x).__name__} {x!r}" for x in operands
+    )
+    return OperatorError(f'"{name}" not implemented for {shown}')
+
+
+def _unary_meta(name: str, kinds: str, rule: Rule) -> Callable[[TensorProxy], TensorProxy]:
+    def meta(a: TensorProxy) -> TensorProxy:
+        if not isinstance(a, TensorProxy):
+            raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(a).__name__}")
+        d = a.dtype
+        if kind_of(d) not in kinds:
+            raise _refused(name, a)
+        return TensorProxy(shape=a.shape, device=a.device, dtype=rule(d))
+
+    return meta
+
+
+def _binary_meta(name: str, kinds: str, rule: Rule) -> Callable[[Any, Any], TensorProxy]:
+    def meta(a: Any, b: Any) -> TensorProxy:
+        tensor = a
+        if isinstance(a, TensorProxy):
+            if isinstance(b, TensorProxy):
+                if a.shape != b.shape or a.dtype is not b.dtype or a.device is not b.device:
+                    raise _refused(name, a, b)
+            elif not isinstance(b, int | float | complex | NumberProxy):
+                raise _refused(name, a, b)
+        else:
+            tensor = b
+            if not isinstance(b, TensorProxy) or not isinstance(a, int | float | complex | NumberProxy):
+                raise _refused(name, a, b)
+        d = tensor.dtype
+        if kind_of(d) not in kinds:
+            raise _refused(name, a, b)
+        return TensorProxy(shape=tensor.shape, device=tensor.device, dtype=rule(d))
+
+    return meta
+
+
+def _unary(
+    name: str,
+    kinds: str,
+    rule: Rule = same_result,
+    path: str | None = None,
+    eager: Any = None,
+    tags: tuple[Any, ...] = (),
+) -> Symbol:
+    reference = eager or _find(path or f"torch.{name}")
+    return primitive(
+        name,
+        _unary_meta(name, kinds, rule),
+        eager=reference,
+        eager_path=None if eager else path or f"torch.{name}",
+        tags=tags,
+    )
+
+
+def _binary(
+    name: str, kinds: str, rule: Rule = same_result, path: str | None = None, eager: Any = None
+) -> Symbol:
+    reference = eager or _tensor_first(_find(path or f"torch.{name}"))
+    # torch's functions of the same name take a number on the left only where their signature says so
+    return primitive(name, _binary_meta(name, kinds, rule), eager=reference)
+
+
+def _find(path: str) -> Callable[..., Any]:
+    found: Any = torch
+    for part in path.split(".")[1:]:
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]
+
+
+def _tensor_first(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn`` where a number on the left, or on the right where torch wants a tensor, becomes a tensor of the
+    other's dtype.
+    """
+
+    def compute(a: Any, b: Any) -> Any:
+        try:
+            return fn(a, b)
+        except TypeError:
+            if isinstance(a, torch.Tensor) == isinstance(b, torch.Tensor):
+                raise
+            if isinstance(a, torch.Tensor):
+                return fn(a, torch.full((), b, dtype=a.dtype, device=a.device))
+            return fn(torch.full((), a, dtype=b.dtype, device=b.device), b)
+
+    compute.__name__ = fn.__name__
+    return compute
+
+
+# -- unary ---------------------------------------------------------------------------------------------------
+
+abs = _unary("abs", NUMBERS, real_result)
+acos = _unary("acos", INEXACT)
+acosh = _unary("acosh", INEXACT)
+asin = _unary("asin", INEXACT)
+asinh = _unary("asinh", INEXACT)
+atan = _unary("atan", INEXACT)
+atanh = _unary("atanh", INEXACT)
+bitwise_not = _unary("bitwise_not", BOOL + INT)
+ceil = _unary("ceil", REALS)
+cos = _unary("cos", INEXACT)
+cosh = _unary("cosh", INEXACT)
+digamma = _unary("digamma", FLOAT)
+erf = _unary("erf", FLOAT)
+erfc = _unary("erfc", FLOAT)
+erfcinv = _unary("erfcinv", FLOAT, eager=lambda a: torch.special.ndtri(a * 0.5) * -math.sqrt(0.5))
+erfinv = _unary("erfinv", FLOAT)
+exp = _unary("exp", INEXACT)
+exp2 = _unary("exp2", INEXACT)
+expm1 = _unary("expm1", INEXACT)
+floor = _unary("floor", REALS)
+imag = _unary("imag", COMPLEX, real_result, tags=(OpTags.VIEW,))
+isfinite = _unary("isfinite", ANY, bool_result)
+isinf = _unary("isinf", ANY, bool_result)
+isnan = _unary("isnan", ANY, bool_result)
+lgamma = _unary("lgamma", FLOAT)
+log = _unary("log", INEXACT)
+log10 = _unary("log10", INEXACT)
+log1p = _unary("log1p", INEXACT)
+log2 = _unary("log2", INEXACT)
+logical_not = _unary("logical_not", ANY, bool_result)
+ndtri = _unary("ndtri", FLOAT, path="torch.special.ndtri")
+neg = _unary("neg", NUMBERS)
+py_abs = _unary("py_abs", NUMBERS, real_result, eager=lambda a: a.abs())
+real = _unary("real", COMPLEX, real_result, tags=(OpTags.VIEW,))
+reciprocal = _unary("reciprocal", INEXACT)
+round = _unary("round", FLOAT)
+rsqrt = _unary("rsqrt", INEXACT)
+sgn = _unary("sgn", ANY)
+sigmoid = _unary("sigmoid", INEXACT)
+sign = _unary("sign", ORDERED)
+signbit = _unary("signbit", ORDERED, bool_result)
+sin = _unary("sin", INEXACT)
+sinh = _unary("sinh", INEXACT)
+sqrt = _unary("sqrt", INEXACT)
+tan = _unary("tan", INEXACT)
+tanh = _unary("tanh", INEXACT)
+trunc = _unary("trunc", REALS)
+
+
+def _frexp_meta(a: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    if not a.dtype.is_floating_point:
+        raise _refused("frexp", a)
+    return (
+        TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype),
+        TensorProxy(shape=a.shape, device=a.device, dtype=int32_dtype),
+    )
+
+
+frexp = primitive("frexp", _frexp_meta, eager=lambda a: tuple(torch.frexp(a)))
+
+# -- binary --------------------------------------------------------------------------------------------------
+
+
+def _py_floordiv(a: Any, b: Any) -> Any:
+    return torch.floor_divide(a, b)
+
+
+add = _binary("add", ANY)
+atan2 = _binary("atan2", FLOAT)
+bitwise_and = _binary("bitwise_and", BOOL + INT)
+bitwise_left_shift = _binary("bitwise_left_shift", INT)
+bitwise_or = _binary("bitwise_or", BOOL + INT)
+bitwise_right_shift = _binary("bitwise_right_shift", INT)
+bitwise_xor = _binary("bitwise_xor", BOOL + INT)
+copysign = _binary("copysign", FLOAT)
+div = _binary("div", INEXACT)
+eq = _binary("eq", ANY, bool_result)
+fmod = _binary("fmod", REALS)
+ge = _binary("ge", ORDERED, bool_result)
+gt = _binary("gt", ORDERED, bool_result)
+hypot = _binary("hypot", FLOAT)
+le = _binary("le", ORDERED, bool_result)
+lt = _binary("lt", ORDERED, bool_result)
+maximum = _binary("maximum", ORDERED)
+minimum = _binary("minimum", ORDERED)
+mul = _binary("mul", ANY)
+ne = _binary("ne", ANY, bool_result)
+nextafter = _binary("nextafter", FLOAT)
+pow = _binary("pow", NUMBERS)
+py_floordiv = _binary("py_floordiv", REALS, eager=_py_floordiv)
+remainder = _binary("remainder", REALS)
+sub = _binary("sub", NUMBERS)
+zeta = _binary("zeta", FLOAT, path="torch.special.zeta")
+
+# -- ternary -------------------------------------------------------------------------------------------------
+
+
+def _lerp_meta(start: TensorProxy, end: TensorProxy, weight: Any) -> TensorProxy:
+    others = (end, weight) if isinstance(weight, TensorProxy) else (end,)
+    if kind_of(start.dtype) not in INEXACT or any(
+        o.shape != start.shape or o.dtype is not start.dtype for o in others
+    ):
+        raise _refused("lerp", start, *others)
+    return TensorProxy(shape=start.shape, device=start.device, dtype=start.dtype)
+
+
+lerp = primitive("lerp", _lerp_meta, eager=torch.lerp, eager_path="torch.lerp")
+
+
+def _where_meta(pred: TensorProxy, a: Any, b: Any) -> TensorProxy:
+    tensors = [x for x in (a, b) if isinstance(x, TensorProxy)]
+    if pred.dtype is not bool8 or any(t.shape != pred.shape for t in tensors):
+        raise _refused("where", pred, a, b)
+    if not tensors or tensors[0].dtype is not tensors[-1].dtype:
+        raise _refused("where", pred, a, b)
+    return TensorProxy(shape=pred.shape, device=tensors[0].device, dtype=tensors[0].dtype)
+
+
+#: one of ``a`` and ``b`` may be a number, of the other's type
+where = primitive("where", _where_meta, eager=torch.where, eager_path="torch.where")

@@ -1,0 +1,69 @@
+"""The primitives of gradient rules.
+
+    def sin(input):
+        out = ltorch.sin(input)
+        put_grad(input, get_grad(out) * ltorch.cos(input))
+        return out
+
+They stand in a program only until the rules of all its calls have run: the autograd pass replaces each
+``get_grad`` by the sum of what was put, in the order of the backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thunder.base.errors import PluginError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.prims.declaration import primitive
+
+
+def _get_grad_meta(a: TensorProxy) -> TensorProxy:
+    # Whether a gradient can be differentiated again is for the program that computes it to say.
+    return TensorProxy(like=a, requires_grad=True)
+
+
+def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
+    for what, value in (("the gradient of", grad_for), ("as a gradient", grad)):
+        if not isinstance(value, TensorProxy):
+            raise PluginError(
+                f"put_grad was given {what} {value!r}, which is no tensor of the program",
+                hint="It takes an argument of the rule, and the gradient of that argument.",
+            )
+    if tuple(grad.shape) != tuple(grad_for.shape) or grad.dtype is not grad_for.dtype:
+        raise PluginError(
+            f"a gradient of {grad_for.name} was put that does not fit it",
+            found={grad_for.name: grad_for.type_string(), "gradient": grad.type_string()},
+            hint="A gradient has the shape and dtype of what it is the gradient of.",
+        )
+
+
+#: the gradient of a value
+get_grad = primitive("get_grad", _get_grad_meta, tags=(OpTags.DONT_DCE,))
+
+#: the gradient of a value, or None where a backward has none: for a call that takes both
+get_grad_or_none = primitive("get_grad_or_none", _get_grad_meta, tags=(OpTags.DONT_DCE,))
+
+#: adds to the gradient of a value
+put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
+
+
+def put_grads(values: Iterable[TensorProxy | None], grads: Iterable[TensorProxy | None]) -> None:
+    """``put_grad`` of each value with its gradient; a gradient that is None puts nothing.
+
+    Raises PluginError where the two differ in number, or a gradient does not fit; it says which.
+    """
+    values, grads = tuple(values), tuple(grads)
+    if len(values) != len(grads):
+        raise PluginError(
+            f"put_grads got {len(values)} values and {len(grads)} gradients",
+            hint="Each value has a gradient, or None in its place.",
+        )
+    for index, (value, grad) in enumerate(zip(values, grads, strict=True)):
+        if grad is not None:
+            try:
+                put_grad(value, grad)
+            except PluginError as error:
+                error.asked = f"gradient {index} of put_grads: {error.asked}"
+                raise

@@ -1,0 +1,101 @@
+"""Primitives that change torch's ambient state while a program runs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from thunder.base.tags import OpTags
+from thunder.ir.literals import Names
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops.prims.declaration import primitive
+
+
+def _no_result(*mode: Any) -> None:
+    """The meta function of a statement without result."""
+
+
+def _print_mode(bsym: BoundSymbol, names: Names) -> list[str]:
+    return [f"{names.obj('set_grad_enabled', torch._C._set_grad_enabled)}({bsym.args[0]})"]
+
+
+#: the border of a region under ``torch.no_grad`` or ``torch.enable_grad``
+set_grad_enabled = primitive(
+    "set_grad_enabled",
+    _no_result,
+    python_impl=torch._C._set_grad_enabled,
+    python_printer=_print_mode,
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+)
+
+
+class _Regions(threading.local):
+    """The regions of inference mode that compiled programs of this thread are in, innermost last."""
+
+    def __init__(self) -> None:
+        self.entered: list[torch.inference_mode] = []
+
+
+_regions = _Regions()
+
+
+def _enter_inference_mode(mode: bool) -> None:
+    region = torch.inference_mode(mode)
+    region.__enter__()
+    _regions.entered.append(region)
+
+
+def _leave_inference_mode() -> None:
+    _regions.entered.pop().__exit__(None, None, None)
+
+
+def inference_depth() -> int:
+    """How many regions of inference mode compiled programs of this thread are in."""
+    return len(_regions.entered)
+
+
+def leave_inference_modes(depth: int) -> None:
+    """Leaves regions of inference mode until ``depth`` are left: those of a program that raised in them."""
+    while len(_regions.entered) > depth:
+        _leave_inference_mode()
+
+
+def _print_enter(bsym: BoundSymbol, names: Names) -> list[str]:
+    return [f"{names.obj('enter_inference_mode', _enter_inference_mode)}({bsym.args[0]})"]
+
+
+def _print_leave(bsym: BoundSymbol, names: Names) -> list[str]:
+    return [f"{names.obj('leave_inference_mode', _leave_inference_mode)}()"]
+
+
+#: the borders of a region under ``torch.inference_mode``
+enter_inference_mode = primitive(
+    "enter_inference_mode",
+    _no_result,
+    python_impl=_enter_inference_mode,
+    python_printer=_print_enter,
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+)
+leave_inference_mode = primitive(
+    "leave_inference_mode",
+    _no_result,
+    python_impl=_leave_inference_mode,
+    python_printer=_print_leave,
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+)
+
+
+def _print_default_dtype(bsym: BoundSymbol, names: Names) -> list[str]:
+    return [f"torch.set_default_dtype({bsym.args[0]})"]
+
+
+#: from here on factories make tensors of this dtype, a ``torch.dtype``
+set_default_dtype = primitive(
+    "set_default_dtype",
+    _no_result,
+    python_impl=torch.set_default_dtype,
+    python_printer=_print_default_dtype,
+    tags=(OpTags.DONT_DCE, OpTags.CTX_MANAGER_ENTER_EXIT_OP),
+)

@@ -1,0 +1,147 @@
+"""Primitives that move data: between types, devices and layouts, and into an existing tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.devices import Device, to_device, to_torch_device
+from thunder.base.dtypes import dtype as Dtype
+from thunder.base.dtypes import to_dtype, to_torch_dtype
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, TensorProxy
+from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.prims.declaration import primitive
+
+
+def _convert_element_type_meta(a: TensorProxy, dtype: Dtype) -> TensorProxy:
+    return TensorProxy(shape=a.shape, device=a.device, dtype=dtype)
+
+
+convert_element_type = primitive(
+    "convert_element_type",
+    _convert_element_type_meta,
+    eager=lambda a, dtype: a.to(to_torch_dtype(dtype)),
+)
+
+
+def _device_put_meta(a: TensorProxy, device: Device) -> TensorProxy:
+    return TensorProxy(shape=a.shape, device=to_device(device), dtype=a.dtype)
+
+
+device_put = primitive(
+    "device_put",
+    _device_put_meta,
+    eager=lambda a, device: a.to(to_torch_device(device)),
+    tags=(OpTags.DEVICE_SYNC_OP,),
+)
+
+
+def _bitcast_meta(a: TensorProxy, dtype: Dtype) -> TensorProxy:
+    old, new = a.dtype.itemsize, to_dtype(dtype).itemsize
+    if old == new:
+        shape = a.shape
+    elif not a.shape or (a.shape[-1] * old) % new:
+        raise OperatorError(
+            f"the last dimension of shape {a.shape} does not hold whole elements of {dtype!r}"
+        )
+    else:
+        shape = (*a.shape[:-1], a.shape[-1] * old // new)
+    return TensorProxy(shape=shape, device=a.device, dtype=dtype)
+
+
+bitcast = primitive(
+    "bitcast", _bitcast_meta, eager=lambda a, dtype: a.view(to_torch_dtype(dtype)), tags=(OpTags.VIEW,)
+)
+
+
+def like_meta(a: TensorProxy) -> TensorProxy:
+    """A tensor of the same shape, dtype and device."""
+    return TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype)
+
+
+clone = primitive("clone", like_meta, eager=torch.clone, eager_path="torch.clone")
+
+#: the same memory under another name
+shallow_copy = primitive("shallow_copy", like_meta, eager=lambda a: a.view_as(a), tags=(OpTags.VIEW,))
+
+#: the same memory, through which no gradient flows
+detach = primitive(
+    "detach",
+    like_meta,
+    eager=torch.detach,
+    eager_path="torch.detach",
+    tags=(OpTags.VIEW,),
+    vjp=NONDIFFERENTIABLE,
+)
+
+
+#: the same memory as a tensor that is nobody's view to torch, so that its holder may write to it
+without_base = primitive(
+    "without_base", like_meta, eager=torch.detach, tags=(OpTags.VIEW,), vjp={"a": lambda call: call.g}
+)
+
+
+def _overwrite_meta(a: TensorProxy, old: TensorProxy) -> TensorProxy:
+    return like_meta(a)
+
+
+#: what a tensor holds that held ``old`` before it was overwritten with ``a``: to torch's autograd that is a
+#: step from ``old`` too, whose gradient is zero
+overwrite = primitive("overwrite", _overwrite_meta, eager=lambda a, old: a.clone())
+
+
+def _stride_order_meta(a: TensorProxy, order: Sequence[int]) -> TensorProxy:
+    if sorted(order) != list(range(len(a.shape))):
+        raise OperatorError(f"{tuple(order)} is not an order of {len(a.shape)} dimensions")
+    return like_meta(a)
+
+
+def _stride_order_eager(a: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    # order[i] is the rank of dimension i's stride; the innermost dimension has rank 0
+    outer_first = sorted(range(a.dim()), key=lambda d: -order[d])
+    inverse = [outer_first.index(d) for d in range(a.dim())]
+    return a.permute(outer_first).contiguous().permute(inverse)
+
+
+stride_order = primitive(
+    "stride_order", _stride_order_meta, eager=_stride_order_eager, tags=(OpTags.MAYBE_VIEW,)
+)
+
+
+def _copy_meta(copy_from: TensorProxy, copy_to: TensorProxy, *, grad_enabled: bool) -> TensorProxy:
+    if copy_from.shape != copy_to.shape or copy_from.dtype != copy_to.dtype:
+        raise OperatorError(f"copy_ from {copy_from.type_string()} to {copy_to.type_string()}")
+    return like_meta(copy_to)
+
+
+def _copy_eager(copy_from: torch.Tensor, copy_to: torch.Tensor, *, grad_enabled: bool) -> Any:
+    with torch.set_grad_enabled(grad_enabled):
+        return copy_to.copy_(copy_from)
+
+
+#: ``copy_to``'s memory holds ``copy_from`` from now on
+copy_ = primitive(
+    "copy_", _copy_meta, eager=_copy_eager, tags=(OpTags.IN_PLACE, OpTags.DONT_DCE), short_id="COPY_"
+)
+
+
+def _item_meta(a: TensorProxy) -> NumberProxy:
+    count = math.prod(a.shape)
+    if count != 1:
+        raise OperatorError(f"a Tensor with {count} elements cannot be converted to Scalar")
+    if a.dtype.is_complex:
+        return ComplexProxy()
+    if a.dtype.is_floating_point:
+        return FloatProxy()
+    return IntegerProxy(python_type=bool if a.dtype.is_bool else int)
+
+
+#: the number in a tensor of one element
+item = primitive(
+    "item", _item_meta, eager=torch.Tensor.item, eager_path="torch.Tensor.item", tags=(OpTags.DEVICE_SYNC_OP,)
+)

@@ -1,0 +1,221 @@
+"""Primitives of neural networks: products with weights, look-ups, and the normalisations that keep running
+statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from thunder.base.dtypes import bfloat16, float16, float32
+from thunder.base.dtypes import dtype as Dtype
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.meta_kernels import asking_meta
+from thunder.ops.prims.declaration import primitive
+
+#: for shapes that are rare, and of which torch accepts some: a bias ``(1, o)``
+_linear_by_torch = asking_meta(F.linear)
+
+
+def _linear_meta(a: TensorProxy, w: TensorProxy, bias: TensorProxy | None) -> TensorProxy:
+    """``a: (*, i)``, ``w: (o, i)`` or ``(i,)``, ``bias: (o,)`` → ``(*, o)``."""
+    if not a.shape or not w.shape or len(w.shape) > 2 or a.shape[-1] != w.shape[-1]:
+        raise OperatorError(f"linear of {a.type_string()} with a weight {w.type_string()}")
+    if a.dtype is not w.dtype or (bias is not None and bias.dtype is not a.dtype):
+        raise OperatorError("mat1 and mat2 must have the same dtype")
+    shape = (*a.shape[:-1], *w.shape[:-1])
+    if bias is not None and bias.shape not in ((), (1,), w.shape[:-1]):
+        return _linear_by_torch(a, w, bias)  # type: ignore[no-any-return]
+    return TensorProxy(shape=shape, device=a.device, dtype=a.dtype)
+
+
+linear = primitive(
+    "linear",
+    _linear_meta,
+    eager=F.linear,
+    eager_path="torch.nn.functional.linear",
+    tags=(OpTags.MATMUL_OP,),
+)
+
+
+def _convolution_meta(
+    a: TensorProxy,
+    weight: TensorProxy,
+    bias: TensorProxy | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> TensorProxy:
+    """``a: (n, c, *space)``, ``weight: (o, c / groups, *kernel)``, or ``(c, o / groups, *kernel)`` if
+    transposed.
+
+    Sizes: Dumoulin and Visin, A guide to convolution arithmetic for deep learning (2016), relationships 6 and
+    14.
+    """
+    spatial = len(a.shape) - 2
+    channels = weight.shape[0] if transposed else weight.shape[1] * groups
+    if spatial < 1 or len(weight.shape) != len(a.shape) or a.shape[1] != channels or weight.shape[0] % groups:
+        raise OperatorError(
+            f"convolution of {a.type_string()} with a weight {weight.type_string()}, {groups} groups"
+        )
+    if a.dtype is not weight.dtype or (bias is not None and bias.dtype is not a.dtype):
+        raise OperatorError(f"Input type ({a.dtype}) and weight type ({weight.dtype}) should be the same")
+    out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    if bias is not None and bias.shape != (out_channels,):
+        raise OperatorError(f"convolution with a bias {bias.type_string()} for {out_channels} channels")
+    sizes = []
+    for i in range(spatial):
+        reach = dilation[i] * (weight.shape[2 + i] - 1)
+        if transposed:
+            size = (a.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1
+        else:
+            size = (a.shape[2 + i] + 2 * padding[i] - reach - 1) // stride[i] + 1
+        if size <= 0:
+            raise OperatorError(
+                f"convolution of {a.type_string()} with a kernel {weight.type_string()} has no output"
+            )
+        sizes.append(size)
+    return TensorProxy(shape=(a.shape[0], out_channels, *sizes), device=a.device, dtype=a.dtype)
+
+
+convolution = primitive(
+    "convolution",
+    _convolution_meta,
+    eager=torch.convolution,
+    eager_path="torch.convolution",
+    tags=(OpTags.MATMUL_OP,),
+)
+
+
+def _embedding_meta(
+    a: TensorProxy,
+    weight: TensorProxy,
+    *,
+    padding_idx: int | None,
+    max_norm: float | None,
+    norm_type: float,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> TensorProxy:
+    """``a: (*)`` of indices, ``weight: (n, d)`` → ``(*, d)``."""
+    if len(weight.shape) != 2:
+        raise OperatorError("'weight' must be 2-D")
+    if not a.dtype.is_integer or a.dtype.itemsize < 4:
+        raise OperatorError(f"embedding looks up int32 or int64 indices, not {a.type_string()}")
+    return TensorProxy(shape=(*a.shape, weight.shape[1]), device=weight.device, dtype=weight.dtype)
+
+
+embedding = primitive(
+    "embedding", _embedding_meta, eager=F.embedding, eager_path="torch.nn.functional.embedding"
+)
+
+
+def _embedding_renorm_meta(
+    weight: TensorProxy, a: TensorProxy, max_norm: float, norm_type: float
+) -> TensorProxy:
+    return TensorProxy(shape=weight.shape, device=weight.device, dtype=weight.dtype)
+
+
+def _embedding_renorm_eager(
+    weight: torch.Tensor, a: torch.Tensor, max_norm: float, norm_type: float
+) -> torch.Tensor:
+    with torch.no_grad():
+        return torch.embedding_renorm_(weight.detach().clone(), a.contiguous(), max_norm, norm_type)
+
+
+#: the weight with the rows that ``a`` names scaled down to ``max_norm``
+embedding_renorm = primitive("embedding_renorm", _embedding_renorm_meta, eager=_embedding_renorm_eager)
+
+
+# -- normalisation with running statistics ---------------------------------------------------------
+
+
+def statistics_dtype(a: TensorProxy, *parameters: TensorProxy | None) -> Dtype:
+    """The type in which torch's normalisations keep statistics for the backward: of half precision float32,
+    except on the cpu where the parameters are as half as the input.
+    """
+    if a.dtype not in (float16, bfloat16):
+        return a.dtype
+    alike = all(p is None or p.dtype is a.dtype for p in parameters)
+    return a.dtype if alike and a.device.type == "cpu" else float32
+
+
+def _updated_meta(
+    a: TensorProxy,
+    running_mean: TensorProxy,
+    running_var: TensorProxy,
+    weight: TensorProxy | None,
+    bias: TensorProxy | None,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """``a: (n, c, *)``, statistics and parameters ``(c,)`` → the normalised ``a`` and the new statistics."""
+    vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for name, vector in vectors.items():
+        if vector is not None and vector.shape != (a.shape[1:2] or a.shape):
+            raise OperatorError(f"{name} is {vector.type_string()} for an input {a.type_string()}")
+    return (
+        TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype),
+        TensorProxy(like=running_mean, requires_grad=False),
+        TensorProxy(like=running_var, requires_grad=False),
+    )
+
+
+# The eager functions update copies of the running statistics, which are vectors, so that copies cost nothing
+# next to the work.
+
+
+def _instance_norm_update_eager(
+    a: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    mean, var = running_mean.clone(), running_var.clone()
+    weight, bias, momentum, eps = rest
+    return F.instance_norm(a, mean, var, weight, bias, True, momentum, eps), mean, var
+
+
+#: instance normalisation by the instances' own statistics, with the running statistics after it
+instance_norm_update = primitive("instance_norm_update", _updated_meta, eager=_instance_norm_update_eager)
+
+
+def _batch_norm_update_meta(
+    a: TensorProxy,
+    running_mean: TensorProxy,
+    running_var: TensorProxy,
+    weight: TensorProxy | None,
+    bias: TensorProxy | None,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy, TensorProxy, TensorProxy]:
+    updated = _updated_meta(a, running_mean, running_var, weight, bias, momentum, eps)
+    dtype = statistics_dtype(a, weight, bias, running_mean, running_var)
+    shape = running_mean.shape
+    mean, rstd = (
+        TensorProxy(shape=shape, device=a.device, dtype=dtype, requires_grad=False) for _ in range(2)
+    )
+    return *updated, mean, rstd
+
+
+def _batch_norm_update_eager(
+    a: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, ...]:
+    running_mean, running_var = running_mean.clone(), running_var.clone()
+    weight, bias, momentum, eps = rest
+    if not a.numel():  # the kernel takes no input without elements
+        out = F.batch_norm(a, running_mean, running_var, weight, bias, True, momentum, eps)
+        return out, running_mean, running_var, running_mean.to(a.dtype), running_var.to(a.dtype)
+    normalised = torch.native_batch_norm(a, weight, bias, running_mean, running_var, True, momentum, eps)
+    out, mean, rstd = normalised
+    return out, running_mean, running_var, mean, rstd
+
+
+#: batch normalisation in training, with the running statistics after it, and the batch's mean and
+#: 1 / sqrt(var + eps)
+batch_norm_update = primitive("batch_norm_update", _batch_norm_update_meta, eager=_batch_norm_update_eager)

@@ -1,0 +1,231 @@
+"""Random primitives. They draw in the order in which they stand: from ``generator`` where a call has one,
+else from the device's default generator.
+
+``strides`` say how the tensor lies for which numbers are drawn in place: torch draws in the order of its
+memory, and by another algorithm where it is not contiguous.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.devices import Device, to_torch_device
+from thunder.base.dtypes import dtype as Dtype
+from thunder.base.dtypes import int64, to_torch_dtype
+from thunder.base.errors import OperatorError, TraceError
+from thunder.base.signature import left_out_if_none
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops.layouts import contiguous_strides
+from thunder.ops.prims.declaration import primitive
+
+_RANDOM = (OpTags.RANDOM_OP,)
+
+Shape = Sequence[int]
+Strides = Sequence[int] | None
+
+
+def check_generator(generator: Any, device: Device) -> None:
+    """Raises OperatorError, as torch does, for what is no generator of the kind of device that draws."""
+    if generator is None:
+        return
+    if isinstance(generator, torch.Generator):
+        raise TraceError(
+            "a torch.Generator reached an operator",
+            hint="In a trace, a GeneratorProxy stands for a generator.",
+        )
+    if not isinstance(generator, GeneratorProxy):
+        raise OperatorError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+    if generator.device.type != device.type:
+        raise OperatorError(
+            f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'"
+        )
+
+
+def _drawn(
+    shape: Shape, device: Device, dtype: Dtype, generator: Any, strides: Strides = None
+) -> TensorProxy:
+    check_generator(generator, device)
+    proxy = TensorProxy(shape=shape, device=device, dtype=dtype)
+    if strides is not None:
+        proxy.__dict__["strides"] = tuple(strides)
+    return proxy
+
+
+def _check(parameters_are_right: bool, otherwise: str) -> None:
+    if not parameters_are_right:
+        raise OperatorError(otherwise)
+
+
+# -- by a function -------------------------------------------------------------------------------------------
+
+
+def _by(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A factory of torch that takes the devices and dtypes of primitives."""
+
+    def draw(*args: Any, device: Any, dtype: Any, generator: torch.Generator | None = None) -> torch.Tensor:
+        options = {"device": to_torch_device(device), "dtype": to_torch_dtype(dtype)}
+        return factory(*args, generator=generator, **options)
+
+    return draw
+
+
+@left_out_if_none("generator")
+def _randn_meta(shape: Shape, *, device: Device, dtype: Dtype, generator: Any = None) -> TensorProxy:
+    return _drawn(shape, device, dtype, generator)
+
+
+@left_out_if_none("generator")
+def _randint_meta(
+    low: int, high: int, shape: Shape, *, device: Device, dtype: Dtype, generator: Any = None
+) -> TensorProxy:
+    _check(low < high, f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    return _drawn(shape, device, dtype, generator)
+
+
+@left_out_if_none("generator")
+def _randperm_meta(n: int, *, device: Device, dtype: Dtype, generator: Any = None) -> TensorProxy:
+    return _drawn((n,), device, dtype, generator)
+
+
+randn = primitive("randn", _randn_meta, eager=_by(torch.randn), tags=_RANDOM)
+randint = primitive("randint", _randint_meta, eager=_by(torch.randint), tags=_RANDOM)
+randperm = primitive("randperm", _randperm_meta, eager=_by(torch.randperm), tags=_RANDOM)
+
+
+# -- by a method that fills a tensor -------------------------------------------------------------------------
+
+
+def _filling(
+    name: str, method: Callable[..., torch.Tensor], *, lies_plainly: bool = False
+) -> Callable[[Callable[..., None]], Symbol]:
+    """Declares ``prims.<name>(shape, <parameters>, *, device, dtype, generator=None, strides=None)``: what
+    torch's ``method`` leaves in a new tensor.
+
+    The function that is decorated has the parameters of the distribution, and raises OperatorError for those
+    that torch refuses. ``lies_plainly`` says that torch is not asked without data how the result lies.
+    """
+
+    def fill(
+        shape: Shape,
+        *parameters: Any,
+        device: Any,
+        dtype: Any,
+        generator: torch.Generator | None = None,
+        strides: Strides = None,
+    ) -> torch.Tensor:
+        options: dict[str, Any] = {"device": to_torch_device(device), "dtype": to_torch_dtype(dtype)}
+        if strides is None:
+            new = torch.empty(shape, **options)
+        else:
+            new = torch.empty_strided(tuple(shape), tuple(strides), **options)
+        return method(new, *parameters, generator=generator)
+
+    def declare(check: Callable[..., None]) -> Symbol:
+        def meta(
+            shape: Shape,
+            *parameters: Any,
+            device: Device,
+            dtype: Dtype,
+            generator: Any = None,
+            strides: Strides = None,
+        ) -> TensorProxy:
+            check(*parameters)
+            lying = contiguous_strides(shape) if strides is None and lies_plainly else strides
+            return _drawn(shape, device, dtype, generator, lying)
+
+        own, common = (list(inspect.signature(fn).parameters.values()) for fn in (check, meta))
+        shape, _, *options = common
+        meta.__signature__ = inspect.Signature([shape, *own, *options])  # type: ignore[attr-defined]
+        meta.__name__, meta.__doc__ = name, check.__doc__
+        return primitive(name, left_out_if_none("generator", "strides")(meta), eager=fill, tags=_RANDOM)
+
+    return declare
+
+
+@_filling("uniform", torch.Tensor.uniform_)
+def uniform(minval: float, maxval: float) -> None:
+    """Numbers between two bounds."""
+
+
+@_filling("normal", torch.Tensor.normal_)
+def normal(mean: float, std: float) -> None:
+    """Numbers of a normal distribution."""
+    _check(std >= 0, f"normal expects std >= 0.0, but found std {std}")
+
+
+# How often it draws depends on the numbers.
+@_filling("trunc_normal", torch.nn.init.trunc_normal_, lies_plainly=True)
+def trunc_normal(mean: float, std: float, a: float, b: float) -> None:
+    """Numbers of a normal distribution, drawn again where they are not between ``a`` and ``b``."""
+
+
+@_filling("log_normal", torch.Tensor.log_normal_)
+def log_normal(mean: float, std: float) -> None:
+    """Numbers whose logarithms are of a normal distribution."""
+    _check(std > 0, f"log_normal_ expects std > 0.0, but found std={std}")
+
+
+@_filling("cauchy", torch.Tensor.cauchy_)
+def cauchy(median: float, sigma: float) -> None:
+    """Numbers of a Cauchy distribution."""
+    _check(sigma > 0, f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
+
+
+@_filling("exponential", torch.Tensor.exponential_)
+def exponential(rate: float) -> None:
+    """Numbers of an exponential distribution."""
+    _check(rate > 0, f"exponential_ expects lambda > 0.0, but found lambda={rate}")
+
+
+@_filling("geometric", torch.Tensor.geometric_)
+def geometric(p: float) -> None:
+    """How often one tries until something with the probability ``p`` happens."""
+    _check(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
+
+
+@_filling("integers", torch.Tensor.random_)
+def integers(*bounds: int | None) -> None:
+    """Whole numbers: of all that the dtype holds, below a bound, or from one bound to below another."""
+    if len(bounds) == 2 and bounds[1] is not None:
+        low, high = bounds
+        text = f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        _check(low is not None and high is not None and low < high, text)
+    elif len(bounds) == 1 and bounds[0] is not None:
+        text = f"random_ expects 'from' to be less than 'to', but got from=0 >= to={bounds[0]}"
+        _check(bounds[0] > 0, text)
+
+
+@_filling("coins", torch.Tensor.bernoulli_)
+def coins(p: float | TensorProxy) -> None:
+    """1 with the probability ``p``, of each element its own if that is a tensor, else 0."""
+    if not isinstance(p, TensorProxy):
+        _check(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+
+
+# -- by what a tensor says -----------------------------------------------------------------------------------
+
+
+@left_out_if_none("generator")
+def _bernoulli_meta(a: TensorProxy, *, generator: Any = None) -> TensorProxy:
+    return _drawn(a.shape, a.device, a.dtype, generator)
+
+
+@left_out_if_none("generator")
+def _multinomial_meta(a: TensorProxy, n: int, replacement: bool, *, generator: Any = None) -> TensorProxy:
+    _check(len(a.shape) in (1, 2), "prob_dist must be 1 or 2 dim")
+    return _drawn((*a.shape[:-1], n), a.device, int64, generator)
+
+
+#: ones with the probabilities in ``a``, else zeros
+bernoulli = primitive(
+    "bernoulli", _bernoulli_meta, eager=torch.bernoulli, eager_path="torch.bernoulli", tags=_RANDOM
+)
+multinomial = primitive(
+    "multinomial", _multinomial_meta, eager=torch.multinomial, eager_path="torch.multinomial", tags=_RANDOM
+)

@@ -1,0 +1,123 @@
+"""Primitives that make generators of random numbers, and read and change their states.
+
+They are ordered with the draws, which read and change those states too: so they count as random operators.
+Where a primitive changes a generator, torch returns the generator; the program has it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder.base.devices import to_device
+from thunder.base.dtypes import uint8
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import GeneratorProxy, IntegerProxy, TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops.meta_kernels import OperatorTypeError
+from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.prims.declaration import primitive
+
+
+def _declare(path: str, name: str, meta: Callable[..., Any]) -> Symbol:
+    """Declares ``prims.<name>``, which prints and runs as the function of torch at ``path``."""
+    eager: Any = torch
+    for part in path.split(".")[1:]:
+        eager = getattr(eager, part)
+    return primitive(
+        name, meta, eager=eager, eager_path=path, tags=(OpTags.RANDOM_OP,), vjp=NONDIFFERENTIABLE
+    )
+
+
+def _take(generator: Any) -> None:
+    if not isinstance(generator, GeneratorProxy):
+        raise OperatorError(f"a torch.Generator is expected, not {type(generator).__name__}")
+
+
+def _check_state(state: TensorProxy) -> None:
+    if state.dtype is not uint8 or state.device.type != "cpu":
+        raise OperatorTypeError("RNG state must be a torch.ByteTensor", found=f'"{state.type_string()}"')
+
+
+@cache
+def _state_size(kind: str) -> int:
+    """The bytes of a generator's state. Torch's for CUDA is a seed and an offset."""
+    return int(torch.Generator().get_state().numel()) if kind == "cpu" else 16
+
+
+def _state(kind: str) -> TensorProxy:
+    proxy = TensorProxy(shape=(_state_size(kind),), device="cpu", dtype=uint8)
+    proxy.__dict__["strides"] = (1,)
+    return proxy
+
+
+# -- one generator -------------------------------------------------------------------------------------------
+
+
+def _make_generator_meta(device: torch.device) -> GeneratorProxy:
+    return GeneratorProxy(device=to_device(device))
+
+
+def _seed_generator_meta(generator: GeneratorProxy, seed: int) -> None:
+    _take(generator)
+
+
+def _reseed_generator_meta(generator: GeneratorProxy) -> IntegerProxy:
+    _take(generator)
+    return IntegerProxy(python_type=int)
+
+
+def _generator_state_meta(generator: GeneratorProxy) -> TensorProxy:
+    _take(generator)
+    return _state(generator.device.type)
+
+
+def _set_generator_state_meta(generator: GeneratorProxy, state: TensorProxy) -> None:
+    _take(generator)
+    _check_state(state)
+
+
+def _copy_generator_meta(generator: GeneratorProxy) -> GeneratorProxy:
+    _take(generator)
+    return GeneratorProxy(device=generator.device)
+
+
+make_generator = _declare("torch.Generator", "make_generator", _make_generator_meta)
+seed_generator = _declare("torch.Generator.manual_seed", "seed_generator", _seed_generator_meta)
+#: seeds with what the operating system gives, and returns it
+reseed_generator = _declare("torch.Generator.seed", "reseed_generator", _reseed_generator_meta)
+generator_state = _declare("torch.Generator.get_state", "generator_state", _generator_state_meta)
+set_generator_state = _declare("torch.Generator.set_state", "set_generator_state", _set_generator_state_meta)
+copy_generator = _declare("torch.Generator.clone_state", "copy_generator", _copy_generator_meta)
+
+
+# -- the default generators ----------------------------------------------------------------------------------
+
+
+def _seed_meta(seed: int) -> None:
+    """The meta function of what seeds and returns nothing that a program reads."""
+
+
+def _reseed_meta() -> IntegerProxy:
+    return IntegerProxy(python_type=int)
+
+
+def _cuda_rng_state_meta(device: Any = "cuda") -> TensorProxy:
+    return _state("cuda")
+
+
+def _set_cuda_rng_state_meta(state: TensorProxy, device: Any = "cuda") -> None:
+    _check_state(state)
+
+
+#: of the CPU and of all other devices
+manual_seed = _declare("torch.manual_seed", "manual_seed", _seed_meta)
+reseed = _declare("torch.seed", "reseed", _reseed_meta)
+seed_cuda = _declare("torch.cuda.manual_seed", "seed_cuda", _seed_meta)
+seed_cuda_everywhere = _declare("torch.cuda.manual_seed_all", "seed_cuda_everywhere", _seed_meta)
+cuda_rng_state = _declare("torch.cuda.get_rng_state", "cuda_rng_state", _cuda_rng_state_meta)
+set_cuda_rng_state = _declare("torch.cuda.set_rng_state", "set_cuda_rng_state", _set_cuda_rng_state_meta)

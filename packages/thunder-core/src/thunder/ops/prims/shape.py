@@ -1,0 +1,226 @@
+"""Shape primitives: broadcast, reorder, cut, join. Dimensions are not negative."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.prims.declaration import primitive
+from thunder.ops.promotion import complex_result, real_result
+
+Shape = tuple[int, ...]
+_VIEW = (OpTags.SHAPE_OP, OpTags.VIEW)
+_MAYBE_VIEW = (OpTags.SHAPE_OP, OpTags.MAYBE_VIEW)
+_COPY = (OpTags.SHAPE_OP,)
+
+
+def _with_shape(a: TensorProxy, shape: Sequence[int]) -> TensorProxy:
+    return TensorProxy(shape=shape, device=a.device, dtype=a.dtype)
+
+
+def _check_dims(a: TensorProxy, dims: Sequence[int], what: str) -> None:
+    rank = len(a.shape)
+    if len(set(dims)) != len(dims) or not all(0 <= d < rank for d in dims):
+        raise OperatorError(f"{what}: {tuple(dims)} are not dimensions of a tensor of shape {a.shape}")
+
+
+def _broadcast_in_dim_meta(
+    a: TensorProxy, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> TensorProxy:
+    """Dimension ``i`` of ``a`` becomes dimension ``broadcast_dimensions[i]`` of the result."""
+    if len(broadcast_dimensions) != len(a.shape):
+        raise OperatorError(f"broadcast_in_dim: {a.shape} has not {len(broadcast_dimensions)} dimensions")
+    for size, d in zip(a.shape, broadcast_dimensions, strict=True):
+        if size != 1 and size != shape[d]:
+            raise OperatorError(f"shape {a.shape} cannot be broadcast to {tuple(shape)}")
+    return _with_shape(a, shape)
+
+
+def _broadcast_in_dim_eager(
+    a: torch.Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> torch.Tensor:
+    placed = [1] * len(shape)
+    for size, d in zip(a.shape, broadcast_dimensions, strict=True):
+        placed[d] = size
+    for d in range(len(shape)):
+        if d not in broadcast_dimensions:
+            a = a.unsqueeze(d)
+    return a.expand(shape)
+
+
+broadcast_in_dim = primitive(
+    "broadcast_in_dim", _broadcast_in_dim_meta, eager=_broadcast_in_dim_eager, tags=_VIEW
+)
+
+
+def _cat_meta(tensors: Sequence[TensorProxy], dim: int) -> TensorProxy:
+    first = tensors[0]
+    _check_dims(first, (dim,), "cat")
+    total = 0
+    for t in tensors:
+        if t.dtype is not first.dtype or len(t.shape) != len(first.shape):
+            raise OperatorError(f"cat of {first.type_string()} and {t.type_string()}")
+        if t.shape[:dim] != first.shape[:dim] or t.shape[dim + 1 :] != first.shape[dim + 1 :]:
+            raise OperatorError(f"cat: shapes {first.shape} and {t.shape} differ outside dimension {dim}")
+        total += t.shape[dim]
+    return _with_shape(first, (*first.shape[:dim], total, *first.shape[dim + 1 :]))
+
+
+cat = primitive("cat", _cat_meta, eager=torch.cat, eager_path="torch.cat", tags=_COPY)
+
+
+def _flip_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
+    _check_dims(a, dims, "flip")
+    return _with_shape(a, a.shape)
+
+
+flip = primitive("flip", _flip_meta, eager=torch.flip, eager_path="torch.flip", tags=_COPY)
+
+
+def _pad_meta(a: TensorProxy, value: float, padding: Sequence[tuple[int, int, int]]) -> TensorProxy:
+    """``padding`` has ``(low, high, interior)`` for each dimension; negative low and high cut."""
+    if len(padding) != len(a.shape):
+        raise OperatorError(f"pad: {len(padding)} entries for the dimensions of shape {a.shape}")
+    shape = []
+    for size, (low, high, interior) in zip(a.shape, padding, strict=True):
+        if interior < 0 or low + high + size + max(0, size - 1) * interior < 0:
+            raise OperatorError(
+                f"pad: ({low}, {high}, {interior}) leaves less than nothing of {size} elements"
+            )
+        shape.append(low + high + size + max(0, size - 1) * interior)
+    return _with_shape(a, shape)
+
+
+def _pad_eager(a: torch.Tensor, value: float, padding: Sequence[tuple[int, int, int]]) -> torch.Tensor:
+    spread = [size + max(0, size - 1) * i for size, (_, _, i) in zip(a.shape, padding, strict=True)]
+    if spread != list(a.shape):
+        out = a.new_full(spread, value)
+        out[tuple(slice(None, None, i + 1) for _, _, i in padding)] = a
+        a = out
+    pairs = [x for low, high, _ in reversed(padding) for x in (low, high)]
+    return torch.constant_pad_nd(a, pairs, value)
+
+
+pad = primitive("pad", _pad_meta, eager=_pad_eager, tags=_COPY)
+
+
+def _reshape_meta(a: TensorProxy, shape: Sequence[int]) -> TensorProxy:
+    if math.prod(shape) != math.prod(a.shape):
+        raise OperatorError(f"shape '{list(shape)}' is invalid for input of size {math.prod(a.shape)}")
+    return _with_shape(a, shape)
+
+
+reshape = primitive(
+    "reshape", _reshape_meta, eager=torch.reshape, eager_path="torch.reshape", tags=_MAYBE_VIEW
+)
+view = primitive("view", _reshape_meta, eager=torch.Tensor.view, eager_path="torch.Tensor.view", tags=_VIEW)
+
+
+def _slice_meta(
+    a: TensorProxy, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] | None = None
+) -> TensorProxy:
+    """``0 <= start <= end <= size`` in each dimension; strides are positive."""
+    strides = strides or [1] * len(a.shape)
+    shape = []
+    for size, start, end, step in zip(a.shape, starts, ends, strides, strict=True):
+        if not 0 <= start <= end <= size or step < 1:
+            raise OperatorError(f"slice [{start}:{end}:{step}] of {size} elements")
+        shape.append((end - start + step - 1) // step)
+    return _with_shape(a, shape)
+
+
+def _slice_eager(
+    a: torch.Tensor, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] | None = None
+) -> torch.Tensor:
+    steps = strides or [1] * a.dim()
+    return a[tuple(slice(s, e, step) for s, e, step in zip(starts, ends, steps, strict=True))]
+
+
+slice_prim = primitive("slice_prim", _slice_meta, eager=_slice_eager, tags=_VIEW, short_id="SLICE")
+
+
+def _squeeze_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
+    _check_dims(a, dims, "squeeze")
+    if any(a.shape[d] != 1 for d in dims):
+        raise OperatorError(f"squeeze: dimensions {tuple(dims)} of shape {a.shape} are not all of length 1")
+    return _with_shape(a, [s for d, s in enumerate(a.shape) if d not in dims])
+
+
+squeeze = primitive("squeeze", _squeeze_meta, eager=torch.squeeze, eager_path="torch.squeeze", tags=_VIEW)
+
+
+def _transpose_meta(a: TensorProxy, permutation: Sequence[int]) -> TensorProxy:
+    _check_dims(a, permutation, "transpose")
+    if len(permutation) != len(a.shape):
+        raise OperatorError(
+            f"transpose: {tuple(permutation)} does not permute the dimensions of shape {a.shape}"
+        )
+    return _with_shape(a, [a.shape[d] for d in permutation])
+
+
+transpose = primitive(
+    "transpose", _transpose_meta, eager=torch.permute, eager_path="torch.permute", tags=_VIEW
+)
+
+
+def _unfold_meta(a: TensorProxy, dim: int, size: int, step: int) -> TensorProxy:
+    _check_dims(a, (dim,), "unfold")
+    length = a.shape[dim]
+    if not 0 <= size <= length or step < 1:
+        raise OperatorError(f"unfold: windows of {size} with step {step} in {length} elements")
+    return _with_shape(a, (*a.shape[:dim], (length - size) // step + 1, *a.shape[dim + 1 :], size))
+
+
+unfold = primitive(
+    "unfold", _unfold_meta, eager=torch.Tensor.unfold, eager_path="torch.Tensor.unfold", tags=_VIEW
+)
+
+
+def _diagonal_meta(a: TensorProxy, offset: int, dim1: int, dim2: int) -> TensorProxy:
+    _check_dims(a, (dim1, dim2), "diagonal")
+    rows, columns = a.shape[dim1], a.shape[dim2]
+    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    return _with_shape(a, [*(s for d, s in enumerate(a.shape) if d not in (dim1, dim2)), length])
+
+
+diagonal = primitive(
+    "diagonal", _diagonal_meta, eager=torch.diagonal, eager_path="torch.diagonal", tags=_VIEW
+)
+
+
+def _view_as_real_meta(a: TensorProxy) -> TensorProxy:
+    if not a.dtype.is_complex:
+        raise OperatorError("view_as_real is only supported for complex tensors")
+    return TensorProxy(shape=(*a.shape, 2), device=a.device, dtype=real_result(a.dtype))
+
+
+def _view_as_complex_meta(a: TensorProxy) -> TensorProxy:
+    if not a.dtype.is_floating_point or a.shape[-1:] != (2,):
+        raise OperatorError("Tensor must have a last dimension of size 2")
+    return TensorProxy(shape=a.shape[:-1], device=a.device, dtype=complex_result(a.dtype))
+
+
+view_as_real = primitive(
+    "view_as_real", _view_as_real_meta, eager=torch.view_as_real, eager_path="torch.view_as_real", tags=_VIEW
+)
+view_as_complex = primitive(
+    "view_as_complex",
+    _view_as_complex_meta,
+    eager=torch.view_as_complex,
+    eager_path="torch.view_as_complex",
+    tags=_VIEW,
+)
+
+
+def _conj_meta(a: TensorProxy) -> TensorProxy:
+    if not a.dtype.is_complex:
+        raise OperatorError(f"conj of {a.type_string()}")
+    return _with_shape(a, a.shape)
+
+
+conj = primitive("conj", _conj_meta, eager=torch.conj, eager_path="torch.conj", tags=_VIEW)

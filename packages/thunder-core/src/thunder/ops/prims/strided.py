@@ -1,0 +1,61 @@
+"""Primitives for memory that several tensors share: windows onto it, and writes through windows, as new
+tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.movement import like_meta
+
+
+def _as_strided_meta(a: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int) -> TensorProxy:
+    return TensorProxy(shape=size, device=a.device, dtype=a.dtype)
+
+
+#: a window onto the memory of ``a``; ``stride`` and ``offset`` count elements from the start of that memory
+as_strided = primitive(
+    "as_strided", _as_strided_meta, eager=torch.as_strided, eager_path="torch.as_strided", tags=(OpTags.VIEW,)
+)
+
+
+def _as_strided_scatter_meta(
+    a: TensorProxy, value: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int
+) -> TensorProxy:
+    if value.shape != tuple(size) or value.dtype is not a.dtype:
+        raise OperatorError(
+            f"as_strided_scatter of {value.type_string()} into a window of shape {tuple(size)}"
+        )
+    return like_meta(a)
+
+
+#: a copy of ``a`` in which that window holds ``value``
+as_strided_scatter = primitive(
+    "as_strided_scatter",
+    _as_strided_scatter_meta,
+    eager=torch.as_strided_scatter,
+    eager_path="torch.as_strided_scatter",
+)
+
+
+def _diagonal_scatter_meta(
+    a: TensorProxy, value: TensorProxy, offset: int, dim1: int, dim2: int
+) -> TensorProxy:
+    if value.dtype is not a.dtype:
+        raise OperatorError(f"diagonal_scatter of {value.type_string()} into {a.type_string()}")
+    return like_meta(a)
+
+
+#: a copy of ``a`` whose diagonal is ``value``
+diagonal_scatter = primitive(
+    "diagonal_scatter",
+    _diagonal_scatter_meta,
+    eager=torch.diagonal_scatter,
+    eager_path="torch.diagonal_scatter",
+)

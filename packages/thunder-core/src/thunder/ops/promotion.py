@@ -1,0 +1,138 @@
+"""Type promotion, as torch does it: by category first, by the lattice of types within a category.
+
+Operands are tensors with dimensions, tensors without, and Python numbers, in this order of priority: one of
+lower priority changes the result only if its category (bool, integer, float, complex) is higher. The rule is
+``c10``'s ``combine_categories``, the lattice ``torch.promote_types``.
+
+    int32[3] + int64[]   →   int32        int32[3] + float64[]   →   float64
+    int32[3] + 1.5       →   float32 (the default dtype)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder.base.dtypes import dtype, to_dtype
+from thunder.base.errors import InvalidArgument
+from thunder.ir.proxies import NumberProxy, TensorProxy
+
+_COMPLEX_OF = {
+    torch.float16: torch.complex32,
+    torch.bfloat16: torch.complex64,
+    torch.float32: torch.complex64,
+    torch.float64: torch.complex128,
+}
+_FLOAT_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+#: (default dtype, kind of each operand) → result
+_known: dict[tuple[Any, ...], dtype] = {}
+
+
+def _kind(x: Any) -> Any:
+    """What of an operand matters: a dtype (with dimensions), a 1-tuple of it (without), or a Python number's
+    type.
+    """
+    if isinstance(x, TensorProxy):
+        return x.dtype if x.shape else (x.dtype,)
+    if isinstance(x, NumberProxy):
+        return x.python_type
+    if isinstance(x, bool | int | float | complex):
+        return type(x)
+    if isinstance(x, torch.Tensor):
+        return to_dtype(x.dtype) if x.dim() else (to_dtype(x.dtype),)
+    raise InvalidArgument(f"{x!r} has no data type", found={"type": type(x).__name__})
+
+
+def result_dtype(*operands: Any) -> dtype:
+    """The dtype in which an elementwise operator computes on these tensors and numbers: ``torch.result_type``
+    of any number of operands.
+    """
+    key = (torch.get_default_dtype(), *map(_kind, operands))
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = to_dtype(_promoted(key[1:]))
+    return found
+
+
+def _promoted(kinds: tuple[Any, ...]) -> torch.dtype:
+    with_dims: torch.dtype | None = None
+    without: torch.dtype | None = None
+    numbers: torch.dtype | None = None
+    for kind in kinds:
+        if isinstance(kind, dtype):
+            with_dims = _join(with_dims, kind.torch_dtype)
+        elif isinstance(kind, tuple):
+            without = _join(without, kind[0].torch_dtype)
+        else:
+            numbers = _join(numbers, number_dtype(kind).torch_dtype)
+    result = _combine(with_dims, _combine(without, numbers))
+    if result is None:
+        raise InvalidArgument("no operand has a data type")
+    return result
+
+
+def _join(a: torch.dtype | None, b: torch.dtype) -> torch.dtype:
+    return b if a is None else a if a is b else torch.promote_types(a, b)
+
+
+def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+    if higher is None or lower is None:
+        return higher or lower
+    if higher.is_complex:
+        return higher
+    if higher.is_floating_point:
+        return _COMPLEX_OF.get(higher, torch.complex64) if lower.is_complex else higher
+    if higher is torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher
+
+
+def number_dtype(python_type: type) -> dtype:
+    """The dtype of a Python number: bool, int64, the default dtype, or the complex type of it."""
+    if issubclass(python_type, bool):
+        return to_dtype(torch.bool)
+    if issubclass(python_type, int):
+        return to_dtype(torch.int64)
+    default = torch.get_default_dtype()
+    return to_dtype(default if issubclass(python_type, float) else _COMPLEX_OF[default])
+
+
+def python_type_of(d: dtype) -> type:
+    """The type of ``tensor.item()``."""
+    if d.is_inexact:
+        return complex if d.is_complex else float
+    return bool if d.is_bool else int
+
+
+def float_result(d: dtype) -> dtype:
+    """``d``, or the default dtype for integers and booleans: the result of operators such as ``sin`` and
+    ``div``.
+    """
+    return d if d.is_inexact else to_dtype(torch.get_default_dtype())
+
+
+def sum_result(d: dtype) -> dtype:
+    """``d``, or int64 for integers and booleans: the result of sums and products."""
+    return d if d.is_inexact else to_dtype(torch.int64)
+
+
+def real_result(d: dtype) -> dtype:
+    """``d``, or the type of the real part of a complex type: the result of ``abs``."""
+    return to_dtype(_FLOAT_OF[d.torch_dtype]) if d.is_complex else d
+
+
+def complex_result(d: dtype) -> dtype:
+    """The complex type whose parts are of type ``d``."""
+    return d if d.is_complex else to_dtype(_COMPLEX_OF[float_result(d).torch_dtype])
+
+
+def bool_result(d: dtype) -> dtype:
+    """bool: the result of comparisons."""
+    return to_dtype(torch.bool)
+
+
+def same_result(d: dtype) -> dtype:
+    """``d`` itself."""
+    return d

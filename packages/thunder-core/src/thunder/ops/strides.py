@@ -1,0 +1,28 @@
+"""The strides of intermediate tensors, found when a program asks for them. Traces record no strides."""
+
+from __future__ import annotations
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.trace import TraceCtx
+from thunder.ops.layouts import Layouts
+
+
+def strides_of(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
+    """The strides that eager would give the tensor. Raises UnsupportedProgram if that cannot be found out."""
+    known = proxy.__dict__.get("strides", proxy.__dict__.get("found_strides"))
+    if known is None:
+        # not under "strides", which says of a tensor that it is no view of another
+        known = proxy.__dict__["found_strides"] = _found(proxy, trace)
+    return known
+
+
+def _found(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
+    program = trace.bound_symbols if trace is not None else []
+    if not any(out is proxy for bsym in program for out in bsym.flat_proxy_outs):
+        raise UnsupportedProgram(
+            f"the strides of {proxy.name} are not known here",
+            found={proxy.name: f'"{proxy.type_string()}"'},
+            hint="Call contiguous() first, or do not ask for strides.",
+        )
+    return Layouts((), program).strides(proxy)

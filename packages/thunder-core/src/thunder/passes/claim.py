@@ -1,0 +1,303 @@
+"""Who runs what: each bound symbol is given to the first executor that takes it.
+
+    t0 = ltorch.add(x, y, alpha=1)   →   t0 = torch.add(x, y, alpha=1)
+                                           # t0 = ltorch.add(x, y, alpha=1)
+
+For each bound symbol in order: one that runs as it stands stays; else the executors are asked in list
+order; if nobody takes it its subsymbols are asked the same way; a primitive that nobody takes is
+NoExecutor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from thunder.base.errors import Location, NoExecutor, PluginError
+from thunder.base.pytree import tree_flatten
+from thunder.base.structural_ids import STRUCTURAL
+from thunder.base.tags import OpTags
+from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.ops.operator import row_of, symbol_of
+from thunder.passes.placement import Placement, location_of, runs
+
+PROVENANCE = "Transform for execution"
+
+
+def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, list[Placement]]:
+    """Gives each bound symbol to an executor; returns the new trace and the record of every question and
+    answer.
+
+    What a fusion executor takes keeps its form, with `sym.executor` set, until
+    :func:`~thunder.passes.fuse.fuse`. Raises NoExecutor for a primitive that nobody takes.
+    """
+    start = time.perf_counter_ns()
+    claimer = Claimer(from_trace(trace), executors, "operator")
+    claimer.place_all(trace.bound_symbols)
+    claimer.trace.set_provenance(TraceProvenance(PROVENANCE, time.perf_counter_ns() - start))
+    return claimer.trace, claimer.placements
+
+
+class Claimer:
+    """Asks executors about bound symbols and collects the results in `trace` and `placements`."""
+
+    def __init__(self, trace: TraceCtx, executors: Sequence[Executor], via: str) -> None:
+        self.trace = trace
+        self.executors = tuple(executors)
+        self.via = via
+        self.placements: list[Placement] = []
+        #: outputs of claimed symbols that an execution transform computed without recording: an input, a
+        #: constant
+        self._replaced: dict[Variable, Any] = {}
+        self._fusible: dict[tuple[Symbol, Executor], Symbol] = {}
+
+    def place_all(self, bsyms: Iterable[BoundSymbol]) -> None:
+        """Places each bound symbol, in order."""
+        with tracectx(self.trace):
+            for bsym in bsyms:
+                self.place(bsym)
+
+    def place(self, bsym: BoundSymbol, earlier: tuple[tuple[str, Refusal], ...] = ()) -> None:
+        """Gives one bound symbol to an executor; `earlier` are refusals that it has met before."""
+        if runs(bsym.sym):
+            self._place_standing(bsym)
+            return
+        bsym = self._current(bsym)
+        refusals = list(earlier)
+        for executor in self.executors:
+            answer = self._offer(executor, bsym, tuple(refusals))
+            if not isinstance(answer, Refusal):
+                return
+            refusals.append((executor.name, answer))
+        self._decompose(bsym, tuple(refusals))
+
+    def _place_standing(self, bsym: BoundSymbol) -> None:
+        """Keeps a call that runs as it stands, unless somebody has another implementation of its operator, or
+        the checker of its own executor refuses it.
+        """
+        bsym = self._current(bsym)
+        if bsym.sym.id in STRUCTURAL:
+            self.keep(bsym)
+            return
+        refusals: list[tuple[str, Refusal]] = []
+        keeper = _keeper(bsym.sym)
+        for executor in dict.fromkeys((*self.executors, *((keeper,) if keeper is not None else ()))):
+            if executor is keeper or _reimplements(executor, bsym.sym):
+                answer = self._offer(executor, bsym, tuple(refusals))
+                if not isinstance(answer, Refusal):
+                    return
+                refusals.append((executor.name, answer))
+        if keeper is not None:
+            self._decompose(bsym, tuple(refusals))
+            return
+        owner = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
+        via = "fusion" if bsym.sym.is_fusion else "operator"
+        self.placements.append(Placement(bsym, owner, via, tuple(refusals)))
+        self.keep(bsym)
+
+    def keep(self, bsym: BoundSymbol) -> None:
+        """Takes over a bound symbol that runs as it stands."""
+        self.trace.add_bound_symbol(self._current(bsym))
+
+    def _current(self, bsym: BoundSymbol) -> BoundSymbol:
+        if not self._replaced:
+            return bsym
+        return bsym.from_bsym_swap_proxies(self._replaced, skip_output=True)
+
+    def _offer(
+        self, executor: Executor, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]
+    ) -> bool | Refusal:
+        fuses = isinstance(executor, FusionExecutor)
+        scope = self.trace.scopes[-1]
+        before = len(scope)
+        answer = executor.can_fuse(bsym) if fuses else executor.can_execute(bsym)
+        del scope[before:]  # what an executor computes to find its answer is no part of the program
+        if isinstance(answer, Refusal):
+            return answer
+        if answer is not True:  # a subclass answers for itself
+            return Refusal("refused", f"{executor.name} does not take {bsym.sym.id}")
+        info = executor.implmap.get(bsym.sym.id)
+        symbol = info.symbol if info is not None else None
+        transform = executor.get_execution_transform(bsym)
+        if transform is None and symbol is not None and not runs(symbol):
+            transform = symbol  # an operator that is itself made of others
+        if transform is not None:
+            recorded = expand(executor, transform, bsym, self.trace, self._replaced)
+            for part in recorded:
+                self.trace.add_bound_symbol(self._owned(part, executor) if fuses else part)
+        elif fuses:
+            self.trace.add_bound_symbol(self._owned(bsym, executor))
+        elif _keeper(bsym.sym) is executor:
+            self.trace.add_bound_symbol(bsym)
+        elif symbol is not None:
+            self.trace.add_bound_symbol(bind_as(symbol, bsym, executor))
+        else:
+            return Refusal("no-implementation", f"{executor.name} has nothing that runs {bsym.sym.id}")
+        via = "fusion" if fuses and transform is None else self.via
+        if symbol is not None and OpTags.FALLBACK in symbol.tags:  # nobody's implementation but torch's
+            via = "fallback"
+        self.placements.append(Placement(bsym, executor.name, via, refusals))
+        return True
+
+    def _owned(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
+        """The call as one that a fusion executor may take into a region."""
+        if runs(bsym.sym):
+            return bsym
+        key = bsym.sym, executor
+        if key not in self._fusible:
+            self._fusible[key] = dataclasses.replace(bsym.sym, executor=executor)
+        return bsym.from_bsym(sym=self._fusible[key])
+
+    def _decompose(self, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> None:
+        if not bsym.subsymbols:
+            taken = {p.name for p in bsym.flat_proxy_args}
+            if bsym.sym.is_prim or any(p.name not in taken for p in bsym.flat_proxy_outs):
+                raise _no_executor(bsym, refusals)
+        self.placements.append(Placement(bsym, None, "decomposed", refusals))
+        for part in bsym.subsymbols:
+            self.place(part.from_bsym(source=part.source or bsym.source, header=part.header or bsym.header))
+
+
+def _reimplements(executor: Executor, symbol: Symbol) -> bool:
+    """Whether an executor has a record for an operator that leads to something else than its own function.
+
+    Only operators as they were registered are asked for. What an executor made of a call has the same id, and
+    is final.
+    """
+    info = executor.implmap.get(symbol.id)
+    if info is None or row_of(symbol) is None or symbol_of(symbol.id) is not symbol:
+        return False
+    return info.execution_transform is not None or info.symbol not in (None, symbol)
+
+
+def _keeper(symbol: Symbol) -> Executor | None:
+    """The executor that brought an operator, if it lets its own function run after its checker has agreed."""
+    executor = symbol.executor
+    if not isinstance(executor, Executor) or row_of(symbol) is None or symbol_of(symbol.id) is not symbol:
+        return None
+    info = executor.implmap.get(symbol.id)
+    guarded = info is not None and info.checker is not None and not _reimplements(executor, symbol)
+    return executor if guarded and runs(symbol) else None
+
+
+def bind_as(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
+    """The call `bsym` as a call of an executor's operator, with the same outputs, and `bsym` shown below
+    it.
+    """
+    args, kwargs = bsym.args, bsym.kwargs
+    if symbol.meta is not None:
+        try:
+            args, kwargs = symbol.normalize(*args, **kwargs)
+        except TypeError as error:
+            raise PluginError(
+                f"operator {symbol.id!r} of {executor.name!r} does not take the arguments of {bsym.sym.id}",
+                found={"call": bsym.line, "error": error},
+                where=_where(bsym),
+                hint="An implementation is called with the arguments of the operator that it implements.",
+            ).of(executor.origin) from error
+    claimed = bsym.from_bsym(sym=symbol, args=args, kwargs=kwargs, subsymbols=(bsym,))
+    if symbol.bind_postprocess is not None:
+        symbol.bind_postprocess(claimed)
+    return claimed
+
+
+def expand(
+    executor: Executor,
+    transform: Callable[..., Any],
+    bsym: BoundSymbol,
+    trace: TraceCtx,
+    replaced: dict[Variable, Any],
+) -> list[BoundSymbol]:
+    """What an execution transform records for a call, with the call's own names for its results.
+
+    A result that the transform did not compute (an input that it returned) is entered into `replaced`.
+    Raises PluginError if the results have another structure or other metadata than the call's.
+    """
+    recorded: list[BoundSymbol] = []
+    trace.push_scope(recorded)
+    try:
+        result = transform(*bsym.args, **bsym.kwargs)
+    except PluginError as error:
+        raise error.of(executor.origin_of(transform)).at(_where(bsym)) from error.__cause__
+    except Exception as error:
+        raise PluginError(
+            f"{_of(executor, bsym)} raised {type(error).__name__}: {error}",
+            found={"call": bsym.line},
+            where=_where(bsym),
+            hint="It has the operator's signature. Let the checker refuse calls that it cannot do.",
+        ).of(executor.origin_of(transform)) from error
+    finally:
+        trace.pop_scope()
+    made = {p.name for b in recorded for p in b.flat_proxy_outs} - {p.name for p in bsym.flat_proxy_args}
+    renamed: dict[Variable, Any] = {}
+    for old, new in _paired_results(executor, transform, bsym, result):
+        if is_proxy(new) and new.name in made and Variable(new) not in renamed:
+            renamed[Variable(new)] = old
+        else:
+            replaced[Variable(old)] = renamed.get(Variable(new), new) if is_proxy(new) else new
+    parts = [b.from_bsym_swap_proxies(renamed).from_bsym(source=b.source or bsym.source) for b in recorded]
+    if parts and parts[0].header is None:
+        parts[0].header = bsym.header
+    return parts
+
+
+def _paired_results(
+    executor: Executor, transform: Callable[..., Any], bsym: BoundSymbol, result: Any
+) -> list[tuple[Any, Any]]:
+    old, new = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
+    same = len(old) == len(new) and all(_same_kind(a, b) for a, b in zip(old, new, strict=True))
+    if not same or _nesting(bsym.output) != _nesting(result):
+        raise PluginError(
+            f"{_of(executor, bsym)} returns something else",
+            found={"operator": _described(bsym.output), "transform": _described(result)},
+            where=_where(bsym),
+            hint="It returns what the operator returns: the same structure, shapes, dtypes and devices.",
+        ).of(executor.origin_of(transform))
+    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
+
+
+def _of(executor: Executor, bsym: BoundSymbol) -> str:
+    return f"the execution transform of executor {executor.name!r} for {bsym.sym.id}"
+
+
+def _where(bsym: BoundSymbol) -> list[Location]:
+    where = location_of(bsym)
+    return [where] if where is not None else []
+
+
+def _nesting(tree: Any) -> Any:
+    """The structure of a result, whose tuples may be lists or have names."""
+    return [_nesting(x) for x in tree] if isinstance(tree, tuple | list) else None
+
+
+def _same_kind(old: Any, new: Any) -> bool:
+    if isinstance(old, TensorProxy):
+        return isinstance(new, TensorProxy) and (old.shape, old.dtype, old.device) == (
+            new.shape,
+            new.dtype,
+            new.device,
+        )
+    return not isinstance(new, TensorProxy)
+
+
+def _described(tree: Any) -> str:
+    if isinstance(tree, tuple | list):
+        inner = ", ".join(map(_described, tree))
+        return f"[{inner}]" if isinstance(tree, list) else f"({inner}{',' if len(tree) == 1 else ''})"
+    return f'"{tree.type_string()}"' if is_proxy(tree) else repr(tree)
+
+
+def _no_executor(bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> NoExecutor:
+    return NoExecutor(
+        f"no executor claims {bsym.sym.id}",
+        found={"call": bsym.line, **{name: str(refusal) for name, refusal in refusals}},
+        where=_where(bsym),
+        hint="Add an executor that takes it to executors=; the executor 'torch' runs every row of torch.",
+        facts={"refusals": refusals},
+    )

@@ -1,0 +1,140 @@
+"""Common subexpression elimination."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from thunder.base.structural_ids import RETURN
+from thunder.ir.effects import has_effect, is_barrier, may_alias
+from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, with_bound_symbols
+
+
+def cse(trace: TraceCtx) -> TraceCtx:
+    """Computes equal expressions once.
+
+        t0 = sin(x); t1 = sin(x); t2 = add(t0, t1)   →   t0 = sin(x); t2 = add(t0, t0)
+
+    Never merged: random operators, effects, expressions with a write or a change of mode between them, two
+    values that both leave the program, for the caller may write to one of them (Note [Results stay apart]),
+    two through which gradients of different results flow, for the caller may free one of the two graphs, and
+    casts to a lower precision that require grad (Note [Cotangents of casts]). Value numbering over
+    straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
+    """
+    start = time.perf_counter_ns()
+    escaping, results_of = _escaping(trace.bound_symbols), _results_with_gradients(trace)
+    swap: dict[Variable, Any] = {}
+    known: dict[Any, list[BoundSymbol]] = {}
+    kept = []
+    for bsym in trace.bound_symbols:
+        if swap and any(Variable(p) in swap for p in bsym.flat_proxy_args):
+            bsym = bsym.from_bsym_swap_proxies(swap, skip_output=True)
+        if is_barrier(bsym):
+            known.clear()
+        elif bsym.flat_proxy_outs:
+            # Few calls share symbol and proxies with another: only theirs are the right-hand sides compared.
+            alike = known.setdefault((bsym.sym.id, *[p.name for p in bsym.flat_proxy_args]), [])
+            earlier = next(
+                (b for b in alike if b.rhs == bsym.rhs and _feed_the_same(b, bsym, results_of)), None
+            )
+            if earlier is None:
+                alike.append(bsym)
+            elif not (has_effect(bsym) or _sums_in_lower_precision(bsym)) and _can_stand_for(
+                earlier, bsym, escaping
+            ):
+                _merge(earlier, bsym, swap, escaping)
+                continue
+        kept.append(bsym)
+    return with_bound_symbols(trace, kept, "Common Subexpression Elimination", time.perf_counter_ns() - start)
+
+
+# Note [Results stay apart]
+#
+#     def f(x):
+#         a, b = x.sin(), x.sin()
+#         return a, b.view(-1)
+#
+# Eager returns two tensors with memory of their own; a caller that writes to the first does not change the
+# second. Were they merged, it would. So values that reach a result, by themselves or through views, are not
+# taken for one another; nor is a result for the view of an input, which `may_alias` of the first call
+# decides.
+
+
+# Note [Cotangents of casts]
+#
+#     y = x.bfloat16() @ v + x.bfloat16() @ w
+#
+# The gradient of ``x`` is the sum of two cotangents, which eager casts to float32 before it adds them. Were
+# the casts merged, they would be added in bfloat16.
+
+
+def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
+    """The names of values whose memory, or whose tensor object, the caller may get to hold."""
+    escaping: set[str] = set()
+    for bsym in reversed(bsyms):
+        if bsym.sym.id == RETURN or (
+            any(p.name in escaping for p in bsym.flat_proxy_outs) and may_alias(bsym)
+        ):
+            escaping.update([p.name for p in bsym.flat_proxy_args])
+    return escaping
+
+
+def _results_with_gradients(trace: TraceCtx) -> dict[str, frozenset[str]]:
+    """For each value that requires grad, the results through which a backward may come to it; of a program
+    with several such results.
+    """
+    results = [p for p in trace.bound_symbols[-1].flat_proxy_args if getattr(p, "requires_grad", False)]
+    found = {p.name: frozenset({p.name}) for p in results}
+    if len(found) < 2 or not trace.grad_enabled:
+        return {}
+    nothing: frozenset[str] = frozenset()
+    for bsym in reversed(trace.bound_symbols[:-1]):
+        reached = nothing.union(*(found.get(p.name, nothing) for p in bsym.flat_proxy_outs))
+        if reached:
+            for p in bsym.flat_proxy_args:
+                if getattr(p, "requires_grad", False):
+                    found[p.name] = found.get(p.name, nothing) | reached
+    return found
+
+
+def _feed_the_same(a: BoundSymbol, b: BoundSymbol, results_of: dict[str, frozenset[str]]) -> bool:
+    return all(
+        results_of.get(p.name) == results_of.get(q.name)
+        for p, q in zip(a.flat_proxy_outs, b.flat_proxy_outs, strict=True)
+    )
+
+
+def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str]) -> bool:
+    return all(
+        _same_metadata(a, b) and not (a.name in escaping and b.name in escaping)
+        for a, b in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True)
+    )
+
+
+def _sums_in_lower_precision(bsym: BoundSymbol) -> bool:
+    """Whether a result that requires grad is of lower precision than an argument."""
+    widest = max((p.dtype.torch_dtype.itemsize for p in bsym.flat_proxy_args if _is_floating(p)), default=0)
+    return any(
+        _is_floating(p) and p.requires_grad and p.dtype.torch_dtype.itemsize < widest
+        for p in bsym.flat_proxy_outs
+    )
+
+
+def _is_floating(p: Any) -> bool:
+    return isinstance(p, TensorProxy) and p.dtype.is_inexact
+
+
+def _same_metadata(a: Any, b: Any) -> bool:
+    if isinstance(a, TensorProxy) and isinstance(b, TensorProxy):
+        return (a.requires_grad, a.dtype, a.shape, a.tags) == (b.requires_grad, b.dtype, b.shape, b.tags)
+    return type(a) is type(b)
+
+
+def _merge(earlier: BoundSymbol, later: BoundSymbol, swap: dict[Variable, Any], escaping: set[str]) -> None:
+    for kept, dropped in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True):
+        if kept.name != dropped.name:
+            swap[Variable(dropped)] = kept
+            if dropped.name in escaping:
+                escaping.add(kept.name)

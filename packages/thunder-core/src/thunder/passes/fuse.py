@@ -1,0 +1,83 @@
+"""Fusion executors make regions of what they claimed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from thunder.base.errors import PluginError, ThunderError, TraceError
+from thunder.executor_base.executor import Executor
+from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.ir.effects import is_ordered
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, TraceProvenance
+from thunder.ir.verify import check_work
+from thunder.passes.claim import PROVENANCE
+
+
+def fuse(trace: TraceCtx, executors: Sequence[Executor]) -> TraceCtx:
+    """Runs the fusion pass of each fusion executor, in list order.
+
+        t0 = ltorch.sin(x); t1 = ltorch.cos(t0)   →   [t1] = myFusion0(x)
+
+    Returns the same trace if nothing was fused. Raises PluginError for a pass that returns no trace, and
+    TraceError for one that loses an effect or takes a symbol of another executor.
+    """
+    start = time.perf_counter_ns()
+    fused = trace
+    for executor in executors:
+        if isinstance(executor, FusionExecutor):
+            fused = _run(executor, fused)
+    if fused is not trace:
+        fused.set_provenance(TraceProvenance(PROVENANCE, time.perf_counter_ns() - start))
+    return fused
+
+
+def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
+    try:
+        new = executor.fusion_pass(trace)
+    except ThunderError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"the fusion pass of executor {executor.name!r} raised {type(error).__name__}: {error}",
+            hint="set_fuel(0) of the executor makes no fusions; executors= without it leaves it out.",
+        ).of(executor.origin) from error
+    if not isinstance(new, TraceCtx):
+        raise PluginError(
+            f"the fusion pass of executor {executor.name!r} returned {type(new).__name__}",
+            hint="It returns a trace: the one that it got, or from_trace(trace) with other bound symbols.",
+        ).of(executor.origin)
+    lost = Counter(_effects(trace.bound_symbols)) - Counter(_effects(new.bound_symbols))
+    if lost:
+        raise TraceError(
+            f"the fusion pass of {executor.name!r} lost a call with an effect: {next(iter(lost))}",
+            hint="Random operators, writes and printed lines stay, in their order.",
+        )
+    for fusion in new.bound_symbols:
+        if fusion.sym.is_fusion and fusion.sym.executor == executor:
+            _check_members(executor, fusion)
+    if new is not trace:
+        check_work(new, f"the fusion pass of {executor.name!r}", lambda: executor.origin)
+    return new
+
+
+def _effects(bsyms: Sequence[BoundSymbol]) -> Iterator[str]:
+    """The ids of calls with effects, in the program and in its fusions."""
+    for bsym in bsyms:
+        if bsym.sym.is_fusion:
+            yield from _effects(bsym.subsymbols)
+        elif is_ordered(bsym):
+            yield bsym.sym.id
+
+
+def _check_members(executor: FusionExecutor, fusion: BoundSymbol) -> None:
+    for member in fusion.subsymbols:
+        owner = member.sym.executor
+        if owner is not None and owner != executor:
+            raise TraceError(
+                f"the fusion {fusion.sym.name} of {executor.name!r} took a call of {owner.name!r}",
+                found={"call": member.line},
+                hint="A fusion pass groups calls whose sym.executor is the fusion executor itself.",
+            )

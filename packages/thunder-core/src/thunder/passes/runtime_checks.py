@@ -1,0 +1,75 @@
+"""Comparing what a program computes with what its proxies promise, while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder.base import devices, dtypes
+from thunder.base.errors import Location, PluginError
+from thunder.base.structural_ids import STRUCTURAL
+from thunder.base.tags import OpTags
+from thunder.executor_base.executor import Executor
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import TraceCtx, with_bound_symbols
+
+
+def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
+    """Checks each tensor when it is computed, or those that calls with the tag ``only`` compute: for
+    debugging, and for operators whose metadata nobody wrote down.
+
+        t0 = torch.sin(x)   →   t0 = torch.sin(x)
+                                check_result(t0, 'torch.sin', 'cpu f32[4]')
+
+    At run time a tensor of another shape, dtype or device than its proxy is a PluginError that names the
+    operator.
+    """
+    if only is not None and not any(only in bsym.tags for bsym in trace.bound_symbols):
+        return trace
+    watched: list[BoundSymbol] = []
+    for bsym in trace.bound_symbols:
+        watched.append(bsym)
+        if bsym.sym.id in STRUCTURAL or (only is not None and only not in bsym.tags):
+            continue
+        notes: tuple[Any, ...] = (bsym.source.file, bsym.source.line) if bsym.source is not None else ()
+        if only is None and isinstance(bsym.sym.executor, Executor):
+            notes = (*(notes or (None, None)), bsym.sym.executor.origin)
+        for p in bsym.flat_proxy_outs:
+            if isinstance(p, TensorProxy):
+                watched.append(_check.bind(p, bsym.sym.id, p.type_string(), *notes, output=None))
+    return with_bound_symbols(trace, watched, "Watch")
+
+
+def _check_result(
+    value: object,
+    operator: str,
+    expected: str,
+    file: str | None = None,
+    line: int | None = None,
+    by: str | None = None,
+) -> None:
+    found = type_of(value) if isinstance(value, torch.Tensor) else f"an object of type {type(value).__name__}"
+    if found != expected:
+        error = PluginError(
+            f"{operator} computes something else than its meta function says",
+            found={"meta": expected, "result": found},
+            where=[Location.of(file, line)] if file is not None and line is not None else None,
+            hint="The implementation of the executor that runs it, or the meta function, is wrong.",
+        )
+        raise error if by is None else error.of(by)
+
+
+_check = Symbol(
+    name="check_result",
+    id="thunder.check_result",
+    python_impl=_check_result,
+    tags=frozenset({OpTags.DONT_DCE}),
+)
+
+
+def type_of(t: torch.Tensor) -> str:
+    """The type string of a tensor, as its proxy prints it: `"cpu f32[2, 4]"`."""
+    dims = ", ".join(map(str, t.shape))
+    return f"{devices.to_device(t.device).device_str()} {dtypes.to_dtype(t.dtype).shortname()}[{dims}]"

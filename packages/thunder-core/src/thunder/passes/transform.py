@@ -1,0 +1,139 @@
+"""`Transform`: what a user hands to `thunder.jit` to change programs, weights and state dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
+
+from thunder.base.errors import InvalidArgument, PluginError, ThunderError, nearest
+from thunder.base.extension_origin import origin_of
+from thunder.ir.trace import TraceCtx, TraceProvenance
+
+__all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "defines_hook"]
+
+
+class Transform:
+    """Base of all transforms; each hook defaults to doing nothing.
+
+    A subclass overrides the hooks that it needs. A method whose name looks like a hook (`transform_…`,
+    `reverse_…`) and is none is refused when the class is made: it would silently never run. An instance
+    belongs to one compiled object, unless its class sets `stateless = True`.
+    """
+
+    stateless: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, value in vars(cls).items():
+            if callable(value) and name.startswith(("transform_", "reverse_")) and name not in HOOKS:
+                close = nearest(name, HOOKS)
+                raise InvalidArgument(
+                    f"{cls.__name__}.{name} looks like a hook of Transform, and there is no such hook",
+                    found={"hooks": ", ".join(sorted(HOOKS))},
+                    hint=f"Did you mean {close!r}? A method of your own needs another prefix.",
+                )
+
+    def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
+        """Called by `jit` before anything else; raises UserError for misuse."""
+
+    def transform_module(self, model: Any) -> None:
+        """Called by `jit`, once, for modules, before any trace exists; may change the module's overrides."""
+
+    def transform_traces_pre_prologue(
+        self,
+        prologue_trace: TraceCtx,
+        computation_trace: TraceCtx,
+        epilogue_trace: TraceCtx | None,
+        **kwargs: Any,
+    ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
+        """Changes the three programs as acquired, at each compile."""
+        return prologue_trace, computation_trace, epilogue_trace
+
+    def transform_joint_trace(self, joint_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
+        """Changes the program of forward and backward, before it is partitioned."""
+        return joint_trace
+
+    def transform_trace_pre_execution(self, trace: TraceCtx, **kwargs: Any) -> TraceCtx:
+        """Changes a program of which nothing is claimed yet; forward, then backward."""
+        return trace
+
+    def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
+        """Changes a program that is claimed, fused, and has its `del` lines; forward, then backward."""
+        return computation_trace
+
+    def transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Turns the original state of a submodule (keys without its prefix) into the transformed one."""
+        return state_dict
+
+    def reverse_transform_state_dict_for_submodule(
+        self, model: Any, submodule_name: str, state_dict: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Turns the transformed state of a submodule into the original one."""
+        return state_dict
+
+    def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
+        """Called once per compile, before the first stage; inserts stages of its own."""
+
+    def cache_state(self) -> Mapping[str, Hashable]:
+        """State on which the programs depend; asked at each call and guarded by equality, so it must be
+        cheap.
+        """
+        return {}
+
+
+HOOKS = frozenset(
+    name for name, value in vars(Transform).items() if callable(value) and not name.startswith("_")
+)
+
+#: the hooks that take one trace and return one
+TRACE_HOOKS = ("transform_joint_trace", "transform_trace_pre_execution", "transform_trace_post_optimization")
+
+
+def defines_hook(transform: Transform, hook: str) -> bool:
+    """Whether a transform overrides a hook."""
+    return getattr(type(transform), hook, None) is not getattr(Transform, hook)
+
+
+def call_trace_hook(
+    transform: Transform, hook: str, *traces: TraceCtx | None, **facts: Any
+) -> tuple[Any, ...]:
+    """Calls a hook and checks what comes back: as many traces as went in.
+
+    A trace without provenance gets the transform's class name. Raises PluginError for anything else.
+    """
+    name = type(transform).__name__
+    try:
+        result = getattr(transform, hook)(*traces, **facts)
+    except ThunderError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"{name}.{hook} raised {type(error).__name__}: {error}",
+            hint="Leave the transform out of transforms=, or correct it; the traceback above shows where.",
+        ).of(origin_of(type(transform))) from error
+    returned = result if len(traces) > 1 else (result,)
+    fits = isinstance(returned, tuple) and len(returned) == len(traces)
+    if not fits or not all(
+        isinstance(r, TraceCtx) or (given is None and r is None)
+        for r, given in zip(returned, traces, strict=True)
+    ):
+        expected = "a trace" if len(traces) == 1 else f"a tuple of {len(traces)} traces"
+        raise PluginError(
+            f"{name}.{hook} returned {_kind(result)}",
+            found={"expected": expected},
+            hint="Return the trace, changed or not.",
+        ).of(origin_of(type(transform)))
+    for trace, given in zip(returned, traces, strict=True):
+        if trace is not given and trace is not None and trace.provenance is None:
+            trace.set_provenance(TraceProvenance(name))
+    return tuple(returned)
+
+
+def _kind(result: Any) -> str:
+    if result is None:
+        return "None"
+    if isinstance(result, tuple):
+        return f"a tuple of {len(result)}: {', '.join(type(r).__name__ for r in result)}"
+    return f"an object of type {type(result).__name__}"

@@ -1,0 +1,70 @@
+"""What a conformance case says when an executor is wrong, and when it cannot tell."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import SkipTest
+
+import torch
+
+from thunder.base.devices import to_device
+from thunder.base.dtypes import to_dtype
+from thunder.base.errors import Location, PluginError
+from thunder.base.pytree import tree_iter
+from thunder.ir.proxies import Proxy, TensorProxy
+
+__all__ = [
+    "ConformanceFailure",
+    "NothingToJudge",
+    "definition_of",
+    "described",
+    "described_call",
+    "tensors_in",
+]
+
+
+class ConformanceFailure(PluginError, AssertionError):
+    """An executor does not keep its contract: what was asked, what was found, where, and what to do."""
+
+
+class NothingToJudge(SkipTest):
+    """A case found no call to judge; its text says why. Test runners count it as skipped."""
+
+
+def described(value: Any) -> str:
+    """A value as failures show it: of a tensor its type, and its strides where they are unusual."""
+    if isinstance(value, TensorProxy):
+        return f'"{value.type_string()}"'
+    if isinstance(value, Proxy):
+        return f"{value.name}: {type(value).__name__}"
+    if isinstance(value, torch.Tensor):
+        text = f"{to_device(value.device)} {to_dtype(value.dtype).shortname()}{list(value.shape)}"
+        return f'"{text}"' if value.is_contiguous() else f'"{text}" with strides {tuple(value.stride())}'
+    if isinstance(value, tuple | list):
+        inner = ", ".join(described(x) for x in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {described(v)}" for k, v in value.items()) + "}"
+    return repr(value)
+
+
+def described_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """A call with each argument as :func:`described` shows it."""
+    parts = [*(described(a) for a in args), *(f"{k}={described(v)}" for k, v in kwargs.items())]
+    return f"{name}({', '.join(parts)})"
+
+
+def definition_of(*functions: Callable[..., Any] | None) -> list[Location]:
+    """Where the first of the functions that is written in Python begins; empty if none is."""
+    for fn in functions:
+        code = getattr(inspect.unwrap(fn), "__code__", None) if fn is not None else None
+        if code is not None:
+            return [Location.of(code.co_filename, code.co_firstlineno)]
+    return []
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """The tensors of a tree, in order."""
+    return [x for x in tree_iter(tree) if isinstance(x, torch.Tensor)]

@@ -1,0 +1,68 @@
+"""The cases of an executor as tests of pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from thunder.executor_base.executor import Executor
+from thunder.testing.samples import Given
+from thunder.testing.suite import Case, conformance
+
+__all__ = ["ConformanceTests"]
+
+
+class ConformanceTests:
+    """Base class of an executor's tests: each case of `thunder.testing.conformance` becomes a test.
+
+        class TestMine(thunder.testing.ConformanceTests):
+            executor = my_ex
+
+    The attributes are the arguments of `thunder.testing.conformance`. What `expected_failures` names is a
+    strict
+    xfail: when it is fixed, the test says so.
+    """
+
+    executor: ClassVar[Executor | str]
+    samples: ClassVar[Mapping[Any, Given]] = {}
+    references: ClassVar[Mapping[Any, Callable[..., Any]]] = {}
+    operators: ClassVar[Iterable[str] | str] = ("*",)
+    devices: ClassVar[Iterable[Any] | None] = None
+    dtypes: ClassVar[Iterable[torch.dtype] | None] = None
+    tolerances: ClassVar[Mapping[torch.dtype, tuple[float, float]]] = {}
+    expected_failures: ClassVar[Mapping[str, str]] = {}
+    module: ClassVar[str | None] = None
+
+    @classmethod
+    def cases(cls) -> list[Case]:
+        """The cases; override it to leave some out."""
+        return list(
+            conformance(
+                cls.executor,
+                samples=cls.samples,
+                references=cls.references,
+                operators=cls.operators,
+                devices=cls.devices,
+                dtypes=cls.dtypes,
+                tolerances=cls.tolerances,
+                expected_failures=cls.expected_failures,
+                module=cls.module,
+            )
+        )
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Gives `test_conformance` its cases."""
+        if "case" in metafunc.fixturenames:
+            metafunc.parametrize("case", [_parameter(case) for case in self.cases()])
+
+    def test_conformance(self, case: Case) -> None:
+        """One property of one operator."""
+        case.run()
+
+
+def _parameter(case: Case) -> Any:
+    marks = [pytest.mark.xfail(reason=case.expected, strict=True)] if case.expected is not None else []
+    return pytest.param(case, id=case.name, marks=marks)

@@ -1,0 +1,184 @@
+"""Torch's own parsing of arguments, which judges a call before a row binds it.
+
+A row says what an operator computes, and has its parameters in one form. Which calls torch accepts is a fact
+of torch's parser: overloads, types, keyword names, what may be given by position. So torch's function is
+called under a mode that answers in its place: torch parses the arguments, finds the mode, and computes
+nothing.
+
+    x.sum(0, foo=1)   →   torch.Tensor.sum(x, 0, foo=1) under the mode   →   torch's TypeError
+
+A call costs about a microsecond.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from thunder.base.devices import Device, to_torch_device
+from thunder.base.dtypes import dtype
+from thunder.base.errors import ThunderError
+from thunder.base.pytree import tree_flatten, tree_unflatten
+from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
+from thunder.ops.meta_kernels import refusal, torch_error
+
+Fn = Callable[..., Any]
+
+#: torch's functions that run, or look at their arguments, without a question to the mode
+SILENT: frozenset[Any] = frozenset(
+    {torch.range, torch.is_tensor, torch.Tensor.set_, torch.nn.init.trunc_normal_}
+)
+
+_NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType)
+
+
+class _Judge:
+    """A mode that answers each call with itself."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> _Judge:
+        return self
+
+
+@dataclass(frozen=True)
+class _Parser:
+    """The function that parses a call. An operator's method ``declines`` what it refuses: it returns
+    NotImplemented. ``kinds`` are the types that annotations give a parameter; a function written in Python
+    looks at others only where it uses them.
+    """
+
+    fn: Fn
+    declines: bool = False
+    kinds: Mapping[str, frozenset[type]] = field(default_factory=dict)
+
+    def is_strange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether an argument has a type that the annotations do not name."""
+        for x, kinds in zip(args, self.kinds.values(), strict=False):
+            if kinds and type(x) not in kinds:
+                return True
+        for key, x in kwargs.items():
+            kinds = self.kinds.get(key, _UNCHECKED)
+            if kinds and type(x) not in kinds:
+                return True
+        return False
+
+
+_UNCHECKED: frozenset[type] = frozenset()
+_KINDS: dict[Any, frozenset[type]] = {
+    torch.Tensor: frozenset({TensorProxy}),
+    float: frozenset({float, int, FloatProxy, IntegerProxy}),
+    int: frozenset({int, IntegerProxy}),
+    bool: frozenset({bool}),
+    str: frozenset({str}),
+    type(None): frozenset({type(None)}),
+}
+
+
+def _kinds_of(annotation: Any) -> frozenset[type]:
+    """The types that an annotation names, or none if it says nothing of use."""
+    is_union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
+    members = [_KINDS.get(a) for a in (typing.get_args(annotation) if is_union else (annotation,))]
+    return _UNCHECKED.union(*members) if all(members) else _UNCHECKED  # type: ignore[arg-type]
+
+
+_JUDGE = _Judge()
+_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_parsers: dict[Any, _Parser | None] = {
+    # eager computes with what a first call returns
+    torch.Tensor.__rdiv__: _Parser(torch.Tensor.mul, declines=True),
+}
+
+
+def _parser_of(fn: Any) -> _Parser | None:
+    if fn in SILENT:
+        return None
+    if isinstance(fn, _NATIVE):
+        return _Parser(fn)
+    if not isinstance(fn, types.FunctionType) or str(fn.__module__).partition(".")[0] != "torch":
+        return None
+    if fn.__module__ == F.__name__:
+        parameters = inspect.signature(fn).parameters.values()
+        return _Parser(fn, kinds={p.name: _kinds_of(p.annotation) for p in parameters})
+    # operators' methods that are written in Python ask the mode before they parse
+    inner = getattr(fn, "__wrapped__", None) if fn.__module__ == torch._tensor.__name__ else None
+    return _Parser(fn) if inner is None else _Parser(inner, declines=True)
+
+
+def parse(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """NotImplemented where ``fn`` is an operator's method that declines these operands, else None: torch
+    parses the call, or ``fn`` is not a function of torch that can be asked.
+
+    Raises OperatorError with torch's text, and of its class, for arguments that torch does not accept.
+    """
+    try:
+        parser = _parsers[fn]
+    except KeyError:
+        parser = _parsers[fn] = _parser_of(fn)
+    return None if parser is None else _parsed(parser, args, kwargs)
+
+
+def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if any(map(_is_tracked_number, args)) or (kwargs and any(map(_is_tracked_number, kwargs.values()))):
+        args = tuple(map(_with_gradient, args))
+        kwargs = {key: _with_gradient(value) for key, value in kwargs.items()}
+    _push(_JUDGE)
+    try:
+        found = parser.fn(*args, **kwargs)
+    except ThunderError:
+        raise
+    except Exception as error:
+        problem: Exception | None = error
+    else:
+        if found is NotImplemented:
+            return found
+        problem = None
+    finally:
+        _pop()
+    if problem is None:
+        if parser.kinds and parser.is_strange(args, kwargs):
+            _ask(parser.fn, args, kwargs)
+        return None
+    leaves, spec = tree_flatten((args, kwargs))
+    stand_ins = [_stand_in(leaf) for leaf in leaves]
+    if any(a is not b for a, b in zip(leaves, stand_ins, strict=True)):
+        args, kwargs = tree_unflatten(stand_ins, spec)
+        return _parsed(parser, args, kwargs)
+    if parser.declines and isinstance(problem, TypeError):
+        return NotImplemented
+    problem.args = tuple(str(part).replace("TensorProxy", "Tensor") for part in problem.args)
+    raise refusal(problem, args, kwargs)
+
+
+def _ask(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises what ``fn`` raises when it runs."""
+    error = torch_error(fn, args, kwargs)
+    if error is not None:
+        raise refusal(error, args, kwargs)
+
+
+def _is_tracked_number(x: Any) -> bool:
+    """Whether torch would take ``x`` for a number, were it not that it requires grad, which a proxy hides."""
+    return type(x) is TensorProxy and not x.__dict__["shape"] and x.__dict__["requires_grad"]
+
+
+def _with_gradient(x: Any) -> Any:
+    if not _is_tracked_number(x):
+        return x
+    return torch.empty((), dtype=x.dtype.torch_dtype, device="meta").requires_grad_()
+
+
+def _stand_in(x: Any) -> Any:
+    """What torch's parser takes for a value that only a trace has."""
+    if isinstance(x, NumberProxy):
+        return x.python_type(1 if x.value is None else x.value)
+    if isinstance(x, GeneratorProxy):
+        return torch.Generator()
+    if isinstance(x, dtype):
+        return x.torch_dtype
+    return to_torch_device(x) if isinstance(x, Device) else x

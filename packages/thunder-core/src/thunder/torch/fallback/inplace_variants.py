@@ -1,0 +1,57 @@
+"""In-place functions that nobody wrote a row for: the functional one, and a write to its first argument.
+
+x.i0_()      →      t1 = torch.i0(x); x.copy_(t1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder.base.autocast_state import autocast_off
+from thunder.base.langctx import current_language
+from thunder.ir.proxies import TensorProxy, unknown_torch_function
+from thunder.ops.meta_kernels import refusal, torch_error
+from thunder.torch.argument_parser import parse
+from thunder.torch.inplace import write_back
+from thunder.torch.registration import find_torch, name_of
+
+Fn = Callable[..., Any]
+
+#: where the functional one is, if it is not beside the one that writes
+_ELSEWHERE = ("torch", "torch.nn.functional")
+
+
+def functional_of(name: str) -> Fn | None:
+    """The function of torch that computes what the in-place function of this name writes, or None."""
+    prefix, _, last = name.rpartition(".")
+    if not last.endswith("_") or last.endswith("__"):
+        return None
+    for place in (prefix, *_ELSEWHERE):
+        found = find_torch(f"{place}.{last[:-1]}")
+        if found is not None:
+            return found
+    return None
+
+
+def in_place_or(fn: Fn, otherwise: Fn) -> Fn:
+    """The function that stands for ``fn``: where it is the in-place form of another, that one and a write;
+    else ``otherwise``.
+    """
+    functional = functional_of(name_of(fn))
+    if functional is None:
+        return otherwise
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not args or not isinstance(args[0], TensorProxy):
+            return otherwise(*args, **kwargs)
+        parse(fn, args, kwargs)
+        computed = current_language().resolve(functional) or unknown_torch_function(functional)
+        with autocast_off():
+            value = computed(*args, **kwargs)
+        error = torch_error(fn, args, kwargs)
+        if error is not None and torch_error(functional, args, kwargs) is None:
+            raise refusal(error, args, kwargs)
+        return write_back(value, args[0])
+
+    return call

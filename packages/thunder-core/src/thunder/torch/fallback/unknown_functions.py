@@ -1,0 +1,104 @@
+"""What stands for a torch function that has no row: torch itself, where that is sound; else, or where the
+program says ``operator_fallback="error"``, a refusal by name, with the nearest rows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+
+from thunder.base.errors import UnsupportedOperator
+from thunder.base.langctx import TORCH, LanguageContext
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import UNKNOWN
+from thunder.ops.meta_kernels import ask_torch, described_arguments
+from thunder.ops.operator import all_rows
+from thunder.torch.fallback.inplace_variants import in_place_or
+from thunder.torch.fallback.schema_probe import Unfit
+from thunder.torch.fallback.torch_rows import call_by_torch, under_autocast_now
+from thunder.torch.out_argument import write_to_out
+from thunder.torch.registration import name_of
+
+#: what torch raises for a call that it refuses, or has no kernel without data for
+_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
+
+_WAYS_OUT = (
+    "Register it (thunder.extend.OperatorExecutor.register_operator), or compute it outside the compiled "
+    "function; thunder.examine lists what a program needs."
+)
+
+
+def nearest_rows(name: str) -> list[str]:
+    """Up to three ids of rows that are most like a name."""
+    known = [row.id for row in all_rows() if row.id.startswith("torch.") and OpTags.FALLBACK not in row.tags]
+    last = {row_id: row_id.rpartition(".")[2] for row_id in known}
+    close = difflib.get_close_matches(name.rpartition(".")[2], sorted(set(last.values())), n=3, cutoff=0.6)
+    return [next(row_id for row_id in known if last[row_id] == word) for word in close]
+
+
+def _refusal(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", hint: str = _WAYS_OUT
+) -> UnsupportedOperator:
+    close = nearest_rows(name)
+    suggestion = f" Operators with a like name: {', '.join(close)}." if close else ""
+    return UnsupportedOperator(
+        f"{name} is not an operator thunder knows"
+        + (f", and torch cannot run it here: {why}" if why else ""),
+        found=described_arguments(args, kwargs),
+        hint=f"{hint}{suggestion}",
+        facts={"operator": name, "nearest": close, "why": why},
+    )
+
+
+def refused(fn: Any) -> Callable[..., Any]:
+    """The function that refuses a call of ``fn``, unless it writes what a known function computes."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise _refusal(name_of(fn), args, kwargs)
+
+    return in_place_or(fn, refuse)
+
+
+def by_torch(fn: Any) -> Callable[..., Any]:
+    """The function that lets torch run a call of ``fn`` where that is sound, and else refuses it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        name = name_of(fn)
+        try:
+            if kwargs.get("out") is not None and not isinstance(fn, torch._ops.OpOverload):
+                if under_autocast_now(args, kwargs):
+                    raise Unfit("it is called with out= under autocast", "Leave out= out.")
+                compute = functools.partial(call_by_torch, name, fn)
+                return write_to_out(name, [fn], lambda *a, **k: compute(a, k), args, kwargs, is_random=False)
+            return call_by_torch(name, fn, args, kwargs)
+        except Unfit as unfit:
+            raise _refusal(name, args, kwargs, unfit.reason, f"{unfit.hint} {_WAYS_OUT}") from None
+        except UnsupportedOperator:
+            raise
+        except _REFUSALS as error:
+            ask_torch(fn, args, kwargs, error)
+            why = f"what it returns cannot be found out without data ({_first_line(error)})"
+            raise _refusal(name, args, kwargs, why) from error
+
+    return in_place_or(fn, call)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def without_fallback(language: LanguageContext) -> LanguageContext:
+    """The language, in which functions without a row are refused."""
+    return LanguageContext(language.name, {**language.functions, UNKNOWN: refused})
+
+
+def may_fall_back(language: LanguageContext) -> bool:
+    """Whether torch may run what thunder has no trace of."""
+    return language.functions[UNKNOWN] is not refused
+
+
+TORCH.functions[UNKNOWN] = by_torch

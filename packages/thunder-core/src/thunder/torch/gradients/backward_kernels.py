@@ -1,0 +1,27 @@
+"""Torch's backward kernels as operator rows: ``ltorch.<name>``, run whole by ``torch.ops.aten.<name>``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder.ir.symbol import Symbol
+from thunder.torch.registration import find_torch, torchsymbol
+
+
+def kernel(name: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
+    """Registers a decomposition (of ``prim=True``, a meta function) as ``ltorch.<name>``.
+
+    Its parameters are those of the kernel, in order. ``row`` are further arguments of ``torchsymbol``.
+    """
+    path = f"torch.ops.aten.{name}.default"
+    return torchsymbol(id=f"ltorch.{name}", **{"eager": find_torch(path), "eager_path": path, **row})
+
+
+def computed_by(eager: Callable[..., Any] | None) -> Callable[[Callable[..., Any]], Symbol]:
+    """Registers a decomposition as ``ltorch.<its name>``, which ``eager`` computes (or only its parts)."""
+
+    def decorate(fn: Callable[..., Any]) -> Symbol:
+        return torchsymbol(id=f"ltorch.{fn.__name__}", eager=eager)(fn)
+
+    return decorate

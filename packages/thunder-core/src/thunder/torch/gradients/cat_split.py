@@ -1,0 +1,152 @@
+"""Gradients of joining, cutting and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.gradient_rules import Call, formulas
+from thunder.torch.broadcasting import canonical_dim
+from thunder.torch.gradients.selection_adjoints import placed, reshaped, unpadded, unsliced, zeros
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
+from thunder.torch.rows import cat_split, padding  # noqa: F401  (the rows)
+
+# -- joining -------------------------------------------------------------------------------------------------
+
+
+def _parts(c: Call) -> list[TensorProxy | None]:
+    """The cotangent cut where the tensors meet. Of vectors of no elements ``torch.cat`` takes no notice."""
+    counted = [t.shape != (0,) or c.g.shape == (0,) for t in c.tensors]
+    dim = canonical_dim(c.dim, len(c.g.shape))
+    sizes = [t.shape[dim] for t, counts in zip(c.tensors, counted, strict=True) if counts]
+    pieces = iter(ltorch.split_with_sizes(c.g, sizes, dim))
+    return [next(pieces) if counts else None for counts in counted]
+
+
+formulas("prims.cat", "torch.cat", tensors=_parts)
+formulas("torch.stack", tensors=lambda c: ltorch.unbind(c.g, c.dim))
+
+# -- cutting -------------------------------------------------------------------------------------------------
+
+
+def _filled(c: Call) -> list[TensorProxy]:
+    """The cotangents of all results, zeros for those on which nothing depends."""
+    some = next(g for g in c.g if g is not None)
+    return [zeros(o.shape, some) if g is None else g for o, g in zip(c.out, c.g, strict=True)]
+
+
+def _rejoined(c: Call, a: TensorProxy, dim: int) -> TensorProxy | None:
+    """The cotangents of pieces behind one another; one alone stands among zeros."""
+    dim = canonical_dim(dim, len(a.shape))
+    known = [i for i, g in enumerate(c.g) if g is not None]
+    if len(known) == 1:
+        (at,) = known
+        start = sum(o.shape[dim] for o in c.out[:at])
+        return placed(c.g[at], dim, start, a.shape[dim])
+    return ltorch.cat(_filled(c), dim) if known else None
+
+
+def _unbind(c: Call) -> TensorProxy | None:
+    dim = canonical_dim(c.dim, len(c.input.shape))
+    known = [i for i, g in enumerate(c.g) if g is not None]
+    if len(known) == 1:
+        (at,) = known
+        return _selected(c.g[at], c.input, dim, at)
+    return ltorch.stack(_filled(c), dim) if known else None
+
+
+def _selected(g: TensorProxy, a: TensorProxy, dim: int, index: int) -> TensorProxy:
+    """Zeros like ``a`` with ``g`` at one place of a dimension."""
+    dim = canonical_dim(dim, len(a.shape))
+    row = reshaped(g, (*a.shape[:dim], 1, *a.shape[dim + 1 :]))
+    return placed(row, dim, index % a.shape[dim], a.shape[dim])
+
+
+def _narrowed(c: Call) -> TensorProxy:
+    dim = canonical_dim(c.dim, len(c.input.shape))
+    length = c.input.shape[dim]
+    return placed(c.g, dim, c.start + length if c.start < 0 else c.start, length)
+
+
+formulas("torch.split", tensor=lambda c: _rejoined(c, c.tensor, c.dim))
+formulas("torch.split_with_sizes", "torch.chunk", input=lambda c: _rejoined(c, c.input, c.dim))
+formulas("torch.unbind", input=_unbind)
+formulas("torch.select", input=lambda c: _selected(c.g, c.input, c.dim, c.index))
+formulas("torch.narrow", input=_narrowed)
+formulas("prims.slice_prim", a=lambda c: unsliced(c.g, c.a.shape, c.starts, c.strides))
+
+formulas(
+    "torch.select_scatter",
+    input=lambda c: ltorch.select_scatter(c.g, zeros(c.src.shape, c.g), c.dim, c.index),
+    src=lambda c: ltorch.select(c.g, c.dim, c.index),
+)
+formulas(
+    "torch.slice_scatter",
+    input=lambda c: ltorch.slice_scatter(c.g, zeros(c.src.shape, c.g), c.dim, c.start, c.end, c.step),
+    src=lambda c: _part_of_slice(c),
+)
+
+
+def _part_of_slice(c: Call) -> TensorProxy:
+    key = [slice(None)] * len(c.input.shape)
+    key[canonical_dim(c.dim, len(key))] = slice(c.start, c.end, c.step)
+    return ltorch.__getitem__(c.g, tuple(key))
+
+
+# -- padding -------------------------------------------------------------------------------------------------
+
+
+def _unconstant(g: TensorProxy, shape: Sequence[int], pad: Sequence[int]) -> TensorProxy:
+    """Without a border of constants; ``pad`` has (before, after) for the last dimension first."""
+    given = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
+    rest = [(0, 0, 0)] * (len(shape) - len(given))
+    return unpadded(g, shape, [*rest, *reversed(given)])
+
+
+def _unborder(g: TensorProxy, dim: int, length: int, before: int, after: int, mode: str) -> TensorProxy:
+    """The elements of a border added to those that they are copies of."""
+    if mode == "replicate" and length <= max(-before, -after):  # all are copies of one edge
+        return placed(ltorch.sum(g, dim, True), dim, length - 1 if -before >= length else 0, length)
+    first, last = max(0, -before), length - max(0, -after)
+    before, after, kept = max(0, before), max(0, after), last - first
+    low, inner, high = ltorch.split_with_sizes(g, [before, kept, after], dim)
+    if before:
+        inner = inner + _copied(low, dim, kept, kept - before, 1, 0, mode)
+    if after:
+        inner = inner + _copied(high, dim, kept, 0, kept - 1 - after, kept - 1, mode)
+    return placed(inner, dim, first, length)
+
+
+def _copied(
+    border: TensorProxy, dim: int, length: int, wrapped: int, mirrored: int, edge: int, mode: str
+) -> TensorProxy:
+    """A border at the place that it is a copy of, which begins at one of three positions."""
+    if mode == "circular":
+        return placed(border, dim, wrapped, length)
+    if mode == "reflect":
+        return placed(prims.flip(border, (dim,)), dim, mirrored, length)
+    return placed(ltorch.sum(border, dim, True), dim, edge, length)
+
+
+@torchsymbol(id="ltorch.pad_backward")
+def pad_backward(grad: TensorProxy, size: Sequence[int], pad: Sequence[int], mode: str) -> TensorProxy:
+    """The adjoint of a border of the tensor's own elements, around a tensor of ``size``."""
+    for i in reversed(range(0, len(pad), 2)):
+        if pad[i] or pad[i + 1]:
+            dim = len(size) - 1 - i // 2
+            grad = _unborder(grad, dim, size[dim], pad[i], pad[i + 1], mode)
+    return grad
+
+
+def _pad(c: Call) -> TensorProxy:
+    if c.mode == "constant":
+        return _unconstant(c.g, c.input.shape, c.pad)
+    return ltorch.pad_backward(c.g, c.input.shape, c.pad, c.mode)
+
+
+formulas("prims.pad", a=lambda c: unpadded(c.g, c.a.shape, c.padding))
+formulas("torch.constant_pad_nd", input=lambda c: _unconstant(c.g, c.input.shape, c.pad))
+formulas("torch.nn.functional.pad", input=_pad)
+formulas("ltorch.pad_backward", grad=lambda c: ltorch.pad(c.g, c.pad, c.mode))

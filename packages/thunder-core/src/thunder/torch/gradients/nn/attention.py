@@ -1,0 +1,95 @@
+"""The gradient of attention where torch computes it by one kernel; elsewhere it is that of its parts.
+
+With ``P = softmax(q kᵀ s + mask)`` and ``D = sum(P * dP)`` along the keys (Dao et al., FlashAttention, 2022,
+appendix B):
+
+    dv = Pᵀ g        dP = g vᵀ        dS = P * (dP - D)        dq = dS k s        dk = dSᵀ q s
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.gradient_rules import Call, vjp
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
+from thunder.torch.rows.nn.attention import (
+    additive_mask,
+    as_kernels_take,
+    attention_weights,
+    by_query_head,
+    default_scale,
+)
+
+
+def _flash_attention_for_cpu_backward(
+    grad_output: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: torch.Tensor | None,
+    scale: float | None,
+) -> Any:
+    tensors = as_kernels_take(grad_output, query, key, value, out)
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    mask = additive_mask(attn_mask, query)
+    return kernel(*tensors, logsumexp, dropout_p, is_causal, attn_mask=mask, scale=scale)
+
+
+@torchsymbol(
+    id="ltorch.flash_attention_for_cpu_backward",
+    tags=(OpTags.MATMUL_OP,),
+    eager=_flash_attention_for_cpu_backward,
+)
+def flash_attention_for_cpu_backward(
+    grad_output: TensorProxy,
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    out: TensorProxy,
+    logsumexp: TensorProxy,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: TensorProxy | None,
+    scale: float | None,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Gradients of query, key and value. The kernel takes ``out`` and ``logsumexp`` in place of the weights,
+    which the decomposition computes again, so that its derivatives know what they depend on.
+    """
+    keys, values = by_query_head(key, query), by_query_head(value, query)
+    weights = attention_weights(query, keys, attn_mask, is_causal, scale)
+    scale = default_scale(query) if scale is None else scale
+    products = ltorch.mul(weights, ltorch.matmul(grad_output, ltorch.transpose(values, -2, -1)))
+    along = ltorch.mul(weights, ltorch.sum(products, -1, True))
+    scores = ltorch.mul(ltorch.sub(products, along), scale)
+    dq = ltorch.matmul(scores, keys)
+    dk = ltorch.matmul(ltorch.transpose(scores, -2, -1), query)
+    dv = ltorch.matmul(ltorch.transpose(weights, -2, -1), grad_output)
+    return dq, _by_group(dk, key), _by_group(dv, value)
+
+
+def _by_group(g: TensorProxy, like: TensorProxy) -> TensorProxy:
+    """The sum over the heads of the query that share a head of the keys."""
+    if g.shape == like.shape:
+        return g
+    heads = like.shape[-3]
+    grouped = ltorch.reshape(g, (*g.shape[:-3], heads, g.shape[-3] // heads, *g.shape[-2:]))
+    return ltorch.sum(grouped, -3)
+
+
+@vjp("ltorch.flash_attention_for_cpu")
+def _of_flash_attention_for_cpu(c: Call) -> dict[str, TensorProxy]:
+    arguments = (c.query, c.key, c.value, *c.out, c.dropout_p, c.is_causal)
+    mask, scale = c.attn_mask, c.scale
+    gradients = flash_attention_for_cpu_backward(c.g[0], *arguments, attn_mask=mask, scale=scale)
+    return dict(zip(("query", "key", "value"), gradients, strict=True))

@@ -1,0 +1,256 @@
+"""The keys of ``x[key]``, read as torch reads them.
+
+    x[1, ..., None]         slices, integers, None and ... take a view of x
+    x[(0, 1),], x[[0, 1]]   sequences of numbers are index tensors
+    x[True]                 a new dimension of which all, or nothing, is taken
+    x[t]                    t has no dimensions: one position, known when the program runs
+
+Rules and limits are those of ``torch/csrc/autograd/python_variable_indexing.cpp``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder.base.dtypes import bool8, int32, int64, uint8
+from thunder.base.errors import UnsupportedOperator
+from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, known_value, number_in, pyval
+from thunder.ops import prims
+
+#: from this length on torch takes a sequence for numbers without a look at its items
+_LONG = 32
+_MASKS = frozenset({bool8, uint8})
+_INDICES = frozenset({int32, int64})
+
+
+@dataclass
+class Selection:
+    """What a key asks of each dimension of the tensor, and where new dimensions go."""
+
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    #: dimensions (of the tensor) that an integer takes away
+    dropped: list[int] = field(default_factory=list)
+    #: for each dimension of the result of slicing: True for one that is new
+    new: list[bool] = field(default_factory=list)
+    #: tensors without dimensions that select one position, by dimension of the result of slicing
+    picked: dict[int, TensorProxy] = field(default_factory=dict)
+    #: integer tensors, by dimension of what the picked ones leave
+    tensors: dict[int, TensorProxy] = field(default_factory=dict)
+
+    def keeps_all(self, shape: Sequence[int]) -> bool:
+        """Whether slices, integers and ``None`` leave a tensor of this shape as it is."""
+        whole = not any(self.starts) and tuple(self.ends) == tuple(shape) and all(s == 1 for s in self.steps)
+        return whole and not self.dropped and not any(self.new)
+
+    def slice(self, start: int, end: int, step: int = 1) -> None:
+        """Adds the bounds of the next dimension."""
+        self.starts.append(start)
+        self.ends.append(end)
+        self.steps.append(step)
+
+    def index(self, tensor: TensorProxy) -> None:
+        """Adds an index tensor for the next dimension of the result."""
+        self.tensors[len(self.new) - len(self.picked)] = tensor
+        self.new.append(False)
+
+
+def is_mask(item: Any) -> bool:
+    """Whether an item of a key is a tensor of truth values: how many elements it selects depends on data."""
+    return isinstance(item, TensorProxy) and item.dtype in _MASKS
+
+
+def normal_key(key: Any) -> Any:
+    """A key in one form: items that are sequences are lists, numbers are Python's, and what is known of
+    tensors (a position, truth values, bounds of slices) stands in their place.
+
+    A short list with slices, sequences or the like among its items is a tuple of items, as torch has it.
+    """
+    if isinstance(key, tuple) or (isinstance(key, list) and len(key) < _LONG and any(map(_is_index, key))):
+        return tuple(map(_normal, key))
+    return _normal(key)
+
+
+def _is_index(x: Any) -> bool:
+    return x is None or x is Ellipsis or isinstance(x, list | tuple | range | slice | TensorProxy)
+
+
+def _normal(item: Any) -> Any:
+    if isinstance(item, TensorProxy):
+        return _known(item)
+    if isinstance(item, slice):
+        bounds = (item.start, item.stop, item.step)
+        return slice(*map(number_in, bounds)) if any(isinstance(b, TensorProxy) for b in bounds) else item
+    if isinstance(item, list | tuple | range):
+        return [_normal(x) for x in item]
+    is_number = isinstance(item, bool | IntegerProxy) or not hasattr(item, "__index__")
+    return item if is_number else operator.index(item)
+
+
+def _known(item: TensorProxy) -> Any:
+    """A position or a mask as numbers, where the trace can tell them."""
+    value = known_value(item) if item.dtype in _MASKS or not item.shape else None
+    if value is None or value.dtype.is_floating_point or value.dtype.is_complex:
+        return item
+    with torch._C.DisableTorchFunction():
+        return (value != 0 if item.dtype in _MASKS else value).tolist()
+
+
+def key_items(key: Any) -> tuple[Any, ...]:
+    """The items of a key of :func:`normal_key`."""
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _rank(item: Any) -> int:
+    """How many dimensions of the tensor an item is about."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    if is_mask(item):
+        return len(item.shape)
+    return _list_rank(item) if is_constant_mask(item) else 1
+
+
+def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
+    """The items with ``...`` (or the missing end) written out as full slices."""
+    used = sum(map(_rank, items))
+    if used > rank:
+        raise IndexError(f"too many indices for tensor of dimension {rank}")
+    if sum(1 for i in items if i is Ellipsis) > 1:
+        raise UnsupportedOperator("a key with two ellipses ('...')", hint="Write one of them as slices.")
+    fill = [slice(None)] * (rank - used)
+    at = next((n for n, i in enumerate(items) if i is Ellipsis), None)
+    if at is None:
+        return [*items, *fill]
+    return [*items[:at], *fill, *items[at + 1 :]]
+
+
+def select(shape: Sequence[int], items: tuple[Any, ...]) -> Selection:
+    """Reads a key without masks against a shape. Raises IndexError and ValueError as torch does."""
+    found = Selection()
+    for item in _expanded(items, len(shape)):
+        dim = len(found.starts)
+        if item is None:
+            found.new.append(True)
+        elif isinstance(item, bool):
+            _truth(found, item)
+        elif isinstance(item, slice):
+            found.slice(*_bounds(item, shape[dim]))
+            found.new.append(False)
+        elif isinstance(item, TensorProxy):
+            found.slice(0, shape[dim])
+            _index(found, item)
+        elif isinstance(item, list):
+            _sequence(found, item, shape)
+        else:
+            start = _position(item, shape[dim], dim)
+            found.slice(start, start + 1)
+            found.dropped.append(dim)
+    return found
+
+
+# -- kinds of items ------------------------------------------------------------------------------------------
+
+
+def _truth(found: Selection, item: bool) -> None:
+    """A new dimension of length 1, and all or nothing of it."""
+    found.tensors[len(found.new) - len(found.picked)] = _constant([0] if item else [])
+    found.new.append(True)
+
+
+def _index(found: Selection, item: TensorProxy) -> None:
+    if not item.shape and item.dtype.is_integer:
+        found.picked[len(found.new)] = item
+        found.new.append(False)
+    elif item.dtype in _INDICES:
+        found.index(item)
+    else:
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+
+
+def _sequence(found: Selection, rows: list[Any], shape: Sequence[int]) -> None:
+    """Numbers are an index; truth values are the positions of those that hold, in each of the dimensions."""
+    dim = len(found.starts)
+    if not is_constant_mask(rows):
+        found.slice(0, shape[dim])
+        found.index(_constant(_whole(rows)))
+        return
+    with torch._C.DisableTorchFunction():
+        mask = torch.tensor(rows)
+        expected = tuple(shape[dim : dim + mask.dim()])
+        if tuple(mask.shape) != expected:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {dim} does not match the shape of the "
+                f"indexed tensor {list(shape)} at index {dim}"
+            )
+        positions = [p.tolist() for p in mask.nonzero(as_tuple=True)]
+    for size, part in zip(expected, positions, strict=True):
+        found.slice(0, size)
+        found.index(_constant(part))
+
+
+def _leaves(item: Any) -> Iterator[Any]:
+    if isinstance(item, list):
+        for x in item:
+            yield from _leaves(x)
+    else:
+        yield item
+
+
+def is_constant_mask(item: Any) -> bool:
+    """Whether an item of a key is a list of truth values."""
+    leaves = list(_leaves(item)) if isinstance(item, list) else []
+    return bool(leaves) and all(isinstance(leaf, bool) for leaf in leaves)
+
+
+def _list_rank(item: Any) -> int:
+    return 1 + _list_rank(item[0]) if isinstance(item, list) and item else 0
+
+
+def _whole(rows: Any) -> Any:
+    """Nested numbers as integers: torch cuts floating-point numbers off. Raises for what is no number that is
+    known.
+    """
+    if isinstance(rows, list):
+        return [_whole(x) for x in rows]
+    if isinstance(rows, TensorProxy | NumberProxy):
+        raise UnsupportedOperator(
+            "indexing with a list of tensors", hint="Use torch.stack, and index with what it gives."
+        )
+    if not isinstance(rows, int | float):
+        raise TypeError(f"{type(rows).__name__!r} object cannot be interpreted as an integer")
+    return int(rows)
+
+
+def _constant(rows: list[Any]) -> TensorProxy:
+    return prims.tensor_from_sequence(rows, dtype=int64, device="cpu")
+
+
+def _bounds(item: slice, size: int) -> tuple[int, int, int]:
+    for part in (item.start, item.stop, item.step):
+        if isinstance(part, TensorProxy):
+            raise UnsupportedOperator(
+                "a slice with a bound in a tensor", hint="Use torch.narrow with Python integers."
+            )
+    start, end, step = slice(pyval(item.start), pyval(item.stop), pyval(item.step)).indices(size)
+    if step <= 0:
+        raise ValueError("step must be greater than zero")
+    return start, max(start, end), step
+
+
+def _position(item: Any, size: int, dim: int) -> int:
+    try:
+        index: int = pyval(item).__index__()
+    except AttributeError:
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+            f"indices (got {type(item).__name__})"
+        ) from None
+    if not -size <= index < size:
+        raise IndexError(f"index {index} is out of bounds for dimension {dim} with size {size}")
+    return index % size

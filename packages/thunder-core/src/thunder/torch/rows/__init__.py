@@ -1,0 +1,25 @@
+"""The operator rows of the torch language, a module for each subject."""
+
+from thunder.torch.rows import (  # noqa: F401  (each fills the table)
+    binary,
+    casts,
+    cat_split,
+    creation,
+    einsum,
+    indexing,
+    linalg,
+    nn,
+    padding,
+    random,
+    rearrangement,
+    reduction,
+    scattering,
+    shape,
+    sorting,
+    statistics,
+    ternary,
+    torch_kernels,
+    trapezoid,
+    unary,
+    value_checked,
+)

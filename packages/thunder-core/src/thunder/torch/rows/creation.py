@@ -1,0 +1,390 @@
+"""Tensors made of numbers: constants, ranges, and tensors like other tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.devices import Device, to_device
+from thunder.base.dtypes import dtype as Dtype
+from thunder.base.dtypes import int64, to_dtype
+from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy, number_in, pytype
+from thunder.ir.symbol import Symbol
+from thunder.ops import prims
+from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.promotion import complex_result, number_dtype, python_type_of
+from thunder.torch.broadcasting import broadcast_to_shape, cast, operands
+from thunder.torch.inplace import assign, write_back
+from thunder.torch.registration import spelt_as, torchsymbol, unpacked
+from thunder.torch.rows.casts import check_memory_format, to
+from thunder.torch.rows.shape import diagonal, unsqueeze
+
+
+def default_dtype(dtype: Any) -> Dtype:
+    """The dtype asked for, or torch's default."""
+    return to_dtype(torch.get_default_dtype() if dtype is None else dtype)
+
+
+def default_device(device: Any) -> Device:
+    """The device asked for, or torch's default."""
+    if isinstance(device, int):
+        device = f"cuda:{device}"
+    return to_device(torch.get_default_device() if device is None else device)
+
+
+def size_spelling(*size: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``torch.ones(2, 3)``, ``torch.ones((2, 3))``, ``torch.ones(size=(2, 3))`` → ``ones(size)``."""
+    if "size" in kwargs and not size:
+        size = (kwargs.pop("size"),)
+    return (unpacked(size),), _options(kwargs)
+
+
+def new_spelling(input: Any, *size: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``x.new_zeros(2, 3)`` → ``new_zeros(x, size)``."""
+    if "size" in kwargs and not size:
+        size = (kwargs.pop("size"),)
+    return (input, unpacked(size)), _options(kwargs)
+
+
+def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    if not kwargs.keys() <= {"dtype", "device"}:
+        raise TypeError(f"unexpected keyword arguments {sorted(kwargs)}")
+    return {"dtype": kwargs.get("dtype"), "device": kwargs.get("device")}
+
+
+# -- constants -----------------------------------------------------------------------------------------------
+
+
+def _constant(name: str, make: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol, Symbol]:
+    """``torch.zeros``, ``torch.zeros_like`` and ``Tensor.new_zeros``."""
+
+    def plain(size: Sequence[int], *, dtype: Any = None, device: Any = None) -> TensorProxy:
+        return make(size, device=default_device(device), dtype=default_dtype(dtype))
+
+    def like(
+        input: TensorProxy,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        memory_format: Any = torch.preserve_format,
+    ) -> TensorProxy:
+        check_memory_format(name, memory_format, len(input.shape))
+        return make(
+            input.shape,
+            device=input.device if device is None else default_device(device),
+            dtype=input.dtype if dtype is None else to_dtype(dtype),
+        )
+
+    def new(input: TensorProxy, size: Sequence[int], *, dtype: Any = None, device: Any = None) -> TensorProxy:
+        return make(
+            size,
+            device=input.device if device is None else default_device(device),
+            dtype=input.dtype if dtype is None else to_dtype(dtype),
+        )
+
+    return (
+        torchsymbol(f"torch.{name}", spelling=size_spelling, vjp=NONDIFFERENTIABLE)(plain),
+        torchsymbol(f"torch.{name}_like", vjp=NONDIFFERENTIABLE)(like),
+        torchsymbol(f"torch.Tensor.new_{name}", spelling=new_spelling, vjp=NONDIFFERENTIABLE)(new),
+    )
+
+
+zeros, zeros_like, new_zeros = _constant("zeros", lambda shape, **kw: prims.full(shape, 0, **kw))
+ones, ones_like, new_ones = _constant("ones", lambda shape, **kw: prims.full(shape, 1, **kw))
+empty, empty_like, new_empty = _constant("empty", lambda shape, **kw: prims.empty(shape, **kw))
+
+
+def _strided_meta(
+    size: Sequence[int], layout: Sequence[int], *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
+    if len(size) != len(layout):
+        raise OperatorError(f"mismatch in length of strides {list(layout)} and shape {list(size)}")
+    return TensorProxy(shape=size, device=default_device(device), dtype=default_dtype(dtype))
+
+
+empty_strided = torchsymbol("torch.empty_strided", prim=True, vjp=NONDIFFERENTIABLE)(_strided_meta)
+empty_permuted = torchsymbol("torch.empty_permuted", prim=True, vjp=NONDIFFERENTIABLE)(_strided_meta)
+
+
+@torchsymbol("torch.full", vjp=NONDIFFERENTIABLE)
+def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """A tensor of one number; its dtype is the number's unless given."""
+    wanted = _value_dtype(fill_value) if dtype is None else to_dtype(dtype)
+    return _filled(tuple(size), fill_value, default_device(device), wanted)
+
+
+def _value_dtype(value: Any) -> Dtype:
+    """The dtype of a number, or of the Python number that torch takes out of a tensor."""
+    return number_dtype(python_type_of(value.dtype) if isinstance(value, TensorProxy) else pytype(value))
+
+
+@torchsymbol(
+    id="torch.full_of_tensor", eager=torch.full, eager_path="torch.full", prim=True, vjp=NONDIFFERENTIABLE
+)
+def full_of_tensor(size: Sequence[int], fill_value: TensorProxy, *, dtype: Any, device: Any) -> TensorProxy:
+    """As ``full``, of the number in a tensor without dimensions. Torch refuses one that the dtype cannot
+    hold, which is known when the program runs.
+    """
+    return TensorProxy(shape=size, device=to_device(device), dtype=to_dtype(dtype))
+
+
+def _filled(shape: tuple[int, ...], value: Any, device: Device, dtype: Dtype) -> TensorProxy:
+    value = number_in(value)
+    if isinstance(value, TensorProxy):
+        return full_of_tensor(shape, value, device=device, dtype=dtype)
+    return prims.full(shape, value, device=device, dtype=dtype)
+
+
+@torchsymbol("torch.full_like", vjp=NONDIFFERENTIABLE)
+def full_like(
+    input: TensorProxy,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    memory_format: Any = torch.preserve_format,
+) -> TensorProxy:
+    """A tensor of one number, of the input's shape, dtype and device."""
+    wanted = input.dtype if dtype is None else to_dtype(dtype)
+    return _filled(
+        input.shape, fill_value, input.device if device is None else default_device(device), wanted
+    )
+
+
+@torchsymbol("torch.Tensor.new_full", vjp=NONDIFFERENTIABLE)
+def new_full(
+    input: TensorProxy, size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
+    """A tensor of one number, of the input's dtype and device."""
+    wanted = input.dtype if dtype is None else to_dtype(dtype)
+    return _filled(
+        tuple(size), fill_value, input.device if device is None else default_device(device), wanted
+    )
+
+
+@torchsymbol("torch.fill", inplace=("fill_",), inplace_functions=("torch.fill_",))
+def fill(input: TensorProxy, value: Any) -> TensorProxy:
+    """All elements replaced by one value."""
+    if isinstance(value, TensorProxy) and value.shape:
+        raise OperatorError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
+        )
+    if isinstance(value, TensorProxy):
+        return prims.clone(broadcast_to_shape(cast(to(value, input.device), input.dtype), input.shape))
+    return _filled(input.shape, value, input.device, input.dtype)
+
+
+@spelt_as(methods=("fill_diagonal_",))
+def fill_diagonal_(input: TensorProxy, fill_value: Any, wrap: bool = False) -> TensorProxy:
+    """Writes a number to the diagonal of a matrix; other ranks and ``wrap`` are refused."""
+    if len(input.shape) != 2 or wrap:
+        raise UnsupportedOperator(
+            "torch.Tensor.fill_diagonal_ of more dimensions than two, or with wrap=True",
+            found={input.name: f'"{input.type_string()}"'},
+            hint="Write to views: x.diagonal().fill_(value).",
+        )
+    write_back(_filled((min(input.shape),), fill_value, input.device, input.dtype), diagonal(input))
+    return input
+
+
+@torchsymbol("torch.Tensor.zero_", "torch.zero_", tags=(OpTags.IN_PLACE,))
+def zero_(input: TensorProxy) -> TensorProxy:
+    """All elements become 0."""
+    return assign(zeros_like(input), input)
+
+
+@torchsymbol("torch.scalar_tensor", vjp=NONDIFFERENTIABLE)
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """A tensor without dimensions, of the default dtype unless given."""
+    return _filled((), s, default_device(device), default_dtype(dtype))
+
+
+# -- ranges --------------------------------------------------------------------------------------------------
+
+
+def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``arange(end)``, ``arange(start, end)``, ``arange(start, end, step)``."""
+    named = dict(zip(("end",) if len(bounds) == 1 else ("start", "end", "step"), bounds, strict=False))
+    named.update({k: kwargs.pop(k) for k in ("start", "end", "step") if k in kwargs})
+    if "end" not in named or len(bounds) > 3:
+        raise TypeError("arange() received an invalid combination of arguments")
+    range_of = named.get("start", 0), named["end"], named.get("step", 1)
+    return tuple(map(number_in, range_of)), _options(kwargs)
+
+
+@torchsymbol("torch.arange", spelling=_arange_spelling, vjp=NONDIFFERENTIABLE)
+def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """``start``, ``start + step``, … below ``end``. Integers are int64, others of the default dtype."""
+    if any(isinstance(x, TensorProxy) for x in (start, end, step)):
+        raise UnsupportedOperator(
+            "torch.arange to a bound in a tensor", hint="Give the bounds as Python numbers."
+        )
+    whole = all(issubclass(pytype(x), int) for x in (start, end, step))
+    wanted = (int64 if whole else default_dtype(None)) if dtype is None else to_dtype(dtype)
+    if wanted.is_integer and not whole:
+        start, end, step, whole = int(start), int(end), int(step), True
+    if step == 0 or (end - start) / step < 0:
+        raise OperatorError("upper bound and lower bound inconsistent with step sign")
+    length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
+    return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=wanted)
+
+
+@torchsymbol(
+    id="torch.linspace_of_tensors",
+    eager=torch.linspace,
+    eager_path="torch.linspace",
+    prim=True,
+    vjp=NONDIFFERENTIABLE,
+)
+def linspace_of_tensors(
+    start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None
+) -> TensorProxy:
+    """As ``linspace``, between bounds of which one or both are in tensors without dimensions."""
+    bounds = [x for x in (start, end) if isinstance(x, TensorProxy)]
+    if any(x.shape for x in bounds):
+        raise OperatorError("linspace only supports 0-dimensional start and end tensors")
+    wanted = default_dtype(dtype)
+    if dtype is None and any(_value_dtype(x).is_complex for x in (start, end)):
+        wanted = complex_result(wanted)
+    where = bounds[0].device if device is None else default_device(device)
+    return TensorProxy(shape=(steps,), device=where, dtype=wanted)
+
+
+@torchsymbol("torch.linspace", vjp=NONDIFFERENTIABLE)
+def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """``steps`` numbers from ``start`` to ``end``, both included, at equal distances."""
+    if steps < 0:
+        raise OperatorError("number of steps must be non-negative")
+    if isinstance(start, TensorProxy) or isinstance(end, TensorProxy):
+        return linspace_of_tensors(start, end, steps, dtype=dtype, device=device)
+    return prims.linspace(start, end, steps, device=default_device(device), dtype=default_dtype(dtype))
+
+
+def _eye_spelling(n: int, m: int | None = None, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (n, n if m is None else m), _options(kwargs)
+
+
+@torchsymbol("torch.eye", spelling=_eye_spelling, vjp=NONDIFFERENTIABLE)
+def eye(n: int, m: int, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """Ones on the diagonal, zeros elsewhere."""
+    if n < 0 or m < 0:
+        raise OperatorError(f"n must be greater or equal to 0, got {n}")
+    where, shape = default_device(device), (n, m)
+    rows = prims.iota(shape[0], start=0, step=1, device=where, dtype=int64)
+    columns = prims.iota(shape[1], start=0, step=1, device=where, dtype=int64)
+    rows = prims.broadcast_in_dim(rows, shape, (0,))
+    columns = prims.broadcast_in_dim(columns, shape, (1,))
+    return prims.convert_element_type(prims.eq(rows, columns), default_dtype(dtype))
+
+
+# -- from Python data ----------------------------------------------------------------------------------------
+
+
+def _numbers(data: Any) -> Iterator[Any]:
+    if isinstance(data, list | tuple):
+        for item in data:
+            yield from _numbers(item)
+    else:
+        yield data
+
+
+def _data_dtype(data: Any) -> Dtype:
+    kinds = {number_dtype(pytype(x)) for x in _numbers(data)}
+    if not kinds:
+        return default_dtype(None)
+    wide: torch.dtype | None = None
+    for kind in kinds:
+        wide = kind.torch_dtype if wide is None else torch.promote_types(wide, kind.torch_dtype)
+    return to_dtype(wide)
+
+
+@torchsymbol("torch.tensor", vjp=NONDIFFERENTIABLE)
+def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """A tensor of a number or of nested lists of numbers; of a tensor, a copy without gradient."""
+    if isinstance(data, TensorProxy):
+        return prims.clone(prims.detach(to(data, device, dtype)))
+    for x in _numbers(data):
+        if not isinstance(x, bool | int | float | complex) and pytype(x) is type(x):
+            raise UnsupportedOperator(
+                f"torch.tensor of {type(x).__name__} objects",
+                hint="Use torch.stack for a list of tensors, and lists of numbers otherwise.",
+            )
+    wanted = _data_dtype(data) if dtype is None else to_dtype(dtype)
+    where = default_device(device)
+    if isinstance(data, list | tuple):
+        return prims.tensor_from_sequence(data, dtype=wanted, device=where)
+    return prims.full((), data, device=where, dtype=wanted)
+
+
+@spelt_as("torch.as_tensor", "torch.asarray")
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """As ``tensor``; a tensor that has the dtype and device already is returned."""
+    if isinstance(data, TensorProxy):
+        return to(data, device, dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+@spelt_as(methods=("new_tensor",))
+def new_tensor(input: TensorProxy, data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """As ``tensor``, with the input's dtype and device."""
+    return tensor(
+        data, dtype=input.dtype if dtype is None else dtype, device=input.device if device is None else device
+    )
+
+
+# -- compositions --------------------------------------------------------------------------------------------
+
+
+@torchsymbol("torch.complex")
+def complex_(real: TensorProxy, imag: TensorProxy) -> TensorProxy:
+    """A complex tensor of two real ones."""
+    if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
+        raise OperatorError(f"Expected object of scalar type {real.dtype} but got scalar type {imag.dtype}")
+    a, b = operands(real, imag)
+    last = len(a.shape)
+    return prims.view_as_complex(prims.cat([unsqueeze(a, last), unsqueeze(b, last)], last))
+
+
+@torchsymbol(
+    "torch.meshgrid",
+    spelling=lambda *tensors, indexing="ij": (unpacked(tensors), {"indexing": indexing}),
+    tags=(OpTags.MAYBE_VIEW,),
+)
+def meshgrid(*tensors: TensorProxy, indexing: str = "ij") -> tuple[TensorProxy, ...]:
+    """Each vector along a dimension of its own; ``"xy"`` exchanges the first two."""
+    if indexing not in ("ij", "xy"):
+        raise OperatorError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    lengths = [math.prod(t.shape) for t in tensors]
+    places = list(range(len(tensors)))
+    if indexing == "xy" and len(tensors) > 1:
+        places[0], places[1] = 1, 0
+    shape = tuple(lengths[p] for p in places)
+    return tuple(
+        prims.broadcast_in_dim(prims.reshape(t, (n,)) if not t.shape else t, shape, (places.index(i),))
+        for i, (t, n) in enumerate(zip(tensors, lengths, strict=True))
+    )
+
+
+@torchsymbol("torch.nn.functional.one_hot", vjp=NONDIFFERENTIABLE)
+def one_hot(tensor: TensorProxy, num_classes: int = -1) -> TensorProxy:
+    """1 at each index of a new last dimension, 0 elsewhere."""
+    if num_classes == -1:
+        raise UnsupportedOperator(
+            "torch.nn.functional.one_hot without num_classes gives a shape that depends on data",
+            hint="Give num_classes.",
+        )
+    if tensor.dtype is not int64:
+        raise OperatorError(
+            f"one_hot is only applicable to index tensor of type LongTensor, not {tensor.type_string()}"
+        )
+    shape = (*tensor.shape, num_classes)
+    rank = len(tensor.shape)
+    classes = prims.iota(num_classes, start=0, step=1, device=tensor.device, dtype=int64)
+    index = prims.broadcast_in_dim(tensor, shape, tuple(range(rank)))
+    hit = prims.eq(index, prims.broadcast_in_dim(classes, shape, (rank,)))
+    return prims.convert_element_type(hit, int64)

@@ -1,0 +1,211 @@
+"""``x[key]`` and ``x[key] = value``.
+
+Integers, slices, ``None`` and ``...`` become one slice, one squeeze and one broadcast; a tensor without
+dimensions one ``prims.select_at``; other integer tensors one ``prims.index``. Boolean masks select a number
+of elements that depends on data, so they are refused in a read and become a choice (``where``) in a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Number
+from typing import Any
+
+from thunder.base.dtypes import bool8, int64
+from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
+from thunder.ops import prims
+from thunder.torch.broadcasting import broadcast_to_shape, cast, common_shape
+from thunder.torch.index_keys import Selection, is_constant_mask, is_mask, key_items, normal_key, select
+from thunder.torch.inplace import assign
+from thunder.torch.registration import spelt_as, torchsymbol
+
+_HINT = "Use torch.where or masked_fill, which keep the shape."
+
+
+def refuse_mask(what: str) -> UnsupportedOperator:
+    """The refusal of an operator whose result's shape depends on data."""
+    return UnsupportedOperator(f"{what} gives a tensor whose shape depends on data", hint=_HINT)
+
+
+def basic_view(a: TensorProxy, found: Selection) -> TensorProxy:
+    """The part of ``a`` that slices, integers and ``None`` select."""
+    if any(found.starts) or tuple(found.ends) != a.shape or any(s != 1 for s in found.steps):
+        steps = found.steps if any(s != 1 for s in found.steps) else None
+        a = prims.slice_prim(a, found.starts, found.ends, steps)
+    if found.dropped:
+        a = prims.squeeze(a, tuple(found.dropped))
+    if any(found.new):
+        sizes = iter(a.shape)
+        shape = tuple(1 if new else next(sizes) for new in found.new)
+        a = prims.broadcast_in_dim(a, shape, tuple(d for d, new in enumerate(found.new) if not new))
+    return a
+
+
+@torchsymbol(
+    "torch.Tensor.__getitem__",
+    spelling=lambda input, key: ((input, normal_key(key)), {}),
+    tags=(OpTags.SHAPE_OP, OpTags.MAYBE_VIEW),
+)
+def getitem(input: TensorProxy, key: Any) -> TensorProxy:
+    """``input[key]``."""
+    items = key_items(key)
+    if any(map(is_mask, items)):
+        raise refuse_mask("indexing with a boolean mask")
+    found = select(input.shape, items)
+    viewed = basic_view(input, found)
+    for dim in sorted(found.picked, reverse=True):
+        viewed = prims.select_at(viewed, found.picked[dim], dim)
+    if not found.tensors:
+        return prims.shallow_copy(input) if viewed is input else viewed
+    return prims.index(viewed, index_list(found.tensors))
+
+
+def index_list(tensors: Mapping[int, TensorProxy]) -> list[TensorProxy | None]:
+    """The index tensors of a selection as ``prims.index`` takes them: None for a dimension without one."""
+    last = max(tensors)
+    return [cast(tensors[d], int64) if d in tensors else None for d in range(last + 1)]
+
+
+# -- writes --------------------------------------------------------------------------------------------------
+
+
+def _as_value(value: Any, input: TensorProxy) -> TensorProxy:
+    """The value as a tensor of the input's dtype on its device."""
+    if not isinstance(value, TensorProxy):
+        if not isinstance(value, Number | NumberProxy):
+            raise TypeError(f"can't assign a {type(value).__name__} to a tensor")
+        if issubclass(pytype(value), complex) and not input.dtype.is_complex:
+            raise OperatorError(f"value cannot be converted to type {input.dtype} without overflow")
+        return prims.full((), value, device=input.device, dtype=input.dtype)
+    if value.device is not input.device:
+        value = prims.device_put(value, input.device)
+    return cast(value, input.dtype)
+
+
+def _fitted(value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
+    """The value broadcast to what a key selects; leading dimensions of length 1 do not count."""
+    extra = len(value.shape) - len(shape)
+    if extra > 0 and all(s == 1 for s in value.shape[:extra]):
+        value = prims.squeeze(value, tuple(range(extra)))
+    if common_shape([value.shape, shape]) != shape:
+        raise OperatorError(
+            f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to indexing "
+            f"result of shape {list(shape)}"
+        )
+    return broadcast_to_shape(value, shape)
+
+
+def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> TensorProxy:
+    """``input[mask] = value`` for a value that broadcasts: ``where(mask, value, input)``."""
+    (mask,) = items if len(items) == 1 else (None,)
+    if not isinstance(mask, TensorProxy) or mask.dtype is not bool8:
+        raise refuse_mask("writing through a mask of bytes, or through a mask together with other indices,")
+    rest = input.shape[len(mask.shape) :]
+    if mask.shape != input.shape[: len(mask.shape)]:
+        raise IndexError(
+            f"The shape of the mask {list(mask.shape)} does not match that of the tensor {list(input.shape)}"
+        )
+    value = _masked_value(input, value, fills=bool(mask.shape))
+    if len(value.shape) > len(rest):
+        raise refuse_mask("writing one value per element of a boolean mask")
+    spread = broadcast_to_shape(_fitted(value, rest), input.shape)
+    wide = prims.broadcast_in_dim(mask, input.shape, tuple(range(len(mask.shape))))
+    return prims.where(wide, spread, input)
+
+
+def _masked_value(input: TensorProxy, value: Any, fills: bool) -> TensorProxy:
+    """The value of a write through one mask. One number on the cpu is converted: torch fills by the mask
+    then, if ``fills``.
+    """
+    if fills and isinstance(value, TensorProxy) and value.numel() == 1 and value.device.type == "cpu":
+        value = _as_value(value, input)
+    return _index_value(input, value)
+
+
+def _picked_written(part: TensorProxy, found: Selection, value: Any) -> TensorProxy:
+    """``part`` after a write at positions in tensors, one dimension after the other."""
+    if not found.picked:
+        if found.tensors:
+            return prims.index_put(part, index_list(found.tensors), _index_value(part, value), False)
+        return _fitted(_as_value(value, part), part.shape)
+    dim = max(found.picked)
+    index = found.picked[dim]
+    others = {d: t for d, t in found.picked.items() if d != dim}
+    rest = Selection(picked=others, tensors=found.tensors)
+    inner = _picked_written(prims.select_at(part, index, dim), rest, value)
+    return prims.index_put(part, index_list({dim: index}), inner, False)
+
+
+def _index_value(input: TensorProxy, value: Any) -> TensorProxy:
+    """The value of a write at index tensors, which converts no types; leading dimensions of length 1 do not
+    count.
+    """
+    if isinstance(value, TensorProxy) and value.dtype is not input.dtype:
+        raise OperatorError(
+            "Index put requires the source and destination dtypes match, "
+            f"got {input.type_string()} for the destination and {value.type_string()} for the source."
+        )
+    value = _as_value(value, input)
+    extra = next((d for d, size in enumerate(value.shape) if size != 1), len(value.shape))
+    return prims.squeeze(value, tuple(range(extra))) if extra else value
+
+
+def _key_of(found: Selection) -> tuple[Any, ...]:
+    """The key that a selection was read from, with every bound written out."""
+    parts: list[Any] = []
+    bounds = list(zip(found.starts, found.ends, found.steps, strict=True))
+    at = 0
+    for dim, new in enumerate(found.new):
+        while at in found.dropped:
+            parts.append(bounds[at][0])
+            at += 1
+        if new:  # True or False, which take all or nothing of a new dimension, or None
+            parts.append(bool(found.tensors[dim].shape[0]) if dim in found.tensors else None)
+        else:
+            parts.append(found.tensors.get(dim, slice(*bounds[at])))
+            at += 1
+    return (*parts, *(start for start, _, _ in bounds[at:]))
+
+
+def _write_spelling(input: Any, key: Any, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (input, normal_key(key), value), {}
+
+
+@torchsymbol(id="ltorch.setitem", spelling=_write_spelling)
+def written(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
+    """What ``input`` holds after ``input[key] = value``."""
+    if isinstance(key, bool):  # a write of nothing, or to all of it: not by index, so types are converted
+        fitted = _as_value(value, input)
+        return prims.squeeze(_fitted(fitted, (1, *input.shape)), (0,)) if key else prims.clone(input)
+    items = key_items(key)
+    if any(map(is_mask, items)):
+        return _masked_write(input, items, value)
+    found = select(input.shape, items)
+    by_index = [i for i in items if isinstance(i, bool | list | TensorProxy)]
+    if len(by_index) == 1 and is_constant_mask(by_index[0]):
+        value = _masked_value(input, value, fills=True)
+    if not found.tensors and not found.picked:
+        part = basic_view(input, found)
+        fitted = _fitted(_as_value(value, input), part.shape)
+        return fitted if part is input else prims.copy_with_setitem(input, key, fitted)
+    if found.keeps_all(input.shape):
+        return _picked_written(input, found, value)
+    if not found.picked:
+        return prims.copy_with_setitem(input, _key_of(found), _index_value(input, value))
+    part = _picked_written(basic_view(input, found), found, value)
+    sliced = Selection(found.starts, found.ends, found.steps, found.dropped, found.new)
+    return prims.copy_with_setitem(input, _key_of(sliced), part)
+
+
+@torchsymbol(id="torch.Tensor.__setitem__", spelling=_write_spelling, tags=(OpTags.IN_PLACE,))
+def setitem(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
+    """``input[key] = value``; returns the input."""
+    return assign(written(input, key, value), input)
+
+
+@spelt_as(methods=("__setitem__",))
+def setitem_statement(input: TensorProxy, key: Any, value: Any) -> None:
+    """The statement has no value."""
+    setitem(input, key, value)

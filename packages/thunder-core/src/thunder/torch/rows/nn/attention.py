@@ -1,0 +1,179 @@
+"""Attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from thunder.base import dtypes
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.torch.mixed_precision import computed_in
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
+
+_F = "torch.nn.functional."
+
+
+@torchsymbol(f"{_F}scaled_dot_product_attention", tags=(OpTags.MATMUL_OP,))
+def scaled_dot_product_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    attn_mask: TensorProxy | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> TensorProxy:
+    """Vaswani et al., Attention Is All You Need (2017): ``softmax(q @ k.T * scale + mask) @ v``.
+
+    ``query: (*, h, l, e)``, ``key: (*, h, s, e)``, ``value: (*, h, s, v)`` → ``(*, h, l, v)``; ``attn_mask``
+    broadcasts to ``(*, h, l, s)``. With ``enable_gqa`` the number of query heads is a multiple of that of the
+    others. Half precision is not widened here; a kernel that claims the whole does so inside.
+    """
+    if is_causal and attn_mask is not None:
+        raise OperatorError(
+            "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+        )
+    if len(query.shape) < 2 or query.dtype is not key.dtype or query.dtype is not value.dtype:
+        raise OperatorError("Expected query, key, and value to have the same dtype and at least 2 dimensions")
+    arguments = (query, key, value, dropout_p, is_causal)
+    if _takes_flash_kernel(*arguments, attn_mask, scale, enable_gqa):
+        return flash_attention_for_cpu(*arguments, attn_mask=attn_mask, scale=scale)[0]
+    if enable_gqa:
+        key, value = by_query_head(key, query), by_query_head(value, query)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    if dropout_p > 0.0:
+        weights = ltorch.dropout(weights, dropout_p)
+    return ltorch.matmul(weights, value)
+
+
+def by_query_head(x: TensorProxy, query: TensorProxy) -> TensorProxy:
+    """Keys or values, repeated so that each head of the query has its own (Ainslie et al., GQA, 2023)."""
+    heads, of_query = x.shape[-3], query.shape[-3]
+    return x if heads == of_query else ltorch.repeat_interleave(x, of_query // heads, -3)
+
+
+def attention_weights(
+    query: TensorProxy, key: TensorProxy, mask: TensorProxy | None, is_causal: bool, scale: float | None
+) -> TensorProxy:
+    """``softmax(q @ k.T * scale + mask)``; a row of which all is masked has no weight."""
+    scores = masked_scores(query, key, mask, is_causal, scale)
+    weights = ltorch.softmax(scores, -1)
+    if mask is None:
+        return weights
+    nothing = ltorch.all(ltorch.eq(scores, -math.inf), -1, True)
+    return ltorch.where(nothing, 0, weights)
+
+
+def default_scale(query: TensorProxy) -> float:
+    """Return ``1 / sqrt(e)``; 1 for vectors without elements, whose products are 0."""
+    return 1 / math.sqrt(max(query.shape[-1], 1))
+
+
+def masked_scores(
+    query: TensorProxy, key: TensorProxy, mask: TensorProxy | None, is_causal: bool, scale: float | None
+) -> TensorProxy:
+    """``q @ k.T * scale + mask: (*, h, l, s)``, where a mask that is False means ``-inf``."""
+    scale = default_scale(query) if scale is None else scale
+    scores = ltorch.mul(ltorch.matmul(query, ltorch.transpose(key, -2, -1)), scale)
+    if is_causal:
+        ones = ltorch.ones(scores.shape[-2:], dtype=dtypes.bool8.torch_dtype, device=scores.device)
+        mask = ltorch.tril(ones)
+    if mask is None:
+        return scores
+    if mask.dtype is dtypes.bool8:
+        return ltorch.where(mask, scores, -math.inf)
+    return ltorch.add(scores, mask)
+
+
+# -- torch's kernel ------------------------------------------------------------------------------------------
+
+#: what torch's ``_fused_sdp_choice`` answers for its kernel on the cpu
+_FLASH = 1
+
+
+def _takes_flash_kernel(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    dropout_p: float,
+    is_causal: bool,
+    mask: TensorProxy | None,
+    scale: float | None,
+    enable_gqa: bool,
+) -> bool:
+    """Whether torch would compute the attention by its one kernel; torch is asked, about stand-ins.
+
+    The kernel divides by the number of heads, and by others: of empty tensors it does not return.
+    """
+    if query.device.type != "cpu" or not all(x.numel() for x in (query, key, value)):
+        return False
+    with torch._C.DisableTorchFunction():
+        q, k, v = (_stand_in(x) for x in (query, key, value))
+        added = _stand_in(mask) if mask is not None else None
+        choice = torch._fused_sdp_choice(
+            q, k, v, added, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    return int(choice) == _FLASH
+
+
+def _stand_in(x: TensorProxy) -> torch.Tensor:
+    """A tensor on the cpu with the memory of one row, which is all its rows."""
+    strides = (0,) * (len(x.shape) - 1) + (1,)
+    new = torch.empty_strided(x.shape, strides, dtype=x.dtype.torch_dtype, device="cpu")
+    return new.requires_grad_(x.requires_grad and new.is_floating_point())
+
+
+def as_kernels_take(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The kernels read the last dimension as if its stride were 1."""
+    return tuple(x if x.stride(-1) == 1 else x.contiguous() for x in tensors)
+
+
+def additive_mask(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
+    """The mask as the kernels take it: to be added."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask.logical_not(), -math.inf)
+
+
+def _flash_attention_for_cpu(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: torch.Tensor | None,
+    scale: float | None,
+) -> Any:
+    tensors = as_kernels_take(query, key, value)
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    mask = additive_mask(attn_mask, query)
+    return kernel(*tensors, dropout_p, is_causal, attn_mask=mask, scale=scale)
+
+
+@torchsymbol(id="ltorch.flash_attention_for_cpu", tags=(OpTags.MATMUL_OP,), eager=_flash_attention_for_cpu)
+def flash_attention_for_cpu(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: TensorProxy | None,
+    scale: float | None,
+) -> tuple[TensorProxy, TensorProxy]:
+    """Attention without dropout, and the logarithms of the sums that softmax divides by, ``(b, h, l)`` (Dao
+    et al., FlashAttention, 2022).
+    """
+    key, value = by_query_head(key, query), by_query_head(value, query)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    scores = masked_scores(computed_in(query), computed_in(key), attn_mask, is_causal, scale)
+    return ltorch.matmul(weights, value), prims.detach(ltorch.logsumexp(scores, -1))

@@ -1,0 +1,53 @@
+"""Connectionist temporal classification: torch's kernel, whose gradient is torch's too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder.base.errors import OperatorError
+from thunder.ir.proxies import TensorProxy
+from thunder.torch.fallback.torch_rows import gradients_by_torch
+from thunder.torch.registration import spelt_as, torchsymbol
+
+_ID = "torch.nn.functional.ctc_loss"
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+@torchsymbol(_ID, prim=True, vjp=gradients_by_torch(_ID, torch.nn.functional.ctc_loss))
+def ctc_loss(
+    log_probs: TensorProxy,
+    targets: TensorProxy,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> TensorProxy:
+    """``log_probs: (t, n, classes)`` or ``(t, classes)`` → a loss for each of the ``n``, or its reduction.
+
+    Graves and others, Connectionist Temporal Classification (2006). Lengths may be tensors: torch checks them
+    when the program runs.
+    """
+    if reduction not in _REDUCTIONS:
+        raise OperatorError(f"{reduction} is not a valid value for reduction")
+    if log_probs.ndim not in (2, 3) or not log_probs.dtype.is_inexact:
+        raise OperatorError(f"ctc_loss of {log_probs.type_string()}")
+    batch = log_probs.shape[1:-1]
+    return TensorProxy(like=log_probs, shape=batch if reduction == "none" else (), requires_grad=False)
+
+
+@spelt_as("torch.ctc_loss")
+def _native_ctc_loss(
+    log_probs: TensorProxy,
+    targets: TensorProxy,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    """With torch's numbers for reductions."""
+    by_name = _REDUCTIONS[reduction]
+    return ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, by_name, zero_infinity)

@@ -1,0 +1,99 @@
+"""Dropout and its relatives: identities in evaluation, random operators in training.
+
+torch draws the mask inside its kernel, so equal seeds give eager's numbers where the whole operator is run by
+torch; the decompositions keep the distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops import prims
+from thunder.torch.inplace import write_back
+from thunder.torch.meta_by_torch import by_torch_or_inplace
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import spelt_as, torchsymbol
+
+_F = "torch.nn.functional."
+
+
+def _check_probability(p: float) -> None:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+@torchsymbol(f"{_F}dropout", tags=(OpTags.RANDOM_OP,))
+def dropout(input: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> TensorProxy:
+    """Srivastava et al., Dropout (2014): 0 with probability ``p``, else divided by ``1 - p``."""
+    _check_probability(p)
+    if not training or p == 0.0 or input.numel() == 0:
+        return input
+    if inplace:
+        return write_back(dropout(input, p, training, False), input)
+    if p == 1.0:
+        return ltorch.mul(input, 0)
+    drawn = prims.uniform(input.shape, 0.0, 1.0, device=input.device, dtype=input.dtype)
+    kept = ltorch.to(ltorch.lt(drawn, 1 - p), dtype=input.dtype.torch_dtype)
+    return ltorch.mul(input, ltorch.div(kept, 1 - p))
+
+
+@spelt_as("torch.dropout")
+def torch_dropout(input: TensorProxy, p: float, train: bool) -> TensorProxy:
+    """``torch.dropout`` is the function under ``torch.nn.functional.dropout``."""
+    return dropout(input, p, train)
+
+
+@spelt_as("torch.dropout_")
+def torch_dropout_(input: TensorProxy, p: float, train: bool) -> TensorProxy:
+    """``torch.dropout_`` is the function under ``torch.nn.functional.dropout`` with ``inplace=True``."""
+    return dropout(input, p, train, True)
+
+
+def _identity(input: TensorProxy, p: float, training: bool) -> bool:
+    _check_probability(p)
+    return not training or p == 0.0 or input.numel() == 0
+
+
+def _whole_channels(name: str, training: bool) -> Any:
+    def unchanged(input: TensorProxy, p: float, training: bool) -> bool:
+        if name == "dropout1d" and len(input.shape) not in (2, 3):
+            raise OperatorError(
+                f"dropout1d: Expected 2D or 3D input, but received a {len(input.shape)}D input."
+            )
+        return _identity(input, p, training)
+
+    return by_torch_or_inplace(
+        f"{_F}{name}", f"input, p=0.5, training={training}", unchanged=unchanged, tags=(OpTags.RANDOM_OP,)
+    )
+
+
+#: whole channels at a time (Tompson et al., Efficient Object Localization Using Convolutional Networks, 2015)
+dropout1d, dropout2d, dropout3d = (_whole_channels(f"dropout{n}d", True) for n in (1, 2, 3))
+#: keeps mean and variance (Klambauer et al., Self-Normalizing Neural Networks, 2017)
+alpha_dropout, feature_alpha_dropout = (
+    _whole_channels(name, False) for name in ("alpha_dropout", "feature_alpha_dropout")
+)
+rrelu = by_torch_or_inplace(
+    f"{_F}rrelu", f"input, lower={1 / 8!r}, upper={1 / 3!r}, training=False", tags=(OpTags.RANDOM_OP,)
+)
+
+
+def _told_whether(name: str, symbol: Symbol) -> None:
+    """``torch.name(input, p, train)``, which the function of ``torch.nn.functional`` calls, and its twin."""
+
+    @spelt_as(f"torch.{name}")
+    def call(input: TensorProxy, p: float, train: bool) -> Any:
+        return input if _identity(input, p, train) else symbol(input, p, train)
+
+    @spelt_as(f"torch.{name}_")
+    def write(input: TensorProxy, p: float, train: bool) -> TensorProxy:
+        return input if _identity(input, p, train) else write_back(symbol(input, p, train), input)
+
+
+_told_whether("alpha_dropout", alpha_dropout)
+_told_whether("feature_alpha_dropout", feature_alpha_dropout)
+_told_whether("feature_dropout", dropout2d)

@@ -1,0 +1,357 @@
+"""Losses. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce`` are torch's
+older words for it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch.nn import _reduction
+
+from thunder.base.errors import OperatorError
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.promotion import result_dtype
+from thunder.torch.broadcasting import cast
+from thunder.torch.meta_by_torch import checked_by_torch
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
+
+_F = "torch.nn.functional."
+
+
+def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """The reduction that the arguments mean, of which two are torch's older ones. Raises ValueError."""
+    if size_average is not None or reduce is not None:
+        reduction = _reduction.legacy_get_string(size_average, reduce)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return reduction
+
+
+def reduced(loss: TensorProxy, reduction: str) -> TensorProxy:
+    """Elementwise losses as they are, summed, or averaged."""
+    if reduction == "none":
+        return loss
+    return ltorch.mean(loss) if reduction == "mean" else ltorch.sum(loss)
+
+
+def averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> TensorProxy:
+    """The reduction of elementwise losses that may be weighted; the mean is then by the weights."""
+    if weight is None:
+        return reduced(loss, reduction)
+    weighted = ltorch.mul(loss, weight)
+    if reduction == "mean":
+        return ltorch.div(ltorch.sum(weighted), ltorch.sum(weight))
+    return reduced(weighted, reduction)
+
+
+@torchsymbol(f"{_F}mse_loss")
+def mse_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: TensorProxy | None = None,
+) -> TensorProxy:
+    """``(input - target)^2``."""
+    return averaged(squared_error(input, target), weight, reduction_of(size_average, reduce, reduction))
+
+
+def promoted(input: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    """Both in the type that torch's kernels of losses compute in, where one of them may be of booleans."""
+    common = result_dtype(input, target)
+    return cast(input, common), cast(target, common)
+
+
+def squared_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
+    """``(input - target)^2``."""
+    difference = ltorch.sub(*promoted(input, target))
+    return ltorch.mul(difference, difference)
+
+
+@torchsymbol(f"{_F}l1_loss")
+def l1_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: TensorProxy | None = None,
+) -> TensorProxy:
+    """``|input - target|``."""
+    return averaged(absolute_error(input, target), weight, reduction_of(size_average, reduce, reduction))
+
+
+def absolute_error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
+    """``|input - target|``."""
+    return ltorch.abs(ltorch.sub(input, target))
+
+
+@checked_by_torch(f"{_F}smooth_l1_loss")
+def smooth_l1_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> TensorProxy:
+    """Girshick, Fast R-CNN (2015): ``|d| - beta / 2``, and below ``beta`` ``d^2 / (2 beta)``."""
+    if beta:
+        loss = ltorch.div(huber_error(input, target, beta), beta)
+    else:
+        loss = absolute_error(*promoted(input, target))
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+@checked_by_torch(f"{_F}huber_loss")
+def huber_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: TensorProxy | None = None,
+) -> TensorProxy:
+    """Huber, Robust Estimation of a Location Parameter (1964): ``d^2 / 2``, above ``delta`` its tangent."""
+    return averaged(huber_error(input, target, delta), weight, reduction_of(None, None, reduction))
+
+
+def huber_error(input: TensorProxy, target: TensorProxy, delta: float) -> TensorProxy:
+    """The elements of ``huber_loss``."""
+    size = absolute_error(*promoted(input, target))
+    square = ltorch.mul(ltorch.mul(size, size), 0.5)
+    return ltorch.where(ltorch.le(size, delta), square, ltorch.mul(ltorch.sub(size, delta / 2), delta))
+
+
+@torchsymbol(f"{_F}gaussian_nll_loss")
+def gaussian_nll_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    var: TensorProxy | float,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+) -> TensorProxy:
+    """Nix and Weigend (1994): ``(log(var) + (input - target)^2 / var) / 2``; ``var: (*)``, ``(*, 1)`` or
+    without the last dimension.
+    """
+    if isinstance(var, TensorProxy):
+        positive = ltorch.logical_not(ltorch.lt(var, 0))  # also of NaN, as torch has it
+        prims.check_values(positive, ValueError, "var has negative entry/entries")
+    if isinstance(var, TensorProxy) and var.shape != input.shape and var.shape == input.shape[:-1]:
+        var = ltorch.unsqueeze(var, -1)
+    elif not isinstance(var, TensorProxy):
+        var = ltorch.mul(ltorch.ones_like(input), var)
+    # torch clamps without gradient, so the gradient of a variance that is raised to eps is that at eps.
+    raised = ltorch.add(ltorch.sub(var, ltorch.detach(var)), eps)
+    var = ltorch.where(ltorch.lt(var, eps), raised, var)
+    difference = ltorch.sub(input, target)
+    loss = ltorch.mul(0.5, ltorch.add(ltorch.log(var), ltorch.div(ltorch.mul(difference, difference), var)))
+    if full:
+        loss = ltorch.add(loss, 0.5 * math.log(2 * math.pi))
+    return reduced(loss, reduction_of(None, None, reduction))
+
+
+# -- classification --------------------------------------------------------------------------------
+
+
+def _check_weight(weight: TensorProxy | None, classes: int) -> None:
+    if weight is not None and weight.shape != (classes,):
+        raise OperatorError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got weight "
+            f"tensor of shape: {list(weight.shape)}"
+        )
+
+
+def _nll_loss_meta(
+    input: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> TensorProxy:
+    """``input: (n, c, *)`` of log-probabilities (or ``(c,)``), ``target: (n, *)`` of classes."""
+    if not input.shape or target.shape != (*input.shape[:-1][:1], *input.shape[2:]):
+        raise OperatorError(f"nll_loss of {input.type_string()} with a target {target.type_string()}")
+    _check_weight(weight, input.shape[:2][-1])
+    shape = target.shape if reduction_of(size_average, reduce, reduction) == "none" else ()
+    return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
+
+
+nll_loss = torchsymbol(f"{_F}nll_loss", prim=True)(_nll_loss_meta)
+
+
+@torchsymbol(f"{_F}cross_entropy")
+def cross_entropy(
+    input: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> TensorProxy:
+    """``input: (n, c, *)`` of logits (or ``(c,)``); ``target: (n, *)`` of classes, or of ``input``'s shape
+    and of probabilities.
+
+    Smoothing mixes the target with the uniform distribution (Szegedy et al., Rethinking the Inception
+    Architecture, 2016).
+    """
+    reduction = reduction_of(size_average, reduce, reduction)
+    classes = 0 if len(input.shape) == 1 else 1
+    _check_weight(weight, input.shape[classes])
+    log_probabilities = ltorch.log_softmax(input, classes)
+    if target.shape == input.shape:
+        return _against_probabilities(log_probabilities, target, weight, reduction, label_smoothing, classes)
+    nll = nll_loss(log_probabilities, target, weight, None, ignore_index, None, reduction)
+    if label_smoothing == 0.0:
+        return nll
+    smooth = _against_uniform(log_probabilities, target, weight, ignore_index, reduction, classes)
+    n = input.shape[classes]
+    return ltorch.add(ltorch.mul(nll, 1 - label_smoothing), ltorch.mul(smooth, label_smoothing / n))
+
+
+def _by_class(weight: TensorProxy, ndim: int, classes: int) -> TensorProxy:
+    shape = [1] * ndim
+    shape[classes] = -1
+    return ltorch.reshape(weight, tuple(shape))
+
+
+def _against_probabilities(
+    logs: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None,
+    reduction: str,
+    smoothing: float,
+    classes: int,
+) -> TensorProxy:
+    n = logs.shape[classes]
+    if smoothing > 0.0:
+        target = ltorch.add(ltorch.mul(target, 1 - smoothing), smoothing / n)
+    products = ltorch.mul(logs, target)
+    if weight is not None:
+        products = ltorch.mul(products, _by_class(weight, len(logs.shape), classes))
+    loss = ltorch.neg(ltorch.sum(products, classes))
+    if reduction == "mean":  # by the number of samples, whatever the weights
+        return ltorch.div(ltorch.sum(loss), max(logs.numel() // n, 1))
+    return reduced(loss, reduction)
+
+
+def _against_uniform(
+    logs: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None,
+    ignore_index: int,
+    reduction: str,
+    classes: int,
+) -> TensorProxy:
+    """``-sum(log p)`` of samples that are not ignored; the mean is by the weights of their classes."""
+    kept = ltorch.ne(target, ignore_index)
+    weighted = logs if weight is None else ltorch.mul(logs, _by_class(weight, len(logs.shape), classes))
+    loss = ltorch.where(kept, ltorch.neg(ltorch.sum(weighted, classes)), 0)
+    if reduction != "mean":
+        return reduced(loss, reduction)
+    if weight is None:
+        return ltorch.div(ltorch.sum(loss), ltorch.sum(kept))
+    samples = ltorch.where(kept, target, 0)
+    weights = ltorch.where(kept, ltorch.reshape(_of_classes(weight, samples), target.shape), 0)
+    return ltorch.div(ltorch.sum(loss), ltorch.sum(weights))
+
+
+def _of_classes(weight: TensorProxy, samples: TensorProxy) -> TensorProxy:
+    return ltorch.index_select(weight, 0, ltorch.reshape(samples, (-1,)))
+
+
+# -- distributions ---------------------------------------------------------------------------------
+
+
+@checked_by_torch(f"{_F}kl_div")
+def kl_div(
+    input: TensorProxy,
+    target: TensorProxy,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> TensorProxy:
+    """Kullback and Leibler (1951): ``p * (log p - input)``, with ``target`` ``p`` or ``log p``; 0 where ``p``
+    is. The reduction may be ``"batchmean"``, too.
+    """
+    if log_target:
+        loss = ltorch.mul(ltorch.exp(target), ltorch.sub(target, input))
+    else:
+        loss = ltorch.sub(ltorch.xlogy(target, target), ltorch.mul(target, input))
+    if reduction == "batchmean" and size_average is None and reduce is None:
+        total = ltorch.sum(loss)
+        return ltorch.div(total, input.shape[0]) if input.shape else total
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+@checked_by_torch(f"{_F}binary_cross_entropy")
+def binary_cross_entropy(
+    input: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> TensorProxy:
+    """``-y log x - (1 - y) log(1 - x)``, with logarithms of at least -100."""
+    yes, no = (ltorch.clamp(ltorch.log(p), min=-100) for p in (input, ltorch.sub(1, input)))
+    loss = ltorch.sub(ltorch.mul(ltorch.sub(target, 1), no), ltorch.mul(target, yes))
+    loss = loss if weight is None else ltorch.mul(loss, weight)
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+@checked_by_torch(f"{_F}binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    input: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    pos_weight: TensorProxy | None = None,
+) -> TensorProxy:
+    """Binary cross entropy of ``sigmoid(input)``: ``(1 - y) x - (1 + (pos_weight - 1) y) log sigmoid(x)``."""
+    likelihood = ltorch.logsigmoid(input)
+    if pos_weight is not None:
+        likelihood = ltorch.mul(likelihood, positive_factor(target, pos_weight))
+    loss = ltorch.sub(ltorch.mul(ltorch.sub(1, target), input), likelihood)
+    loss = loss if weight is None else ltorch.mul(loss, weight)
+    return reduced(loss, reduction_of(size_average, reduce, reduction))
+
+
+def positive_factor(target: TensorProxy, pos_weight: TensorProxy) -> TensorProxy:
+    """``1 + (pos_weight - 1) * y``: ``pos_weight`` of positive examples, 1 of the others."""
+    return ltorch.add(ltorch.mul(ltorch.sub(pos_weight, 1), target), 1)
+
+
+@checked_by_torch(f"{_F}poisson_nll_loss")
+def poisson_nll_loss(
+    input: TensorProxy,
+    target: TensorProxy,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-08,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> TensorProxy:
+    """``rate - y log(rate)``, where ``input`` is the rate or its logarithm; ``full`` adds Stirling's
+    ``log y!`` where ``y > 1``.
+    """
+    if log_input:
+        loss = ltorch.sub(ltorch.exp(input), ltorch.mul(target, input))
+    else:
+        loss = ltorch.sub(input, ltorch.mul(target, ltorch.log(ltorch.add(input, eps))))
+    if full:
+        half_log = ltorch.mul(ltorch.log(ltorch.mul(target, 2 * math.pi)), 0.5)
+        stirling = ltorch.add(ltorch.sub(ltorch.mul(target, ltorch.log(target)), target), half_log)
+        loss = ltorch.add(loss, ltorch.where(ltorch.le(target, 1), 0, stirling))
+    return reduced(loss, reduction_of(size_average, reduce, reduction))

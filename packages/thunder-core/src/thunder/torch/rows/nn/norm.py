@@ -1,0 +1,359 @@
+"""Normalisations. Statistics are computed in float32 for half precision, as torch's kernels do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+
+from thunder.base.errors import OperatorError
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops import prims
+from thunder.ops.prims.nn import statistics_dtype
+from thunder.torch.inplace import assign
+from thunder.torch.mixed_precision import computed_in, rounded_to
+from thunder.torch.namespace import ltorch
+from thunder.torch.registration import torchsymbol
+
+_F = "torch.nn.functional."
+
+
+def last_dims(input: TensorProxy, normalized_shape: Sequence[int]) -> tuple[int, ...]:
+    """The trailing dimensions that ``normalized_shape`` names; raises OperatorError if the shapes differ."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    n = len(shape)
+    if not n or input.shape[len(input.shape) - n :] != shape:
+        raise OperatorError(f"normalized_shape={list(shape)} for an input {input.type_string()}")
+    return tuple(range(len(input.shape) - n, len(input.shape)))
+
+
+def standardised(
+    a: TensorProxy, dims: Sequence[int], eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """``(a - mean) * rstd`` over ``dims``, ``mean`` and ``rstd = 1 / sqrt(var + eps)``, with the variance of
+    the population.
+    """
+    var, mean = ltorch.var_mean(a, dims, correction=0, keepdim=True)
+    rstd = ltorch.rsqrt(ltorch.add(var, eps))
+    return ltorch.mul(ltorch.sub(a, mean), rstd), mean, rstd
+
+
+def _kept(statistic: TensorProxy, input: TensorProxy, weight: TensorProxy | None) -> TensorProxy:
+    """A statistic as torch's kernels keep it for the backward, without gradient."""
+    return prims.detach(rounded_to(statistic, statistics_dtype(input, weight)))
+
+
+def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None) -> TensorProxy:
+    if weight is not None:
+        a = ltorch.mul(a, weight)
+    return a if bias is None else ltorch.add(a, bias)
+
+
+def per_channel(vector: TensorProxy | None, input: TensorProxy) -> TensorProxy | None:
+    """``(c,)`` → ``(1, c, 1, …)`` for an input ``(n, c, *)``. Raises OperatorError if the vector has another
+    shape.
+    """
+    if vector is None:
+        return None
+    if vector.shape != input.shape[1:2]:
+        raise OperatorError(f"{vector.type_string()} is no vector of the channels of {input.type_string()}")
+    return ltorch.reshape(vector, (1, *vector.shape, *(1,) * (len(input.shape) - 2)))
+
+
+def _as_vector(parameter: TensorProxy | None) -> TensorProxy | None:
+    """A parameter of a batch normalisation, whose elements count and whose shape does not."""
+    if parameter is None or len(parameter.shape) == 1:
+        return parameter
+    return ltorch.reshape(parameter, (-1,))
+
+
+@torchsymbol(
+    id="ltorch.native_layer_norm", eager=torch.native_layer_norm, eager_path="torch.native_layer_norm"
+)
+def native_layer_norm(
+    input: TensorProxy,
+    normalized_shape: Sequence[int],
+    weight: TensorProxy | None,
+    bias: TensorProxy | None,
+    eps: float,
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Layer normalisation with its ``mean`` and ``rstd: (*, 1, …)``."""
+    dims = last_dims(input, normalized_shape)
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None and vector.shape != tuple(normalized_shape):
+            raise OperatorError(f"Expected {name} to be of same shape as normalized_shape")
+    normal, mean, rstd = standardised(computed_in(input), dims, eps)
+    out = rounded_to(_scaled(normal, weight, bias), input.dtype)
+    return out, _kept(mean, input, weight), _kept(rstd, input, weight)
+
+
+@torchsymbol(f"{_F}layer_norm")
+def layer_norm(
+    input: TensorProxy,
+    normalized_shape: Sequence[int],
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    eps: float = 1e-05,
+) -> TensorProxy:
+    """Ba et al., Layer Normalization (2016), over the last dimensions; ``weight`` and ``bias`` have
+    ``normalized_shape``.
+    """
+    return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+
+
+def _rms_norm(
+    input: TensorProxy,
+    normalized_shape: Sequence[int],
+    weight: TensorProxy | None = None,
+    eps: float | None = None,
+) -> TensorProxy:
+    """Zhang and Sennrich, Root Mean Square Layer Normalization (2019), over the last dimensions.
+
+    ``eps`` defaults to the machine epsilon of the type that is computed in.
+    """
+    dims = last_dims(input, normalized_shape)
+    if weight is not None and weight.shape != tuple(normalized_shape):
+        raise OperatorError("Expected weight to be of same shape as normalized_shape")
+    a = computed_in(input)
+    return rounded_to(_scaled(ltorch.mul(a, rms_factor(a, dims, eps)), weight, None), input.dtype)
+
+
+def rms_factor(a: TensorProxy, dims: Sequence[int], eps: float | None) -> TensorProxy:
+    """``1 / sqrt(mean(a^2) + eps)`` over ``dims``."""
+    if eps is None:
+        eps = torch.finfo(a.dtype.torch_dtype).eps
+    return ltorch.rsqrt(ltorch.add(ltorch.mean(ltorch.mul(a, a), dims, True), eps))
+
+
+rms_norm = torchsymbol(f"{_F}rms_norm")(_rms_norm)
+torch_rms_norm = torchsymbol("torch.rms_norm")(_rms_norm)
+
+
+@torchsymbol(f"{_F}group_norm")
+def group_norm(
+    input: TensorProxy,
+    num_groups: int,
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    eps: float = 1e-05,
+) -> TensorProxy:
+    """Wu and He, Group Normalization (2018). ``input: (n, c, *)``, ``weight`` and ``bias: (c,)``."""
+    return native_group_norm(input, weight, bias, num_groups, eps)[0]
+
+
+def laid_for_groups(x: torch.Tensor) -> torch.Tensor:
+    """As torch's kernels for groups of channels take a tensor: contiguous, or in channels-last on CPUs."""
+    return x.contiguous(memory_format=suggest_memory_format(x)) if x.device.type == "cpu" else x.contiguous()
+
+
+def _native_group_norm(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, num_groups: int, eps: float
+) -> Any:
+    (n, c), size = input.shape[:2], math.prod(input.shape[2:])
+    return torch.native_group_norm(laid_for_groups(input), weight, bias, n, c, size, num_groups, eps)
+
+
+@torchsymbol(id="ltorch.native_group_norm", eager=_native_group_norm)
+def native_group_norm(
+    input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None, num_groups: int, eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Group normalisation with its ``mean`` and ``rstd: (n, num_groups)``."""
+    normal, mean, rstd = standardised_groups(input, num_groups, eps)
+    out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+    mean, rstd = (_kept(ltorch.squeeze(s, -1), input, weight) for s in (mean, rstd))
+    return out, mean, rstd
+
+
+def standardised_groups(
+    input: TensorProxy, num_groups: int, eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """The input standardised by groups of channels, and ``mean`` and ``rstd: (n, num_groups, 1)``."""
+    n, c = input.shape[:2]
+    if c % num_groups:
+        raise OperatorError(f"{c} channels in {num_groups} groups")
+    grouped = ltorch.reshape(computed_in(input), (n, num_groups, math.prod(input.shape[1:]) // num_groups))
+    normal, mean, rstd = standardised(grouped, (2,), eps)
+    return ltorch.reshape(normal, input.shape), mean, rstd
+
+
+# -- running statistics ----------------------------------------------------------------------------
+
+
+def _updating(
+    update: Symbol,
+    input: TensorProxy,
+    running_mean: TensorProxy,
+    running_var: TensorProxy,
+    *rest: object,
+) -> TensorProxy:
+    """Normalises, and writes the new statistics to the running ones, which no gradient flows through."""
+    out, mean, var, *_ = update(input, running_mean, running_var, *rest)
+    mean.requires_grad = var.requires_grad = False  # a primitive's results require grad if an argument does
+    with torch.no_grad():
+        assign(mean, running_mean)
+        assign(var, running_var)
+    return out
+
+
+def _by_given_statistics(
+    input: torch.Tensor,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(input, mean, var, weight, bias, eps=eps)
+
+
+@torchsymbol(id="ltorch.norm_by_statistics", eager=_by_given_statistics)
+def norm_by_statistics(
+    input: TensorProxy,
+    mean: TensorProxy,
+    var: TensorProxy,
+    weight: TensorProxy | None,
+    bias: TensorProxy | None,
+    eps: float,
+) -> TensorProxy:
+    """Batch normalisation of ``input: (n, c, *)`` by given ``mean`` and ``var: (c,)``."""
+    a = computed_in(input)
+    centred = ltorch.sub(a, per_channel(mean, input))
+    normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(per_channel(var, input), eps)))
+    return rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+
+
+def _native_batch_norm(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
+) -> Any:
+    return torch.native_batch_norm(input, weight, bias, None, None, True, 0.0, eps)
+
+
+@torchsymbol(id="ltorch.native_batch_norm", eager=_native_batch_norm)
+def native_batch_norm(
+    input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None, eps: float
+) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
+    """Batch normalisation of ``input: (n, c, *)`` by its own statistics, with ``mean`` and ``rstd: (c,)``."""
+    over = (0, *range(2, len(input.shape)))
+    normal, mean, rstd = standardised(computed_in(input), over, eps)
+    out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+    mean, rstd = (_kept(ltorch.reshape(s, (-1,)), input, weight) for s in (mean, rstd))
+    return out, mean, rstd
+
+
+@torchsymbol(f"{_F}batch_norm")
+def batch_norm(
+    input: TensorProxy,
+    running_mean: TensorProxy | None,
+    running_var: TensorProxy | None,
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> TensorProxy:
+    """Ioffe and Szegedy, Batch Normalization (2015). ``input: (n, c, *)``, the others ``(c,)``.
+
+    In training by the batch's statistics, and the running ones are updated in place; else by the running
+    ones.
+    """
+    weight, bias = _as_vector(weight), _as_vector(bias)
+    _refuse_eps(eps, training)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise OperatorError("Expected running_mean and running_var to be defined when training=False")
+    else:
+        _refuse_single_value(input)
+    if not input.numel():
+        return _of_nothing(input, weight, bias)
+    if not training:
+        return norm_by_statistics(input, running_mean, running_var, weight, bias, eps)
+    if running_mean is not None and running_var is not None:
+        return _updating(
+            prims.batch_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
+        )
+    return native_batch_norm(input, weight, bias, eps)[0]
+
+
+def _of_nothing(input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None) -> TensorProxy:
+    """A copy of an empty input, on which weight and bias have an influence, of 0. No statistics change."""
+    out = ltorch.clone(input)
+    out = out if weight is None else ltorch.mul(out, ltorch.select(weight, 0, 0))
+    return out if bias is None else ltorch.add(out, ltorch.select(bias, 0, 0))
+
+
+def _refuse_eps(eps: float, training: bool) -> None:
+    if eps < 0.0 or (training and eps == 0.0):
+        kind = "positive during training" if training else "non-negative"
+        raise ValueError(f"batch_norm eps must be {kind}, but got {eps}")
+
+
+def _refuse_single_value(input: TensorProxy) -> None:
+    if math.prod(input.shape[:1] + input.shape[2:]) == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {torch.Size(input.shape)}"
+        )
+
+
+@torchsymbol(f"{_F}instance_norm")
+def instance_norm(
+    input: TensorProxy,
+    running_mean: TensorProxy | None = None,
+    running_var: TensorProxy | None = None,
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> TensorProxy:
+    """Ulyanov et al., Instance Normalization (2016). ``input: (n, c, *space)``, the others ``(c,)``."""
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
+        raise ValueError(
+            f"Expected more than 1 spatial element when training, got input size {torch.Size(input.shape)}"
+        )
+    if not input.numel():
+        return _of_nothing(input, weight, bias)
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise OperatorError(
+                "Expected running_mean and running_var to be defined when use_input_stats is false"
+            )
+        return norm_by_statistics(input, running_mean, running_var, weight, bias, eps)
+    if running_mean is not None and running_var is not None:
+        return _updating(
+            prims.instance_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
+        )
+    return ltorch.group_norm(input, input.shape[1], weight, bias, eps)  # each channel a group of its own
+
+
+# -- others ----------------------------------------------------------------------------------------
+
+
+@torchsymbol(f"{_F}local_response_norm")
+def local_response_norm(
+    input: TensorProxy, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0
+) -> TensorProxy:
+    """Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks (2012), 3.3:
+    ``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighbouring channels, with zeros beyond.
+    """
+    if len(input.shape) < 3:
+        raise ValueError(f"Expected 3D or higher dimensionality input (got {len(input.shape)} dimensions)")
+    if not input.numel():
+        return input
+    squares = ltorch.mul(input, input)
+    padded = ltorch.pad(squares, (0, 0) * (len(input.shape) - 2) + (size // 2, (size - 1) // 2))
+    total = ltorch.sum(prims.unfold(padded, 1, size, 1), -1)
+    mean = ltorch.div(total, size, rounding_mode="floor" if input.dtype.is_integer else None)
+    return ltorch.div(input, ltorch.pow(ltorch.add(ltorch.mul(mean, alpha), k), beta))
+
+
+@torchsymbol(f"{_F}normalize")
+def normalize(
+    input: TensorProxy, p: float = 2.0, dim: int | Sequence[int] = 1, eps: float = 1e-12
+) -> TensorProxy:
+    """``x / max(norm(x), eps)`` along ``dim``."""
+    length = ltorch.clamp(ltorch.norm(input, p, dim, True), eps)
+    return ltorch.div(input, ltorch.expand_as(length, input))

@@ -1,0 +1,211 @@
+"""Operators that models rarely call: primitives whose metadata torch computes. One line each: path,
+parameters.
+
+A method of the same name shares the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.torch.meta_by_torch import by_torch
+from thunder.torch.registration import SYMBOLS, find_torch, spelt_as, torchsymbol
+from thunder.torch.rows.casts import refuse_where_the_input_keeps_its_gradient
+
+ELEMENTWISE = (
+    ("torch.angle", "input"),
+    ("torch.deg2rad", "input"),
+    ("torch.i0", "input"),
+    ("torch.igamma", "input, other"),
+    ("torch.igammac", "input, other"),
+    ("torch.ldexp", "input, other"),
+    ("torch.mvlgamma", "input, p"),
+    ("torch.polygamma", "n, input"),
+    ("torch.rad2deg", "input"),
+    ("torch.sinc", "input"),
+    ("torch.polar", "abs, angle"),
+    ("torch.special.bessel_j0", "input"),
+    ("torch.special.bessel_j1", "input"),
+    ("torch.special.entr", "input"),
+    ("torch.special.erfcx", "input"),
+    ("torch.special.i0e", "input"),
+    ("torch.special.i1", "input"),
+    ("torch.special.i1e", "input"),
+    ("torch.special.log_ndtr", "input"),
+    ("torch.special.ndtr", "input"),
+)
+
+#: without gradient: integers, truth values
+DISCRETE = (
+    ("torch.gcd", "input, other"),
+    ("torch.heaviside", "input, values"),
+    ("torch.isin", "elements, test_elements, *, assume_unique=False, invert=False"),
+    ("torch.isreal", "input"),
+    ("torch.lcm", "input, other"),
+    ("torch.logspace", "start, end, steps, base=10.0, *, dtype=None, device=None"),
+    ("torch.tril_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
+    ("torch.triu_indices", "row, col, offset=0, *, dtype=torch.int64, device=None"),
+    ("torch.histc", "input, bins=100, min=0, max=0"),
+    ("torch.fft.fftfreq", "n, d=1.0, *, dtype=None, device=None"),
+    ("torch.fft.rfftfreq", "n, d=1.0, *, dtype=None, device=None"),
+    ("torch.range", "start, end, step=1, *, dtype=None, device=None"),
+    *(
+        (f"torch.{name}_window", f"window_length, periodic=True, {more}*, dtype=None, device=None")
+        for name, more in (
+            ("bartlett", ""),
+            ("blackman", ""),
+            ("hamming", "alpha=0.54, beta=0.46, "),
+            ("hann", ""),
+            ("kaiser", "beta=12.0, "),
+        )
+    ),
+)
+
+SELECTIONS = (
+    ("torch.aminmax", "input, *, dim=None, keepdim=False"),
+    ("torch.kthvalue", "input, k, dim=-1, keepdim=False"),
+    ("torch.mode", "input, dim=-1, keepdim=False"),
+    ("torch.nanquantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'"),
+    ("torch.quantile", "input, q, dim=None, keepdim=False, *, interpolation='linear'"),
+    ("torch.nanmean", "input, dim=None, keepdim=False, *, dtype=None"),
+    ("torch.dist", "input, other, p=2"),
+    ("torch.cdist", "x1, x2, p=2.0, compute_mode='use_mm_for_euclid_dist_if_necessary'"),
+)
+
+ARRANGEMENTS = (
+    ("torch.block_diag", "*tensors"),
+    ("torch.cartesian_prod", "*tensors"),
+    ("torch.cross", "input, other, dim=None"),
+    ("torch.diagonal_scatter", "input, src, offset=0, dim1=0, dim2=1"),
+    ("torch.index_reduce", "input, dim, index, source, reduce, *, include_self=True"),
+    ("torch.kron", "input, other"),
+    ("torch.put", "input, index, source, accumulate=False"),
+    ("torch.select_scatter", "input, src, dim, index"),
+    ("torch.slice_scatter", "input, src, dim=0, start=None, end=None, step=1"),
+    ("torch.unravel_index", "indices, shape"),
+    ("torch.diagflat", "input, offset=0"),
+    ("torch.vander", "x, N=None, increasing=False"),
+)
+
+MATRICES = (
+    ("torch.cholesky_inverse", "L, upper=False"),
+    ("torch.cholesky_solve", "B, L, upper=False"),
+    ("torch.linalg.cholesky", "A, *, upper=False"),
+    ("torch.linalg.cholesky_ex", "A, *, upper=False, check_errors=False"),
+    ("torch.linalg.det", "A"),
+    ("torch.linalg.eigh", "A, UPLO='L'"),
+    ("torch.linalg.eigvalsh", "A, UPLO='L'"),
+    ("torch.linalg.inv", "A"),
+    ("torch.linalg.matrix_norm", "A, ord='fro', dim=(-2, -1), keepdim=False, *, dtype=None"),
+    ("torch.linalg.matrix_power", "A, n"),
+    ("torch.linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False"),
+    ("torch.linalg.qr", "A, mode='reduced'"),
+    ("torch.linalg.slogdet", "A"),
+    ("torch.linalg.svd", "A, full_matrices=True, *, driver=None"),
+    ("torch.linalg.svdvals", "A, *, driver=None"),
+    ("torch.linalg.solve", "A, B, *, left=True"),
+    ("torch.linalg.solve_triangular", "A, B, *, upper, left=True, unitriangular=False"),
+    ("torch.linalg.vander", "x, *, N=None"),
+    ("torch.linalg.vecdot", "x, y, *, dim=-1"),
+    ("torch.logdet", "input"),
+    ("torch.matrix_exp", "input"),
+    ("torch.nn.functional.bilinear", "input1, input2, weight, bias=None"),
+    ("torch.nn.functional.cosine_similarity", "x1, x2, dim=1, eps=1e-08"),
+    ("torch.nn.functional.pairwise_distance", "x1, x2, p=2.0, eps=1e-06, keepdim=False"),
+)
+
+_ONE_DIM = "input, n=None, dim=-1, norm=None"
+_TWO_DIMS = "input, s=None, dim=(-2, -1), norm=None"
+_MANY_DIMS = "input, s=None, dim=None, norm=None"
+
+TRANSFORMS = (
+    *((f"torch.fft.{name}", _ONE_DIM) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    *((f"torch.fft.{name}2", _TWO_DIMS) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    *((f"torch.fft.{name}n", _MANY_DIMS) for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    ("torch.fft.fftshift", "input, dim=None"),
+    ("torch.fft.ifftshift", "input, dim=None"),
+)
+
+#: other names of functions above
+ALIASES = {
+    "torch.mvlgamma": ("torch.special.multigammaln",),
+    "torch.polygamma": ("torch.special.polygamma",),
+    "torch.i0": ("torch.special.i0",),
+    "torch.igamma": ("torch.special.gammainc",),
+    "torch.igammac": ("torch.special.gammaincc",),
+    "torch.sinc": ("torch.special.sinc",),
+    "torch.linalg.det": ("torch.det",),
+    "torch.linalg.inv": ("torch.inverse",),
+    "torch.linalg.matrix_power": ("torch.matrix_power",),
+    "torch.matrix_exp": ("torch.linalg.matrix_exp",),
+}
+
+
+#: functions above that return their argument where there is nothing to do
+MAYBE_VIEWS = frozenset({"torch.cartesian_prod"})
+
+
+#: functions above of which the method has other parameters
+WITHOUT_METHOD = frozenset({"torch.polygamma"})
+
+
+def _add(path: str, parameters: str, **row: Any) -> None:
+    if find_torch(path) is None:
+        return
+    paths = (path, *ALIASES.get(path, ()))
+    methods = [p.rpartition(".")[2] for p in paths if p.count(".") == 1 and p not in WITHOUT_METHOD]
+    by_torch(
+        path,
+        parameters,
+        *ALIASES.get(path, ()),
+        methods=[m for m in methods if hasattr(torch.Tensor, m)],
+        tags=(OpTags.MAYBE_VIEW,) if path in MAYBE_VIEWS else (),
+        **row,
+    )
+
+
+for _path, _parameters in (*ELEMENTWISE, *SELECTIONS, *ARRANGEMENTS, *MATRICES, *TRANSFORMS):
+    _add(_path, _parameters)
+for _path, _parameters in DISCRETE:
+    _add(_path, _parameters, vjp=NONDIFFERENTIABLE)
+
+
+@spelt_as(methods=("polygamma",))
+def polygamma(input: TensorProxy, n: int) -> TensorProxy:
+    """The function has its arguments the other way round."""
+    return SYMBOLS["polygamma"](n, input)
+
+
+@torchsymbol("torch.pinverse", methods=("pinverse",))
+def pinverse(input: TensorProxy, rcond: float = 1e-15) -> TensorProxy:
+    """``torch.linalg.pinv`` with another default tolerance."""
+    return SYMBOLS["pinv"](input, atol=0.0, rtol=rcond)
+
+
+@spelt_as("torch.slogdet", methods=("slogdet",))
+def slogdet(input: TensorProxy) -> Any:
+    """As ``torch.linalg.slogdet``, but for the name of what it returns."""
+    return torch.return_types.slogdet(tuple(SYMBOLS["slogdet"](input)))
+
+
+def _resolved(name: str, unchanged: Callable[[TensorProxy], bool]) -> None:
+    """A function that returns its argument where that has no mark (of a conjugate, a negative) to resolve."""
+    symbol = by_torch(f"torch.{name}", "input", claimed=False, tags=(OpTags.MAYBE_VIEW,))
+
+    @spelt_as(f"torch.{name}", methods=(name,))
+    def resolve(input: TensorProxy) -> TensorProxy:
+        if unchanged(input):
+            return input
+        refuse_where_the_input_keeps_its_gradient(name, input)
+        return symbol(input)
+
+
+_resolved("conj_physical", lambda x: not x.dtype.is_complex)
+_resolved("resolve_conj", lambda x: not x.dtype.is_complex)
+_resolved("resolve_neg", lambda x: not x.dtype.is_inexact)

@@ -1,0 +1,114 @@
+"""``CompiledFunction``: what ``thunder.jit`` returns for a callable that is not a module."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from thunder.wrappers.overrides import Overrides
+
+
+class Maker(Protocol):
+    """Makes compiled objects with the settings of an earlier compile."""
+
+    def make(self, fn: Callable[..., Any], overrides: Overrides | None = None) -> Any:
+        """A compiled object of another callable, with an empty cache."""
+
+    def without_hooks(self, forward: Callable[..., Any], overrides: Overrides, stats: Any) -> Any:
+        """The compiled ``forward`` of a module, which counts its calls with those of the module."""
+
+    def reduce(
+        self, fn: Callable[..., Any], overrides: Overrides | None = None
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What pickle stores of a compiled object: a function that compiles again, and its arguments."""
+
+
+class CompiledFunction:
+    """A callable with a compiled call; all its attributes are those of the callable.
+
+    Reads, writes and deletions of attributes reach the callable, ``__wrapped__`` is the callable itself. As a
+    class attribute it becomes a method where the callable would. A copy is of a copy of the callable, so that
+    a bound method that is copied with its object belongs to the copy; pickling pickles the callable and the
+    settings.
+    """
+
+    #: ``__call__`` is a slot that holds what runs the program: CPython finds it through the slot's descriptor
+    #: and calls it without a frame of ours in between
+    __slots__ = ("__call__", "__weakref__", "_thunder_dispatcher", "_thunder_fn", "_thunder_maker")
+    __call__: Callable[..., Any]
+
+    def __init__(
+        self, fn: Callable[..., Any], run: Callable[..., Any], dispatcher: Any, maker: Maker
+    ) -> None:
+        own = object.__setattr__
+        own(self, "__call__", run)
+        own(self, "_thunder_fn", fn)
+        own(self, "_thunder_dispatcher", dispatcher)
+        own(self, "_thunder_maker", maker)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method where the callable's own ``__get__`` makes one; else this object."""
+        binds = getattr(type(self._thunder_fn), "__get__", None)
+        if instance is None or binds is None:
+            return self
+        bound = binds(self._thunder_fn, instance, owner)
+        is_method = isinstance(bound, types.MethodType) and bound.__func__ is self._thunder_fn
+        return types.MethodType(self, instance) if is_method else self
+
+    # -- attributes ------------------------------------------------------------------------------------------
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _OWN:
+            return object.__getattribute__(self, name)
+        fn = object.__getattribute__(self, "_thunder_fn")
+        return fn if name == "__wrapped__" else getattr(fn, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._thunder_fn, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._thunder_fn, name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._thunder_fn)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._thunder_fn!r}>"
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> Any:
+        return self._of(copy.copy(self._thunder_fn))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._of(copy.deepcopy(self._thunder_fn, memo))
+
+    def _of(self, fn: Callable[..., Any]) -> Any:
+        if isinstance(fn, CompiledFunction):  # a copy of m.forward is read of m, which holds a compiled one
+            return fn
+        return self if fn is self._thunder_fn else self._thunder_maker.make(fn)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        fn = self._thunder_fn
+        name = getattr(fn, "__qualname__", None)
+        if name is not None and found_by_name(getattr(fn, "__module__", None), name) is self:
+            return name  # a decorated function is pickled by its name, as a function is
+        return self._thunder_maker.reduce(fn)
+
+
+def found_by_name(module: str | None, qualname: str) -> Any:
+    """What a module holds under a dotted name; None where there is nothing."""
+    found: Any = sys.modules.get(module or "")
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+#: what is not the callable's: the slots, and how the object itself is called, bound, printed and copied
+_OWN = frozenset(
+    {"_of", "__get__", "__dir__", "__repr__", "__copy__", "__deepcopy__", "__reduce_ex__"}
+    | {name for name in CompiledFunction.__slots__ if name != "__weakref__"}
+)

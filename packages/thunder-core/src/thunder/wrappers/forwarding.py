@@ -1,0 +1,93 @@
+"""How a compiled module passes on what is done to it: methods and special methods run on the user's module.
+
+``compiled.train()``      →   ``model.train()``, and ``compiled`` where that returns ``model``
+``len(compiled)``         →   ``type(model).__len__(model)``
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.base.provenance import ABSENT, lookup_type
+from thunder.wrappers.module_state import ModuleState
+
+StateOf = Callable[[Any], ModuleState]
+
+#: special names that the compiled module answers itself, or that concern classes and the making of objects
+_NOT_FORWARDED = frozenset(
+    {"__init__", "__new__", "__del__", "__call__", "__repr__", "__dir__", "__class__", "__dict__", "__doc__"}
+    | {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__weakref__", "__slots__"}
+    | {"__eq__", "__hash__"}
+    | {"__module__", "__qualname__", "__name__", "__annotations__", "__match_args__", "__orig_bases__"}
+    | {"__parameters__", "__type_params__", "__static_attributes__", "__firstlineno__", "__set_name__"}
+    | {"__init_subclass__", "__subclasshook__", "__class_getitem__", "__abstractmethods__"}
+    | {"__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}
+    | {"__getnewargs__", "__getnewargs_ex__", "__instancecheck__", "__subclasscheck__", "__prepare__"}
+)
+
+
+def special_names(cls: type) -> tuple[tuple[str, bool], ...]:
+    """The special methods that a class of modules defines, sorted, and whether each is more than None.
+
+    None stands for an operation that the class refuses, such as ``__iter__ = None``.
+    """
+    names = {
+        name
+        for base in cls.__mro__
+        if base not in (object, torch.nn.Module)
+        for name in vars(base)
+        if name.startswith("__") and name.endswith("__") and name not in _NOT_FORWARDED
+    }
+    return tuple((name, lookup_type(cls, name) is not None) for name in sorted(names))
+
+
+def special_method(name: str, state_of: StateOf) -> Callable[..., Any]:
+    """A special method that runs the one of the user's module."""
+
+    def special(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        model = state_of(self).model
+        result = _special(model, name)(*args, **kwargs)
+        return self if result is model else result
+
+    special.__name__ = special.__qualname__ = name
+    return special
+
+
+def _special(model: torch.nn.Module, name: str) -> Any:
+    """A special method of an object, found as the interpreter does: on the class."""
+    cls = type(model)
+    found = lookup_type(cls, name)
+    if found is ABSENT:  # the class was replaced by one without it
+        raise TypeError(f"{cls.__name__!r} object has no {name}")
+    get = getattr(type(found), "__get__", None)
+    return found if get is None else get(found, model, cls)
+
+
+def forwarded(method: types.MethodType, state: ModuleState, state_of: StateOf) -> Callable[..., Any]:
+    """The function behind a method of a compiled module: it runs the model's method of the model.
+
+    There is one for each function of the model's, so that two reads of a method are equal.
+    """
+    func: Any = method.__func__
+    known = state.methods.get(func)
+    if known is None:
+        known = state.methods[func] = functools.wraps(func)(_running(func, state_of))
+    return known
+
+
+def _running(func: Callable[..., Any], state_of: StateOf) -> Callable[..., Any]:
+    def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        model = state_of(self).model
+        result = func(model, *args, **kwargs)
+        return self if result is model else result
+
+    return run
+
+
+FORWARDED_CODE = next(c for c in _running.__code__.co_consts if isinstance(c, types.CodeType))
+"""The code of all functions that :func:`forwarded` returns; ``__wrapped__`` is the model's function."""

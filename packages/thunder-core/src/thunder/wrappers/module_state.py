@@ -1,0 +1,94 @@
+"""What the compiler keeps of a compiled module, beside the user's module and out of its name space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder.passes.transform import Transform
+from thunder.wrappers.compiled_function import CompiledFunction, Maker
+from thunder.wrappers.overrides import Overrides
+
+_global_hooks = [
+    table
+    for name, table in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and name.endswith("_hooks")
+]
+_HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_Module = torch.nn.Module
+
+
+class ModuleState:
+    """The parts of one compiled module.
+
+    Args:
+        model: the user's module.
+        dispatcher: runs ``model(…)``.
+        overrides: the tensors in use in place of the model's own.
+        transforms: those of the compile, in list order.
+        maker: compiles copies, and ``forward`` alone, with the same settings.
+    """
+
+    __slots__ = (
+        "dispatcher",
+        "forward",
+        "hooks",
+        "maker",
+        "methods",
+        "model",
+        "overrides",
+        "run",
+        "transforms",
+    )
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dispatcher: Any,
+        overrides: Overrides,
+        transforms: Sequence[Transform],
+        maker: Maker,
+    ) -> None:
+        self.model, self.dispatcher, self.overrides = model, dispatcher, overrides
+        self.run: Callable[..., Any] = dispatcher.__call__  # a bound method is called faster than an object
+        self.transforms, self.maker = tuple(transforms), maker
+        self.hooks: set[int] = set()  # ids of the hooks that were registered on the compiled module
+        self.methods: dict[Any, Callable[..., Any]] = {}  # the model's functions, and what forwards to them
+        self.forward: CompiledFunction | None = None
+
+    def has_own_hooks(self) -> bool:
+        """Whether hooks that were registered on the compiled module are there still."""
+        tables = self.model.__dict__
+        self.hooks = {i for i in self.hooks if any(i in tables[name] for name in _HOOK_TABLES)}
+        return bool(self.hooks)
+
+    def _is_call_of(self, forward: Callable[..., Any]) -> bool:
+        """Whether ``model(…)`` is a call of ``forward`` and nothing more: no hooks, no other ``__call__``."""
+        model = self.model
+        cls, own = type(model), model.__dict__
+        return (
+            not any(map(own.get, _HOOK_TABLES))
+            and not any(_global_hooks)
+            and cls.__call__ is _Module.__call__
+            and cls._call_impl is _Module._call_impl
+            and model._compiled_call_impl is None
+            and bool(model.forward == forward)
+        )
+
+    def compiled_forward(self) -> CompiledFunction:
+        """``model.forward``, compiled: the program of the module's call without its hooks."""
+        forward = self.model.forward
+        if isinstance(forward, CompiledFunction):
+            return forward
+        known = self.forward
+        if known is None or known.__wrapped__ != forward:
+            without_hooks = self.maker.without_hooks(forward, self.overrides, self.dispatcher.stats)
+
+            def called(*args: Any, **kwargs: Any) -> Any:
+                run = self.run if self._is_call_of(forward) else without_hooks
+                return run(*args, **kwargs)
+
+            known = self.forward = CompiledFunction(forward, called, self.dispatcher, self.maker)
+        return known

@@ -1,0 +1,113 @@
+"""Overrides: tensors that a compiled program uses in place of a module's own, which stay as they are.
+
+jm.override("fc.weight", w)   →   the program reads overrides['fc.weight'] where it read self.fc.weight
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from thunder.base.errors import InvalidArgument, nearest
+from thunder.base.provenance import Path, pinned
+
+
+class Overrides:
+    """The overriding tensors of one module, by dotted name, and the module's own tensors that they stand for.
+
+    ``tensors`` is one dictionary for life, from which compiled programs fetch at each call; names are only
+    ever added to it. ``originals`` has the tensor that the module held when its name was overridden, or None
+    for a name that the module does not have (``fc.weight.absmax``).
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.originals: dict[str, torch.Tensor | None] = {}
+        self.path = pinned("overrides", self.tensors)
+
+    def set(self, name: str, tensor: torch.Tensor) -> None:
+        """Overrides a tensor under each of the names by which the module holds it, or adds a new name.
+
+        Raises InvalidArgument for what is no tensor, and for a new name below no submodule.
+        """
+        if not isinstance(tensor, torch.Tensor):
+            raise InvalidArgument(
+                f"override({name!r}) was given no tensor", found={"type": type(tensor).__qualname__}
+            )
+        original = member(self.model, name)
+        if original is None:
+            self._check_new_name(name)
+        tied = [] if original is None else [n for n, t in members(self.model) if t is original]
+        for each in tied or [name]:
+            self.tensors[each], self.originals[each] = tensor, original
+
+    def _check_new_name(self, name: str) -> None:
+        """A new name stands below a submodule or a tensor."""
+        owner, _, last = name.rpartition(".")
+        modules = dict(self.model.named_modules(remove_duplicate=False))
+        if last and (owner in modules or owner in self.tensors or member(self.model, owner) is not None):
+            return
+        close = nearest(name, [n for n, _ in members(self.model)])
+        raise InvalidArgument(
+            f"override({name!r}) names nothing in the module, nor anything below a submodule or tensor of it",
+            hint=f"Did you mean {close!r}?" if close else None,
+        )
+
+    def accept_originals(self) -> None:
+        """Takes the tensors that the module holds now as those which were overridden."""
+        for name, original in self.originals.items():
+            if original is not None:
+                self.originals[name] = member(self.model, name)
+
+    def added(self) -> list[tuple[str, torch.Tensor]]:
+        """The tensors under names that the module itself does not have."""
+        return [(name, self.tensors[name]) for name, original in self.originals.items() if original is None]
+
+    def paths(self) -> dict[int, Path]:
+        """From the id of each tensor that is overridden to where the overriding one is fetched."""
+        return {
+            id(original): self.path.step("key", name)
+            for name, original in reversed(self.originals.items())  # of tied names the first stays
+            if original is not None
+        }
+
+    def refuse_replaced(self) -> None:
+        """Raises InvalidArgument where the module now holds another tensor than the overridden one."""
+        for name, original in self.originals.items():
+            if original is not None and member(self.model, name) is not original:
+                raise InvalidArgument(
+                    f"{name} was replaced in the module, and a transform had overridden it",
+                    found={"in use": "the tensor that the transform made of the earlier one"},
+                    hint="Load the new tensors with load_original_state_dict, which transforms them, "
+                    "or put the earlier one back.",
+                )
+
+    def copied(self, model: torch.nn.Module, memo: dict[int, Any] | None = None) -> Overrides:
+        """The same overrides for ``model``: of the same tensors, or with ``memo`` (that of ``copy.deepcopy``)
+        of copies.
+        """
+        new = Overrides(model)
+        new.tensors.update(self.tensors if memo is None else copy.deepcopy(self.tensors, memo))
+        new.originals.update(self.originals if memo is None else copy.deepcopy(self.originals, memo))
+        return new
+
+
+def members(model: torch.nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
+    """Each parameter and buffer of a module and its submodules, under each of its names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def member(model: torch.nn.Module, name: str) -> torch.Tensor | None:
+    """A parameter or buffer by its dotted name; None where there is none."""
+    owner, _, last = name.rpartition(".")
+    try:
+        module = model.get_submodule(owner)
+    except AttributeError:
+        return None
+    own = module._parameters.get(last)
+    return module._buffers.get(last) if own is None else own

@@ -1,0 +1,156 @@
+"""State dicts of compiled modules: the transformed form, which is in use, and the original one.
+
+original form   →   transform_state_dict_for_submodule, in list order         →   transformed form
+original form   ←   reverse_transform_state_dict_for_submodule, in reverse    ←   transformed form
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.errors import InvalidArgument, OperatorError, PluginError
+from thunder.base.extension_origin import origin_of
+from thunder.passes.transform import Transform
+from thunder.wrappers.overrides import Overrides, member
+
+
+def transformed(
+    module: torch.nn.Module, model: torch.nn.Module, transforms: Sequence[Transform], state: Mapping[str, Any]
+) -> OrderedDict[str, Any]:
+    """The transformed form of an original state dict of ``model``; ``module`` is what the hooks are given.
+
+    A tensor that the model holds under several names is transformed once, under the first that is there.
+    """
+    once, seen = {}, set()
+    for name, value in state.items():
+        held = member(model, name)
+        if held is None or id(held) not in seen:
+            once[name] = value
+        seen.add(id(held))
+    result = _mapped(module, model, transforms, "transform_state_dict_for_submodule", once)
+    return _with_metadata(result, state)
+
+
+def original(
+    module: torch.nn.Module, model: torch.nn.Module, transforms: Sequence[Transform], state: Mapping[str, Any]
+) -> OrderedDict[str, Any]:
+    """The original form of a transformed state dict of ``model``."""
+    hook = "reverse_transform_state_dict_for_submodule"
+    return _with_metadata(_mapped(module, model, transforms[::-1], hook, state), state)
+
+
+def _with_metadata(state: OrderedDict[str, Any], source: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """The state dict with the versions of modules, which torch keeps in an attribute, of another."""
+    if hasattr(source, "_metadata"):
+        state.__dict__["_metadata"] = source._metadata
+    return state
+
+
+def _mapped(
+    module: torch.nn.Module,
+    model: torch.nn.Module,
+    transforms: Sequence[Transform],
+    hook: str,
+    state: Mapping[str, Any],
+) -> OrderedDict[str, Any]:
+    """A state dict sent through one hook of each transform, submodule by submodule."""
+    result: OrderedDict[str, Any] = OrderedDict()
+    for owner, part in _by_submodule(model, state).items():
+        for transform in transforms:
+            part = getattr(transform, hook)(module, owner, part)
+            if not isinstance(part, dict):
+                raise PluginError(
+                    f"{type(transform).__name__}.{hook} returned an object of type {type(part).__name__}",
+                    found={"submodule": owner or "the module itself", "expected": "a state dict"},
+                    hint="Return the state dict, changed or not.",
+                ).of(origin_of(type(transform)))
+        result.update({f"{owner}.{key}" if owner else key: value for key, value in part.items()})
+    return result
+
+
+def _by_submodule(model: torch.nn.Module, state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The parts of a state dict that belong to one submodule each, keys without its prefix."""
+    modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in state.items():
+        owner = name
+        while owner not in modules:
+            owner = owner.rpartition(".")[0]
+        parts.setdefault(owner, {})[name.removeprefix(f"{owner}." if owner else "")] = value
+    return parts
+
+
+def load(
+    overrides: Overrides, state: Mapping[str, Any], strict: bool, assign: bool, *, once: bool = False
+) -> Any:
+    """Loads a state dict of the transformed form into the overriding tensors, and the rest into the module.
+
+    With ``once``, one name of a tensor that has several is enough. Raises InvalidArgument where the
+    overridden names do not fit, before anything is written; OperatorError where torch would raise.
+    """
+    own = {name: value for name, value in state.items() if name in overrides.tensors}
+    given = {id(overrides.tensors[name]) for name in own} if once else set()
+    absent = [n for n, t in overrides.tensors.items() if n not in own and id(t) not in given]
+    _check_form(overrides, own, absent if strict and not once else [])
+    rest = OrderedDict((name, value) for name, value in state.items() if name not in own)
+    try:
+        found = overrides.model.load_state_dict(_with_metadata(rest, state), strict=False, assign=assign)
+    except RuntimeError as error:
+        raise OperatorError(str(error)) from error
+    held = {id(member(overrides.model, name)) for name in rest} if once else set()
+    missing = [
+        name
+        for name in found.missing_keys
+        if name not in overrides.tensors and id(member(overrides.model, name)) not in held
+    ] + absent
+    if strict and (missing or found.unexpected_keys):
+        raise OperatorError(_strict_text(overrides.model, missing, found.unexpected_keys))
+    for name, value in own.items():
+        _load_one(overrides, name, value, assign)
+    return found._replace(missing_keys=missing)
+
+
+def _check_form(overrides: Overrides, own: Mapping[str, Any], absent: Sequence[str]) -> None:
+    """Refuses a state dict that does not have the form which the transforms gave the overridden tensors."""
+    differing = [f"{name}: missing" for name in absent]
+    for name, value in own.items():
+        used = overrides.tensors[name]
+        if value.shape != used.shape or value.is_floating_point() != used.is_floating_point():
+            differing.append(f"{name}: {_form(value)}, in use {_form(used)}")
+    if differing:
+        raise InvalidArgument(
+            "the state dict is not of the form into which the transforms turned the module's tensors",
+            found={"differing": "; ".join(differing)},
+            hint="Load a state dict of the original module with load_original_state_dict.",
+        )
+
+
+def _form(t: torch.Tensor) -> str:
+    return f"{tuple(t.shape)} {t.dtype}"
+
+
+def _load_one(overrides: Overrides, name: str, value: torch.Tensor, assign: bool) -> None:
+    used = overrides.tensors[name]
+    if not assign:
+        with torch.no_grad():
+            used.copy_(value)
+        return
+    if isinstance(used, torch.nn.Parameter) and not isinstance(value, torch.nn.Parameter):
+        value = torch.nn.Parameter(value, requires_grad=used.requires_grad)
+    for each, tensor in overrides.tensors.items():
+        if tensor is used:
+            overrides.tensors[each] = value
+
+
+def _strict_text(model: torch.nn.Module, missing: Sequence[str], unexpected: Sequence[str]) -> str:
+    """The text with which torch refuses keys under ``strict``."""
+    parts = [
+        f"{kind} key(s) in state_dict: " + ", ".join(f'"{name}"' for name in names) + ". "
+        for kind, names in (("Unexpected", unexpected), ("Missing", missing))
+        if names
+    ]
+    return f"Error(s) in loading state_dict for {type(model).__name__}: {''.join(parts).strip()}"

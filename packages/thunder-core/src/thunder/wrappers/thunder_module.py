@@ -1,0 +1,302 @@
+"""``ThunderModule``: a stand-in for the user's module, whose call runs the compiled program."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from thunder.base.errors import InvalidArgument, OperatorError
+from thunder.wrappers import overridden_module, state_dicts
+from thunder.wrappers.compiled_function import CompiledFunction
+from thunder.wrappers.forwarding import forwarded, special_method, special_names
+from thunder.wrappers.meta_weights import explanation
+from thunder.wrappers.module_state import ModuleState
+
+_Module = torch.nn.Module
+
+
+class ThunderModule(torch.nn.Module):
+    """The user's module with a compiled call. Made by ``thunder.jit`` only.
+
+    Everything but the call is the user's module: reads, writes, deletions, registrations, methods, operators
+    and ``isinstance`` reach it, so that it sees what is done here and the next call sees it too. A method
+    runs on the user's module, and what it calls is not compiled; where it returns the module, it returns this
+    object here. ``forward`` is compiled. Hooks that were registered here run around the compiled call, those
+    of the user's module are traced. It is equal to the user's module, which is not the same object.
+
+    Beside that it has ``override``, ``overrides``, ``set_buffer``, ``original_state_dict``,
+    ``load_original_state_dict`` and ``_model``. An attribute of such a name of the user's module comes first;
+    then write ``ThunderModule.override(compiled, …)`` and :func:`get_thunder_module`. With overriding
+    tensors, the parameters, buffers and state dicts are those in use, and the user's module keeps its own.
+    """
+
+    __slots__ = ("_thunder_state",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise InvalidArgument(
+            "thunder.ThunderModule was called", hint="Compiled modules are made by thunder.jit(module)."
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the compiled program, between the hooks that were registered here, if there are any."""
+        state = _state(self)
+        if state.hooks and state.has_own_hooks():
+            return type(state.model).__call__(self, *args, **kwargs)  # it calls this object's forward
+        try:
+            return state.run(*args, **kwargs)
+        except RuntimeError as error:
+            explained = explanation(error, state.overrides, args, kwargs)
+            if explained is None:
+                raise
+            raise explained from error
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the compiled program without hooks. An instance has one with the user's signature."""
+        return _state(self).compiled_forward()(*args, **kwargs)
+
+    # -- attributes ------------------------------------------------------------------------------------------
+
+    def __getattribute__(self, name: str) -> Any:
+        state = _state(self)
+        if state.overrides.tensors and name in overridden_module.NAMES:
+            return overridden_module.attribute(self, state, name)
+        own = _OWN.get(name)
+        if own is not None:
+            return own(self)
+        value = getattr(state.model, name)
+        if type(value) is types.MethodType and value.__self__ is state.model:
+            return types.MethodType(forwarded(value, state, _state), self)
+        return self if value is state.model else value
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ADDED:  # the user's module has nothing of this name
+            return object.__getattribute__(self, name)
+        model = _state(self).model
+        return type(model).__getattr__(model, name)  # raises its error
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        model = _state(self).model
+        setattr(model, name, value)
+        if name == "__class__":
+            object.__setattr__(self, "__class__", _class_for(model))
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_state(self).model, name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(_state(self).model == get_thunder_module(other))
+
+    def __hash__(self) -> int:
+        return hash(_state(self).model)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(_state(self).model), *_ADDED})
+
+    def __repr__(self) -> str:
+        inner = repr(_state(self).model).replace("\n", "\n  ")
+        return f"ThunderModule(\n  (_model): {inner}\n)"
+
+    # -- tensors in use --------------------------------------------------------------------------------------
+
+    @property
+    def _model(self) -> torch.nn.Module:
+        return _state(self).model
+
+    @property
+    def overrides(self) -> Mapping[str, torch.Tensor]:
+        """The tensors in use instead of the user's module's own, and those of new names, by dotted name."""
+        return MappingProxyType(_state(self).overrides.tensors)
+
+    def override(self, name: str, tensor: torch.Tensor) -> None:
+        """Uses ``tensor`` from now on for the parameter or buffer of this dotted name, or under a new name.
+
+        It holds for every name by which the user's module has that tensor; the user's module is not written
+        to. Raises InvalidArgument for what is not a tensor, and for a name below no submodule.
+        """
+        _state(self).overrides.set(name, tensor)
+
+    def set_buffer(self, name: str, value: torch.Tensor | None) -> None:
+        """Replaces a buffer by its dotted name: the overriding tensor, or the user's module's own."""
+        state = _state(self)
+        if name in state.overrides.tensors and value is not None:
+            state.overrides.set(name, value)
+            return
+        owner, _, last = name.rpartition(".")
+        setattr(state.model.get_submodule(owner), last, value)
+
+    def original_state_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """The state in the user's module's form: through the reverse hooks of the transforms, last first.
+
+        Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
+        """
+        destination, prefix = kwargs.pop("destination", None), kwargs.pop("prefix", "")
+        own, in_use = _state(self), self.state_dict(**kwargs)
+        state = state_dicts.original(self, own.model, own.transforms, in_use)
+        if destination is None and not prefix:
+            return state
+        result: dict[str, Any] = {} if destination is None else destination
+        result.update({prefix + name: value for name, value in state.items()})
+        return result
+
+    def load_original_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+        """Loads a state dict of the user's module's form, through the hooks of transforms, in list order.
+
+        A tensor with several names is transformed and loaded once. What the user's module holds by now
+        counts as overridden, even where it was replaced.
+        """
+        own = _state(self)
+        state = state_dicts.transformed(self, own.model, own.transforms, state_dict)
+        loaded = state_dicts.load(own.overrides, state, strict=True, assign=False, once=True)
+        own.overrides.accept_originals()
+        return loaded
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> Any:
+        state = _state(self)
+        model = copy.copy(state.model)
+        return _with_hooks(state.maker.make(model, state.overrides.copied(model)), state.hooks)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        state = _state(self)
+        model = copy.deepcopy(state.model, memo)
+        return _with_hooks(state.maker.make(model, state.overrides.copied(model, memo)), state.hooks)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        state = _state(self)
+        return (*state.maker.reduce(state.model, state.overrides), state.hooks or None)
+
+    def __setstate__(self, hooks: Any) -> None:
+        _with_hooks(self, hooks)
+
+
+def wrapped(state: ModuleState) -> ThunderModule:
+    """The compiled module with these parts."""
+    module = object.__new__(_class_for(state.model))
+    _SLOT.__set__(module, state)
+    # one dictionary with the user's module, for code that goes past ``__getattribute__``
+    object.__setattr__(module, "__dict__", state.model.__dict__)
+    return module
+
+
+def get_thunder_module(module: Any) -> Any:
+    """The wrapped module of a ThunderModule; another module as it is."""
+    return _state(module).model if isinstance(module, ThunderModule) else module
+
+
+def dispatcher_of(fn: Any) -> Any:
+    """The dispatcher of what ``thunder.jit`` returned, or of a method made of it; None for anything else."""
+    kind = type(fn)
+    if kind is CompiledFunction:
+        return object.__getattribute__(fn, "_thunder_dispatcher")
+    if issubclass(kind, ThunderModule):
+        return _state(fn).dispatcher
+    return dispatcher_of(fn.__func__) if kind is types.MethodType else None
+
+
+def _with_hooks(module: Any, hooks: set[int]) -> Any:
+    _state(module).hooks = set(hooks)
+    return module
+
+
+_SLOT = vars(ThunderModule)["_thunder_state"]
+#: reads the slot past ``__getattribute__``
+_state: Callable[[Any], ModuleState] = _SLOT.__get__
+
+
+def _class_for(model: torch.nn.Module) -> type[ThunderModule]:
+    cls = type(model)
+    return _class_named(special_names(cls), cls.__name__, cls.__qualname__, cls.__module__)
+
+
+@functools.lru_cache(maxsize=256)
+def _class_named(
+    specials: tuple[tuple[str, bool], ...], name: str, qualname: str, module: str
+) -> type[ThunderModule]:
+    """A class of compiled modules which has special methods, as the interpreter looks them up on classes.
+
+    It is named after the user's class and holds nothing of it.
+    """
+    namespace: dict[str, Any] = {
+        special: special_method(special, _state) if there else None for special, there in specials
+    }
+    namespace |= {"__slots__": (), "__module__": module, "__qualname__": qualname}
+    return type(name, (ThunderModule,), namespace)
+
+
+def _method(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda module: types.MethodType(function, module)
+
+
+def _register_hook(name: str) -> Callable[..., Any]:
+    """Registers a hook on the user's module, and remembers that it was registered here."""
+
+    @functools.wraps(getattr(_Module, name))
+    def register(self: ThunderModule, *args: Any, **kwargs: Any) -> Any:
+        state = _state(self)
+        handle = getattr(state.model, name)(*args, **kwargs)
+        state.hooks.add(getattr(handle, "id", 0))
+        return handle
+
+    return register
+
+
+@functools.wraps(_Module.named_modules)
+def _named_modules(self: ThunderModule, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+    model = _state(self).model
+    for name, module in model.named_modules(*args, **kwargs):
+        yield name, self if module is model else module
+
+
+@functools.wraps(_Module.modules)
+def _modules(self: ThunderModule, *args: Any, **kwargs: Any) -> Iterator[torch.nn.Module]:
+    model = _state(self).model
+    for module in model.modules(*args, **kwargs):
+        yield self if module is model else module
+
+
+@functools.wraps(_Module.load_state_dict)
+def _load_state_dict(self: ThunderModule, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return _state(self).model.load_state_dict(*args, **kwargs)
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # the user's own
+            raise
+        raise OperatorError(str(error)) from error
+
+
+_HOOKS = (
+    "register_forward_hook",
+    "register_forward_pre_hook",
+    "register_full_backward_hook",
+    "register_full_backward_pre_hook",
+    "register_backward_hook",
+)
+#: what the compiled module itself has under a name that every module has
+_OWN: dict[str, Callable[[Any], Any]] = {
+    "__call__": _method(ThunderModule.__call__),
+    "__class__": lambda module: _state(module).model.__class__,
+    "__copy__": _method(ThunderModule.__copy__),
+    "__deepcopy__": _method(ThunderModule.__deepcopy__),
+    "__dir__": _method(ThunderModule.__dir__),
+    "__reduce__": _method(functools.partial(ThunderModule.__reduce_ex__, protocol=2)),
+    "__reduce_ex__": _method(ThunderModule.__reduce_ex__),
+    "__repr__": _method(ThunderModule.__repr__),
+    "__setstate__": _method(ThunderModule.__setstate__),
+    "_call_impl": lambda module: types.MethodType(type(_state(module).model)._call_impl, module),
+    "forward": lambda module: _state(module).compiled_forward(),
+    "load_state_dict": _method(_load_state_dict),
+    "modules": _method(_modules),
+    "named_modules": _method(_named_modules),
+    **{name: _method(_register_hook(name)) for name in _HOOKS},
+}
+#: what the compiled module has and other modules have not; an attribute of the user's module comes first
+_ADDED = frozenset(
+    {"_model", "override", "overrides", "set_buffer", "original_state_dict", "load_original_state_dict"}
+)
