@@ -86,7 +86,7 @@ def _without_base(
     trace = _with_body(trace, [])
     with tracectx(trace):
         results = {Variable(p): TensorProxy(like=p) for p in alone}
-        calls = [prims.without_base.bind(p, output=results[Variable(p)]) for p in alone]
+        calls = [prims.untracked_alias.bind(p, output=results[Variable(p)]) for p in alone]
     return trace, [*body, *calls], end.from_bsym_swap_proxies(results)
 
 

@@ -58,7 +58,7 @@ shallow_copy sigmoid sign signbit sin sinh sqrt sub tan tanh trunc where
 """
 #: and the others that cost little more than reading and writing their elements once
 _MOVING = """
-bitcast diagonal flip reshape select_at slice_prim squeeze transpose view view_as_complex view_as_real
+bitcast diagonal flip reshape dynamic_select slice_prim squeeze transpose view view_as_complex view_as_real
 """
 POINTWISE = frozenset(getattr(prims, name).id for name in _POINTWISE.split())
 CHEAP = POINTWISE.union(getattr(prims, name).id for name in _MOVING.split())

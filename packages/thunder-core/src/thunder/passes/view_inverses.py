@@ -86,7 +86,7 @@ RULES: dict[str, Rule] = {
     "prims.broadcast_in_dim": _broadcast,
     "prims.transpose": _permuted,
     "prims.slice_prim": _sliced,
-    "prims.select_at": _selected,
+    "prims.dynamic_select": _selected,
     "prims.diagonal": _diagonal,
     "prims.as_strided": _window,
     "prims.shallow_copy": _same,

@@ -181,7 +181,7 @@ class _Region:
         )
         state = None
         if effects is not None and is_random:
-            state = prims.generator_state(tracer.generators.proxy(tracer.generators.default().obj))
+            state = prims.get_generator_state(tracer.generators.proxy(tracer.generators.default().obj))
         begun = begin_region(region)
         made = read_and_made(calls)[1]
         results = {p.name: p for p in proxies_in(result) if isinstance(p, TensorProxy)}

@@ -170,13 +170,13 @@ def _seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 def _reseed(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     (obj,) = args
     tracer.generators.of(obj).seeded(None)
-    return prims.reseed_generator(tracer.generators.proxy(obj))
+    return prims.seed_generator_from_entropy(tracer.generators.proxy(obj))
 
 
 @lookaside(torch.Generator.get_state)
 def _get_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     (obj,) = args
-    return prims.generator_state(tracer.generators.proxy(obj))
+    return prims.get_generator_state(tracer.generators.proxy(obj))
 
 
 @lookaside(torch.Generator.set_state)
@@ -252,7 +252,7 @@ def _wrapped_by_torch(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 def _reseed_all(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     tracer.generators.default().seeded(None)
     tracer.generators.devices_are_seeded = True
-    return prims.reseed()
+    return prims.seed_from_entropy()
 
 
 def _seeds_cuda(fn: Any, symbol: Any) -> None:
@@ -266,12 +266,12 @@ def _seeds_cuda(fn: Any, symbol: Any) -> None:
 
 
 _seeds_cuda(torch.cuda.manual_seed, prims.seed_cuda)
-_seeds_cuda(torch.cuda.manual_seed_all, prims.seed_cuda_everywhere)
+_seeds_cuda(torch.cuda.manual_seed_all, prims.seed_cuda_all)
 
 
 @lookaside(torch.cuda.get_rng_state)
 def _cuda_rng_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return prims.cuda_rng_state(*args, **kwargs)
+    return prims.get_cuda_rng_state(*args, **kwargs)
 
 
 @lookaside(torch.cuda.set_rng_state)
@@ -303,8 +303,8 @@ def _forked(
     places = _devices(tracer, device_type) if devices is None else list(devices)
     default = tracer.generators.default()
     proxy, before = tracer.generators.proxy(default.obj), (default.seed, default.changed)
-    state = prims.generator_state(proxy)
-    states = [prims.cuda_rng_state(place) for place in places]
+    state = prims.get_generator_state(proxy)
+    states = [prims.get_cuda_rng_state(place) for place in places]
     try:
         yield
     finally:

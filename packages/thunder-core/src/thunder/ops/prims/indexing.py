@@ -158,21 +158,25 @@ def _index_meta(a: TensorProxy, indices: Sequence[Any]) -> TensorProxy:
 index = primitive("index", _index_meta, eager=_index_eager)
 
 
-def _select_at_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
-    _check_dim("select_at", a, dim)
+def _dynamic_select_meta(a: TensorProxy, index: TensorProxy, dim: int) -> TensorProxy:
+    _check_dim("dynamic_select", a, dim)
     if index.shape or not a.shape[dim]:
-        raise OperatorError(f"select_at of {index.type_string()} in dimension {dim} of {a.type_string()}")
+        raise OperatorError(
+            f"dynamic_select of {index.type_string()} in dimension {dim} of {a.type_string()}"
+        )
     return TensorProxy(shape=_replaced(a.shape, dim, ()), device=a.device, dtype=a.dtype)
 
 
-def _select_at_eager(a: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+def _dynamic_select_eager(a: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     # a tensor without data is asked for strides, which are the same at each position
     without_data = index.is_meta or isinstance(index, FakeTensor)
     return a.select(dim, 0 if without_data else int(index))
 
 
-#: the part of ``a`` at one position, which a tensor holds: a view
-select_at = primitive("select_at", _select_at_meta, eager=_select_at_eager, tags=(OpTags.VIEW,))
+#: the view ``a.select(dim, index)``, where ``index`` is a tensor without dimensions
+dynamic_select = primitive(
+    "dynamic_select", _dynamic_select_meta, eager=_dynamic_select_eager, tags=(OpTags.VIEW,)
+)
 
 
 def _setitem_eager(a: torch.Tensor, key: Any, value: Any) -> torch.Tensor:

@@ -80,9 +80,9 @@ detach = primitive(
 )
 
 
-#: the same memory as a tensor that is nobody's view to torch, so that its holder may write to it
-without_base = primitive(
-    "without_base", like_meta, eager=torch.detach, tags=(OpTags.VIEW,), vjp={"a": lambda call: call.g}
+#: the same memory as a tensor that torch does not track as a view, so that the caller may write to it
+untracked_alias = primitive(
+    "untracked_alias", like_meta, eager=torch.detach, tags=(OpTags.VIEW,), vjp={"a": lambda call: call.g}
 )
 
 

@@ -189,8 +189,8 @@ def geometric(p: float) -> None:
     _check(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
 
 
-@_filling("integers", torch.Tensor.random_)
-def integers(*bounds: int | None) -> None:
+@_filling("randint_fill", torch.Tensor.random_)
+def randint_fill(*bounds: int | None) -> None:
     """Whole numbers: of all that the dtype holds, below a bound, or from one bound to below another."""
     if len(bounds) == 2 and bounds[1] is not None:
         low, high = bounds
@@ -201,8 +201,8 @@ def integers(*bounds: int | None) -> None:
         _check(bounds[0] > 0, text)
 
 
-@_filling("coins", torch.Tensor.bernoulli_)
-def coins(p: float | TensorProxy) -> None:
+@_filling("bernoulli_fill", torch.Tensor.bernoulli_)
+def bernoulli_fill(p: float | TensorProxy) -> None:
     """1 with the probability ``p``, of each element its own if that is a tensor, else 0."""
     if not isinstance(p, TensorProxy):
         _check(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")

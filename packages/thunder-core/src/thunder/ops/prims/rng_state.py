@@ -66,12 +66,12 @@ def _seed_generator_meta(generator: GeneratorProxy, seed: int) -> None:
     _take(generator)
 
 
-def _reseed_generator_meta(generator: GeneratorProxy) -> IntegerProxy:
+def _seed_generator_from_entropy_meta(generator: GeneratorProxy) -> IntegerProxy:
     _take(generator)
     return IntegerProxy(python_type=int)
 
 
-def _generator_state_meta(generator: GeneratorProxy) -> TensorProxy:
+def _get_generator_state_meta(generator: GeneratorProxy) -> TensorProxy:
     _take(generator)
     return _state(generator.device.type)
 
@@ -88,9 +88,11 @@ def _copy_generator_meta(generator: GeneratorProxy) -> GeneratorProxy:
 
 make_generator = _declare("torch.Generator", "make_generator", _make_generator_meta)
 seed_generator = _declare("torch.Generator.manual_seed", "seed_generator", _seed_generator_meta)
-#: seeds with what the operating system gives, and returns it
-reseed_generator = _declare("torch.Generator.seed", "reseed_generator", _reseed_generator_meta)
-generator_state = _declare("torch.Generator.get_state", "generator_state", _generator_state_meta)
+#: seeds with random bits of the operating system, and returns the seed
+seed_generator_from_entropy = _declare(
+    "torch.Generator.seed", "seed_generator_from_entropy", _seed_generator_from_entropy_meta
+)
+get_generator_state = _declare("torch.Generator.get_state", "get_generator_state", _get_generator_state_meta)
 set_generator_state = _declare("torch.Generator.set_state", "set_generator_state", _set_generator_state_meta)
 copy_generator = _declare("torch.Generator.clone_state", "copy_generator", _copy_generator_meta)
 
@@ -102,11 +104,11 @@ def _seed_meta(seed: int) -> None:
     """The meta function of what seeds and returns nothing that a program reads."""
 
 
-def _reseed_meta() -> IntegerProxy:
+def _seed_from_entropy_meta() -> IntegerProxy:
     return IntegerProxy(python_type=int)
 
 
-def _cuda_rng_state_meta(device: Any = "cuda") -> TensorProxy:
+def _get_cuda_rng_state_meta(device: Any = "cuda") -> TensorProxy:
     return _state("cuda")
 
 
@@ -116,8 +118,8 @@ def _set_cuda_rng_state_meta(state: TensorProxy, device: Any = "cuda") -> None:
 
 #: of the CPU and of all other devices
 manual_seed = _declare("torch.manual_seed", "manual_seed", _seed_meta)
-reseed = _declare("torch.seed", "reseed", _reseed_meta)
+seed_from_entropy = _declare("torch.seed", "seed_from_entropy", _seed_from_entropy_meta)
 seed_cuda = _declare("torch.cuda.manual_seed", "seed_cuda", _seed_meta)
-seed_cuda_everywhere = _declare("torch.cuda.manual_seed_all", "seed_cuda_everywhere", _seed_meta)
-cuda_rng_state = _declare("torch.cuda.get_rng_state", "cuda_rng_state", _cuda_rng_state_meta)
+seed_cuda_all = _declare("torch.cuda.manual_seed_all", "seed_cuda_all", _seed_meta)
+get_cuda_rng_state = _declare("torch.cuda.get_rng_state", "get_cuda_rng_state", _get_cuda_rng_state_meta)
 set_cuda_rng_state = _declare("torch.cuda.set_rng_state", "set_cuda_rng_state", _set_cuda_rng_state_meta)

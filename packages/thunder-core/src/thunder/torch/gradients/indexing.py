@@ -116,7 +116,7 @@ vjp("prims.copy_with_setitem")(_written("a"))
 
 
 formulas(
-    "prims.select_at",
+    "prims.dynamic_select",
     a=lambda c: ltorch.index_backward(c.g, c.a.shape, index_list({c.dim: c.index})),
 )
 formulas("prims.index", a=lambda c: ltorch.index_backward(c.g, c.a.shape, c.indices))

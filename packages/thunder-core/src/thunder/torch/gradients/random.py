@@ -170,12 +170,12 @@ def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: b
 # Torch lets these results require grad, which is 0.
 formulas("torch.bernoulli", input=lambda c: ltorch.zeros_like(c.input))
 formulas("prims.bernoulli", a=lambda c: ltorch.zeros_like(c.a))
-formulas("prims.coins", p=lambda c: ltorch.zeros_like(c.p))
+formulas("prims.bernoulli_fill", p=lambda c: ltorch.zeros_like(c.p))
 formulas("torch.poisson", input=lambda c: ltorch.zeros_like(c.input))
 formulas("torch.normal", mean=lambda c: ltorch.zeros_like(c.mean), std=lambda c: ltorch.zeros_like(c.std))
 
 nondifferentiable(
     "prims.multinomial",
-    *(f"prims.{name}" for name in ("randn", "randint", "randperm", "integers", "uniform", "normal")),
+    *(f"prims.{name}" for name in ("randn", "randint", "randperm", "randint_fill", "uniform", "normal")),
     *(f"prims.{name}" for name in ("trunc_normal", "log_normal", "cauchy", "exponential", "geometric")),
 )

@@ -1,8 +1,9 @@
 """``x[key]`` and ``x[key] = value``.
 
 Integers, slices, ``None`` and ``...`` become one slice, one squeeze and one broadcast; a tensor without
-dimensions one ``prims.select_at``; other integer tensors one ``prims.index``. Boolean masks select a number
-of elements that depends on data, so they are refused in a read and become a choice (``where``) in a write.
+dimensions one ``prims.dynamic_select``; other integer tensors one ``prims.index``. Boolean masks select a
+number of elements that depends on data, so they are refused in a read and become a choice (``where``) in a
+write.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def getitem(input: TensorProxy, key: Any) -> TensorProxy:
     found = select(input.shape, items)
     viewed = basic_view(input, found)
     for dim in sorted(found.picked, reverse=True):
-        viewed = prims.select_at(viewed, found.picked[dim], dim)
+        viewed = prims.dynamic_select(viewed, found.picked[dim], dim)
     if not found.tensors:
         return prims.shallow_copy(input) if viewed is input else viewed
     return prims.index(viewed, index_list(found.tensors))
@@ -134,7 +135,7 @@ def _picked_written(part: TensorProxy, found: Selection, value: Any) -> TensorPr
     index = found.picked[dim]
     others = {d: t for d, t in found.picked.items() if d != dim}
     rest = Selection(picked=others, tensors=found.tensors)
-    inner = _picked_written(prims.select_at(part, index, dim), rest, value)
+    inner = _picked_written(prims.dynamic_select(part, index, dim), rest, value)
     return prims.index_put(part, index_list({dim: index}), inner, False)
 
 

@@ -163,7 +163,7 @@ def bernoulli(input: TensorProxy, p: float | None = None, *, generator: Any = No
     """1 with the probability that the input (or ``p``) says, else 0."""
     if p is None:
         return prims.bernoulli(input, generator=generator)
-    return prims.coins(input.shape, p, device=input.device, dtype=input.dtype, generator=generator)
+    return prims.bernoulli_fill(input.shape, p, device=input.device, dtype=input.dtype, generator=generator)
 
 
 @torchsymbol("torch.multinomial", methods=("multinomial",), tags=RANDOM, vjp=NONDIFFERENTIABLE)
@@ -309,7 +309,7 @@ def geometric_(input: TensorProxy, p: float, *, generator: Any = None) -> Tensor
 def bernoulli_(input: TensorProxy, p: Any = 0.5, *, generator: Any = None) -> TensorProxy:
     """1 with probability ``p``, else 0."""
     chance = broadcast_to_shape(p, input.shape) if isinstance(p, TensorProxy) else p
-    return _fill(input, prims.coins, chance, generator=generator)
+    return _fill(input, prims.bernoulli_fill, chance, generator=generator)
 
 
 def _random_spelling(input: Any, *bounds: Any, generator: Any = None, **named: Any) -> Bound:
@@ -326,4 +326,4 @@ def _random_spelling(input: Any, *bounds: Any, generator: Any = None, **named: A
 @_optional_generator
 def random_(input: TensorProxy, *bounds: int | None, generator: Any = None) -> TensorProxy:
     """Whole numbers: of all that the dtype holds, or between bounds."""
-    return _fill(input, prims.integers, *bounds, generator=generator)
+    return _fill(input, prims.randint_fill, *bounds, generator=generator)
