@@ -87,6 +87,40 @@ class WithSetup(Function):
         return g * a + h * b, g * b / ctx.k, None
 
 
+class OfKeywordOnly(Function):
+    """A parameter that only a keyword gives, after the context."""
+
+    @staticmethod
+    def forward(x, *, scale=2.0):
+        return x * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class OverridesApply(Function):
+    """Its ``apply`` in Python calls torch's."""
+
+    @classmethod
+    def apply(cls, x):
+        return super().apply(x * 2)
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 3 * g * x**2
+
+
 class Sorted(Function):
     @staticmethod
     def forward(ctx, x):
@@ -292,6 +326,8 @@ def dirty_buffer(x, y):
     return result * b.sin() * y
 
 
+cube = Cube.apply
+
 PROGRAMS = {
     "the first of two results": lambda x, y: ToldOfNone.apply(x)[0] * y,
     "the second of two results": lambda x, y: ToldOfNone.apply(x)[1] * y,
@@ -309,7 +345,6 @@ PROGRAMS = {
     "one of several results": lambda x, y: Several.apply(x, y, 2.0)[1],
     "an argument without gradient": lambda x, y: Several.apply(x, y.detach(), 2.0),
     "setup_context": lambda x, y: WithSetup.apply(x, y),
-    "keywords": lambda x, y: WithSetup.apply(x, k=4.0, y=y),
     "a result without gradient": lambda x, y: Sorted.apply(x),
     "grads that are not materialised": lambda x, y: LeavesOut.apply(x)[:2],
     "its argument": lambda x, y: ReturnsItsArgument.apply(x) * x,
@@ -319,6 +354,9 @@ PROGRAMS = {
     "a region without gradients": lambda x, y: WithoutGradients.apply(x.sin()) * y,
     "no gradient": lambda x, y: NoGradientOfTheFirst.apply(x, y),
     "gradients of other shapes": lambda x, y: OfAnotherShape.apply(x, y[0]),
+    "an apply of its own": lambda x, y: OverridesApply.apply(x) * y,
+    "an apply that was read before": lambda x, y: cube(x) * y,
+    "an apply of an attribute": lambda x, y: getattr(Cube, "apply")(x) * y,  # noqa: B009
     "vjp": lambda x, y: ByVjp.apply(x) * y,
     "a local class": lambda x, y: local(x) * y,
 }
@@ -335,6 +373,35 @@ def local(x):
             return -g * 2
 
     return Negated.apply(x)
+
+
+KEYWORDS = {
+    "in another order": lambda x, y: WithSetup.apply(x, k=4.0, y=y),
+    "an unknown one": lambda x, y: WithSetup.apply(x, y, z=4.0),
+    "after the context": lambda x, y: Several.apply(x, y=y, k=2.0),
+    "an unknown one after the context": lambda x, y: Several.apply(x, y, 2.0, z=4.0),
+    "a keyword-only default": lambda x, y: OfKeywordOnly.apply(x) * y,
+    "a keyword-only argument": lambda x, y: OfKeywordOnly.apply(x, scale=3.0) * y,
+}
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_keywords_are_accepted_and_refused_as_in_eager(name):
+    program = KEYWORDS[name]
+    refusal = type_error(program)
+    if refusal is None:
+        assert_as_eager(program, leaf(3), leaf(3, seed=1))
+    else:  # torch 2.11 takes no keywords
+        assert type_error(thunder.jit(program)) == refusal
+
+
+def type_error(fn):
+    """The first line of the TypeError that a call raises, None where it raises none."""
+    try:
+        fn(leaf(3), leaf(3, seed=1))
+    except TypeError as error:
+        return str(error).splitlines()[0]
+    return None
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -25,6 +25,7 @@ from thunder.frontend.facts import Fact
 from thunder.frontend.guards import ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.grad_requests import returned_leaves
+from thunder.frontend.lookasides.lookaside_registry import CLASS_METHODS
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.objects.object_table import Tracker
 from thunder.frontend.objects.shadow_copies import Shadow
@@ -97,7 +98,7 @@ def acquire(
     tracker = _tracker(trace, inputs, disable_grad, device)
     tracker.honour(overrides)
     tracer = Tracer(trace, tracker, language, sharp_edge, device)
-    machine = Machine(tracer, record_history=record_log)
+    machine = Machine(tracer, natives=CLASS_METHODS, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = _recorded(tracer, machine, fn, args, kwargs)

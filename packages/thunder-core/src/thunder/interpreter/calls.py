@@ -83,7 +83,8 @@ def _call_builtin(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict
         # A method, freshly bound at each read: its entry is found by the descriptor in the class.
         for base in (owner if is_a(owner, type) else type(owner)).__mro__:
             descriptor = base.__dict__.get(fn.__name__)
-            if descriptor is not None:
+            if descriptor is not None and type(descriptor) in NATIVE_ATTRIBUTES:
+                # An attribute that is not native is an override, which calls the method by ``super()``.
                 entry = machine.native_table.get(id(descriptor))
                 if entry is not None:
                     return entry(machine, (owner, *args), kwargs)

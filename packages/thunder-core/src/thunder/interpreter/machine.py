@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
 from thunder.interpreter import (
@@ -64,7 +64,13 @@ class ThreadState(threading.local):
 class Machine:
     """Interprets Python functions; what meets the world goes through ``policy``."""
 
-    def __init__(self, policy: Policy | None = None, *, record_history: bool = False) -> None:
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        natives: Mapping[int, Native] = MappingProxyType({}),
+        record_history: bool = False,
+    ) -> None:
         assert opcode_tables.TABLE, "the table of the running version is installed"
         self.policy = Policy() if policy is None else policy
         self.policy.machine = self
@@ -78,7 +84,7 @@ class Machine:
         self.depth_limit = sys.getrecursionlimit()
         self.has_generators = False  # whether the program has made one, whose end may run code of it
         self.has_ended = False  # what is left of its generators is closed, and runs no code of the program
-        self.native_table = NATIVES
+        self.native_table = {**NATIVES, **natives} if natives else NATIVES
         self.getter_table = builtins_protocols.GETTERS
         self.constructor_table = native_callbacks.CONSTRUCTORS
 

@@ -12,6 +12,7 @@ from torch.autograd.function import FunctionMeta
 from torch.autograd.function import once_differentiable as torch_once_differentiable
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.torch_versions import FUNCTION_APPLY_TAKES_KEYWORDS, function_apply
 from thunder.frontend.custom_gradients.backward_errors import once_differentiable
 from thunder.frontend.custom_gradients.custom_call import OwnGradient, call_with_own_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from thunder.frontend.tracing_policy import Tracer
 
 
-@lookaside(Function.apply.__func__)  # type: ignore[attr-defined]  # of a class method
+@lookaside(function_apply())
 def _apply(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cls, *given = args
     operator = tracer.language.functions.get(cls.apply)
@@ -92,13 +93,19 @@ def _bound(
     """The arguments in the order of ``forward``'s parameters; with ``setup_context``, defaults filled in."""
     signature = inspect.signature(forward)
     context = () if separate else (None,)
+    if not (separate or FUNCTION_APPLY_TAKES_KEYWORDS):
+        raise TypeError("apply() takes no keyword arguments")
     try:
         bound = signature.bind(*context, *given, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{forward.__name__}() {error}") from None
+        raise TypeError(str(error) if separate else f"{forward.__name__}() {error}") from None
     passed = set(bound.arguments)
     if separate:
         bound.apply_defaults()
+    if not FUNCTION_APPLY_TAKES_KEYWORDS:
+        if kwargs:
+            raise TypeError("apply() takes no keyword arguments")
+        return bound.args  # torch drops the defaults of keyword-only parameters
     for name in bound.kwargs:
         raise TypeError(f"{forward.__name__}() got an unexpected keyword argument {name!r}")
     for name, value in bound.arguments.items():

@@ -13,6 +13,7 @@ from torch._library.custom_ops import OPDEFS, CustomOpDef
 from thunder.base.errors import UnsupportedOperator
 from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.base.tags import OpTags
+from thunder.base.torch_versions import autocast_devices
 from thunder.frontend.custom_gradients.custom_call import OwnGradient, call_with_own_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides.lookaside_registry import lookaside
@@ -143,7 +144,7 @@ def _check(op: Overload, definition: CustomOpDef | None, arguments: Any) -> None
             hint=f'Register one: torch.library.register_fake("{name}").',
         )
     if definition is not None and any(
-        torch.is_autocast_enabled(device) for device in definition._autocast_dtype
+        torch.is_autocast_enabled(device) for device in autocast_devices(definition)
     ):
         raise UnsupportedOperator(
             f"the operator {name} has a rule for autocast, which is on",

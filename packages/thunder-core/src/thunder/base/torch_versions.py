@@ -1,0 +1,34 @@
+"""What differs between the versions of torch that thunder supports.
+
+Each difference has one name here, and no other module compares versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+from torch.autograd import Function
+from torch.torch_version import TorchVersion
+
+RUNNING: Final = TorchVersion(torch.__version__)
+
+FUNCTION_APPLY_TAKES_KEYWORDS: Final = RUNNING >= "2.13"
+"""Whether ``autograd.Function.apply`` accepts keyword arguments."""
+
+
+def function_apply() -> Any:
+    """Return what ``autograd.Function.apply`` binds to a class: a function, since 2.15 a method in C."""
+    apply = Function.__dict__["apply"]
+    return apply.__func__ if isinstance(apply, classmethod) else apply
+
+
+def autocast_devices(definition: CustomOpDef) -> Iterable[str]:
+    """Return the device types for which an operator has a rule of ``register_autocast``."""
+    if RUNNING >= "2.13":
+        dtypes = definition._autocast_dtype
+    else:
+        dtypes = {device: getattr(definition, f"_autocast_{device}_dtype") for device in ("cpu", "cuda")}
+    return [device for device, dtype in dtypes.items() if dtype is not None]
