@@ -22,6 +22,7 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
         ("thunder.interpreter.policy", "import_module"),  # runs the program's own import statements
         ("thunder.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
         ("thunder.compiler.rich_output", "rich_module"),  # rich, a library that need not be installed
+        ("thunder.plugins.compatibility", "_parsed"),  # packaging, for plugins that are installed
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }
 )

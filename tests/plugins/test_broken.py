@@ -12,7 +12,7 @@ from thunder.base.errors import ExecutorUnavailable, PluginError, PluginWarning
 from thunder.extend import OperatorExecutor
 from thunder.extend.registry import ExecutorRegistry
 from thunder.plugins import ExecutorSpec, PluginState, hookimpl
-from thunder.plugins.inline_plugin import AdHocPlugin
+from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.manager import PluginManager
 
 from .toys import add_module, candidate, manager
@@ -74,10 +74,10 @@ def unmarked() -> list[Any]:
 BROKEN: list[tuple[dict[str, Any], PluginState, str]] = [
     ({"thunder_executers": thunder_executers}, PluginState.FAILED, "Did you mean 'thunder_executors'?"),
     ({"f": misspelt_argument}, PluginState.FAILED, "no argument 'executer'. Did you mean 'executor'?"),
-    ({"f": pushy}, PluginState.FAILED, "order of plugins comes from rank"),
+    ({"f": pushy}, PluginState.FAILED, "called in the order of rank"),
     ({"thunder_executors": unmarked}, PluginState.FAILED, "lacks the mark @thunder.plugins.hookimpl"),
     ({"f": raising}, PluginState.FAILED, "KeyError: 'kernels'"),
-    ({"f": wrong_type}, PluginState.FAILED, "no ExecutorSpec"),
+    ({"f": wrong_type}, PluginState.FAILED, "not of type ExecutorSpec"),
     ({"f": twice}, PluginState.FAILED, "declares executor 'broken' twice"),
     ({"f": failing_setup}, PluginState.FAILED, "OSError: no licence"),
     (
@@ -199,7 +199,7 @@ def test_runtime_plugin_that_breaks_a_rule_raises_and_leaves_nothing() -> None:
 
 def test_default_executor_whose_import_fails_is_left_out_with_one_warning() -> None:
     m = PluginManager(discover=list, environment={})
-    m.register(AdHocPlugin((ExecutorSpec("gone", "no_such_module:ex", default=True),)), "gone")
+    m.register(InlinePlugin((ExecutorSpec("gone", "no_such_module:ex", default=True),)), "gone")
     registry = ExecutorRegistry(m)
     with pytest.warns(PluginWarning, match="'gone' is left out of the default list: ModuleNotFoundError"):
         assert registry.get_default_executors() == ()

@@ -29,7 +29,6 @@ from thunder.plugins.contributions import (
     configure_pipeline,
     contribute,
     device_profiles,
-    recipes,
 )
 
 from .toys import manager
@@ -126,7 +125,7 @@ def test_two_plugins_for_one_record_warn_and_the_later_wins(executor: OperatorEx
     m.register(plugin(thunder_checkers=lambda executor: [("toyex.double", refuse)]), "a")
     m.register(plugin(thunder_checkers=lambda executor: [("toyex.double", agree)]), "b")
     with pytest.warns(
-        PluginWarning, match="'a' and 'b' both give executor 'toyex' a checker for toyex.double"
+        PluginWarning, match="'a' and 'b' both add a checker for toyex.double to executor 'toyex'"
     ):
         contribute(m, executor)
     assert executor.implmap["toyex.double"].checker is agree
@@ -157,8 +156,8 @@ def test_operator_row_of_a_plugin_becomes_an_operator_of_the_executor() -> None:
     ("answer", "text"),
     [
         ([("toyex.duoble", agree)], "'toyex.duoble'"),
-        ([agree], "no pair"),
-        ([("toyex.double", 3)], "no pair"),
+        ([agree], "not a pair"),
+        ([("toyex.double", 3)], "not a pair"),
     ],
 )
 def test_contribution_that_cannot_be_names_plugin_and_hook(
@@ -213,24 +212,26 @@ def test_pipeline_hooks_run_in_rank_and_name_order() -> None:
     assert stages == ["z", "a", "b"]
 
 
-def test_last_word_on_the_default_list() -> None:
+def test_the_first_default_list_that_is_not_none_is_used_and_ends_the_calls() -> None:
     m = manager()
     one, two = OperatorExecutor("one"), OperatorExecutor("two")
     specs = [ExecutorSpec(ex.name, ex, default=True) for ex in (one, two)]
     m.register(plugin(thunder_executors=lambda: specs), "both")
     m.register(plugin(thunder_default_executors=lambda executors: None), "modest")
     m.register(plugin(thunder_default_executors=lambda executors: executors[::-1]), "other")
+    later: list[object] = []
+    m.register(plugin(thunder_default_executors=lambda executors: later.append(executors)), "third")
     assert ExecutorRegistry(m).get_default_executors() == (two, one)
+    assert later == [], "a hook was called after the first result"
 
 
-def test_recipes_and_devices_are_collected() -> None:
+def test_devices_are_collected() -> None:
     m = manager()
     fast = DeviceProfile(name="fast-9000", type="cuda", capability=(9, 0))
-    m.register(plugin(thunder_devices=lambda: [fast], thunder_recipes=lambda: {"toy": int}), "toy")
+    m.register(plugin(thunder_devices=lambda: [fast]), "toy")
     assert device_profiles(m) == {"fast-9000": fast}
-    assert recipes(m) == {"toy": int}
     m.register(plugin(thunder_devices=lambda: ["cpu"]), "wrong")
-    with pytest.raises(PluginError, match="no DeviceProfile"):
+    with pytest.raises(PluginError, match="not a DeviceProfile"):
         device_profiles(m)
 
 
@@ -258,5 +259,5 @@ def test_assumed_device_stands_for_all_of_its_type() -> None:
 
 
 def test_m25_device_that_is_neither_known_nor_here_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="nothing is known of device hpu:0"):
+    with pytest.raises(InvalidArgument, match="there is no profile of device hpu:0"):
         device_profile("hpu")

@@ -17,7 +17,7 @@ from thunder.extend import OperatorExecutor
 from thunder.extend.registry import ExecutorRegistry
 from thunder.ops.operator import Operator, row_of
 from thunder.plugins import ExecutorSpec, PluginManager, PluginState, get_manager, hookimpl
-from thunder.plugins.contributions import cache_state, contribute, device_profiles, recipes
+from thunder.plugins.contributions import cache_state, contribute, device_profiles
 from thunder.plugins.listing import as_json, as_table
 from thunder.plugins.specs import Unavailable
 
@@ -73,14 +73,13 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], Callable[[PluginManager], Any],
     ),
     "no list": ("thunder_grad_transforms", lambda executor: 3, asked, {}, "should return a list"),
     "an id that is taken": ("thunder_operators", taken, asked, {}, "'torch.sin', whose id is taken"),
-    "no row": ("thunder_operators", lambda executor: ["row"], asked, {}, "which is no Operator"),
+    "no row": ("thunder_operators", lambda executor: ["row"], asked, {}, "which is not an Operator"),
     "pipeline raises": ("thunder_pipeline", half_done, pipeline, False, "raised KeyError"),
     "state raises": ("thunder_cache_state", raising, cache_state, {}, "raised KeyError"),
     "state that can change": ("thunder_cache_state", odd_state, cache_state, {}, "is not hashable"),
     "state of no names": ("thunder_cache_state", lambda: [1], cache_state, {}, "should return a mapping"),
     "devices raise": ("thunder_devices", raising, device_profiles, {}, "raised KeyError"),
-    "no profile": ("thunder_devices", lambda: ["cpu"], device_profiles, {}, "no DeviceProfile"),
-    "recipes of no names": ("thunder_recipes", lambda: 3, recipes, {}, "should return a mapping"),
+    "no profile": ("thunder_devices", lambda: ["cpu"], device_profiles, {}, "not a DeviceProfile"),
     "defaults raise": (
         "thunder_default_executors",
         raising,
@@ -103,9 +102,7 @@ def implementation(hook: str, does: Callable[..., Any]) -> Callable[..., Any]:
     names = {
         "thunder_pipeline": "pipeline, options",
         "thunder_default_executors": "executors",
-    }.get(
-        hook, "executor" if hook not in ("thunder_cache_state", "thunder_devices", "thunder_recipes") else ""
-    )
+    }.get(hook, "executor" if hook not in ("thunder_cache_state", "thunder_devices") else "")
     namespace: dict[str, Any] = {"does": does}
     exec(f"def {hook}({names}):\n    return does({names})\n", namespace)
     return hookimpl(namespace[hook])
@@ -131,7 +128,7 @@ def test_it_is_left_out_with_one_warning_that_names_its_distribution(fault: Any)
     ) as caught:
         assert ask(m) == expected
     assert len(caught) == 1
-    assert "broke a rule and is disabled" in str(caught[0].message)
+    assert "broke the contract of a hook and is disabled" in str(caught[0].message)
     assert "THUNDER_DISABLE_PLUGINS=faulty" in str(caught[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -152,7 +149,7 @@ def test_a_fault_that_two_threads_meet_is_told_once(monkeypatch: pytest.MonkeyPa
     m = manager(candidate("faulty"))
     with pytest.raises(PluginError) as met:
         list(m.call("thunder_cache_state"))
-    with pytest.warns(PluginWarning, match="broke a rule"):
+    with pytest.warns(PluginWarning, match="broke the contract of a hook"):
         m.isolate(met.value)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

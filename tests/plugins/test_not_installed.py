@@ -23,7 +23,7 @@ finders.install_finders()
 finders.install_finders()
 import sys
 assert [f.__name__ for f in sys.meta_path if "thunder.plugins" in getattr(f, "__module__", "")] == [
-    "NotInstalledFinder", "NothingElseFinder"]
+    "NotInstalledFinder", "NotFoundFinder"]
 import thunder
 {statement}
 """

@@ -1,4 +1,4 @@
-"""Requirements on core, compared as PEP 440 says."""
+"""Requirements of plugins on core (PEP 440, PEP 508)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ from thunder.plugins.compatibility import requirement_fault
         ("thunder-core", "0.1.0", True),
         ("torch>=9", "0.1.0", True),
         ("thunder-core>=9; python_version < '3'", "0.1.0", True),
+        ("thunder-core>=9; python_version >= '3'", "0.1.0", False),
+        ("thunder-core>=9; extra == 'gpu'", "0.1.0", True),
+        ("thunder-core>=0.2", "0.2.0rc1", False),  # PEP 440: a candidate is older than its release
+        ("thunder-core>=0.1,!=0.1.*", "0.1.0", False),
+        ("thunder-core===0.1.0", "0.1.0", True),
+        ("thunder-core>=0.1.0", "0.1.0+local", True),
+        ("not a requirement at all", "0.1.0", True),
     ],
 )
 def test_requirement(requirement: str, version: str, met: bool) -> None:

@@ -1,4 +1,4 @@
-"""What an author of executors needs: classes to make them, functions to register and find them."""
+"""The interface for authors of executors: classes to subclass, functions to register and find executors."""
 
 from __future__ import annotations
 

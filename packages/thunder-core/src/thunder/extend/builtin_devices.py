@@ -1,11 +1,10 @@
-"""The devices that core knows: a plugin like any other, with the hook `thunder_devices`.
+"""The built-in device profiles: a plugin with the hook `thunder_devices`.
 
     thunder.plan(model, tokens, device="h200")
 
-The figures are those of the makers' data sheets and of the CUDA C++ Programming Guide (section "Compute
-capabilities"), for the modules with NVLink; of its memory a driver keeps about one part in a hundred. What
-follows from the compute capability alone is in `SINCE` and `ARITHMETIC`, for these devices and for those that
-are here.
+The figures are from the makers' data sheets, for the modules with NVLink, and from the CUDA C++ Programming
+Guide (section "Compute capabilities"). A driver reserves about one percent of the memory. `SINCE` and
+`ARITHMETIC` have what follows from the compute capability alone, for these devices and for present ones.
 """
 
 from __future__ import annotations
@@ -24,29 +23,28 @@ Capability = tuple[int, int]
 
 GIB: Final = 2**30
 
-#: feature → the first compute capability that has it, and the first that has it no more, if any
+#: feature → the first compute capability that has it, and the first that has it no longer, or None
 SINCE: Final[Mapping[str, tuple[Capability, Capability | None]]] = {
     "tensor_float32": ((8, 0), None),
     "asynchronous_copy": ((8, 0), None),  # global to shared memory, cp.async
     "float8_matmul": ((8, 9), None),
     "clusters": ((9, 0), None),  # of thread blocks, with distributed shared memory
     "tensor_memory_access": ((9, 0), None),  # TMA
-    "warpgroup_matmul": ((9, 0), (10, 0)),  # wgmma, of the architecture sm_90a alone
-    "tensor_memory": ((10, 0), (12, 0)),  # tcgen05, of the architectures sm_100 and sm_103
+    "warpgroup_matmul": ((9, 0), (10, 0)),  # wgmma, only on sm_90a
+    "tensor_memory": ((10, 0), (12, 0)),  # tcgen05, on sm_100 and sm_103
     "float4_matmul": ((10, 0), None),
 }
 
-#: dtype → the first compute capability that computes with it, where that is not the first of all
+#: dtype → the first compute capability that computes with it; absent for dtypes that all compute with
 ARITHMETIC: Final[Mapping[str, Capability]] = {
     "bfloat16": (8, 0),
     "float8_e4m3fn": (8, 9),
     "float8_e5m2": (8, 9),
 }
-# Formats of other makers, and formats that only scale or hold others.
+# Formats of other makers, and formats for scales and storage only.
 _NEVER = ("float4", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 
-# What eager computes with on every CPU. float8 tensors can be stored and converted there, but not computed
-# with.
+# The dtypes that eager computes with on every CPU. float8 tensors can only be stored and converted there.
 _ON_CPU = frozenset(
     d for d in dtypes.all_dtypes if not d.name.startswith(("float8", "float4")) and d is not dtypes.complex32
 )
@@ -65,7 +63,7 @@ def _arithmetic(capability: Capability) -> frozenset[dtype]:
 
 
 def cuda_profile(name: str, capability: Capability, memory_bytes: int, **features: object) -> DeviceProfile:
-    """The profile of a CUDA device: `features`, and what follows from its compute capability."""
+    """Return the profile of a CUDA device: `features`, and those that its compute capability implies."""
     implied = {feature: _has(capability, *bounds) for feature, bounds in SINCE.items()}
     return DeviceProfile(
         name=name,
@@ -77,7 +75,7 @@ def cuda_profile(name: str, capability: Capability, memory_bytes: int, **feature
     )
 
 
-#: `multiprocessors`; `shared_memory_per_block`, at most (bytes); `bandwidth` of the memory (bytes/s)
+#: features: `multiprocessors`; the largest `shared_memory_per_block` (bytes); memory `bandwidth` (bytes/s)
 PROFILES: Final = (
     DeviceProfile(name="cpu", type="cpu", dtypes=_ON_CPU),
     DeviceProfile(name="meta", type="meta", dtypes=frozenset(dtypes.all_dtypes)),
@@ -102,5 +100,5 @@ PROFILES: Final = (
 
 @hookimpl
 def thunder_devices() -> Iterable[DeviceProfile]:
-    """The profiles of the table above."""
+    """Return the profiles of the table above."""
     return PROFILES

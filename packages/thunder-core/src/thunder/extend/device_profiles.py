@@ -1,7 +1,7 @@
-"""Profiles of devices: what a checker may know of the device that a program is compiled for.
+"""Look-up of device profiles: the properties of the device that a program is compiled for.
 
-A checker asks for a profile and never for a device, so the same program gets the same executors on every
-machine that compiles it for the same device.
+A checker reads a profile and never a device, so a program gets the same executors on every machine that
+compiles it for the same device.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ __all__ = ["assuming_device", "device_profile", "known_profiles", "profile_named
 
 _assumed: ContextVar[DeviceProfile | None] = ContextVar("thunder_assumed_profile", default=None)
 
-# What the plugins say, and their generation at the time: checkers ask often.
-_known: tuple[object, Mapping[str, DeviceProfile]] = (None, {})
+# (generation of the plugins, their profiles): cached, since checkers look profiles up often.
+_cached: tuple[object, Mapping[str, DeviceProfile]] = (None, {})
 
 
 def known_profiles() -> Mapping[str, DeviceProfile]:
-    """Name → profile, of all plugins; core's own come from one too, `thunder.extend.builtin_devices`."""
-    global _known
+    """Return name → profile of all plugins, the built-in `thunder.extend.builtin_devices` included."""
+    global _cached
     manager = get_manager()
     manager.load()
     generation = manager.generation
-    if _known[0] is not generation:
-        _known = (generation, device_profiles(manager))
-    return _known[1]
+    if _cached[0] is not generation:
+        _cached = (generation, device_profiles(manager))
+    return _cached[1]
 
 
 def profile_named(name: str) -> DeviceProfile:
-    """The profile of this name, `"h200"`, also written with its type, `"cuda:h200"`.
+    """Return the profile of this name: `"h200"`, or with its type, `"cuda:h200"`.
 
-    Raises InvalidArgument, with the known names, for a name that no profile has.
+    Raises InvalidArgument, with the known names, if there is no such profile.
     """
-    known = known_profiles()
+    profiles = known_profiles()
     kind, colon, short = name.partition(":")
-    if colon and short in known and known[short].type == kind:
-        return known[short]
-    if name not in known:
+    if colon and short in profiles and profiles[short].type == kind:
+        return profiles[short]
+    if name not in profiles:
         raise InvalidArgument(
-            f"there is no device profile {name!r}.{did_you_mean(short or name, known)}",
-            found={"known": ", ".join(known)},
+            f"there is no device profile {name!r}.{did_you_mean(short or name, profiles)}",
+            found={"known": ", ".join(profiles)},
             hint="A plugin adds profiles with the hook thunder_devices.",
         )
-    return known[name]
+    return profiles[name]
 
 
 @contextmanager
 def assuming_device(profile: DeviceProfile | str) -> Iterator[DeviceProfile]:
-    """Within the context, devices of the profile's type have this profile, whether or not there are any.
+    """Give all devices of the profile's type this profile within a context, present or not.
 
-    Raises InvalidArgument, with the known names, for a name that no profile has.
+    Raises InvalidArgument, with the known names, if there is no profile of this name.
     """
     if isinstance(profile, str):
         profile = profile_named(profile)
@@ -73,24 +73,24 @@ def assuming_device(profile: DeviceProfile | str) -> Iterator[DeviceProfile]:
 
 
 def device_profile(device: Any) -> DeviceProfile:
-    """The profile of a device, given as whatever `thunder.devices.to_device` takes (a proxy too).
+    """Return the profile of a device: anything that `thunder.devices.to_device` takes, or a proxy.
 
-    The assumed one where one is assumed for its type; else the one that is named like the type; else what the
-    driver says of a CUDA device that is here. Raises InvalidArgument if none of these knows it.
+    It is the profile assumed for the device's type; else the one named like the type; else one with the
+    driver's figures for a CUDA device that is present. Raises InvalidArgument if there is none of them.
     """
-    wanted = to_device(device)
+    device = to_device(device)
     assumed = _assumed.get()
-    if assumed is not None and assumed.type == wanted.type:
+    if assumed is not None and assumed.type == device.type:
         return assumed
-    known = known_profiles()
-    if wanted.type in known:
-        return known[wanted.type]
-    if wanted.type == "cuda" and torch.cuda.is_available():
-        return _of_cuda(wanted)
+    profiles = known_profiles()
+    if device.type in profiles:
+        return profiles[device.type]
+    if device.type == "cuda" and torch.cuda.is_available():
+        return _of_cuda(device)
     raise InvalidArgument(
-        f"nothing is known of device {wanted}, which is not here",
-        found={"known profiles": ", ".join(known)},
-        hint="Name the device to compile for, or install a plugin that knows it (hook thunder_devices).",
+        f"there is no profile of device {device}, which is not on this machine",
+        found={"known profiles": ", ".join(profiles)},
+        hint="Name the device to compile for, or install a plugin with its profile (hook thunder_devices).",
     )
 
 

@@ -1,4 +1,4 @@
-"""Small extensions that a program makes on the spot, without a package."""
+"""Extensions that a program registers itself, without a package: one operator, a transform, an option."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder.executor_base.executor import Refusal
 from thunder.executor_base.operator_executor import OperatorExecutor
 from thunder.extend.registry import get_registry
 from thunder.plugins.contributions import declared_options
-from thunder.plugins.inline_plugin import AdHocPlugin
+from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.manager import get_manager
 
 __all__ = [
@@ -41,10 +41,10 @@ def single_op_executor(
     execution_transform: Callable[..., Any] | None = None,
     grad_transform: Callable[..., Any] | None = None,
 ) -> OperatorExecutor:
-    """Makes and registers an executor with one operator.
+    """Make and register an executor with one operator.
 
-    The operator `op_name` runs `fn`, with metadata from `meta`; traced calls of `replaces`, or else of `fn`,
-    become it. The rest is as in `OperatorExecutor.register_implementation`, for the operator itself.
+    The operator `op_name` runs `fn`, and `meta` computes its metadata. It replaces traced calls of
+    `replaces`, `fn` by default. The other arguments are those of `OperatorExecutor.register_implementation`.
     """
     ex = OperatorExecutor(exc_name, version=version)
     symbol = ex.register_operator(
@@ -62,14 +62,14 @@ def single_op_executor(
     return ex
 
 
-# Module → transforms. Weak, and outside the module: its attributes, its state dict and its copies stay as
-# they are.
+# Module → transforms. Weak, and outside the module, whose attributes, state dict and copies are not changed.
 _attached: weakref.WeakKeyDictionary[torch.nn.Module, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
 
 def attach_transform(module: _M, transform: Any) -> _M:
-    """Remembers that `thunder.jit(module)` shall apply `transform`, before those that it is given; returns
-    the module.
+    """Let `thunder.jit(module)` apply `transform`, before the transforms of its argument; return the module.
+
+    Raises InvalidArgument for an object that is not a module.
     """
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgument(
@@ -81,27 +81,28 @@ def attach_transform(module: _M, transform: Any) -> _M:
 
 
 def attached_transforms(module: torch.nn.Module) -> tuple[Any, ...]:
-    """The transforms attached to a module, in the order of attaching."""
+    """Return the transforms attached to a module, in the order of attaching."""
     return _attached.get(module, ())
 
 
 def register_option(name: str, type: Any, default: Any, doc: str) -> None:
-    """Adds an option to `thunder.jit`. The same declaration again has no effect, another one raises
-    RegistrationError.
+    """Add an option to `thunder.jit`. An equal declaration has no effect.
+
+    Raises RegistrationError if the option is already declared differently.
     """
     option = Option(name, type, default, doc)
-    known = CORE_OPTIONS.get(name) or declared_options(get_manager()).get(name)
-    if known == option:
+    declared = CORE_OPTIONS.get(name) or declared_options(get_manager()).get(name)
+    if declared == option:
         return
-    if known is not None:
+    if declared is not None:
         raise RegistrationError(
             f"option {name!r} is declared already",
-            found={"first": known, "second": option},
+            found={"first": declared, "second": option},
             hint="Choose another name.",
         )
-    get_manager().register(AdHocPlugin(options=(option,)), f"option {name}")
+    get_manager().register(InlinePlugin(options=(option,)), f"option {name}")
 
 
 def register_debug_option(name: str, type: Any, default: Any, doc: str) -> None:
-    """Adds a debug option; the same as `DebugOptions.register_option`."""
+    """Add a debug option; the same as `DebugOptions.register_option`."""
     DebugOptions.register_option(name, type, default, doc)

@@ -1,7 +1,7 @@
-"""The registry of executors: names, the default list, the list of those that are asked last.
+"""The registry of executors: names, the default list, and the list of fallback executors.
 
-There is one registry, that of plugins. An executor that a program registers is wrapped into a plugin of its
-own; what is kept here are the program's changes to the two lists.
+The plugin manager holds the executors: one that a program registers becomes a plugin. The registry holds the
+program's changes to the two lists. The public interface calls fallback executors "always executors".
 """
 
 from __future__ import annotations
@@ -21,35 +21,33 @@ from thunder.base.errors import (
 )
 from thunder.executor_base.executor import Executor
 from thunder.plugins.contributions import contribute, isolated
-from thunder.plugins.inline_plugin import AdHocPlugin
+from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.plugin_info import PluginState
 from thunder.plugins.specs import ExecutorSpec, Unavailable
 
 __all__ = ["ExecutorRegistry", "get_registry"]
 
-Given: TypeAlias = Executor | str
+ExecutorOrName: TypeAlias = Executor | str
 
 
 class ExecutorRegistry:
-    """Executors by name and the two lists, on top of a plugin manager. Programs use the one of
-    `get_registry`.
-    """
+    """Executors by name and the two lists, for one plugin manager. Programs use that of `get_registry`."""
 
     def __init__(self, manager: PluginManager) -> None:
         self._manager = manager
-        self._default: tuple[Executor, ...] | None = None  # None: as the plugins say
+        self._default: tuple[Executor, ...] | None = None  # None: as the plugins declare
         self._always: tuple[Executor, ...] | None = None
         self._warned: set[str] = set()
 
     # -- registering
 
     def register_executor(self, ex: Executor, *, default: bool = False, replace: bool = False) -> Executor:
-        """Makes an executor known by its name and aliases; returns it.
+        """Register an executor under its name and aliases; return it.
 
-        It enters the default list only with `default=True`. The same object again has no effect. Another
-        object under a name that the program registered before takes its place, as when a notebook cell runs
-        twice. Under a name that an installed plugin owns, RegistrationError is raised unless `replace=True`.
+        It enters the default list only with `default=True`. Registering an object again has no effect. An
+        executor replaces one that the program registered under its name, as when a notebook cell runs twice.
+        Raises RegistrationError for a name that an installed plugin has, unless `replace=True`.
         """
         if not isinstance(ex, Executor):
             raise InvalidArgument(
@@ -73,16 +71,17 @@ class ExecutorRegistry:
                     hint="Choose another name, or pass replace=True.",
                 )
         spec = ExecutorSpec(ex.name, ex, rank=ex.rank, default=default, aliases=ex.aliases)
-        self._manager.register(AdHocPlugin((spec,)), f"executor {ex.name}")
+        self._manager.register(InlinePlugin((spec,)), f"executor {ex.name}")
         self._default = _substituted(self._default, ex)
         self._always = _substituted(self._always, ex)
         if default and self._default is not None:
             self._default = add_executor_lists((ex,), self._default)
         return ex
 
-    def deregister_executor(self, ex: Given) -> None:
-        """Removes an executor from the registry and from both lists. Raises UnknownExecutor for an unknown
-        name.
+    def deregister_executor(self, ex: ExecutorOrName) -> None:
+        """Remove an executor from the registry and from both lists.
+
+        Raises UnknownExecutor for an unknown name.
         """
         name = ex.name if isinstance(ex, Executor) else ex
         owner = self._manager.owner_of(name)
@@ -99,28 +98,28 @@ class ExecutorRegistry:
     # -- finding
 
     def get_executor(self, name: str) -> Executor:
-        """The executor of this name or alias.
+        """Return the executor of this name or alias.
 
-        Raises UnknownExecutor (with the nearest name) if there is none, ExecutorUnavailable if it cannot be
+        Raises UnknownExecutor, with the nearest name, if there is none; ExecutorUnavailable if it cannot be
         used here.
         """
         spec = self._spec_of(name)
-        found = self._manager.resolve(spec)
-        if isinstance(found, Unavailable):
+        executor = self._manager.resolve(spec)
+        if isinstance(executor, Unavailable):
             owner = self._manager.owner_of(spec.name)
             raise ExecutorUnavailable(
-                f"executor {name!r} cannot be used here: {found.reason}",
+                f"executor {name!r} cannot be used here: {executor.reason}",
                 found=None if owner is None else {"from": owner.source},
-                facts={"executor": spec.name, "reason": found.reason},
+                facts={"executor": spec.name, "reason": executor.reason},
                 hint="python -m thunder plugins lists what is installed.",
-            ) from found.cause
-        contribute(self._manager, found)
-        return found
+            ) from executor.cause
+        contribute(self._manager, executor)
+        return executor
 
     def get_all_executors(self) -> tuple[Executor, ...]:
-        """Every registered executor that can be used here, sorted by (rank, name)."""
-        found = (self._manager.resolve(spec) for spec in self._manager.executor_specs())
-        return tuple(ex for ex in found if isinstance(ex, Executor))
+        """Return every registered executor that can be used here, sorted by (rank, name)."""
+        resolved = (self._manager.resolve(spec) for spec in self._manager.executor_specs())
+        return tuple(ex for ex in resolved if isinstance(ex, Executor))
 
     def _spec_of(self, name: str) -> ExecutorSpec:
         for spec in self._manager.executor_specs():
@@ -129,8 +128,7 @@ class ExecutorRegistry:
         self._unknown(name)
 
     def _unknown(self, name: str) -> NoReturn:
-        # What a plugin that was not loaded would have brought is not known, but often it is called like the
-        # plugin.
+        # The executors of a plugin that was not loaded are unknown; often one has the plugin's name.
         for info in self._manager.list_plugins():
             if info.name == name and not info.is_loaded:
                 raise ExecutorUnavailable(
@@ -139,10 +137,10 @@ class ExecutorRegistry:
                     facts={"executor": name, "reason": info.reason},
                     hint="python -m thunder plugins lists what is installed.",
                 )
-        known = [n for spec in self._manager.executor_specs() for n in (spec.name, *spec.aliases)]
+        names = [n for spec in self._manager.executor_specs() for n in (spec.name, *spec.aliases)]
         raise UnknownExecutor(
-            f"there is no executor {name!r}.{did_you_mean(name, known)}",
-            found={"registered": ", ".join(known) or "none"},
+            f"there is no executor {name!r}.{did_you_mean(name, names)}",
+            found={"registered": ", ".join(names) or "none"},
             facts={"executor": name},
             hint="It comes with a package named thunder-<name>, or from thunder.extend.register_executor.",
         )
@@ -150,7 +148,7 @@ class ExecutorRegistry:
     # -- lists
 
     def get_default_executors(self) -> tuple[Executor, ...]:
-        """The executors that `thunder.jit` uses when none are given."""
+        """Return the executors that `thunder.jit` uses by default."""
         if self._default is not None:
             return self._ready(self._default)
         return isolated(self._manager, self._default_executors)
@@ -158,76 +156,75 @@ class ExecutorRegistry:
     def _default_executors(self) -> tuple[Executor, ...]:
         usable = self._usable(spec for spec in self._manager.executor_specs() if spec.default)
         hook = "thunder_default_executors"
-        for plugin, answer in self._manager.call(hook, executors=usable):
-            if answer is not None:
+        for plugin, executors in self._manager.call(hook, executors=usable):
+            if executors is not None:
                 try:
-                    return self._ready(self._resolve_all(answer, f"{hook} of plugin {plugin!r}"))
+                    return self._ready(self._resolve_all(executors, f"{hook} of plugin {plugin!r}"))
                 except UserError as error:
                     raise self._manager.fault(plugin, error.asked, hook, error.hint) from error
         return usable
 
     def get_always_executors(self) -> tuple[Executor, ...]:
-        """The executors that are asked last, whatever list was given."""
+        """Return the fallback executors, which follow any other list of executors."""
         if self._always is not None:
             return self._ready(self._always)
         return self._usable(spec for spec in self._manager.executor_specs() if spec.always)
 
-    def set_default_executors(self, executors: Iterable[Given]) -> tuple[Executor, ...]:
-        """Sets the default list; returns it."""
+    def set_default_executors(self, executors: Iterable[ExecutorOrName]) -> tuple[Executor, ...]:
+        """Set the default list; return it."""
         self._default = self._resolve_all(executors, "set_default_executors")
         return self._default
 
-    def add_default_executor(self, ex: Given) -> tuple[Executor, ...]:
-        """Puts an executor in front of the default list; returns the new list."""
+    def add_default_executor(self, ex: ExecutorOrName) -> tuple[Executor, ...]:
+        """Add an executor at the front of the default list; return the new list."""
         return self.set_default_executors((ex, *_without(self.get_default_executors(), _name(ex))))
 
-    def remove_default_executor(self, ex: Given) -> tuple[Executor, ...]:
-        """Takes an executor out of the default list; returns the new list."""
+    def remove_default_executor(self, ex: ExecutorOrName) -> tuple[Executor, ...]:
+        """Remove an executor from the default list; return the new list."""
         return self.set_default_executors(_without(self.get_default_executors(), self._name_in_lists(ex)))
 
-    def set_always_executors(self, executors: Iterable[Given]) -> tuple[Executor, ...]:
-        """Sets the list of those that are asked last; returns it."""
+    def set_always_executors(self, executors: Iterable[ExecutorOrName]) -> tuple[Executor, ...]:
+        """Set the list of fallback executors; return it."""
         self._always = self._resolve_all(executors, "set_always_executors")
         return self._always
 
-    def add_always_executor(self, ex: Given) -> tuple[Executor, ...]:
-        """Puts an executor in front of those that are asked last; returns the new list."""
+    def add_always_executor(self, ex: ExecutorOrName) -> tuple[Executor, ...]:
+        """Add an executor at the front of the fallback executors; return the new list."""
         return self.set_always_executors((ex, *_without(self.get_always_executors(), _name(ex))))
 
-    def remove_always_executor(self, ex: Given) -> tuple[Executor, ...]:
-        """Takes an executor out of those that are asked last; returns the new list."""
+    def remove_always_executor(self, ex: ExecutorOrName) -> tuple[Executor, ...]:
+        """Remove an executor from the fallback executors; return the new list."""
         return self.set_always_executors(_without(self.get_always_executors(), self._name_in_lists(ex)))
 
-    def resolve_executors(self, executors: Given | Sequence[Given] | None = None) -> tuple[Executor, ...]:
-        """The executors meant by what a user gives to `thunder.jit`: names and objects, or None for the
-        default list.
+    def resolve_executors(
+        self, executors: ExecutorOrName | Sequence[ExecutorOrName] | None = None
+    ) -> tuple[Executor, ...]:
+        """Return the executors of `thunder.jit(executors=...)`: names and objects, or None for the default.
 
-        Duplicates keep their first place. Raises InvalidArgument, UnknownExecutor, ExecutorUnavailable.
+        A duplicate keeps its first place. Raises InvalidArgument, UnknownExecutor, ExecutorUnavailable.
         """
         if executors is None:
-            found = self.get_default_executors()
-        elif isinstance(executors, (Executor, str)):
-            found = self._resolve_all((executors,), "executors")
-        else:
-            found = self._resolve_all(executors, "executors")
-        return self._ready(found)
+            return self._ready(self.get_default_executors())
+        if isinstance(executors, (Executor, str)):
+            executors = (executors,)
+        return self._ready(self._resolve_all(executors, "executors"))
 
     # -- inner
 
     def _ready(self, executors: tuple[Executor, ...]) -> tuple[Executor, ...]:
-        """The same executors, with what plugins contribute to them up to date."""
+        """Update what plugins contribute to the executors; return them."""
         for ex in executors:
             contribute(self._manager, ex)
         return executors
 
     def _usable(self, specs: Iterable[ExecutorSpec]) -> tuple[Executor, ...]:
-        found: list[Executor] = []
+        usable: list[Executor] = []
         for spec in specs:
             ex = self._manager.resolve(spec)
             if isinstance(ex, Executor):
-                found.append(ex)
+                usable.append(ex)
             elif not spec.missing and spec.name not in self._warned:
-                # An absent library is no fault. One that is there and fails should be heard of, once.
+                # An absent library is not a fault. One that is installed and fails is reported once.
                 self._warned.add(spec.name)
                 owner = self._manager.owner_of(spec.name)
                 source = owner.source if owner is not None else "the program"
@@ -236,16 +233,16 @@ class ExecutorRegistry:
                     PluginWarning,
                     stacklevel=3,
                 )
-        return self._ready(tuple(found))
+        return self._ready(tuple(usable))
 
-    def _resolve_all(self, given: Any, what: str) -> tuple[Executor, ...]:
-        if not isinstance(given, Iterable) or isinstance(given, str):
+    def _resolve_all(self, executors: Any, what: str) -> tuple[Executor, ...]:
+        if not isinstance(executors, Iterable) or isinstance(executors, str):
             raise InvalidArgument(
-                f"{what} takes executors, and got {given!r}",
+                f"{what} takes executors, and got {executors!r}",
                 hint="Give an executor, its name, or a sequence of both.",
             )
-        found = tuple(self._resolve_one(item, what, position) for position, item in enumerate(given))
-        return add_executor_lists(found, ())
+        resolved = tuple(self._resolve_one(item, what, position) for position, item in enumerate(executors))
+        return add_executor_lists(resolved, ())
 
     def _resolve_one(self, item: object, what: str, position: int) -> Executor:
         if isinstance(item, Executor):
@@ -264,16 +261,16 @@ class ExecutorRegistry:
             hint="Give an executor or its name.",
         )
 
-    def _name_in_lists(self, ex: Given) -> str:
+    def _name_in_lists(self, ex: ExecutorOrName) -> str:
         return ex.name if isinstance(ex, Executor) else self._spec_of(ex).name
 
 
 def add_executor_lists(a: Sequence[Executor] | None, b: Sequence[Executor] | None) -> tuple[Executor, ...]:
-    """Both lists one after the other, each executor at its first place; None is an empty list."""
+    """Return both lists, one after the other, each executor at its first place; None is an empty list."""
     return tuple(dict.fromkeys((*(a or ()), *(b or ()))))
 
 
-def _name(ex: Given) -> str:
+def _name(ex: ExecutorOrName) -> str:
     return ex.name if isinstance(ex, Executor) else ex
 
 
@@ -289,5 +286,5 @@ _registry = ExecutorRegistry(get_manager())
 
 
 def get_registry() -> ExecutorRegistry:
-    """The registry of this process."""
+    """Return the registry of this process."""
     return _registry

@@ -1,4 +1,4 @@
-"""The plugin system: hooks, what they return, and what became of each plugin.
+"""The plugin system: hooks, the declarations that they return, and the state of each plugin.
 
     # thunder_acme.py, entry point "acme" of the group "thunder.plugins"
     from thunder.plugins import ExecutorSpec, hookimpl
@@ -38,12 +38,10 @@ __all__ = [
 
 
 def list_plugins() -> tuple[PluginInfo, ...]:
-    """Every plugin that was found, loaded or not: name, package, version, state, reason, what it declares."""
+    """Return every plugin, loaded or not: name, package, version, state, reason, declarations."""
     return get_manager().list_plugins()
 
 
 def disabled(*names: str) -> AbstractContextManager[None]:
-    """Within the context, the plugins of these names are absent: `with thunder.plugins.disabled("acme"):
-    ...`.
-    """
+    """Disable the plugins of these names within a context: `with thunder.plugins.disabled("acme"):`."""
     return get_manager().disabled(*names)

@@ -1,6 +1,4 @@
-"""What all plugins together contribute: to an executor's table, to options, transforms, devices, pipelines,
-cache keys.
-"""
+"""The merged contributions of all plugins: operators, options, transforms, devices, stages, cache state."""
 
 from __future__ import annotations
 
@@ -29,14 +27,13 @@ __all__ = [
     "is_hashable",
     "isolated",
     "load_transform",
-    "recipes",
     "transform_names",
 ]
 
 T = TypeVar("T")
 
-# Hook → the field of an executor's record that it fills.
-_RULES: Mapping[str, str] = {
+# Hook → the field of ImplInfo that it fills.
+_FIELD_OF_HOOK: Mapping[str, str] = {
     "thunder_checkers": "checker",
     "thunder_execution_transforms": "execution_transform",
     "thunder_grad_transforms": "grad_transform",
@@ -44,7 +41,7 @@ _RULES: Mapping[str, str] = {
 
 
 def isolated(manager: PluginManager, collect: Callable[[], T]) -> T:
-    """What `collect` gives of the hooks; an installed plugin that breaks a rule in it is left out."""
+    """Return `collect()`; an installed plugin whose hook breaks its contract is disabled and left out."""
     while True:
         try:
             return collect()
@@ -53,59 +50,60 @@ def isolated(manager: PluginManager, collect: Callable[[], T]) -> T:
 
 
 def contribute(manager: PluginManager, executor: Executor) -> None:
-    """Fills the hook layer of an executor's table, unless it is of the manager's present generation."""
+    """Fill the hook layer of an executor's table, unless it is already of the manager's generation."""
     if executor.hooks_from is manager.generation:
         return
-    records = isolated(manager, lambda: _records(manager, executor))
-    executor.set_hook_records(records, manager.generation)
+    implementations = isolated(manager, lambda: _implementations(manager, executor))
+    executor.set_hook_records(implementations, manager.generation)
 
 
-def _records(manager: PluginManager, executor: Executor) -> dict[str, ImplInfo]:
-    records: dict[str, ImplInfo] = {}
-    for plugin, given in manager.call("thunder_operators", executor=executor):
-        rows = list(_listed(manager, plugin, "thunder_operators", given))
+def _implementations(manager: PluginManager, executor: Executor) -> dict[str, ImplInfo]:
+    """Return operator id → what the plugins add to an executor's implementation of it."""
+    infos: dict[str, ImplInfo] = {}
+    for plugin, result in manager.call("thunder_operators", executor=executor):
+        rows = list(_as_list(manager, plugin, "thunder_operators", result))
         for row in rows:  # all of them, before any is entered
             _check_row(manager, plugin, executor, row)
         for row in rows:
             symbol = _add_row(executor, row)
-            records[symbol.id] = ImplInfo(symbol)
-    for hook, field in _RULES.items():
-        givers: dict[str, str] = {}
+            infos[symbol.id] = ImplInfo(symbol)
+    for hook, field in _FIELD_OF_HOOK.items():
+        plugin_of: dict[str, str] = {}
         for plugin, pairs in manager.call(hook, executor=executor):
             for operator, function in _pairs(manager, plugin, hook, pairs):
-                if givers.setdefault(operator, plugin) != plugin:
-                    _warn_twice(executor, operator, field, givers[operator], plugin)
-                    givers[operator] = plugin
-                rule: dict[str, Any] = {field: function}
-                records[operator] = replace(records.get(operator, ImplInfo()), **rule)
-    return records
+                if plugin_of.setdefault(operator, plugin) != plugin:
+                    _warn_twice(executor, operator, field, plugin_of[operator], plugin)
+                    plugin_of[operator] = plugin
+                value: dict[str, Any] = {field: function}
+                infos[operator] = replace(infos.get(operator, ImplInfo()), **value)
+    return infos
 
 
-def _listed(manager: PluginManager, plugin: str, hook: str, found: Any) -> Iterable[Any]:
-    """What a hook gave, as something to go through; None is nothing."""
-    if found is not None and not isinstance(found, Iterable):
-        text = f"{hook} of plugin {plugin!r} returned {found!r}, and should return a list"
+def _as_list(manager: PluginManager, plugin: str, hook: str, result: Any) -> Iterable[Any]:
+    """Return a hook's result as an iterable; None is empty."""
+    if result is not None and not isinstance(result, Iterable):
+        text = f"{hook} of plugin {plugin!r} returned {result!r}, and should return a list"
         raise manager.fault(plugin, text, hook)
-    return () if found is None else found
+    return () if result is None else result
 
 
-def _mapping(manager: PluginManager, plugin: str, hook: str, found: Any) -> Mapping[str, Any]:
-    if found is not None and not isinstance(found, Mapping):
-        text = f"{hook} of plugin {plugin!r} returned {found!r}, and should return a mapping"
+def _as_mapping(manager: PluginManager, plugin: str, hook: str, result: Any) -> Mapping[str, Any]:
+    if result is not None and not isinstance(result, Mapping):
+        text = f"{hook} of plugin {plugin!r} returned {result!r}, and should return a mapping"
         raise manager.fault(plugin, text, hook)
-    return found or {}
+    return result or {}
 
 
 def _check_row(manager: PluginManager, plugin: str, executor: Executor, row: object) -> None:
     if not isinstance(row, Operator):
-        text = f"thunder_operators of plugin {plugin!r} returned {row!r}, which is no Operator"
+        text = f"thunder_operators of plugin {plugin!r} returned {row!r}, which is not an Operator"
         raise manager.fault(plugin, text, "thunder_operators")
     if row_of(row.id) is not None:
-        # The hook was asked before, perhaps by another executor object of the same name.
+        # The hook was called before, perhaps for another executor object of the same name.
         owner = symbol_of(row.id).executor
         if not isinstance(owner, Executor) or owner.name != executor.name:
             raise RegistrationError(
-                f"plugin {plugin!r} brings operator {row.id!r}, whose id is taken",
+                f"plugin {plugin!r} adds operator {row.id!r}, whose id is taken",
                 found={"from": manager.source_of(plugin), "first": row_of(row.id), "second": row},
                 facts={"plugin": plugin},
                 hint="Use another id, such as '<executor>.<name>'.",
@@ -114,7 +112,7 @@ def _check_row(manager: PluginManager, plugin: str, executor: Executor, row: obj
         other = TORCH.resolve(function)
         if isinstance(other, Symbol) and other.id != row.id:
             raise RegistrationError(
-                f"plugin {plugin!r} brings {row.id!r} for {function!r}, which stands for {other.id!r}",
+                f"plugin {plugin!r} adds {row.id!r} for {function!r}, which is already {other.id!r}",
                 found={"from": manager.source_of(plugin), "first": row_of(other.id), "second": row},
                 facts={"plugin": plugin},
                 hint="Implement the other operator: thunder_execution_transforms.",
@@ -132,11 +130,11 @@ def _add_row(executor: Executor, row: Operator) -> Symbol:
 
 
 def _pairs(
-    manager: PluginManager, plugin: str, hook: str, found: Any
+    manager: PluginManager, plugin: str, hook: str, result: Any
 ) -> Iterable[tuple[str, Callable[..., Any]]]:
-    for pair in _listed(manager, plugin, hook, found):
+    for pair in _as_list(manager, plugin, hook, result):
         if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])):
-            text = f"{hook} of plugin {plugin!r} returned {pair!r}, which is no pair (operator, function)"
+            text = f"{hook} of plugin {plugin!r} returned {pair!r}, and not a pair (operator, function)"
             raise manager.fault(plugin, text, hook)
         try:
             operator = operator_id(pair[0])
@@ -148,33 +146,34 @@ def _pairs(
 
 def _warn_twice(executor: Executor, operator: str, field: str, first: str, second: str) -> None:
     warnings.warn(
-        f"plugins {first!r} and {second!r} both give executor {executor.name!r} a {field} for {operator}; "
+        f"plugins {first!r} and {second!r} both add a {field} for {operator} to executor {executor.name!r}; "
         f"that of {second!r} is used",
         PluginWarning,
         stacklevel=3,
     )
 
 
-# --- options, transforms, recipes, devices
+# --- options, transforms, devices
 
 
 def declared_options(manager: PluginManager) -> Mapping[str, Option]:
-    """Core's options and those of all loaded plugins, by name."""
-    found = dict(CORE_OPTIONS)
+    """Return core's options and those of all loaded plugins, by name."""
+    options = dict(CORE_OPTIONS)
     for info in manager.loaded():
         for option in info.declares.options:
-            found.setdefault(option.name, option)
-    return found
+            options.setdefault(option.name, option)
+    return options
 
 
 def transform_names(manager: PluginManager) -> tuple[str, ...]:
-    """The names of the transforms that loaded plugins declare, sorted."""
+    """Return the names of the transforms that loaded plugins declare, sorted."""
     return tuple(sorted(spec.name for info in manager.loaded() for spec in info.declares.transforms))
 
 
 def load_transform(manager: PluginManager, name: str) -> Any:
-    """The transform class of this name, imported now. Raises LookupError, with the nearest name, if there is
-    none.
+    """Import and return the transform class of this name.
+
+    Raises LookupError, with the nearest name, if no loaded plugin declares it.
     """
     for info in manager.loaded():
         for spec in info.declares.transforms:
@@ -187,46 +186,33 @@ def load_transform(manager: PluginManager, name: str) -> Any:
     )
 
 
-def recipes(manager: PluginManager) -> Mapping[str, type]:
-    """Name → Recipe or Plugin class of all plugins; the first in (rank, name) order keeps a name."""
-    return isolated(manager, lambda: _recipes(manager))
-
-
-def _recipes(manager: PluginManager) -> dict[str, type]:
-    found: dict[str, type] = {}
-    for plugin, given in manager.call("thunder_recipes"):
-        for name, cls in _mapping(manager, plugin, "thunder_recipes", given).items():
-            found.setdefault(name, cls)
-    return found
-
-
 def device_profiles(manager: PluginManager) -> Mapping[str, DeviceProfile]:
-    """Name → profile of all plugins; the first in (rank, name) order keeps a name."""
+    """Return name → profile of all plugins; the first in (rank, name) order keeps a name."""
     return isolated(manager, lambda: _device_profiles(manager))
 
 
 def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
-    found: dict[str, DeviceProfile] = {}
-    for plugin, given in manager.call("thunder_devices"):
-        for profile in _listed(manager, plugin, "thunder_devices", given):
+    profiles: dict[str, DeviceProfile] = {}
+    for plugin, result in manager.call("thunder_devices"):
+        for profile in _as_list(manager, plugin, "thunder_devices", result):
             if not isinstance(profile, DeviceProfile):
-                text = f"thunder_devices of plugin {plugin!r} returned {profile!r}, no DeviceProfile"
+                text = f"thunder_devices of plugin {plugin!r} returned {profile!r}, not a DeviceProfile"
                 raise manager.fault(plugin, text, "thunder_devices")
-            found.setdefault(profile.name, profile)
-    return found
+            profiles.setdefault(profile.name, profile)
+    return profiles
 
 
 # --- at every compile, and at every call
 
 
 def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> None:
-    """Lets every plugin insert its stages, in the order of (rank, name)."""
+    """Call `thunder_pipeline` of each plugin, which inserts its stages, in the order of (rank, name)."""
     for _ in manager.call("thunder_pipeline", pipeline=pipeline, options=options):
         pass
 
 
 def cache_state(manager: PluginManager) -> Mapping[str, Hashable]:
-    """What all plugins add to the cache key of a call now."""
+    """Return name → value that the plugins add to the cache key of a call."""
     if not manager.implementations("thunder_cache_state"):
         return {}
     return isolated(manager, lambda: _cache_state(manager))
@@ -234,21 +220,23 @@ def cache_state(manager: PluginManager) -> Mapping[str, Hashable]:
 
 def _cache_state(manager: PluginManager) -> dict[str, Hashable]:
     state: dict[str, Hashable] = {}
-    for plugin, given in manager.call("thunder_cache_state"):
-        for name, value in _mapping(manager, plugin, "thunder_cache_state", given).items():
+    for plugin, result in manager.call("thunder_cache_state"):
+        for name, value in _as_mapping(manager, plugin, "thunder_cache_state", result).items():
             if name in state:
                 text = f"plugin {plugin!r} adds the cache state {name!r}, which another plugin adds too"
                 raise manager.fault(plugin, text, "thunder_cache_state")
-            # What can change while it stays the same object would be guarded by nothing.
+            # A mutable value could change without a cache miss.
             if not is_hashable(value):
-                text = f"plugin {plugin!r} gives the cache state {name!r} as {value!r}, which is not hashable"
+                text = (
+                    f"plugin {plugin!r} returned the cache state {name!r} = {value!r}, which is not hashable"
+                )
                 raise manager.fault(plugin, text, "thunder_cache_state")
             state[name] = value
     return state
 
 
 def is_hashable(value: object) -> bool:
-    """Whether a value can be guarded by equality: it does not change while it stays the same object."""
+    """Return whether a value can be guarded by equality: it does not change while it is the same object."""
     try:
         hash(value)
     except TypeError:

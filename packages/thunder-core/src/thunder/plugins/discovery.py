@@ -1,4 +1,4 @@
-"""Which plugins are installed: read from the metadata of distributions, without importing anything."""
+"""Installed plugins, read from the metadata of distributions; nothing is imported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 
 from thunder.__about__ import __version__
-from thunder.plugins.inline_plugin import AdHocPlugin
+from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.markers import ENTRY_POINT_GROUP
 from thunder.plugins.not_installed import FIRST_PARTY
 from thunder.plugins.specs import ExecutorSpec
@@ -16,7 +16,7 @@ __all__ = ["Candidate", "installed_plugins"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A plugin that could be loaded: where it is, and what its distribution says of itself."""
+    """A plugin that could be loaded: its import target, and the metadata of its distribution."""
 
     name: str
     target: str
@@ -25,28 +25,29 @@ class Candidate:
     requirements: tuple[str, ...] = ()
     #: whether it is part of core
     is_builtin: bool = False
-    #: the plugin itself, where it is no module
-    plugin: AdHocPlugin | None = None
+    #: the plugin object, if the plugin is not a module
+    plugin: InlinePlugin | None = None
 
     @classmethod
     def of_builtin(cls, spec: ExecutorSpec) -> Candidate:
-        """The plugin of an executor that is part of core; imports nothing."""
-        return replace(cls.of_core(spec.name, str(spec.target)), plugin=AdHocPlugin((spec,)))
+        """Return the plugin of an executor that is part of core; import nothing."""
+        return replace(cls.of_core(spec.name, str(spec.target)), plugin=InlinePlugin((spec,)))
 
     @classmethod
     def of_core(cls, name: str, module: str) -> Candidate:
-        """A module of core that is a plugin."""
+        """Return the plugin that is a module of core."""
         return cls(
             name=name, target=module, distribution="thunder-core", version=__version__, is_builtin=True
         )
 
 
 def installed_plugins() -> list[Candidate]:
-    """The entry points of the group `thunder.plugins`: first-party ones first, then by distribution and name.
+    """Return the entry points of the group `thunder.plugins`.
 
-    The order decides who keeps a name that two of them claim, so it must not be the one of directories.
+    First-party plugins are first, then the order is by distribution and name: it decides which plugin keeps a
+    name that two of them use, and the order of directories must not.
     """
-    found = [
+    candidates = [
         Candidate(
             name=entry.name,
             target=entry.value,
@@ -56,4 +57,4 @@ def installed_plugins() -> list[Candidate]:
         )
         for entry in entry_points(group=ENTRY_POINT_GROUP)
     ]
-    return sorted(found, key=lambda c: (c.distribution not in FIRST_PARTY, c.distribution or "", c.name))
+    return sorted(candidates, key=lambda c: (c.distribution not in FIRST_PARTY, c.distribution or "", c.name))

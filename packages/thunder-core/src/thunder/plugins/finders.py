@@ -1,11 +1,11 @@
-"""The errors for names under `thunder` that nothing installed provides.
+"""The errors for names under `thunder` that no installed distribution provides.
 
     import thunder.acme
     PluginNotInstalledError: 'thunder.acme' is part of 'thunder-acme', which is not installed.
     Install it with: pip install thunder-acme
 
-Two finders of the import system raise them. The first knows the documented paths, the last hears of what
-nobody found.
+Two finders of the import system raise them: the first on `sys.meta_path` for documented paths, the last for
+modules that no other finder finds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thunder.plugins.contributions import transform_names
 from thunder.plugins.manager import get_manager
 from thunder.plugins.not_installed import DOCUMENTED
 
-__all__ = ["NotInstalledFinder", "NothingElseFinder", "install_finders", "missing_attribute"]
+__all__ = ["NotFoundFinder", "NotInstalledFinder", "install_finders", "missing_attribute"]
 
 TRANSFORMS: Final = "thunder.transforms"
 
@@ -35,45 +35,48 @@ def _error(path: str, distribution: str) -> PluginNotInstalledError:
 
 
 class NotInstalledFinder:
-    """Stands first on `sys.meta_path` and looks at the documented paths only; all others pass.
+    """First on `sys.meta_path`: raises the error for documented paths, and leaves all others alone.
 
-    It comes first, because a directory that an uninstalled package left behind would otherwise be imported as
-    an empty namespace package.
+    It is first, because a directory that an uninstalled package left behind would otherwise be imported as an
+    empty namespace package.
     """
 
     @staticmethod
     def find_spec(
         fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a documented module, or PluginNotInstalledError if its package is absent."""
+        """Return the spec of a documented module.
+
+        Raises PluginNotInstalledError if its distribution is not installed.
+        """
         distribution = DOCUMENTED.get(fullname)
         if distribution is None:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin is not None:
             return spec
-        if _is_a_question():
+        if _is_find_spec_query():
             return None
         raise _error(fullname, distribution)
 
 
-class NothingElseFinder:
-    """Stands last on `sys.meta_path`: a module of thunder that is asked of it, nobody has."""
+class NotFoundFinder:
+    """Last on `sys.meta_path`: raises the error for a module of thunder that no finder found."""
 
     @staticmethod
     def find_spec(
         fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None for modules outside thunder; else ModuleNotFoundError with the installed plugins."""
-        if not fullname.startswith("thunder.") or _is_a_question():
+        """Return None for modules outside thunder; raise ModuleNotFoundError for others."""
+        if not fullname.startswith("thunder.") or _is_find_spec_query():
             return None
-        # Without a name: importlib takes an error named after the module for its own, and `from thunder
-        # import nope` would say no more than "cannot import name".
-        raise ModuleNotFoundError(_nobody_provides(fullname))
+        # Without name=: importlib replaces an error that is named after the module, and `from thunder import
+        # nope` would say no more than "cannot import name".
+        raise ModuleNotFoundError(_not_provided_message(fullname))
 
 
-def _is_a_question() -> bool:
-    """Whether `importlib.util.find_spec` asks, whose answer is None and no error.
+def _is_find_spec_query() -> bool:
+    """Return whether the caller is `importlib.util.find_spec`, which must get None and not an error.
 
     The frames above: the finder, importlib's loop over finders, whoever started the loop.
     """
@@ -84,27 +87,24 @@ def _is_a_question() -> bool:
 
 
 def install_finders() -> None:
-    """Puts the two finders in their places; a second call has no effect."""
+    """Install the two finders; a second call has no effect."""
     if NotInstalledFinder not in sys.meta_path:
         sys.meta_path.insert(0, NotInstalledFinder)
-    if NothingElseFinder not in sys.meta_path:
-        sys.meta_path.append(NothingElseFinder)
+    if NotFoundFinder not in sys.meta_path:
+        sys.meta_path.append(NotFoundFinder)
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:
-    """The error for `module.name`, to be raised at the end of a module's `__getattr__`.
-
-    An AttributeError it must be, since `hasattr` takes no other for an answer.
-    """
+    """Return the AttributeError for `module.name`, to be raised at the end of a module's `__getattr__`."""
     path = f"{module}.{name}"
-    if name.startswith("__"):  # a question of Python's own tools, for which no plugin need be loaded
+    if name.startswith("__"):  # looked up by Python's own tools; no plugin need be loaded
         return AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
     distribution = DOCUMENTED.get(path)
-    text = _nobody_provides(path) if distribution is None else str(_error(path, distribution))
+    text = _not_provided_message(path) if distribution is None else str(_error(path, distribution))
     return AttributeError(text, name=name)
 
 
-def _nobody_provides(path: str) -> str:
+def _not_provided_message(path: str) -> str:
     manager = get_manager()
     package, _, name = path.rpartition(".")
     lines = [f"no installed plugin provides {path!r}."]

@@ -1,7 +1,6 @@
-"""Whether the hooks of a plugin are hooks: found before it is registered, so that the fault is told as the
-plugin's own.
+"""Checks of a plugin's hooks before it is registered, so that a fault is reported as the plugin's.
 
-pluggy ignores a function without a mark and waits with unknown names until all plugins are there.
+pluggy ignores a function without a mark, and reports unknown names only after all plugins are registered.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ HOOKS: Mapping[str, tuple[str, ...]] = {
 
 
 def hook_fault(manager: pluggy.PluginManager, plugin: object) -> str | None:
-    """Why the plugin's hooks cannot be registered, or None: a misspelt name or argument, a forgotten mark, a
-    wrapper.
+    """Return why the plugin's hooks cannot be registered, or None.
+
+    Faults are a misspelt name or argument, a missing mark, a wrapper, a mark that asks for another order.
     """
     for name in sorted(set(dir(plugin))):
         marks = manager.parse_hookimpl_opts(plugin, name)
@@ -47,7 +47,7 @@ def _fault(name: str, function: object, marks: pluggy.HookimplOpts | None) -> st
     if name not in HOOKS:
         return f"there is no hook {name!r}.{did_you_mean(name, HOOKS)}"
     if any(marks.get(mark) for mark in ("wrapper", "hookwrapper", "tryfirst", "trylast")):
-        return f"{name} is a wrapper or asks for a place; the order of plugins comes from rank and name alone"
+        return f"{name} is a wrapper, tryfirst or trylast; plugins are called in the order of rank and name"
     assert callable(function), "only routines carry marks"
     parameters = inspect.signature(function).parameters
     for parameter in parameters:

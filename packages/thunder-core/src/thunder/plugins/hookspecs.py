@@ -2,10 +2,12 @@
 
 A plugin is a module (or any object) with functions of these names, marked with `thunder.plugins.hookimpl`,
 that an entry point of the group `thunder.plugins` leads to. A function takes those of the arguments that it
-wants.
+needs.
 
-Results of all plugins are merged. Order comes from ranks and names, so `tryfirst`, `trylast` and wrappers
-have no place.
+pluggy marks, parses and holds the implementations. The manager calls them one by one, in the order of the
+plugins' ranks and names, so that a fault is attributed to one plugin and the order does not depend on which
+plugin was found first. Each hook says how results are merged. Marks that ask for another order or another
+merge (`tryfirst`, `trylast`, wrappers) are refused when a plugin is registered.
 """
 
 from __future__ import annotations
@@ -20,40 +22,40 @@ from thunder.ops.operator import Operator
 from thunder.plugins.markers import hookspec
 from thunder.plugins.specs import DeviceProfile, ExecutorSpec, TransformSpec
 
-Checker: TypeAlias = tuple[Symbol | str, Callable[..., bool | Refusal]]
-Rule: TypeAlias = tuple[Symbol | str, Callable[..., Any]]
+#: (operator or its id, checker)
+OperatorChecker: TypeAlias = tuple[Symbol | str, Callable[..., bool | Refusal]]
+#: (operator or its id, execution transform or grad transform)
+OperatorTransform: TypeAlias = tuple[Symbol | str, Callable[..., Any]]
 
-# --- declarations: called once per plugin, when plugins load; import nothing heavy
+# --- declarations: called once per plugin, when plugins load; implementations import nothing slow
 
 
 @hookspec
 def thunder_executors() -> Iterable[ExecutorSpec | Executor]:  # type: ignore[empty-body]
-    """Executors that the plugin brings.
+    """Declare the plugin's executors.
 
-    Called when plugins load, which is at the first need of an executor, a transform or an option. Return
-    specs, which name the executors without importing them, or Executor objects whose import costs nothing.
+    Called when plugins load: when an executor, a transform or an option is first needed. Return specs, which
+    name the executors without importing them, or Executor objects that are cheap to import.
     """
 
 
 @hookspec
 def thunder_transforms() -> Iterable[TransformSpec]:  # type: ignore[empty-body]
-    """Transforms that the plugin brings, to be found as `thunder.transforms.<name>`. Called when plugins
-    load.
-    """
+    """Declare the plugin's transforms, found as `thunder.transforms.<name>`. Called when plugins load."""
 
 
 @hookspec
 def thunder_options() -> Iterable[Option]:  # type: ignore[empty-body]
-    """Options that the plugin adds to `thunder.jit`.
+    """Declare options that the plugin adds to `thunder.jit`.
 
     Called when plugins load, so that the options of an installed but unusable plugin are known. Several
-    plugins may declare the same option, if they declare it alike.
+    plugins may declare an option of one name if their declarations are equal.
     """
 
 
 @hookspec(historic=True)
 def thunder_configure(manager: Any) -> None:
-    """Set-up of the plugin. Called once, when the plugin is registered, with the `PluginManager`."""
+    """Set the plugin up. Called once, with the `PluginManager`, when the plugin is registered."""
 
 
 # --- contributions: called when there is something to contribute to
@@ -61,61 +63,58 @@ def thunder_configure(manager: Any) -> None:
 
 @hookspec
 def thunder_operators(executor: Executor) -> Iterable[Operator]:  # type: ignore[empty-body]
-    """Operator rows for an executor.
+    """Add operator rows to an executor.
 
-    Called for every executor when it is first used, and again after a plugin came or went; as are the next
-    three. The row's `eager` function becomes the executor's implementation. `for_executor` saves the test on
-    the name.
+    Called for each executor when it is first used, and again after a plugin was registered or unregistered;
+    so are the next three hooks. The row's `eager` function becomes the executor's implementation.
+    `for_executor` restricts an implementation to executors of given names.
     """
 
 
 @hookspec
-def thunder_checkers(executor: Executor) -> Iterable[Checker]:  # type: ignore[empty-body]
-    """Pairs (operator, checker): the checker replaces the one that the executor has for the operator."""
+def thunder_checkers(executor: Executor) -> Iterable[OperatorChecker]:  # type: ignore[empty-body]
+    """Replace checkers of an executor: pairs (operator, checker)."""
 
 
 @hookspec
-def thunder_execution_transforms(executor: Executor) -> Iterable[Rule]:  # type: ignore[empty-body]
-    """Pairs (operator, execution transform), as `register_implementation` takes it."""
+def thunder_execution_transforms(executor: Executor) -> Iterable[OperatorTransform]:  # type: ignore[empty-body]
+    """Add pairs (operator, execution transform), as `register_implementation` takes them."""
 
 
 @hookspec
-def thunder_grad_transforms(executor: Executor) -> Iterable[Rule]:  # type: ignore[empty-body]
-    """Pairs (operator, grad transform), as `register_implementation` takes it."""
-
-
-@hookspec
-def thunder_recipes() -> Mapping[str, type]:  # type: ignore[empty-body]
-    """Name → Recipe or Plugin class. Called at the first `thunder.compile`."""
+def thunder_grad_transforms(executor: Executor) -> Iterable[OperatorTransform]:  # type: ignore[empty-body]
+    """Add pairs (operator, grad transform), as `register_implementation` takes them."""
 
 
 @hookspec
 def thunder_devices() -> Iterable[DeviceProfile]:  # type: ignore[empty-body]
-    """Profiles of devices, which need not be here. Called when a profile is first asked for."""
+    """Add profiles of devices, present or not. Called when a profile is first needed.
+
+    Of two profiles with one name, that of the first plugin is used.
+    """
 
 
 @hookspec
 def thunder_pipeline(pipeline: Any, options: Mapping[str, Any]) -> None:
-    """Inserts named stages into the pipeline of one compile; called in the order of (rank, name) of the
-    plugins.
+    """Insert named stages into the pipeline of one compile. Called at each compile.
 
-    A plugin's rank is the smallest of the executors that it declares, `Rank.EAGER` if it declares none.
+    A plugin's rank is the smallest rank of the executors that it declares, or `Rank.EAGER`.
     """
 
 
 @hookspec
 def thunder_cache_state() -> Mapping[str, Hashable]:  # type: ignore[empty-body]
-    """State outside the program that its traces depend on: name → value.
+    """Return state outside the program on which its traces depend: name → hashable value.
 
-    Called at every call of a compiled object, so it must be cheap. A changed value is a cache miss, and its
-    name appears among the reasons.
+    Called at each call of a compiled object, so it must be cheap. A changed value is a cache miss, whose
+    reason has the name. Two plugins must not use one name.
     """
 
 
-@hookspec(firstresult=True)
+@hookspec
 def thunder_default_executors(executors: tuple[Executor, ...]) -> Iterable[Executor] | None:
-    """The last word on the default list: returns another list, or None to leave it to the next plugin.
+    """Replace the default list of executors; None leaves it to the next plugin.
 
-    Called when the default list is computed. The first plugin, in the order of `thunder_pipeline`, that
-    returns a list decides.
+    Called when the default list is computed. The first result that is not None is used, and no further
+    implementation is called.
     """

@@ -1,6 +1,4 @@
-"""A plugin made on the spot, from what it declares: for the built-in executors, and for what a program
-registers.
-"""
+"""A plugin object without a module: for the built-in executors, and for what a program registers."""
 
 from __future__ import annotations
 
@@ -11,11 +9,11 @@ from thunder.executor_base.executor import Executor
 from thunder.plugins.markers import hookimpl
 from thunder.plugins.specs import ExecutorSpec
 
-__all__ = ["AdHocPlugin"]
+__all__ = ["InlinePlugin"]
 
 
 @dataclass(frozen=True, eq=False)
-class AdHocPlugin:
+class InlinePlugin:
     """A plugin that declares these executors and options."""
 
     executors: tuple[ExecutorSpec, ...] = ()
@@ -23,7 +21,7 @@ class AdHocPlugin:
 
     @property
     def made_in(self) -> str | None:
-        """The module that made the first of the executors."""
+        """The module that defined the first of the executors, or None."""
         targets = (spec.target for spec in self.executors)
         return next((target.made_in for target in targets if isinstance(target, Executor)), None)
 

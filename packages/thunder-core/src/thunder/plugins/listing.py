@@ -15,14 +15,14 @@ __all__ = ["as_json", "as_table"]
 def as_table(
     plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] = MappingProxyType({})
 ) -> str:
-    """One line per plugin. `unusable` are executors by name that turned out not to work here."""
+    """Return one line per plugin. `unusable` are executors, by name, that could not be resolved."""
     rows = [("plugin", "package", "state", "brings", "reason")]
     rows += [
         (
             info.name,
             f"{info.package or ''} {info.version or ''}".strip(),
             info.state.value,
-            ", ".join(_contributions(info, unusable)),
+            ", ".join(_provided(info, unusable)),
             "; ".join(_reasons(info, unusable)),
         )
         for info in plugins
@@ -33,7 +33,7 @@ def as_table(
 
 
 def as_json(plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] = MappingProxyType({})) -> str:
-    """A list of objects, one per plugin; `unusable` as for the table."""
+    """Return a JSON list of objects, one per plugin; `unusable` as for the table."""
     return json.dumps(
         [
             {
@@ -53,13 +53,13 @@ def as_json(plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] =
     )
 
 
-def _contributions(info: PluginInfo, unusable: Mapping[str, Unavailable]) -> list[str]:
-    executors = [f"{spec.name} ({_standing(spec, unusable)})" for spec in info.declares.executors]
+def _provided(info: PluginInfo, unusable: Mapping[str, Unavailable]) -> list[str]:
+    executors = [f"{spec.name} ({_status(spec, unusable)})" for spec in info.declares.executors]
     return [*executors, *(spec.name for spec in info.declares.transforms)]
 
 
-def _standing(spec: ExecutorSpec, unusable: Mapping[str, Unavailable]) -> str:
-    """The rank of an executor, and what it lacks."""
+def _status(spec: ExecutorSpec, unusable: Mapping[str, Unavailable]) -> str:
+    """Return the rank of an executor, and what it lacks."""
     missing = f", needs {', '.join(spec.missing)}" if spec.missing else ""
     return f"rank {int(spec.rank)}{missing}{', unavailable' if spec.name in unusable else ''}"
 

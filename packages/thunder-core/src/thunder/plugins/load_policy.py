@@ -1,13 +1,13 @@
-"""What the environment says about plugins.
+"""Environment variables that decide which plugins load.
 
 | variable | effect |
 |---|---|
 | `THUNDER_PLUGINS=a,b` | of the installed plugins, only these are loaded |
 | `THUNDER_DISABLE_PLUGINS=c` | these are not loaded, built-in ones included |
-| `THUNDER_PLUGIN_AUTOLOAD=0` | no installed plugin is looked for |
+| `THUNDER_PLUGIN_AUTOLOAD=0` | no installed plugin is loaded |
 | `THUNDER_PLUGIN_STRICT=1` | a plugin that cannot be loaded is an error, not a warning |
 
-Names are those of plugins or of distributions. What is not loaded is not imported either.
+Names are those of plugins or of distributions. A plugin that is not loaded is not imported either.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from thunder.plugins.discovery import Candidate
 
-__all__ = ["Policy"]
+__all__ = ["LoadPolicy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class LoadPolicy:
     """Which plugins may load, and what happens when one cannot."""
 
     only: frozenset[str] | None = None
@@ -31,8 +31,8 @@ class Policy:
     strict: bool = False
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Policy:
-        """Reads the variables above."""
+    def from_environment(cls, environment: Mapping[str, str]) -> LoadPolicy:
+        """Read the variables above."""
         only = environment.get("THUNDER_PLUGINS")
         return cls(
             only=None if only is None else _names(only),
@@ -42,10 +42,9 @@ class Policy:
         )
 
     def blocks(self, candidate: Candidate) -> str | None:
-        """Why a plugin must not be loaded, or None."""
+        """Return why a plugin must not be loaded, or None."""
         names = {_normalised(name) for name in (candidate.name, candidate.distribution) if name}
-        if candidate.is_builtin:
-            # The distribution of built-in plugins is core itself; only a plugin's own name means the plugin.
+        if candidate.is_builtin:  # its distribution is core, which cannot be disabled
             names = {_normalised(candidate.name)}
         if names & self.blocked:
             return "blocked by THUNDER_DISABLE_PLUGINS"
@@ -59,5 +58,5 @@ def _names(text: str) -> frozenset[str]:
 
 
 def _normalised(name: str) -> str:
-    """As package indexes compare names (PEP 503)."""
+    """Return a name in the form in which package indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()

@@ -1,10 +1,9 @@
-"""The plugin manager: finds plugins, loads them, keeps a faulty one from harming the rest, calls their hooks.
+"""The plugin manager: finds plugins, loads them, isolates faulty ones, calls their hooks.
 
-Nothing is looked up before the first need. Loading a plugin runs its module, which imports no library of
-weight; the executors that it declares are imported one by one, when they are resolved.
+Nothing is loaded before it is needed. Loading a plugin runs its module, which should import no large library;
+the executors that it declares are imported one by one, when they are resolved.
 
-A plugin that cannot be loaded is put on record with the reason, one warning names it, and everything else
-works on.
+A plugin that cannot be loaded is listed with the reason, one warning names it, and everything else works.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from thunder.plugins import hookspecs
 from thunder.plugins.compatibility import api_fault, requirement_fault
 from thunder.plugins.discovery import Candidate, installed_plugins
 from thunder.plugins.hook_validation import hook_fault
-from thunder.plugins.inline_plugin import AdHocPlugin
-from thunder.plugins.load_policy import Policy
+from thunder.plugins.inline_plugin import InlinePlugin
+from thunder.plugins.load_policy import LoadPolicy
 from thunder.plugins.markers import PROJECT
 from thunder.plugins.plugin_info import Declarations, PluginInfo, PluginState, collect_declarations
 from thunder.plugins.specs import ExecutorSpec, Unavailable, load_target, resolve_executor
@@ -36,12 +35,12 @@ __all__ = ["PluginManager", "get_manager"]
 
 
 class PluginManager:
-    """All plugins of a process. Programs use the one that `get_manager` returns; tests make their own.
+    """All plugins of a process. Programs use the manager that `get_manager` returns; tests make their own.
 
     Args:
-        builtin: the executors that are part of core; each makes a plugin of its name.
-        discover: finds the installed plugins.
-        environment: holds the variables of `thunder.plugins.load_policy`; read when plugins load.
+        builtin: the executors that are part of core; each is a plugin of the executor's name.
+        discover: returns the installed plugins.
+        environment: has the variables of `thunder.plugins.load_policy`; read when plugins load.
     """
 
     def __init__(
@@ -61,40 +60,37 @@ class PluginManager:
         self._implementations: dict[str, tuple[pluggy.HookImpl, ...]] = {}
         self._pluggy = pluggy.PluginManager(PROJECT)
         self._pluggy.add_hookspecs(hookspecs)
-        # Historic: plugins that are registered later get the call too.
+        # Historic: pluggy repeats the call for plugins that are registered later.
         self._pluggy.hook.thunder_configure.call_historic(kwargs={"manager": self})
+        #: a new object after each change: what was computed from plugins is valid while it is the same
         self.generation: object = object()
-        """Another object after every change; what was computed from plugins is kept as long as it is the
-        same.
-        """
 
     # -- loading
 
     def set_builtin(self, executors: Iterable[ExecutorSpec], modules: Mapping[str, str]) -> None:
-        """Says which plugins are part of core, before anything is loaded: one for each executor, and modules
-        by the names of the plugins.
-        """
+        """Set the plugins that are part of core: one for each executor, and modules by plugin name."""
         assert not self._is_loaded, "the built-in plugins are named before any plugin is loaded"
         named = [Candidate.of_core(name, module) for name, module in modules.items()]
         self._builtin = (*map(Candidate.of_builtin, executors), *named)
 
     def load(self) -> None:
-        """Loads all plugins, once. Under `THUNDER_PLUGIN_STRICT=1` raises PluginError for the first that
-        cannot be.
+        """Load all plugins, once.
+
+        Raises PluginError for the first that cannot be loaded, if `THUNDER_PLUGIN_STRICT=1` is set.
         """
         if self._is_loaded:
             return
         with self._lock:
             if self._is_loaded:
                 return
-            self._is_loaded = True  # before the loop: a plugin may ask for executors while it is imported
-            policy = Policy.from_environment(self._environment)
+            self._is_loaded = True  # before the loop: a plugin may look up executors while it is imported
+            policy = LoadPolicy.from_environment(self._environment)
             for candidate in self._builtin:
                 self._load_one(candidate, policy)
             for candidate in self._discover() if policy.autoload else ():
                 self._load_one(candidate, policy)
 
-    def _load_one(self, candidate: Candidate, policy: Policy) -> None:
+    def _load_one(self, candidate: Candidate, policy: LoadPolicy) -> None:
         info = PluginInfo(
             name=candidate.name,
             state=PluginState.BUILTIN if candidate.is_builtin else PluginState.LOADED,
@@ -112,34 +108,33 @@ class PluginManager:
         if blocked is not None:
             self._enter(replace(info, state=PluginState.DISABLED, reason=blocked))
             return None
-        misfit = requirement_fault(candidate.requirements)
-        if misfit is not None:
-            return self._reject(info, PluginState.INCOMPATIBLE, misfit)
+        unmet = requirement_fault(candidate.requirements)
+        if unmet is not None:
+            return self._reject(info, PluginState.INCOMPATIBLE, unmet)
         try:
             plugin = candidate.plugin or load_target(candidate.target)
-        except (Exception, SystemExit) as error:  # a module may also leave by sys.exit
+        except (Exception, SystemExit) as error:  # a module may also call sys.exit
             return self._reject(info, PluginState.FAILED, f"{type(error).__name__}: {error}", error)
         try:
             self._admit(info, plugin)
         except PluginError as error:
-            misfit = api_fault(plugin)
-            state = PluginState.FAILED if misfit is None else PluginState.INCOMPATIBLE
+            state = PluginState.FAILED if api_fault(plugin) is None else PluginState.INCOMPATIBLE
             return self._reject(info, state, error.asked, error)
 
     def isolate(self, error: ThunderError) -> None:
-        """Leaves out from now on, with one warning, the installed plugin whose hook broke a rule.
+        """Disable the installed plugin whose hook broke its contract, with one warning.
 
-        Raises the error where the program registered the plugin itself, or `THUNDER_PLUGIN_STRICT=1` is set.
+        Raises the error if the program registered the plugin itself, or `THUNDER_PLUGIN_STRICT=1` is set.
         """
         with self._lock:
             info = self._plugins.get(str(error.facts.get("plugin")))
             if info is not None and info.state is PluginState.FAILED:
-                return  # another thread met the fault first
+                return  # another thread disabled it first
             installed = info is not None and info.state in (PluginState.LOADED, PluginState.UNAVAILABLE)
-            if info is None or not installed or Policy.from_environment(self._environment).strict:
+            if info is None or not installed or LoadPolicy.from_environment(self._environment).strict:
                 raise error
             self.unregister(info.name)
-            self._reject(info, PluginState.FAILED, error.asked, error, what="broke a rule")
+            self._reject(info, PluginState.FAILED, error.asked, error, what="broke the contract of a hook")
 
     def _reject(
         self,
@@ -156,7 +151,7 @@ class PluginManager:
             f"silence this with THUNDER_DISABLE_PLUGINS={info.name}; THUNDER_PLUGIN_STRICT=1 raises instead."
         )
         hint = f"{remedy} {silence}"
-        if Policy.from_environment(self._environment).strict:
+        if LoadPolicy.from_environment(self._environment).strict:
             raise PluginError(text, hint=hint, facts={"plugin": info.name, "reason": reason}).of(
                 info.source
             ) from cause
@@ -173,8 +168,10 @@ class PluginManager:
     # -- registering
 
     def register(self, plugin: object, name: str) -> None:
-        """Adds a plugin of the program. Raises PluginError, and adds nothing, if it breaks a rule of the
-        hooks.
+        """Register a plugin of the program.
+
+        Raises PluginError, and registers nothing, if the plugin breaks the contract of a hook;
+        RegistrationError if the name is taken.
         """
         with self._lock:
             self.load()
@@ -186,7 +183,7 @@ class PluginManager:
             self._admit(PluginInfo(name=name, state=PluginState.RUNTIME, module=_module_of(plugin)), plugin)
 
     def unregister(self, name: str) -> None:
-        """Removes a plugin; its executors can no longer be found by name."""
+        """Remove a plugin; its executors can no longer be found by name."""
         with self._lock:
             info = self._plugins.pop(name)
             if self._pluggy.has_plugin(name):
@@ -196,22 +193,21 @@ class PluginManager:
             self._changed()
 
     def withdraw(self, executor: str) -> None:
-        """Takes an executor away from the plugin that declares it; the rest of the plugin stays."""
+        """Remove an executor from the plugin that declares it; the rest of the plugin stays."""
         with self._lock:
             info = self.owner_of(executor)
             if info is None:
                 return
-            kept = tuple(
+            remaining = tuple(
                 s for s in info.declares.executors if executor != s.name and executor not in s.aliases
             )
-            gone = [s.name for s in info.declares.executors if s not in kept]
-            for name in gone:
-                self._resolved.pop(name, None)
-            self._enter(replace(info, declares=replace(info.declares, executors=kept)))
+            for spec in set(info.declares.executors) - set(remaining):
+                self._resolved.pop(spec.name, None)
+            self._enter(replace(info, declares=replace(info.declares, executors=remaining)))
 
     @contextmanager
     def temporary(self, plugin: object, name: str) -> Iterator[None]:
-        """Within the context, a plugin of the program is registered."""
+        """Register a plugin of the program within a context."""
         self.register(plugin, name)
         try:
             yield
@@ -221,7 +217,7 @@ class PluginManager:
 
     @contextmanager
     def disabled(self, *names: str) -> Iterator[None]:
-        """Within the context, the plugins of these names are absent."""
+        """Disable the plugins of these names within a context."""
         self.load()
         taken = [
             (self._plugins[name], self._pluggy.get_plugin(name)) for name in names if name in self._plugins
@@ -240,12 +236,10 @@ class PluginManager:
                     self._enter(info)
 
     def _admit(self, info: PluginInfo, plugin: object) -> None:
-        """Registers with pluggy, which calls `thunder_configure`, and collects declarations; all of it or
-        nothing.
-        """
-        misfit = api_fault(plugin) or hook_fault(self._pluggy, plugin)
-        if misfit is not None:
-            raise PluginError(misfit, found={"plugin": info.name}).of(info.source)
+        """Register with pluggy, which calls `thunder_configure`, and collect declarations; all or nothing."""
+        fault = api_fault(plugin) or hook_fault(self._pluggy, plugin)
+        if fault is not None:
+            raise PluginError(fault, found={"plugin": info.name}).of(info.source)
         try:
             self._pluggy.register(plugin, name=info.name)
             self._pluggy.check_pending()
@@ -257,8 +251,8 @@ class PluginManager:
                 self._pluggy.unregister(name=info.name)
             if isinstance(error, PluginError):
                 raise error.of(info.source) from error.__cause__
-            fault = PluginError(f"{type(error).__name__}: {error}", found={"plugin": info.name})
-            raise fault.of(info.source) from error
+            raised = PluginError(f"{type(error).__name__}: {error}", found={"plugin": info.name})
+            raise raised.of(info.source) from error
         usable = not declares.executors or not all(spec.missing for spec in declares.executors)
         state = info.state if usable else PluginState.UNAVAILABLE
         reason = (
@@ -290,28 +284,28 @@ class PluginManager:
         options = {option.name: option for option in other.declares.options}
         for option in declares.options:
             if options.get(option.name, option) != option:
-                raise PluginError(f"option {option.name!r} is declared otherwise by plugin {other.name!r}")
+                raise PluginError(f"plugin {other.name!r} declares option {option.name!r} differently")
 
     # -- reading
 
     def list_plugins(self) -> tuple[PluginInfo, ...]:
-        """Every plugin that was found, loaded or not, in the order of loading."""
+        """Return every plugin, loaded or not, in the order of loading."""
         self.load()
         return tuple(self._plugins.values())
 
     def loaded(self) -> tuple[PluginInfo, ...]:
-        """The plugins whose hooks are called, in the order of (rank, name)."""
+        """Return the plugins whose hooks are called, in the order of (rank, name)."""
         self.load()
-        found = [info for info in self._plugins.values() if info.is_loaded]
-        return tuple(sorted(found, key=lambda info: (info.declares.rank, info.name)))
+        plugins = [info for info in self._plugins.values() if info.is_loaded]
+        return tuple(sorted(plugins, key=lambda info: (info.declares.rank, info.name)))
 
     def executor_specs(self) -> tuple[ExecutorSpec, ...]:
-        """What loaded plugins declare, in the order of (rank, name)."""
+        """Return the executors that loaded plugins declare, in the order of (rank, name)."""
         specs = [spec for info in self.loaded() for spec in info.declares.executors]
         return tuple(sorted(specs, key=lambda spec: (spec.rank, spec.name)))
 
     def owner_of(self, executor: str) -> PluginInfo | None:
-        """The plugin that declares an executor of this name or alias, or None."""
+        """Return the plugin that declares an executor of this name or alias, or None."""
         for info in self.loaded():
             for spec in info.declares.executors:
                 if executor == spec.name or executor in spec.aliases:
@@ -319,45 +313,43 @@ class PluginManager:
         return None
 
     def resolve(self, spec: ExecutorSpec) -> Executor | Unavailable:
-        """The executor of a spec, imported at the first call, or why there is none."""
+        """Return the executor of a spec, imported at the first call, or why there is none."""
         with self._lock:
-            found = self._resolved.get(spec.name)
-            if found is None:
-                found = self._resolved[spec.name] = resolve_executor(spec)
+            executor = self._resolved.get(spec.name)
+            if executor is None:
+                executor = self._resolved[spec.name] = resolve_executor(spec)
                 owner = self.owner_of(spec.name)
-                if isinstance(found, Executor) and owner is not None and owner.package is not None:
-                    found.brought_by = owner.source
-            return found
+                if isinstance(executor, Executor) and owner is not None and owner.package is not None:
+                    executor.brought_by = owner.source
+            return executor
 
     def resolved(self, spec: ExecutorSpec) -> Executor | Unavailable | None:
-        """What `resolve` has found already, or None if nobody has asked yet; imports nothing."""
+        """Return what `resolve` returned for a spec, or None if it was not called yet; import nothing."""
         return self._resolved.get(spec.name)
 
     # -- calling
 
     def _call_one(self, plugin: object, hook: str) -> Any:
-        """The result of one plugin's implementation of a hook without arguments; None if it has none."""
+        """Return the result of one plugin's implementation of a hook without arguments, or None."""
         for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
             if implementation.plugin is plugin:
                 return implementation.function()
         return None
 
     def implementations(self, hook: str) -> tuple[pluggy.HookImpl, ...]:
-        """The implementations of a hook in the order of (rank, name) of their plugins; remembered between
-        changes.
-        """
+        """Return the implementations of a hook, in the order of (rank, name) of their plugins."""
         self.load()
-        found = self._implementations.get(hook)
-        if found is None:
+        implementations = self._implementations.get(hook)  # sorted once between two changes
+        if implementations is None:
             by_plugin = {impl.plugin_name: impl for impl in getattr(self._pluggy.hook, hook).get_hookimpls()}
-            found = tuple(by_plugin[info.name] for info in self.loaded() if info.name in by_plugin)
-            self._implementations[hook] = found
-        return found
+            implementations = tuple(by_plugin[info.name] for info in self.loaded() if info.name in by_plugin)
+            self._implementations[hook] = implementations
+        return implementations
 
     def call(self, hook: str, **arguments: Any) -> Iterator[tuple[str, Any]]:
-        """(plugin's name, result) of every implementation of a hook, in the order of (rank, name).
+        """Call each implementation of a hook, in the order of (rank, name); yield (plugin's name, result).
 
-        An exception in one is a PluginError that names the plugin.
+        Raises PluginError, which names the plugin, for an exception in an implementation.
         """
         for implementation in self.implementations(hook):
             name = implementation.plugin_name
@@ -365,8 +357,7 @@ class PluginManager:
                 result = implementation.function(
                     *(arguments[argument] for argument in implementation.argnames)
                 )
-                # a generator runs here, where its faults are told as the plugin's
-                if isinstance(result, Iterator):
+                if isinstance(result, Iterator):  # run here, where a fault in it is the plugin's
                     result = list(result)
             except Exception as error:
                 raise self.fault(
@@ -375,29 +366,29 @@ class PluginManager:
             yield name, result
 
     def fault(self, plugin: str, asked: str, hook: str, hint: str | None = None) -> PluginError:
-        """The error for what a plugin's hook did or returned; `hint` tells its author more."""
-        way_out = f"THUNDER_DISABLE_PLUGINS={plugin} leaves the plugin out."
+        """Return the error for what a plugin's hook did or returned; `hint` is for the plugin's author."""
+        remedy = f"THUNDER_DISABLE_PLUGINS={plugin} leaves the plugin out."
         return PluginError(
             asked,
             facts={"plugin": plugin, "hook": hook},
-            hint=way_out if hint is None else f"{hint} {way_out}",
+            hint=remedy if hint is None else f"{hint} {remedy}",
         ).of(self.source_of(plugin))
 
     def source_of(self, plugin: str) -> str:
-        """Where a plugin comes from, in words."""
+        """Return the package and module of a plugin, as text for errors."""
         return self._plugins[plugin].source
 
 
 def _module_of(plugin: object) -> str | None:
-    """The module of a plugin that the program registers."""
+    """Return the module of a plugin that the program registers."""
     if isinstance(plugin, ModuleType):
         return plugin.__name__
-    return plugin.made_in if isinstance(plugin, AdHocPlugin) else type(plugin).__module__
+    return plugin.made_in if isinstance(plugin, InlinePlugin) else type(plugin).__module__
 
 
 _manager = PluginManager()
 
 
 def get_manager() -> PluginManager:
-    """The manager of this process."""
+    """Return the manager of this process."""
     return _manager

@@ -1,6 +1,4 @@
-"""The marks of the hook system: its name, its version, and the decorators of specifications and
-implementations.
-"""
+"""The marks of the hook system: its name, its version, and the decorators of specs and implementations."""
 
 from __future__ import annotations
 
@@ -17,27 +15,28 @@ __all__ = ["ENTRY_POINT_GROUP", "HOOK_API_VERSION", "PROJECT", "for_executor", "
 PROJECT: Final = "thunder"
 
 HOOK_API_VERSION: Final = (1, 0)
-"""The version of the hook specifications: a new hook or argument raises the second number, anything else the
-first.
+"""The version of the hook specifications.
 
-A plugin says which it was written for with `THUNDER_PLUGIN_API = (1, 0)`; that is also the default.
+A new hook or argument raises the second number, any other change the first. A plugin declares the version
+that it was written for with `THUNDER_PLUGIN_API = (1, 0)`, which is also the default.
 """
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks a function of a plugin as the implementation of the hook whose name it has."""
+"""Mark a function of a plugin as the implementation of the hook of the same name."""
 
 _F = TypeVar("_F", bound=Callable[..., Iterable[Any]])
 
 
 def for_executor(*names: str) -> Callable[[_F], _F]:
-    """Decorates an implementation of a hook with the single argument `executor`: for other executors it
-    returns `()`.
+    """Restrict a hook implementation with the argument `executor` to executors of these names.
 
-    @hookimpl
-    @for_executor("acme")
-    def thunder_checkers(executor):
-        return [("torch.nn.functional.linear", linear_checker)]
+        @hookimpl
+        @for_executor("acme")
+        def thunder_checkers(executor):
+            return [("torch.nn.functional.linear", linear_checker)]
+
+    For any other executor the implementation returns `()`.
     """
 
     def decorate(implementation: _F) -> _F:

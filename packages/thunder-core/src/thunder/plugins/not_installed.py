@@ -1,6 +1,6 @@
-"""Which documented paths belong to which distribution.
+"""Documented import paths and the distributions that provide them.
 
-This is the one place in core that knows first-party distributions by name.
+This is the only place in core that knows first-party distributions by name.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ DOCUMENTED: Final[dict[str, str]] = {
     "thunder.transforms.MaterializationTransform": "thunder-transforms",
     "thunder.transforms.CUDAGraphTransform": "thunder-transforms",
 }
-"""Documented path → the distribution that provides it."""
+"""Documented path → distribution."""
 
 FIRST_PARTY: Final = frozenset(DOCUMENTED.values())

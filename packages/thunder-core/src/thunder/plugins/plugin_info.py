@@ -1,4 +1,4 @@
-"""What the manager knows of a plugin, as facts."""
+"""What the manager knows of each plugin: its origin, its state, its declarations."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["Declarations", "PluginInfo", "PluginState", "collect_declarations"]
 
 
 class PluginState(StrEnum):
-    """What became of a plugin."""
+    """Whether a plugin is loaded, and why not."""
 
     BUILTIN = "builtin"  # part of core, loaded
     LOADED = "loaded"
     RUNTIME = "runtime"  # registered by the program
     UNAVAILABLE = "unavailable"  # loaded; a library that its executors require is absent
     DISABLED = "disabled"  # kept out by the environment; not imported
-    INCOMPATIBLE = "incompatible"  # wants another core or another hook API
+    INCOMPATIBLE = "incompatible"  # needs another version of core or of the hook API
     FAILED = "failed"  # could not be imported, or broke the contract of a hook
 
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What a plugin declared when it was loaded."""
+    """The declarations of a plugin, collected when it was loaded."""
 
     executors: tuple[ExecutorSpec, ...] = ()
     transforms: tuple[TransformSpec, ...] = ()
@@ -37,13 +37,13 @@ class Declarations:
 
     @property
     def rank(self) -> int:
-        """The plugin's place among plugins: the smallest rank of its executors."""
+        """The smallest rank of the plugin's executors; plugins are ordered by it."""
         return min((spec.rank for spec in self.executors), default=Rank.EAGER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginInfo:
-    """One plugin: where it comes from, whether it is loaded, why not, and what it brings."""
+    """One plugin: its origin, whether it is loaded, why not, and what it declares."""
 
     name: str
     state: PluginState
@@ -65,20 +65,21 @@ class PluginInfo:
 
     @property
     def source(self) -> str:
-        """Where it comes from, in words: `thunder-acme 0.3.1, thunder_acme`."""
+        """The package and module, as text for errors: `thunder-acme 0.3.1, thunder_acme`."""
         package = f"{self.package} {self.version or ''}".strip() if self.package is not None else None
         return ", ".join(part for part in (package, self.module) if part) or "the program"
 
 
 def collect_declarations(call: Callable[[str], Any]) -> Declarations:
-    """What `call("thunder_executors")` and its like return, checked. Raises PluginError for objects of other
-    types.
+    """Return the checked results of the declaring hooks; `call` returns a hook's result.
+
+    Raises PluginError for results of other types.
     """
     specs = [
-        ExecutorSpec(found.name, found, rank=found.rank, aliases=found.aliases)
-        if isinstance(found, Executor)
-        else found
-        for found in _items(call, "thunder_executors")
+        ExecutorSpec(item.name, item, rank=item.rank, aliases=item.aliases)
+        if isinstance(item, Executor)
+        else item
+        for item in _items(call, "thunder_executors")
     ]
     transforms = _items(call, "thunder_transforms")
     options = _items(call, "thunder_options")
@@ -89,15 +90,15 @@ def collect_declarations(call: Callable[[str], Any]) -> Declarations:
 
 
 def _items(call: Callable[[str], Any], hook: str) -> list[Any]:
-    found = call(hook)
-    if found is None:
+    result = call(hook)
+    if result is None:
         return []
-    if not isinstance(found, Iterable):
-        raise PluginError(f"{hook} returned {found!r}", hint="It returns a list, or is a generator.")
-    return list(found)
+    if not isinstance(result, Iterable):
+        raise PluginError(f"{hook} returned {result!r}", hint="It returns a list, or is a generator.")
+    return list(result)
 
 
-def _check_types(hook: str, found: Iterable[object], expected: type) -> None:
-    for item in found:
+def _check_types(hook: str, items: Iterable[object], expected: type) -> None:
+    for item in items:
         if not isinstance(item, expected):
-            raise PluginError(f"{hook} returned {item!r}, which is no {expected.__name__}")
+            raise PluginError(f"{hook} returned {item!r}, which is not of type {expected.__name__}")

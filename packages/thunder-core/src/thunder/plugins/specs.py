@@ -1,4 +1,4 @@
-"""What a plugin returns from its hooks, and how a name in it becomes an object."""
+"""The declarations that plugins return from hooks, and the import of the objects that they name."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class ExecutorSpec:
     """Declares an executor without importing it.
 
     Args:
-        name: of the executor; must be the `name` of the object that `target` leads to.
-        target: `"module:attribute"`, looked up when the executor is first needed. The attribute is an
+        name: of the executor; must equal the `name` of the object at `target`.
+        target: `"module:attribute"`, imported when the executor is first needed. The attribute is an
             Executor, an Unavailable, or a function without arguments that returns one of them. An Executor
-            that is already there may stand here itself.
+            object may be given itself.
         rank: place in the default list, small first; equal ranks are ordered by name.
-        default: whether `thunder.jit` uses it when no executors are given.
-        always: whether it is asked last for whatever nobody else took.
-        requires: top-level modules that must be installed; looked for, not imported.
-        aliases: other names of it.
+        default: whether `thunder.jit` uses the executor when no executors are given.
+        always: whether it is a fallback executor, which gets what no other executor claims.
+        requires: top-level modules that must be installed; they are not imported.
+        aliases: other names of the executor.
         description: one line for the listing.
     """
 
@@ -67,7 +67,7 @@ class TransformSpec:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """What a target gives in place of an executor that cannot work here, and why."""
+    """Returned by a target in place of an executor that cannot work here, with the reason."""
 
     reason: str
     cause: BaseException | None = field(default=None, compare=False)
@@ -75,16 +75,16 @@ class Unavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProfile:
-    """What a checker may know of a device, so that a program for it can be compiled where there is none.
+    """The properties of a device that checkers may use, so that programs can be compiled without the device.
 
     Args:
         name: of the model, `"cpu"`, or as a catalogue would list it.
         type: torch's device type, `"cpu"` or `"cuda"`.
-        capability: version of the instruction set, as `torch.cuda.get_device_capability` gives it; empty if
-        there is none.
+        capability: version of the instruction set, as `torch.cuda.get_device_capability` returns it; empty if
+            there is none.
         memory_bytes: of the device; None if unknown.
-        dtypes: that its arithmetic supports.
-        features: whatever else a checker asks for, by name.
+        dtypes: supported by its arithmetic.
+        features: any other property that a checker needs, by name.
     """
 
     name: str
@@ -105,31 +105,29 @@ def _check_target(name: str, target: str) -> None:
 
 
 def load_target(target: str) -> Any:
-    """The module, or the attribute of a module, that `"module"` or `"module:attribute.path"` names. Imports
-    the module.
-    """
+    """Import and return the module `"module"`, or the attribute `"module:attribute.path"`."""
     module, _, path = target.partition(":")
-    found: Any = import_module(module)
+    loaded: Any = import_module(module)
     for name in path.split(".") if path else ():
-        found = getattr(found, name)
-    return found
+        loaded = getattr(loaded, name)
+    return loaded
 
 
 def resolve_executor(spec: ExecutorSpec) -> Executor | Unavailable:
-    """The executor that a spec declares, or why there is none; whatever fails on the way is the reason."""
+    """Import and return the executor that a spec declares, or why there is none."""
     missing = spec.missing
     if missing:
         return Unavailable(f"needs {', '.join(missing)}, which is not installed")
     try:
-        found = load_target(spec.target) if isinstance(spec.target, str) else spec.target
-        if callable(found) and not isinstance(found, Executor):
-            found = found()
+        executor = load_target(spec.target) if isinstance(spec.target, str) else spec.target
+        if callable(executor) and not isinstance(executor, Executor):
+            executor = executor()
     except Exception as error:
         return Unavailable(f"{type(error).__name__}: {error}", error)
-    if isinstance(found, Unavailable):
-        return found
-    if not isinstance(found, Executor):
-        return Unavailable(f"{spec.target} is an object of type {type(found).__name__}, not an executor")
-    if found.name != spec.name:
-        return Unavailable(f"{spec.target} is named {found.name!r}, and was declared as {spec.name!r}")
-    return found
+    if isinstance(executor, Unavailable):
+        return executor
+    if not isinstance(executor, Executor):
+        return Unavailable(f"{spec.target} is an object of type {type(executor).__name__}, not an executor")
+    if executor.name != spec.name:
+        return Unavailable(f"{spec.target} is named {executor.name!r}, and was declared as {spec.name!r}")
+    return executor
