@@ -143,6 +143,47 @@ def plugin_names(known: Mapping[str, Module]) -> list[str]:
     ]
 
 
+#: functions that write the `__dict__` of an object, and what that object is; none is a proxy
+DICT_WRITERS = frozenset(
+    {
+        ("thunder.base.errors", "error"),
+        ("thunder.frontend.custom_gradients.eager_backward", "self.context"),
+        ("thunder.frontend.epilogue.reconstruction", "new"),
+        ("thunder.ir.dotted_paths", "module"),
+        ("thunder.wrappers.state_dicts", "state"),
+    }
+)
+_DICT_CHANGES = frozenset({"update", "setdefault", "pop", "popitem", "clear", "__setitem__"})
+
+
+def undeclared_attributes(known: Mapping[str, Module]) -> list[str]:
+    """Writes to the `__dict__` of an object: attributes that its class does not declare."""
+    return [
+        f"{name}:{node.lineno} writes to the __dict__ of {ast.unparse(owner)}"
+        for name, module in known.items()
+        for node in ast.walk(module.tree)
+        if (owner := _dict_owner(node)) is not None and (name, ast.unparse(owner)) not in DICT_WRITERS
+    ]
+
+
+def _dict_owner(node: ast.AST) -> ast.expr | None:
+    """The object to whose `__dict__` a node writes, or None."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+        return _of_dict(node.value)
+    if isinstance(node, ast.Attribute) and node.attr in _DICT_CHANGES:
+        return _of_dict(node.value)
+    return None
+
+
+def _of_dict(node: ast.expr) -> ast.expr | None:
+    """`x` of the expressions `x.__dict__` and `vars(x)`."""
+    if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+        return node.value
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "vars" and node.args:
+        return node.args[0]
+    return None
+
+
 def texts(
     root: Path, patterns: tuple[str, ...] = ("*.py", "*.md", "*.toml", "*.txt", "run")
 ) -> dict[Path, str]:

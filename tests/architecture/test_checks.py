@@ -198,6 +198,14 @@ def test_names_errors_and_asserts_are_found(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "line", ["p.__dict__['a'] = 1", "del p.__dict__['a']", "p.__dict__.update(a=1)", "vars(p)['a'] = 1"]
+)
+def test_an_undeclared_attribute_is_found(tmp_path, line):
+    known = tree(tmp_path, base__low=f"x = p.__dict__['a'], vars(p).get('b')\n{line}\n")
+    assert names.undeclared_attributes(known) == ["thunder.base.low:2 writes to the __dict__ of p"]
+
+
+@pytest.mark.parametrize(
     "line", ["# as nvFuser does", "x = 'thunder-triton'", "import thunder_te", "bitsandbytes = 1"]
 )
 def test_a_plugin_named_in_core_is_found(tmp_path, line):

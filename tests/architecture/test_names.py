@@ -50,6 +50,10 @@ def test_every_assert_has_a_message(core):
     assert names.silent_asserts(core) == []
 
 
+def test_no_undeclared_attribute_is_written(core):
+    assert names.undeclared_attributes(core) == []
+
+
 def test_core_names_no_plugin(core):
     assert names.plugin_names(core) == []
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 
+import thunder
 from ir.building import building, traced
 from thunder.base import devices, dtypes
 from thunder.base.errors import InvalidArgument, OutsideTrace, TraceError
-from thunder.ir.proxies import CollectionProxy, FloatProxy, IntegerProxy, TensorProxy, Variable
+from thunder.ir.proxies import CollectionProxy, FloatProxy, IntegerProxy, ProxyTag, TensorProxy, Variable
+from thunder.ir.symbol import with_parts
 from thunder.ir.trace import TraceCtx, detached_trace, from_trace, get_tracectx, is_tracing, tracectx
 from thunder.ops import prims
 
@@ -66,6 +70,73 @@ def test_from_trace_shares_nothing_that_can_change():
     new.args.clear()
     assert not trace.has_name("fresh")
     assert len(trace.args) == 1
+
+
+#: a value for each argument of the constructor that is metadata, other than its default
+METADATA = {
+    "shape": (2, 3),
+    "device": devices.Device("cuda:1"),
+    "dtype": dtypes.bfloat16,
+    "requires_grad": True,
+    "tags": {ProxyTag.STATIC_MEMORY_LOCATION},
+    "distparallel_type": "replicated",
+    "history": "somewhere",
+    "strides": (1, 2),
+    "input_offset": 4,
+    "declared_leaf": True,
+    "requires_grad_since_write": True,
+    "name_hint": "hidden",
+}
+
+
+def test_a_copy_of_a_tensor_keeps_all_metadata():
+    with building("x") as (_, x):
+        arguments = inspect.signature(TensorProxy.__new__).parameters.keys()
+        assert arguments - METADATA.keys() == {"cls", "name", "like", "prefix", "grad"}
+        full = TensorProxy("y", **METADATA, grad=x)
+        full.derived_strides = (3, 1)
+        copy = full.replace(name="z")
+    for name, value in METADATA.items():
+        assert getattr(full, name) == getattr(copy, name) == value
+    assert copy.tags is not full.tags
+    assert (copy.name, copy.grad, copy.derived_strides) == ("z", x, (3, 1))
+
+
+@pytest.mark.parametrize("field", [*METADATA, "grad"])
+def test_each_of_the_metadata_can_be_replaced(field):
+    with building("x") as (_, x):
+        value = METADATA.get(field, x)
+        changed = x.replace(**{field: value})
+    assert getattr(changed, field) == value if field != "grad" else changed.grad is x
+
+
+def test_what_follows_from_replaced_metadata_is_reset():
+    with building() as (_,):
+        full = TensorProxy("y", **METADATA)
+        full.derived_strides = (3, 1)
+        reshaped, plain = full.replace(shape=(6,)), full.replace(requires_grad=False)
+    assert (reshaped.strides, reshaped.derived_strides, reshaped.input_offset) == (None, None, None)
+    assert full.replace(shape=(6,), strides=(2,)).strides == (2,)
+    assert not plain.requires_grad_since_write
+
+
+def test_an_attribute_that_is_not_declared_cannot_be_replaced():
+    with building("x") as (_, x), pytest.raises(InvalidArgument, match="no attribute 'colour'"):
+        x.replace(colour="red")
+
+
+def test_a_proxy_has_no_metadata_that_are_not_declared():
+    def fn(x, w):
+        y = x.t().contiguous() * w
+        y.add_(1)
+        return y.sum() if y.stride(0) else y
+
+    compiled = thunder.jit(fn)
+    compiled(torch.ones(2, 2), torch.ones(2, 2, requires_grad=True))
+    trace = thunder.last_traces(compiled)[0]
+    proxies = [p for bsym in with_parts(trace.bound_symbols) for p in (*bsym.flat_proxy_outs, *trace.args)]
+    assert proxies
+    assert all(vars(p) == {} for p in proxies if isinstance(p, TensorProxy))
 
 
 def test_a_variable_compares_by_name():

@@ -40,8 +40,7 @@ def record(fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[TraceCtx, di
         if not isinstance(x, torch.Tensor):
             return x
         if id(x) not in proxies:
-            proxy = proxies[id(x)] = TensorProxy(like=x)
-            proxy.__dict__["strides"] = x.stride()
+            proxy = proxies[id(x)] = TensorProxy(like=x, strides=x.stride())
             values[proxy.name] = x
         return proxies[id(x)]
 

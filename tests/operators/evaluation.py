@@ -35,9 +35,7 @@ def traced(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> TraceCtx:
 def _proxy(leaf: Any, i: int) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
-    proxy = TensorProxy(f"t_{i}", like=leaf)
-    proxy.__dict__["strides"] = leaf.stride()
-    return proxy
+    return TensorProxy(f"t_{i}", like=leaf, strides=leaf.stride())
 
 
 def evaluated(trace: TraceCtx, tensors: Sequence[torch.Tensor], *, primitives: bool = False) -> Any:

@@ -232,9 +232,7 @@ def _parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def _proxy(x: torch.Tensor) -> TensorProxy:
-    proxy = TensorProxy(like=x)
-    proxy.__dict__["strides"] = x.stride()
-    return proxy
+    return TensorProxy(like=x, strides=x.stride())
 
 
 def joint_of(trace: TraceCtx) -> TraceCtx:

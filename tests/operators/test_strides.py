@@ -121,3 +121,12 @@ def test_group_norm_lies_as_eagers_forward_and_backward(
     for expected, found in zip(*results, strict=True):
         assert found.stride() == expected.stride()
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("fn", [torch.cov, torch.corrcoef])
+@pytest.mark.filterwarnings("ignore")  # too few observations
+def test_strides_of_no_variables_are_eagers(fn: Any) -> None:
+    """A dimension of length 0 counts as one of length 1 in the strides."""
+    x = torch.empty(0, 3)
+    trace, _, output = record(fn, (x,), {})
+    assert strides_of(output, trace) == fn(x).stride() == (1, 1)

@@ -180,7 +180,7 @@ def is_pointwise(bsym: BoundSymbol) -> bool:
 
 def nbytes(value: Any) -> int:
     """The memory of a value (bytes); of a leaf tensor none, for it is there anyway."""
-    if not isinstance(value, TensorProxy) or value.__dict__.get("is_leaf"):
+    if not isinstance(value, TensorProxy) or value.declared_leaf:
         return 0
     return int(value.numel()) * value.dtype.itemsize
 

@@ -153,7 +153,7 @@ class _Heap:
         """A tensor without data that lies as this one does: as the input is known to, else contiguous."""
         found = self._stand_ins.get(proxy.name)
         if found is None:
-            shape, strides = proxy.shape, proxy.__dict__.get("strides") or contiguous_strides(proxy.shape)
+            shape, strides = proxy.shape, proxy.strides or contiguous_strides(proxy.shape)
             found = torch.empty_strided(shape, strides, dtype=to_torch_dtype(proxy.dtype), device="meta")
             self._stand_ins[proxy.name] = found
         return found
@@ -178,7 +178,7 @@ def _written(bsym: BoundSymbol) -> TensorProxy | None:
 
 
 def _bytes(proxy: TensorProxy) -> int:
-    strides = proxy.__dict__.get("strides")
+    strides = proxy.strides
     elements = int(proxy.numel)
     if strides is not None and elements:  # an expanded tensor has fewer elements in memory than it shows
         elements = min(elements, 1 + sum((n - 1) * s for n, s in zip(proxy.shape, strides, strict=True)))

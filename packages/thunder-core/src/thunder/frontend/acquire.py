@@ -204,11 +204,13 @@ def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> Te
     if isinstance(t, torch.Generator):
         return GeneratorProxy(device=rng_generators.device_of(t, device))
     with torch._C.DisableTorchFunction():
-        proxy = TensorProxy(like=t, device=device, requires_grad=t.requires_grad)
-        proxy.__dict__["strides"] = tuple(t.stride())
-        proxy.__dict__["storage_offset"] = t.storage_offset()
-        proxy.__dict__["is_leaf"] = t.is_leaf
-    return proxy
+        return TensorProxy(
+            like=t,
+            device=device,
+            strides=t.stride(),
+            input_offset=t.storage_offset(),
+            declared_leaf=t.is_leaf,
+        )
 
 
 def _note_last_facts(
@@ -388,12 +390,10 @@ class _Finish:
             named.add(id(proxy))
             prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
             proxy.name = trace.make_derived_name(input_name(path, self.parameters, prefix))
-        hints = {
-            b.__dict__["hint"] for s in trace.bound_symbols for b in _tensor_outs(s) if "hint" in b.__dict__
-        }
+        hints = {p.name_hint for bsym in trace.bound_symbols for p in _tensor_outs(bsym)}
         self._name_scope(trace.bound_symbols, named, hints)
 
-    def _name_scope(self, bsyms: Any, named: set[int], hints: set[str]) -> None:
+    def _name_scope(self, bsyms: Any, named: set[int], hints: set[str | None]) -> None:
         for bsym in bsyms:
             for out in bsym.flat_proxy_outs:
                 if id(out) not in named:
@@ -401,9 +401,9 @@ class _Finish:
                     self._name(out, hints)
             self._name_scope(bsym.subsymbols, named, hints)
 
-    def _name(self, proxy: Any, hints: set[str]) -> None:
+    def _name(self, proxy: Any, hints: set[str | None]) -> None:
         trace = self.trace
-        hint = proxy.__dict__.get("hint")
+        hint = proxy.name_hint if isinstance(proxy, TensorProxy) else None
         if hint is not None and hint.isidentifier() and trace.is_free(hint):
             proxy.name = trace.add_name(hint)
             return

@@ -495,8 +495,8 @@ class Tracer(Variables):
         native_arguments.note_keys(self, keys)
 
     def on_store_local(self, frame: Frame, name: str, value: Any) -> None:
-        if type(value) is TensorProxy and "hint" not in value.__dict__:
-            value.__dict__["hint"] = name
+        if type(value) is TensorProxy and value.name_hint is None:
+            value.name_hint = name
 
     def forget(self) -> None:
         """Lets go of everything of the user's, so that nothing but the facts holds it."""

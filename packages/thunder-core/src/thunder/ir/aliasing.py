@@ -16,9 +16,6 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 
-#: the attribute of tensors that require grad only since the program wrote them
-SINCE_WRITE = "requires_grad_since_write"
-
 _VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
@@ -143,7 +140,7 @@ def as_made(proxies: Iterable[Any]) -> dict[str, TensorProxy]:
     return {
         p.name: p.replace(requires_grad=False)
         for p in proxies
-        if isinstance(p, TensorProxy) and p.__dict__.get(SINCE_WRITE)
+        if isinstance(p, TensorProxy) and p.requires_grad_since_write
     }
 
 

@@ -10,15 +10,15 @@ sees them are attributes of ours.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 
 from thunder.base import devices, dtypes
-from thunder.base.errors import DataDependentControlFlow, InvalidArgument, UnsupportedProgram
+from thunder.base.errors import InvalidArgument, UnsupportedProgram
 from thunder.base.langctx import current_language
+from thunder.ir.refused_methods import REFUSED_METHODS, known_value
 from thunder.ir.scalar_proxies import (
     CONSTRAINT,
     AnyProxy,
@@ -70,72 +70,62 @@ __all__ = [
     "variableify",
 ]
 
-
-def known_value(x: TensorProxy) -> torch.Tensor | None:
-    """The value of a tensor of the current trace, on the CPU, where the trace can tell it: it depends on no
-    input.
-    """
-    trace = get_tracectx()
-    value: torch.Tensor | None = None
-    if trace is not None and trace.known_value is not None:
-        value = trace.known_value(x)
-    return value
+#: the metadata of a tensor proxy, all of which the constructor takes, and ``replace`` keeps or resets
+_FIELDS: Final = (
+    *("name", "shape", "device", "dtype", "requires_grad", "_grad", "tags", "distparallel_type", "history"),
+    *("strides", "input_offset", "declared_leaf", "requires_grad_since_write", "name_hint"),
+)
+_FIELD_NAMES: Final = frozenset(_FIELDS)
+#: those that ``replace`` converts
+_CONVERTED: Final = frozenset({"shape", "device", "dtype", "tags"})
 
 
 def number_in(x: Any) -> Any:
-    """The number in a tensor of one element whose value is known; anything else as it is."""
+    """Return the number in a one-element tensor whose value is known; anything else unchanged."""
     value = known_value(x) if isinstance(x, TensorProxy) and math.prod(x.shape) == 1 else None
     return x if value is None else value.item()
-
-
-def _ask_value(operation: str, ask: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that asks for the value: answered where it is known, else refused."""
-
-    def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-        value = known_value(self)
-        if value is not None:
-            return ask(value, *args, **kwargs)
-        raise DataDependentControlFlow(
-            f"{operation} asks for the value of a tensor, which is not known while the program is traced",
-            found=f'{self.name}: "{self.type_string()}"',
-            hint="Use torch.where or another tensor operation, or move the test out of the compiled "
-            "function.",
-        )
-
-    return method
-
-
-def _refuse_conversion(operation: str, ask: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """A method that takes the data: refused, but where ``ask`` can have it from a value that is known."""
-
-    def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-        value = known_value(self) if ask is not None else None
-        if ask is not None and value is not None:
-            return ask(value, *args, **kwargs)
-        raise UnsupportedProgram(
-            f"{operation} takes the data of a tensor out of the program",
-            found=f'{self.name}: "{self.type_string()}"',
-            hint="Return the tensor and convert it after the call.",
-        )
-
-    return method
 
 
 class TensorProxy(torch.Tensor):
     """A tensor of a trace: metadata without data.
 
     ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. Explicit arguments
-    win over those of ``like``. Devices and dtypes may be given as thunder's or as torch's. Raises
-    InvalidArgument if neither ``like`` nor all of shape, device and dtype are given, and TraceError if the
-    name is taken in the current trace.
+    win over those of ``like``, of which the shape, device, dtype and ``requires_grad`` are taken, nothing
+    else. Devices and dtypes may be thunder's or torch's. Raises InvalidArgument if neither ``like`` nor all
+    of shape, device and dtype are given, and TraceError if the name is taken in the current trace.
+
+    All metadata are declared below, as slots: nothing is kept in the ``__dict__`` of a proxy. Their names are
+    not names of attributes of ``torch.Tensor`` that have another meaning.
     """
 
+    __slots__ = (*_FIELDS, "derived_strides")
+
+    #: the name in the trace; unique there
     name: str
     shape: tuple[int, ...]  # type: ignore[assignment]
     device: devices.Device  # type: ignore[assignment]
     dtype: dtypes.dtype  # type: ignore[assignment]
     requires_grad: bool
     tags: set[ProxyTag]
+    #: how the tensor is distributed over processes; core only carries it
+    distparallel_type: Any
+    #: where the value came from; core only carries it
+    history: Any
+    _grad: TensorProxy | None
+    #: the strides (elements) of an input, or of a result whose operator decides them. A tensor that has them
+    #: is not a view of another value of the program.
+    strides: tuple[int, ...] | None
+    #: the position of an input's first element in its storage (elements)
+    input_offset: int | None
+    #: whether torch's autograd has the tensor as a leaf, where that does not follow from the calls recorded:
+    #: of an input, a tensor whose ``requires_grad`` the program set, the cotangent of a result
+    declared_leaf: bool | None
+    #: whether the tensor requires grad only because the program wrote into it a value that does
+    requires_grad_since_write: bool
+    #: the first variable of the user's program that held the value
+    name_hint: str | None
+    #: the strides (elements) that ``thunder.ops.strides`` derived when the program read them
+    derived_strides: tuple[int, ...] | None
 
     def __new__(
         cls,
@@ -151,6 +141,11 @@ class TensorProxy(torch.Tensor):
         distparallel_type: Any = None,
         history: Any = None,
         tags: Iterable[ProxyTag] | None = None,
+        strides: Iterable[int] | None = None,
+        input_offset: int | None = None,
+        declared_leaf: bool | None = None,
+        requires_grad_since_write: bool = False,
+        name_hint: str | None = None,
     ) -> TensorProxy:
         # reads of a real tensor's attributes would be recorded if torch functions were on
         if like is not None:
@@ -161,20 +156,21 @@ class TensorProxy(torch.Tensor):
         missing = [n for n, v in (("shape", shape), ("device", device), ("dtype", dtype)) if v is None]
         if missing:
             raise InvalidArgument(f"TensorProxy needs like=, or {', '.join(missing)}")
-        return _make(
+        self = _without_metadata(
             cls,
-            take_name(name, prefix or "t"),
             tuple(map(int, shape)),  # type: ignore[arg-type]  # a bool is an int, and not a length
-            device if type(device) is devices.Device else devices.to_device(device),
             dtype if type(dtype) is dtypes.dtype else dtypes.to_dtype(dtype),
-            bool(requires_grad),
-            {
-                "_grad": grad,
-                "distparallel_type": distparallel_type,
-                "history": history,
-                "tags": set(tags or ()),
-            },
         )
+        self.name = take_name(name, prefix or "t")
+        self.device = device if type(device) is devices.Device else devices.to_device(device)
+        self.requires_grad = bool(requires_grad)
+        self._grad = grad
+        self.tags = set(tags or ())
+        self.distparallel_type, self.history = distparallel_type, history
+        self.strides = None if strides is None else tuple(strides)
+        self.input_offset, self.declared_leaf = input_offset, declared_leaf
+        self.requires_grad_since_write, self.name_hint = requires_grad_since_write, name_hint
+        return self
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # torch.Tensor.__init__ takes no arguments
         pass
@@ -191,9 +187,8 @@ class TensorProxy(torch.Tensor):
 
     @property
     def grad(self) -> TensorProxy | None:  # type: ignore[override]
-        """The proxy of the gradient, if the trace knows one."""
-        known: TensorProxy | None = self.__dict__["_grad"]
-        return known
+        """The proxy of the gradient, if the trace has one."""
+        return self._grad
 
     @property
     def numel(self) -> Count:
@@ -214,21 +209,31 @@ class TensorProxy(torch.Tensor):
         return f"{self.device.device_str()} {self.dtype.shortname()}[{dims}]"
 
     def replace(self, **changes: Any) -> TensorProxy:
-        """A copy with other attributes. A new name must have been taken from the trace already."""
-        state = dict(self.__dict__)
-        unknown = set(changes) - set(state)
+        """Return a copy with other metadata. A new name must have been taken from the trace already.
+
+        A new shape resets the strides and the offset, and a new ``requires_grad`` resets
+        ``requires_grad_since_write``, unless they are given too; everything else is kept.
+        Raises InvalidArgument for a name that is not an argument of the constructor.
+        """
+        if "grad" in changes:
+            changes["_grad"] = changes.pop("grad")
+        unknown = changes.keys() - _FIELD_NAMES
         if unknown:
             raise InvalidArgument(f"TensorProxy has no attribute {sorted(unknown)[0]!r}")
-        state.update(changes)
-        return _make(
-            type(self),
-            state.pop("name"),
-            tuple(state.pop("shape")),
-            devices.to_device(state.pop("device")),
-            dtypes.to_dtype(state.pop("dtype")),
-            state.pop("requires_grad"),
-            {**state, "tags": set(state["tags"])},
-        )
+        shape = tuple(changes.get("shape", self.shape))
+        new = _without_metadata(type(self), shape, dtypes.to_dtype(changes.get("dtype", self.dtype)))
+        for field in _FIELDS:
+            if field not in _CONVERTED:
+                setattr(new, field, changes[field] if field in changes else getattr(self, field))
+        new.device = devices.to_device(changes.get("device", self.device))
+        new.tags = set(changes.get("tags", self.tags))
+        if shape == self.shape:
+            new.derived_strides = self.derived_strides
+        else:
+            new.strides, new.input_offset = changes.get("strides"), changes.get("input_offset")
+        if "requires_grad" in changes:
+            new.requires_grad_since_write = changes.get("requires_grad_since_write", False)
+        return new
 
     def replace_name(self, name: str, *, disambiguate: bool = False) -> TensorProxy:
         """A copy under another name."""
@@ -276,38 +281,9 @@ class TensorProxy(torch.Tensor):
         shape = tuple(self.shape)
         return f'<TensorProxy(name="{self.name}", dtype={self.dtype!r}, shape={shape})>'
 
-    __bool__ = _ask_value("bool(tensor)", bool)
-    __int__ = _ask_value("int(tensor)", int)
-    __float__ = _ask_value("float(tensor)", float)
-    __complex__ = _ask_value("complex(tensor)", complex)
-    __index__ = _ask_value("index(tensor)", operator.index)
-    __contains__ = _ask_value("x in tensor", operator.contains)
-    is_nonzero = _ask_value("tensor.is_nonzero()", torch.Tensor.is_nonzero)
-    tolist = _refuse_conversion("tensor.tolist()", torch.Tensor.tolist)
-    numpy = _refuse_conversion("tensor.numpy()")
-    __array__ = _refuse_conversion("numpy.asarray(tensor)")
-    __dlpack__ = _refuse_conversion("tensor.__dlpack__()")
-    data_ptr = _refuse_conversion("tensor.data_ptr()")
-    untyped_storage = _refuse_conversion("tensor.untyped_storage()")
-    __deepcopy__ = _refuse_conversion("copy.deepcopy(tensor)")
-    __reduce_ex__ = _refuse_conversion("pickling a tensor")
 
-
-#: methods of torch's that need the data, each of which a proxy refuses itself
-REFUSED_METHODS: dict[str, Callable[..., NoReturn]] = {
-    name: getattr(TensorProxy, name)
-    for name in (
-        "is_nonzero",
-        "tolist",
-        "numpy",
-        "__array__",
-        "__dlpack__",
-        "data_ptr",
-        "untyped_storage",
-        "__deepcopy__",
-        "__reduce_ex__",
-    )
-}
+for _name, _method in REFUSED_METHODS.items():
+    setattr(TensorProxy, _name, _method)
 
 
 class Count(int):
@@ -320,23 +296,13 @@ class Count(int):
 _META = torch.device("meta")
 
 
-def _make(
-    cls: type[TensorProxy],
-    name: str,
-    shape: tuple[int, ...],
-    device: devices.Device,
-    dtype: dtypes.dtype,
-    requires_grad: bool,
-    rest: dict[str, Any],
-) -> TensorProxy:
+def _without_metadata(cls: type[TensorProxy], shape: tuple[int, ...], dtype: dtypes.dtype) -> TensorProxy:
+    """Return a new wrapper that has its shape and dtype alone."""
     with torch._C.DisableTorchFunction():
-        self = torch.Tensor._make_wrapper_subclass(
+        self: TensorProxy = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=dtypes.to_torch_dtype(dtype), device=_META
         )
-    state = self.__dict__
-    state["name"], state["shape"], state["device"], state["dtype"] = name, shape, device, dtype
-    state["requires_grad"] = requires_grad
-    state.update(rest)
+    self.shape, self.dtype, self.derived_strides = shape, dtype, None
     return self
 
 
@@ -350,22 +316,6 @@ def _replaced_method(func: Any) -> Any:
         if value is func:
             return vars(torch._C.TensorBase).get(name)
     return None
-
-
-def _own(name: str) -> property:
-    """A property over the instance dictionary that hides the C attribute of the same name."""
-
-    def get(self: TensorProxy) -> Any:
-        return self.__dict__[name]
-
-    def put(self: TensorProxy, value: Any) -> None:
-        self.__dict__[name] = value
-
-    return property(get, put)
-
-
-for _name in ("name", "shape", "device", "dtype", "requires_grad"):
-    setattr(TensorProxy, _name, _own(_name))
 
 
 class FutureTensorProxy(Proxy):

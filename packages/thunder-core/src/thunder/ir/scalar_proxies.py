@@ -73,9 +73,7 @@ class Proxy:
     def replace(self, **changes: Any) -> Self:
         """A copy with other attributes. A new name must have been taken from the trace already."""
         new = object.__new__(type(self))
-        new.__dict__.update(self.__dict__)
-        new.tags = set(self.tags)
-        for key, value in changes.items():
+        for key, value in {**vars(self), "tags": set(self.tags), **changes}.items():
             if not hasattr(self, key):
                 raise InvalidArgument(f"{type(self).__name__} has no attribute {key!r}")
             setattr(new, key, value)

@@ -175,7 +175,7 @@ def _any_requires_grad(args: Iterable[Any]) -> bool:
     """Whether a tensor among the arguments, or in a sequence among them, requires grad."""
     for a in args:
         if isinstance(a, TensorProxy):
-            if a.__dict__["requires_grad"]:
+            if a.requires_grad:
                 return True
         elif isinstance(a, tuple | list) and _any_requires_grad(a):
             return True

@@ -122,9 +122,9 @@ class Layouts:
         """The strides that eager would give a tensor. Where they are plain nothing is run for them: the first
         fake tensor of a process takes a second.
         """
-        known = proxy.__dict__.get("strides")
+        known = proxy.strides
         if known is not None:
-            return known  # type: ignore[no-any-return]
+            return known
         if self.is_plain(proxy):
             return contiguous_strides(proxy.shape)
         with torch._C.DisableTorchFunction():  # this question is no call of the program
@@ -132,9 +132,9 @@ class Layouts:
 
     def is_plain(self, proxy: TensorProxy) -> bool:
         """Whether a tensor is contiguous, for all that its maker says."""
-        known = proxy.__dict__.get("strides")
+        known = proxy.strides
         if known is not None:
-            return tuple(known) == contiguous_strides(proxy.shape)
+            return known == contiguous_strides(proxy.shape)
         call = self._producers.get(proxy.name)
         if proxy.name in self._inputs or call is None:
             return proxy.name in self._inputs
@@ -166,7 +166,7 @@ class Layouts:
             elif wanted.name in self._groups:
                 self._values.update(_in_one_storage(self._groups[wanted.name]))
                 pending.pop()
-            elif call is None or wanted.name in self._inputs or wanted.__dict__.get("strides") is not None:
+            elif call is None or wanted.name in self._inputs or wanted.strides is not None:
                 self._values[wanted.name] = _like(wanted)
                 pending.pop()
             else:
@@ -246,7 +246,7 @@ def _text(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 def _like(proxy: TensorProxy) -> torch.Tensor:
     """An input: with its strides where they are known, else contiguous."""
     shape, dtype, device = proxy.shape, to_torch_dtype(proxy.dtype), _place(proxy.device)
-    strides = proxy.__dict__.get("strides")
+    strides = proxy.strides
     if strides is None:
         return torch.empty(shape, dtype=dtype, device=device)
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)

@@ -59,7 +59,7 @@ def to_meta(x: Any) -> Any:
     """
     if isinstance(x, TensorProxy):
         dtype = dtypes.to_torch_dtype(x.dtype)
-        strides = x.__dict__.get("strides")
+        strides = x.strides
         if strides is None:
             return torch.empty(x.shape, dtype=dtype, device="meta")
         return torch.empty_strided(x.shape, strides, dtype=dtype, device="meta")

@@ -10,14 +10,14 @@ from thunder.ops.layouts import Layouts
 
 def strides_of(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
     """The strides that eager would give the tensor. Raises UnsupportedProgram if that cannot be found out."""
-    known = proxy.__dict__.get("strides", proxy.__dict__.get("found_strides"))
-    if known is None:
-        # not under "strides", which says of a tensor that it is no view of another
-        known = proxy.__dict__["found_strides"] = _found(proxy, trace)
-    return known
+    if proxy.strides is not None:
+        return proxy.strides
+    if proxy.derived_strides is None:
+        proxy.derived_strides = _derived(proxy, trace)
+    return proxy.derived_strides
 
 
-def _found(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
+def _derived(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
     program = trace.bound_symbols if trace is not None else []
     if not any(out is proxy for bsym in program for out in bsym.flat_proxy_outs):
         raise UnsupportedProgram(

@@ -301,7 +301,7 @@ class _Functionaliser:
     def _refuse_view_of_leaf(self, root: TensorProxy, target: Tensor) -> None:
         """torch's refusals of writes through views; a write to the leaf itself is refused while tracing."""
         hint = "Write under torch.no_grad(), or use the out-of-place operator."
-        is_leaf = root.requires_grad and root.name not in self.first and root.__dict__.get("is_leaf", True)
+        is_leaf = root.requires_grad and root.name not in self.first and root.declared_leaf is not False
         if root.name in self.inputs and is_leaf:
             raise OperatorError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation.",

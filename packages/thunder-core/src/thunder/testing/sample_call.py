@@ -79,9 +79,7 @@ class Outcome:
 
 def proxy_of(x: torch.Tensor, *, device: Any = None, requires_grad: bool = False) -> TensorProxy:
     """The proxy that a program has for a tensor."""
-    proxy = TensorProxy(like=x, device=device, requires_grad=requires_grad)
-    proxy.__dict__["strides"] = tuple(x.stride())
-    return proxy
+    return TensorProxy(like=x, device=device, requires_grad=requires_grad, strides=x.stride())
 
 
 def record(

@@ -164,7 +164,7 @@ def _ask(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _is_tracked_number(x: Any) -> bool:
     """Whether torch would take ``x`` for a number, were it not that it requires grad, which a proxy hides."""
-    return type(x) is TensorProxy and not x.__dict__["shape"] and x.__dict__["requires_grad"]
+    return type(x) is TensorProxy and not x.shape and x.requires_grad
 
 
 def _with_gradient(x: Any) -> Any:

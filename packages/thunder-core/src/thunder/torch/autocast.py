@@ -114,7 +114,7 @@ def _is_kept(x: TensorProxy, target: torch.dtype, kind: str) -> bool:
         x.requires_grad
         and x.dtype is dtypes.float32
         and target is torch.get_autocast_dtype(kind)
-        and bool(x.__dict__.get("is_leaf"))
+        and bool(x.declared_leaf)
         and torch.is_autocast_cache_enabled()
         and torch.is_grad_enabled()
     )

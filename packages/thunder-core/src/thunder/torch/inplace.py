@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from thunder.base.errors import OperatorError
-from thunder.ir.aliasing import SINCE_WRITE, Families, views_of
+from thunder.ir.aliasing import Families, views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
@@ -47,7 +47,7 @@ def assign(value: TensorProxy, target: TensorProxy) -> TensorProxy:
     if grad_enabled and value.requires_grad and not target.requires_grad:
         for proxy in _of_one_base(target):
             if not proxy.requires_grad:
-                proxy.requires_grad = proxy.__dict__[SINCE_WRITE] = True
+                proxy.requires_grad = proxy.requires_grad_since_write = True
     return target
 
 
@@ -78,9 +78,8 @@ def is_leaf(proxy: TensorProxy) -> bool:
     """Whether no recorded operator made the proxy (or it requires no grad), as ``tensor.is_leaf`` says it."""
     if not proxy.requires_grad:
         return True
-    known = proxy.__dict__.get("is_leaf")
-    if known is not None:
-        return bool(known) and not proxy.__dict__.get(SINCE_WRITE)
+    if proxy.declared_leaf is not None:
+        return proxy.declared_leaf and not proxy.requires_grad_since_write
     trace = get_tracectx()
     if trace is None:
         return True

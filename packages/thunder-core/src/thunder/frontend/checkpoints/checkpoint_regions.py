@@ -232,7 +232,7 @@ def _check_reentrant(inputs: Iterable[Any], calls: Iterable[BoundSymbol], result
     for what, wrong in (
         (
             "a tensor with a history that is not an argument",
-            any(p.requires_grad and not p.__dict__.get("is_leaf") for p in captured),
+            any(p.requires_grad and not p.declared_leaf for p in captured),
         ),
         ("results in containers", any(proxies_in(r) and not isinstance(r, TensorProxy) for r in results)),
         (

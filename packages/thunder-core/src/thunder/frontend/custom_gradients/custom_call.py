@@ -309,9 +309,7 @@ def _gradients(
 
 
 def _cotangent_of(result: TensorProxy) -> TensorProxy:
-    cotangent = TensorProxy(like=result)
-    cotangent.__dict__["is_leaf"] = False
-    return cotangent
+    return TensorProxy(like=result, declared_leaf=False)
 
 
 def _as_raised(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:

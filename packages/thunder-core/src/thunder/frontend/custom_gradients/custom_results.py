@@ -104,5 +104,5 @@ def _check_dirty(context: FunctionContext, results: Sequence[Any], needed: bool)
                 "Some elements marked as dirty during the forward method were not returned as output. The "
                 "inputs that are modified inplace must all be outputs of the Function."
             )
-        if needed and tensor.requires_grad and tensor.__dict__.get("is_leaf"):
+        if needed and tensor.requires_grad and isinstance(tensor, TensorProxy) and tensor.declared_leaf:
             raise RuntimeError("a leaf Variable that requires grad has been used in an in-place operation.")

@@ -47,7 +47,7 @@ def request_grad(tracer: Tracer, x: TensorProxy, value: bool) -> None:
             found={x.name: f'"{x.type_string()}"'},
             hint="Use what detach() of it returns.",
         )
-    x.requires_grad = x.__dict__["is_leaf"] = True
+    x.requires_grad = x.declared_leaf = True
     tracer.grad_requests.append((x, tracer.locations()))
 
 
@@ -95,7 +95,7 @@ def returned_leaves(tracer: Tracer, inputs: Iterable[Any], returned: Iterable[An
             )
     for leaf in leaves:
         leaf.requires_grad = False
-        del leaf.__dict__["is_leaf"]
+        leaf.declared_leaf = None
     return leaves
 
 

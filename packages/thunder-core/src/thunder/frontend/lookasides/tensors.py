@@ -15,7 +15,8 @@ from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.objects.class_kinds import is_numpy_scalar
 from thunder.frontend.objects.object_table import Record
 from thunder.interpreter.policy import MISSING
-from thunder.ir.proxies import REFUSED_METHODS, TensorProxy, unknown_torch_function
+from thunder.ir.proxies import TensorProxy, unknown_torch_function
+from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.torch import tensor_attributes
 from thunder.torch.argument_parser import parse
@@ -76,7 +77,7 @@ def _note_metadata(tracer: Tracer, x: TensorProxy, name: str) -> None:
     """Facts about an input that the check of all tensors leaves out."""
     record = tracer.tracker.record_of(x)
     if record is not None and name == "is_leaf":
-        tracer.tracker.note("is", record.path.step("attribute", name), x.__dict__[name])
+        tracer.tracker.note("is", record.path.step("attribute", name), x.declared_leaf)
 
 
 def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
@@ -88,9 +89,9 @@ def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
             found={x.name: x.type_string()},
             hint="Ask for that of an input, or outside the compiled function.",
         )
-    offset: int = x.__dict__["storage_offset"]
-    tracer.tracker.note("offset", record.path, offset)
-    return offset
+    assert x.input_offset is not None, "every input has its offset"
+    tracer.tracker.note("offset", record.path, x.input_offset)
+    return x.input_offset
 
 
 def is_inference(tracer: Tracer, x: TensorProxy) -> bool:

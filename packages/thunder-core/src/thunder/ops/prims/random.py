@@ -51,10 +51,7 @@ def _drawn(
     shape: Shape, device: Device, dtype: Dtype, generator: Any, strides: Strides = None
 ) -> TensorProxy:
     check_generator(generator, device)
-    proxy = TensorProxy(shape=shape, device=device, dtype=dtype)
-    if strides is not None:
-        proxy.__dict__["strides"] = tuple(strides)
-    return proxy
+    return TensorProxy(shape=shape, device=device, dtype=dtype, strides=strides)
 
 
 def _check(parameters_are_right: bool, otherwise: str) -> None:

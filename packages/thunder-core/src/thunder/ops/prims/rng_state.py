@@ -50,9 +50,7 @@ def _state_size(kind: str) -> int:
 
 
 def _state(kind: str) -> TensorProxy:
-    proxy = TensorProxy(shape=(_state_size(kind),), device="cpu", dtype=uint8)
-    proxy.__dict__["strides"] = (1,)
-    return proxy
+    return TensorProxy(shape=(_state_size(kind),), device="cpu", dtype=uint8, strides=(1,))
 
 
 # -- one generator -------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def _stand_in(leaf: Any, given: dict[str, torch.Tensor]) -> Any:
         return leaf
     if leaf.name not in given:
         dtype, device = dtypes.to_torch_dtype(leaf.dtype), devices.to_torch_device(leaf.device)
-        strides = leaf.__dict__.get("strides")
+        strides = leaf.strides
         if strides is None:
             fake = torch.empty(leaf.shape, dtype=dtype, device=device)
         else:

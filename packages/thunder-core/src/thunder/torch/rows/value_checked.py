@@ -19,6 +19,7 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.ops.layouts import contiguous_strides
 from thunder.ops.meta_kernels import refusal, regular_error, torch_error
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import float_result, real_result, result_dtype
@@ -75,9 +76,9 @@ def _like(x: TensorProxy, shape: Sequence[int], dtype: Dtype | None = None) -> T
 
 def _dense(x: TensorProxy, shape: Sequence[int], dtype: Dtype | None = None) -> TensorProxy:
     """As ``_like``, of a result that lies in order."""
-    made = _like(x, shape, dtype)
-    made.__dict__["strides"] = tuple(math.prod(made.shape[i + 1 :]) for i in range(len(made.shape)))
-    return made
+    result = _like(x, shape, dtype)
+    result.strides = contiguous_strides(result.shape)
+    return result
 
 
 # -- statistics ----------------------------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+"""Methods of a tensor that need its data, which a tensor proxy does not have."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
+from thunder.ir.trace_context import get_tracectx
+
+if TYPE_CHECKING:
+    from thunder.ir.proxies import TensorProxy
+
+
+def known_value(x: TensorProxy) -> torch.Tensor | None:
+    """Return the value of a tensor of the current trace that depends on no input, else None.
+
+    The value is on the CPU. Only a trace that is being acquired computes values.
+    """
+    trace = get_tracectx()
+    value: torch.Tensor | None = None
+    if trace is not None and trace.known_value is not None:
+        value = trace.known_value(x)
+    return value
+
+
+def _needs_value(operation: str, read: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that reads a value that is known, else raises DataDependentControlFlow."""
+
+    def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+        value = known_value(self)
+        if value is not None:
+            return read(value, *args, **kwargs)
+        raise DataDependentControlFlow(
+            f"{operation} asks for the value of a tensor, which is not known while the program is traced",
+            found=f'{self.name}: "{self.type_string()}"',
+            hint="Use torch.where or another tensor operation, or move the test out of the compiled "
+            "function.",
+        )
+
+    return method
+
+
+def _takes_data_out(operation: str, read: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a method that raises UnsupportedProgram, unless ``read`` can read a value that is known."""
+
+    def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+        value = known_value(self) if read is not None else None
+        if read is not None and value is not None:
+            return read(value, *args, **kwargs)
+        raise UnsupportedProgram(
+            f"{operation} takes the data of a tensor out of the program",
+            found=f'{self.name}: "{self.type_string()}"',
+            hint="Return the tensor and convert it after the call.",
+        )
+
+    return method
+
+
+#: name of a method of ``torch.Tensor`` that needs data → the method of ``TensorProxy`` in its place
+REFUSED_METHODS: dict[str, Callable[..., Any]] = {
+    "__bool__": _needs_value("bool(tensor)", bool),
+    "__int__": _needs_value("int(tensor)", int),
+    "__float__": _needs_value("float(tensor)", float),
+    "__complex__": _needs_value("complex(tensor)", complex),
+    "__index__": _needs_value("index(tensor)", operator.index),
+    "__contains__": _needs_value("x in tensor", operator.contains),
+    "is_nonzero": _needs_value("tensor.is_nonzero()", torch.Tensor.is_nonzero),
+    "tolist": _takes_data_out("tensor.tolist()", torch.Tensor.tolist),
+    "numpy": _takes_data_out("tensor.numpy()"),
+    "__array__": _takes_data_out("numpy.asarray(tensor)"),
+    "__dlpack__": _takes_data_out("tensor.__dlpack__()"),
+    "data_ptr": _takes_data_out("tensor.data_ptr()"),
+    "untyped_storage": _takes_data_out("tensor.untyped_storage()"),
+    "__deepcopy__": _takes_data_out("copy.deepcopy(tensor)"),
+    "__reduce_ex__": _takes_data_out("pickling a tensor"),
+}
