@@ -384,3 +384,20 @@ def test_every_random_row_is_called_here() -> None:
     }
     layers = {name for name in random if name.startswith("torch.nn.functional.")}
     assert random - layers - CALLS.keys() - LAYERS.keys() == set()
+
+
+@pytest.mark.parametrize("train", [True, False, None])
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+def test_native_dropout_and_its_gradient(p: float, train: bool | None) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return torch.native_dropout(x, p, train)
+
+    results = []
+    for fn in (program, thunder.jit(program)):
+        x = torch.ones(4, 5, requires_grad=True)
+        torch.manual_seed(0)
+        out, mask = fn(x)
+        (gradient,) = torch.autograd.grad(out.sum(), x)
+        results.append([t.detach() for t in (out, mask, gradient)])
+    for theirs, ours in zip(*results, strict=True):
+        assert torch.equal(theirs, ours)

@@ -34,13 +34,18 @@ _ALPHA = 1.7580993408473766
 # -- dropout of elements -------------------------------------------------------------------------------------
 
 
+def _scale(p: float) -> float:
+    """Return the factor of the elements that dropout keeps; it keeps none with ``p = 1``."""
+    return 0.0 if p == 1 else 1 / (1 - p)
+
+
 @torchsymbol("torch.native_dropout", tags=(OpTags.RANDOM_OP,))
 def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    """``dropout``, and the mask of what was kept; ``0 < p < 1``."""
+    """``dropout``, and the mask of the elements that it keeps."""
     if train is False:
         return prims.clone(input), prims.full(input.shape, True, device=input.device, dtype=bool8)
     mask = prims.lt(prims.uniform(input.shape, 0.0, 1.0, device=input.device, dtype=input.dtype), 1 - p)
-    return native_dropout_backward(input, mask, 1 / (1 - p)), mask
+    return native_dropout_backward(input, mask, _scale(p)), mask
 
 
 @kernel("native_dropout_backward")
@@ -66,9 +71,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return out
 
 
+# With train=None torch computes a dropout, and the gradient without its factor (derivatives.yaml).
 formulas(
     "torch.native_dropout",
-    input=lambda c: native_dropout_backward(c.g[0], c.out[1], 1 if c.train is False else 1 / (1 - c.p)),
+    input=lambda c: native_dropout_backward(c.g[0], c.out[1], _scale(c.p) if c.train else 1),
 )
 
 
