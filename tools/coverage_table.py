@@ -27,7 +27,7 @@ from thunder.base.langctx import TORCH
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import all_rows
-from thunder.torch.registration import find_torch
+from thunder.torch.function_names import find_torch
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 

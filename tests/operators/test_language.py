@@ -22,7 +22,6 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx, tracectx
 from thunder.ops.operator import all_rows
-from thunder.torch.registration import TorchSymbol
 
 X = torch.rand(2, 3)
 Y = torch.rand(2, 3)
@@ -153,15 +152,6 @@ def test_an_argument_that_is_no_tensor_raises_what_torch_raises(fn: Any, args: A
         record(fn, args, {})
     assert isinstance(ours.value, type(theirs.value))
     assert str(ours.value).startswith(str(theirs.value).strip())
-
-
-def test_a_wrong_type_that_torch_accepts_is_refused_by_name() -> None:
-    def meta(a: Any, b: Any) -> Any:
-        return torch.add(a, b.shape[0])
-
-    symbol = TorchSymbol("needs_a_shape", "test.needs_a_shape", meta, is_prim=False, eager=lambda a, b: a)
-    with pytest.raises(UnsupportedOperator, match=r"^test\.needs_a_shape does not take these arguments here"):
-        record(symbol, (X, 1), {})
 
 
 def test_an_argument_that_a_row_lacks_is_refused_by_name() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from thunder.torch import refusals, rows, tensor_attributes  # noqa: F401  (each fills the table)
 from thunder.torch.fallback import unknown_functions  # noqa: F401
-from thunder.torch.registration import SYMBOLS, alias, spelt_as, torchsymbol
+from thunder.torch.registration import SYMBOLS, alias, torch_names, torchsymbol
 
 # isort: split
 # The rules are given to rows, so the rows come first.
 from thunder.torch import gradients  # noqa: F401
 
-__all__ = ["alias", "spelt_as", "torchsymbol"]
+__all__ = ["alias", "torch_names", "torchsymbol"]
 
 
 def __getattr__(name: str) -> Any:

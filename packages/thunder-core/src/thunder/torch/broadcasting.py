@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 from thunder.base.devices import to_device
@@ -11,6 +13,7 @@ from thunder.base.dtypes import to_dtype
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorIndexError, OperatorTypeError
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import number_dtype, result_dtype, same_result
 
@@ -93,7 +96,17 @@ def require_tensor(name: str, *values: Any) -> None:
     """Raises TypeError, as torch does, for a value that is no tensor."""
     for value in values:
         if not isinstance(value, TensorProxy):
-            raise TypeError(f"{name}(): argument must be Tensor, not {type(value).__name__}")
+            raise OperatorTypeError(f"{name}(): argument must be Tensor, not {type(value).__name__}")
+
+
+def integers(value: Any) -> tuple[int, ...]:
+    """Return one integer, or a sequence of them, as a tuple.
+
+    Raises DataDependentControlFlow for a tensor.
+    """
+    if isinstance(value, int):
+        return (value,)
+    return (operator.index(value),) if isinstance(value, Integral | TensorProxy) else tuple(value)
 
 
 def canonical_dim(dim: int, rank: int) -> int:
@@ -102,7 +115,7 @@ def canonical_dim(dim: int, rank: int) -> int:
     """
     rank = rank or 1
     if not -rank <= dim < rank:
-        raise IndexError(
+        raise OperatorIndexError(
             f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
         )
     return dim % rank
@@ -114,9 +127,7 @@ def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ..
     """
     if dims is None:
         return tuple(range(rank))
-    if isinstance(dims, int):
-        return (canonical_dim(dims, rank),) if rank else ()
-    found = tuple(canonical_dim(d, rank) for d in dims)
+    found = tuple(canonical_dim(d, rank) for d in integers(dims))
     if len(set(found)) != len(found):
         raise OperatorError(f"dim {found} appears multiple times in the list of dims")
     return (found if rank else ()) if found else tuple(range(rank))

@@ -21,6 +21,7 @@ from thunder.base.dtypes import bool8, int32, int64, uint8
 from thunder.base.errors import UnsupportedOperator
 from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, known_value, number_in, pyval
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorIndexError, OperatorTypeError, OperatorValueError
 
 #: from this length on torch takes a sequence for numbers without a look at its items
 _LONG = 32
@@ -120,7 +121,7 @@ def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
     """The items with ``...`` (or the missing end) written out as full slices."""
     used = sum(map(_rank, items))
     if used > rank:
-        raise IndexError(f"too many indices for tensor of dimension {rank}")
+        raise OperatorIndexError(f"too many indices for tensor of dimension {rank}")
     if sum(1 for i in items if i is Ellipsis) > 1:
         raise UnsupportedOperator("a key with two ellipses ('...')", hint="Write one of them as slices.")
     fill = [slice(None)] * (rank - used)
@@ -170,7 +171,7 @@ def _index(found: Selection, item: TensorProxy) -> None:
     elif item.dtype in _INDICES:
         found.index(item)
     else:
-        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        raise OperatorIndexError("tensors used as indices must be long, int, byte or bool tensors")
 
 
 def _sequence(found: Selection, rows: list[Any], shape: Sequence[int]) -> None:
@@ -184,7 +185,7 @@ def _sequence(found: Selection, rows: list[Any], shape: Sequence[int]) -> None:
         mask = torch.tensor(rows)
         expected = tuple(shape[dim : dim + mask.dim()])
         if tuple(mask.shape) != expected:
-            raise IndexError(
+            raise OperatorIndexError(
                 f"The shape of the mask {list(mask.shape)} at index {dim} does not match the shape of the "
                 f"indexed tensor {list(shape)} at index {dim}"
             )
@@ -223,7 +224,7 @@ def _whole(rows: Any) -> Any:
             "indexing with a list of tensors", hint="Use torch.stack, and index with what it gives."
         )
     if not isinstance(rows, int | float):
-        raise TypeError(f"{type(rows).__name__!r} object cannot be interpreted as an integer")
+        raise OperatorTypeError(f"{type(rows).__name__!r} object cannot be interpreted as an integer")
     return int(rows)
 
 
@@ -239,7 +240,7 @@ def _bounds(item: slice, size: int) -> tuple[int, int, int]:
             )
     start, end, step = slice(pyval(item.start), pyval(item.stop), pyval(item.step)).indices(size)
     if step <= 0:
-        raise ValueError("step must be greater than zero")
+        raise OperatorValueError("step must be greater than zero")
     return start, max(start, end), step
 
 
@@ -247,10 +248,10 @@ def _position(item: Any, size: int, dim: int) -> int:
     try:
         index: int = pyval(item).__index__()
     except AttributeError:
-        raise IndexError(
+        raise OperatorIndexError(
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
             f"indices (got {type(item).__name__})"
         ) from None
     if not -size <= index < size:
-        raise IndexError(f"index {index} is out of bounds for dimension {dim} with size {size}")
+        raise OperatorIndexError(f"index {index} is out of bounds for dimension {dim} with size {size}")
     return index % size

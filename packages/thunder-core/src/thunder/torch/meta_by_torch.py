@@ -20,8 +20,9 @@ from thunder.base.errors import RegistrationError
 from thunder.base.signature import make_normaliser
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import torch_meta
+from thunder.torch.function_names import find_torch
 from thunder.torch.inplace import write_back
-from thunder.torch.registration import find_torch, spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 
 def signature_of(parameters: str) -> inspect.Signature:
@@ -87,5 +88,5 @@ def by_torch_or_inplace(
         return write_back(out, args[0]) if inplace else out
 
     positions = len(signature_of(parameters).parameters)
-    spelt_as(path)(call)
+    torch_names(path)(call)
     return symbol

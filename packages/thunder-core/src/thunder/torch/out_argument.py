@@ -134,7 +134,7 @@ def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, A
             return
 
 
-def decided_by_out(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> dict[str, Any]:
+def kwargs_from_out(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> dict[str, Any]:
     """The keyword arguments that ``out`` gives a call of ``fn``: ``dtype`` and ``device``, where it has such
     parameters and the call says nothing of them (Note [What out decides]).
     """

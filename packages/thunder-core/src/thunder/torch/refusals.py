@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 from thunder.base.errors import DataDependentControlFlow, ThunderError, UnsupportedProgram
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.meta_kernels import described_arguments
-from thunder.torch.registration import spelt_as, unpacked
+from thunder.torch.argument_binding import unpacked
+from thunder.torch.registration import torch_names
 from thunder.torch.rows.indexing import refuse_mask
 
 #: the result's shape depends on data
@@ -39,7 +40,7 @@ METADATA_WRITES = {
 
 
 def _refuse(names: tuple[str, ...], methods: tuple[str, ...], error: Callable[..., ThunderError]) -> None:
-    @spelt_as(*names, methods=methods)
+    @torch_names(*names, methods=methods)
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise error(*args, **kwargs)
 
@@ -69,7 +70,7 @@ def _write_error(method: str, instead: str) -> Callable[..., ThunderError]:
 def _resized(method: str, shape_of: Callable[..., Any]) -> None:
     refuse = _write_error(method, "reshape or torch.nn.functional.pad")
 
-    @spelt_as(f"torch.{method}", methods=(method,))
+    @torch_names(f"torch.{method}", methods=(method,))
     def resize(input: TensorProxy, *size: Any, memory_format: Any = None) -> TensorProxy:
         if memory_format is None and not input.requires_grad and tuple(shape_of(*size)) == input.shape:
             return input
@@ -88,7 +89,7 @@ for _method, _instead in METADATA_WRITES.items():
     _refuse((f"torch.{_method}",), (_method,), _write_error(_method, _instead))
 
 
-@spelt_as(methods=("requires_grad_",))
+@torch_names(methods=("requires_grad_",))
 def requires_grad_(input: TensorProxy, requires_grad: bool = True) -> TensorProxy:
     """Allowed only where it changes nothing."""
     if input.requires_grad != requires_grad:

@@ -13,8 +13,8 @@ from thunder.base.langctx import current_language
 from thunder.ir.proxies import TensorProxy, unknown_torch_function
 from thunder.ops.meta_kernels import refusal, torch_error
 from thunder.torch.argument_parser import parse
+from thunder.torch.function_names import find_torch, name_of
 from thunder.torch.inplace import write_back
-from thunder.torch.registration import find_torch, name_of
 
 Fn = Callable[..., Any]
 

@@ -20,8 +20,8 @@ from thunder.ops.operator import all_rows
 from thunder.torch.fallback.inplace_variants import in_place_or
 from thunder.torch.fallback.schema_probe import Unfit
 from thunder.torch.fallback.torch_rows import call_by_torch, under_autocast_now
+from thunder.torch.function_names import name_of
 from thunder.torch.out_argument import write_to_out
-from thunder.torch.registration import name_of
 
 #: what torch raises for a call that it refuses, or has no kernel without data for
 _REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)

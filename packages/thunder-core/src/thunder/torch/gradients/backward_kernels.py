@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.ir.symbol import Symbol
-from thunder.torch.registration import find_torch, torchsymbol
+from thunder.torch.function_names import find_torch
+from thunder.torch.registration import torchsymbol
 
 
 def kernel(name: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:

@@ -14,7 +14,7 @@ from thunder.ops import prims
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import complex_result, float_result, same_result
 from thunder.torch.broadcasting import cast, operands, require_tensor
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.unary import reciprocal
 
 
@@ -164,7 +164,7 @@ def true_divide(input: Any, other: Any) -> TensorProxy:
     return prims.div(a, b)
 
 
-@spelt_as(methods=("__rdiv__", "__rtruediv__"))
+@torch_names(methods=("__rdiv__", "__rtruediv__"))
 def reflected_div(input: TensorProxy, other: Any) -> TensorProxy:
     """``other / input``, which eager computes as a product with the reciprocal."""
     return mul(reciprocal(input), other)
@@ -187,7 +187,7 @@ fmod = binary("fmod", prims.fmod, inplace=())
 def _reflected(symbol: Symbol, *dunders: str) -> None:
     """``other <op> input`` for dunders whose left operand is not the tensor."""
 
-    @spelt_as(methods=dunders)
+    @torch_names(methods=dunders)
     def swapped(input: TensorProxy, other: Any) -> Any:
         return symbol(other, input)
 
@@ -282,7 +282,7 @@ def comparison(name: str, prim: Symbol, *aliases: str) -> Symbol:
     """The row of a comparison; its dunder is NotImplemented for what is no number and no tensor."""
     symbol = binary(name, prim, aliases=aliases, inplace=(), vjp=NONDIFFERENTIABLE)
 
-    @spelt_as(methods=(f"__{name}__",))
+    @torch_names(methods=(f"__{name}__",))
     def dunder(input: TensorProxy, other: Any) -> Any:
         if isinstance(other, TensorProxy | bool | int | float | complex) or pytype(other) is not type(other):
             return symbol(input, other)

@@ -15,10 +15,11 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, TensorProxy, number_in
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorValueError
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.torch.broadcasting import broadcast_to_shape, cast
 from thunder.torch.inplace import assign
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.tensor_attributes import is_contiguous
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -127,7 +128,7 @@ def to(
 
 
 def _conversion(name: str, dtype: torch.dtype) -> Callable[..., Any]:
-    @spelt_as(methods=(name,))
+    @torch_names(methods=(name,))
     def convert(input: TensorProxy, memory_format: Any = torch.preserve_format) -> TensorProxy:
         return to(input, None, dtype, memory_format=memory_format)
 
@@ -154,13 +155,13 @@ for _name, _dtype in CONVERSIONS.items():
     _conversion(_name, _dtype)
 
 
-@spelt_as(methods=("cpu",))
+@torch_names(methods=("cpu",))
 def cpu(input: TensorProxy, memory_format: Any = torch.preserve_format) -> TensorProxy:
     """``to("cpu")``."""
     return to(input, "cpu", None, memory_format=memory_format)
 
 
-@spelt_as(methods=("cuda",))
+@torch_names(methods=("cuda",))
 def cuda(
     input: TensorProxy,
     device: Any = None,
@@ -203,7 +204,7 @@ _TENSOR_TYPES = {
 _TYPE_PLACES = {"torch": "cpu", "torch.cuda": "cuda"}
 
 
-@spelt_as(methods=("type",))
+@torch_names(methods=("type",))
 def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Without an argument the name of the tensor's type, else a conversion to a dtype or a type of tensors,
     which is given as a class or by name.
@@ -221,7 +222,7 @@ def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> 
     place, _, name = full.rpartition(".")
     wanted = torch.get_default_dtype() if full == "torch.Tensor" else _TENSOR_TYPES.get(name)
     if wanted is None or place not in _TYPE_PLACES:
-        raise ValueError(f"invalid type: {full!r}")
+        raise OperatorValueError(f"invalid type: {full!r}")
     return to(input, _TYPE_PLACES[place], wanted)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorIndexError
 from thunder.ops.promotion import result_dtype
 from thunder.torch.broadcasting import canonical_dim, cast, on_one_device
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.shape import COPY, VIEW, atleast_1d, atleast_2d, atleast_3d, reshape, unsqueeze
 
 Tensors = Sequence[TensorProxy]
@@ -151,8 +153,8 @@ def tensor_split(
             "torch.tensor_split at indices in a tensor gives shapes that depend on data",
             hint="Give the indices as Python integers.",
         )
-    if isinstance(indices_or_sections, int):
-        n = indices_or_sections
+    if isinstance(indices_or_sections, int | Integral):
+        n = int(indices_or_sections)
         if n <= 0:
             raise OperatorError(f"number of sections must be larger than 0, got {n}")
         cuts = [i * (length // n) + min(i, length % n) for i in range(1, n)]
@@ -169,7 +171,7 @@ def _clipped(index: int, length: int) -> int:
 def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
     """``tensor_split`` along a dimension that the name says, into equal parts or at given places."""
 
-    @spelt_as(f"torch.{name}", methods=(name,))
+    @torch_names(f"torch.{name}", methods=(name,))
     def split_along(input: TensorProxy, *where: Any, **named: Any) -> tuple[TensorProxy, ...]:
         parts = named["sections"] if "sections" in named else named.get("indices")
         parts = parts if named else where[0] if len(where) == 1 else where
@@ -177,7 +179,7 @@ def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
         if rank < least:
             raise OperatorError(f"torch.{name} requires a tensor with at least {least} dimensions")
         d = dim_of(rank)
-        if isinstance(parts, int) and (parts < 1 or input.shape[d] % parts):
+        if isinstance(parts, Integral) and (parts < 1 or input.shape[d] % parts):
             raise OperatorError(
                 f"torch.{name} attempted to split along dimension {d}, but the size of the dimension "
                 f"{input.shape[d]} is not divisible by the split_size {parts}!"
@@ -194,11 +196,11 @@ _split_along("dsplit", 3, lambda rank: 2)
 def select(input: TensorProxy, dim: int, index: int) -> TensorProxy:
     """One element of a dimension, which goes."""
     if not input.shape:
-        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+        raise OperatorIndexError("select() cannot be applied to a 0-dim tensor.")
     d = canonical_dim(dim, len(input.shape))
     length = input.shape[d]
     if not -length <= index < length:
-        raise IndexError(
+        raise OperatorIndexError(
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {d}"
         )
     at = index % length

@@ -18,9 +18,10 @@ from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import complex_result, number_dtype, python_type_of
+from thunder.torch.argument_binding import BindingError, unpacked
 from thunder.torch.broadcasting import broadcast_to_shape, cast, operands
 from thunder.torch.inplace import assign, write_back
-from thunder.torch.registration import spelt_as, torchsymbol, unpacked
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.casts import check_memory_format, to
 from thunder.torch.rows.shape import diagonal, unsqueeze
 
@@ -53,7 +54,7 @@ def new_spelling(input: Any, *size: Any, **kwargs: Any) -> tuple[tuple[Any, ...]
 
 def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
     if not kwargs.keys() <= {"dtype", "device"}:
-        raise TypeError(f"unexpected keyword arguments {sorted(kwargs)}")
+        raise BindingError(f"unexpected keyword arguments {sorted(kwargs)}")
     return {"dtype": kwargs.get("dtype"), "device": kwargs.get("device")}
 
 
@@ -179,7 +180,7 @@ def fill(input: TensorProxy, value: Any) -> TensorProxy:
     return _filled(input.shape, value, input.device, input.dtype)
 
 
-@spelt_as(methods=("fill_diagonal_",))
+@torch_names(methods=("fill_diagonal_",))
 def fill_diagonal_(input: TensorProxy, fill_value: Any, wrap: bool = False) -> TensorProxy:
     """Writes a number to the diagonal of a matrix; other ranks and ``wrap`` are refused."""
     if len(input.shape) != 2 or wrap:
@@ -212,7 +213,7 @@ def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict
     named = dict(zip(("end",) if len(bounds) == 1 else ("start", "end", "step"), bounds, strict=False))
     named.update({k: kwargs.pop(k) for k in ("start", "end", "step") if k in kwargs})
     if "end" not in named or len(bounds) > 3:
-        raise TypeError("arange() received an invalid combination of arguments")
+        raise BindingError("arange() received an invalid combination of arguments")
     range_of = named.get("start", 0), named["end"], named.get("step", 1)
     return tuple(map(number_in, range_of)), _options(kwargs)
 
@@ -321,7 +322,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     return prims.full((), data, device=where, dtype=wanted)
 
 
-@spelt_as("torch.as_tensor", "torch.asarray")
+@torch_names("torch.as_tensor", "torch.asarray")
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
     """As ``tensor``; a tensor that has the dtype and device already is returned."""
     if isinstance(data, TensorProxy):
@@ -329,7 +330,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
     return tensor(data, dtype=dtype, device=device)
 
 
-@spelt_as(methods=("new_tensor",))
+@torch_names(methods=("new_tensor",))
 def new_tensor(input: TensorProxy, data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """As ``tensor``, with the input's dtype and device."""
     return tensor(

@@ -17,10 +17,11 @@ from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorIndexError, OperatorTypeError
 from thunder.torch.broadcasting import broadcast_to_shape, cast, common_shape
 from thunder.torch.index_keys import Selection, is_constant_mask, is_mask, key_items, normal_key, select
 from thunder.torch.inplace import assign
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 _HINT = "Use torch.where or masked_fill, which keep the shape."
 
@@ -76,7 +77,7 @@ def _as_value(value: Any, input: TensorProxy) -> TensorProxy:
     """The value as a tensor of the input's dtype on its device."""
     if not isinstance(value, TensorProxy):
         if not isinstance(value, Number | NumberProxy):
-            raise TypeError(f"can't assign a {type(value).__name__} to a tensor")
+            raise OperatorTypeError(f"can't assign a {type(value).__name__} to a tensor")
         if issubclass(pytype(value), complex) and not input.dtype.is_complex:
             raise OperatorError(f"value cannot be converted to type {input.dtype} without overflow")
         return prims.full((), value, device=input.device, dtype=input.dtype)
@@ -105,7 +106,7 @@ def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> Ten
         raise refuse_mask("writing through a mask of bytes, or through a mask together with other indices,")
     rest = input.shape[len(mask.shape) :]
     if mask.shape != input.shape[: len(mask.shape)]:
-        raise IndexError(
+        raise OperatorIndexError(
             f"The shape of the mask {list(mask.shape)} does not match that of the tensor {list(input.shape)}"
         )
     value = _masked_value(input, value, fills=bool(mask.shape))
@@ -206,7 +207,7 @@ def setitem(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
     return assign(written(input, key, value), input)
 
 
-@spelt_as(methods=("__setitem__",))
+@torch_names(methods=("__setitem__",))
 def setitem_statement(input: TensorProxy, key: Any, value: Any) -> None:
     """The statement has no value."""
     setitem(input, key, value)

@@ -15,7 +15,7 @@ from thunder.ops import prims
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import result_dtype
 from thunder.torch.broadcasting import cast
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.binary import add, mul
 from thunder.torch.rows.cat_split import narrowed
 from thunder.torch.rows.reduction import sum
@@ -36,7 +36,7 @@ def matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     return prims.matmul(input, other)
 
 
-@spelt_as(methods=("__rmatmul__",))
+@torch_names(methods=("__rmatmul__",))
 def reflected_matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """``other @ input``."""
     return matmul(other, input)

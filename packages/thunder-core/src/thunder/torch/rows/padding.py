@@ -10,7 +10,8 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.meta_kernels import torch_meta
-from thunder.torch.registration import find_torch, torchsymbol
+from thunder.torch.function_names import find_torch
+from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.cat_split import narrowed
 
 _pad_by_torch = torch_meta(find_torch("torch.nn.functional.pad"))

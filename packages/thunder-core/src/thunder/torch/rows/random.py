@@ -18,9 +18,10 @@ from thunder.ops import prims
 from thunder.ops.layouts import Layouts, contiguous_strides
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.random import check_generator
+from thunder.torch.argument_binding import BindingError, unpacked
 from thunder.torch.broadcasting import broadcast_to_shape, common_shape
 from thunder.torch.inplace import assign
-from thunder.torch.registration import torchsymbol, unpacked
+from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.creation import default_device, default_dtype
 
 RANDOM = (OpTags.RANDOM_OP,)
@@ -33,7 +34,7 @@ _optional_generator = left_out_if_none("generator")
 def _options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments of a factory; the generator only where there is one."""
     if not kwargs.keys() <= {"dtype", "device", "generator"}:
-        raise TypeError(f"{name}() received an invalid combination of arguments")
+        raise BindingError(f"{name}() received an invalid combination of arguments")
     generator = kwargs.get("generator")
     given = {} if generator is None else {"generator": generator}
     return {"dtype": kwargs.get("dtype"), "device": kwargs.get("device"), **given}
@@ -95,7 +96,7 @@ def _randint_spelling(*bounds: Any, **kwargs: Any) -> Bound:
     if low is None:
         low = given.pop() if given else 0
     if given:
-        raise TypeError("randint() received an invalid combination of arguments")
+        raise BindingError("randint() received an invalid combination of arguments")
     return (low, high, tuple(size)), _options("randint", kwargs)
 
 
@@ -124,7 +125,7 @@ def _randint_like_spelling(
     elif bounds:
         high = bounds[0]
     if high is None:
-        raise TypeError("randint_like() received an invalid combination of arguments")
+        raise BindingError("randint_like() received an invalid combination of arguments")
     return (input, low, high), _options("randint_like", kwargs)
 
 
@@ -315,10 +316,10 @@ def bernoulli_(input: TensorProxy, p: Any = 0.5, *, generator: Any = None) -> Te
 def _random_spelling(input: Any, *bounds: Any, generator: Any = None, **named: Any) -> Bound:
     """``random_()``, ``random_(to)``, ``random_(from, to)``, where ``to`` may be None."""
     if not named.keys() <= {"from", "to"}:
-        raise TypeError("random_() received an invalid combination of arguments")
+        raise BindingError("random_() received an invalid combination of arguments")
     bounds = (*bounds, *(named[name] for name in ("from", "to") if name in named))
     if len(bounds) > 2:
-        raise TypeError("random_() received an invalid combination of arguments")
+        raise BindingError("random_() received an invalid combination of arguments")
     return (input, *bounds), {} if generator is None else {"generator": generator}
 
 

@@ -11,8 +11,9 @@ from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.torch.broadcasting import canonical_dim, canonical_dims
-from thunder.torch.registration import spelt_as, torchsymbol, unpacked
+from thunder.torch.argument_binding import BindingError, unpacked
+from thunder.torch.broadcasting import canonical_dim, canonical_dims, integers
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.cat_split import narrowed
 from thunder.torch.rows.shape import COPY, expand, permute, reshape, transpose, unsqueeze
 
@@ -23,7 +24,7 @@ def _repeat_spelling(input: Any, *repeats: Any, **kwargs: Any) -> tuple[tuple[An
     if kwargs:
         (key, value) = kwargs.popitem()
         if kwargs or repeats or key not in ("repeats", "dims"):
-            raise TypeError(f"unexpected keyword argument {key!r}")
+            raise BindingError(f"unexpected keyword argument {key!r}")
         repeats = (value,)
     return (input, unpacked(repeats)), {}
 
@@ -86,7 +87,7 @@ def flip(input: TensorProxy, dims: Sequence[int]) -> TensorProxy:
     return prims.flip(input, found) if input.shape else prims.clone(input)
 
 
-@spelt_as("torch.fliplr", methods=("fliplr",))
+@torch_names("torch.fliplr", methods=("fliplr",))
 def fliplr(input: TensorProxy) -> TensorProxy:
     """The second dimension in reverse order."""
     if len(input.shape) < 2:
@@ -94,7 +95,7 @@ def fliplr(input: TensorProxy) -> TensorProxy:
     return flip(input, (1,))
 
 
-@spelt_as("torch.flipud", methods=("flipud",))
+@torch_names("torch.flipud", methods=("flipud",))
 def flipud(input: TensorProxy) -> TensorProxy:
     """The first dimension in reverse order."""
     if not input.shape:
@@ -109,13 +110,13 @@ def roll(
     """Elements moved along dimensions, those that leave coming back at the other end; without dimensions, of
     the flat tensor.
     """
-    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    shifts = integers(shifts)
     if dims is None or dims == ():
         if len(shifts) != 1:
             raise OperatorError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:0")
         flat = prims.reshape(input, (math.prod(input.shape),))
         return prims.reshape(_rolled(flat, shifts[0], 0), input.shape)
-    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    dims = integers(dims)
     if len(dims) != len(shifts):
         raise OperatorError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     for shift, d in zip(shifts, dims, strict=True):

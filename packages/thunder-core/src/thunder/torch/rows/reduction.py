@@ -17,8 +17,9 @@ from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import sum_result
+from thunder.torch.argument_binding import BindingError
 from thunder.torch.broadcasting import canonical_dim, canonical_dims, cast
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.binary import maximum, minimum
 
 Dims = int | Sequence[int] | None
@@ -87,7 +88,7 @@ def mean(input: TensorProxy, dim: Dims = None, keepdim: bool = False, *, dtype: 
 def _refuse_keepdim(name: str, dim: Any, keepdim: bool) -> None:
     """Raises TypeError: torch has no call that keeps dimensions without one that names them."""
     if dim is None and keepdim:
-        raise TypeError(f"{name}() takes keepdim only together with dim")
+        raise BindingError(f"{name}() takes keepdim only together with dim")
 
 
 def _prod_spelling(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Arguments:
@@ -168,7 +169,7 @@ def _with_index(
             index, values = prims.squeeze(index, (d,)), prims.squeeze(values, (d,))
         return result((values, index))
 
-    @spelt_as(f"torch.{name}", methods=(name,))
+    @torch_names(f"torch.{name}", methods=(name,))
     def overloaded(input: TensorProxy, *args: Any, **kwargs: Any) -> Any:
         if "other" in kwargs or (args and isinstance(args[0], TensorProxy)):
             return pairwise(input, *args, **kwargs)

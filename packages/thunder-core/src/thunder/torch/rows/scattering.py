@@ -13,6 +13,7 @@ from thunder.ir.proxies import TensorProxy, pytype
 from thunder.ops import prims
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import result_dtype
+from thunder.torch.argument_binding import BindingError
 from thunder.torch.broadcasting import broadcast_to_shape, canonical_dim, cast, on_one_device
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.indexing import refuse_mask
@@ -86,7 +87,7 @@ def _scatter_spelling(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if src is None and value is None:
-        raise TypeError("scatter() missing 1 required positional arguments: 'src'")
+        raise BindingError("scatter() missing 1 required positional arguments: 'src'")
     return (input, dim, index, value if src is None else src), {} if reduce is None else {"reduce": reduce}
 
 

@@ -14,6 +14,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.promotion import sum_result
+from thunder.torch.argument_binding import BindingError, Spelling, unpacked
 from thunder.torch.broadcasting import (
     Shape,
     broadcast_to_shape,
@@ -21,8 +22,9 @@ from thunder.torch.broadcasting import (
     canonical_dims,
     cast,
     common_shape,
+    integers,
 )
-from thunder.torch.registration import Spelling, alias, spelt_as, torchsymbol, unpacked
+from thunder.torch.registration import alias, torch_names, torchsymbol
 from thunder.torch.rows.casts import contiguous, view_dtype
 
 VIEW = (OpTags.SHAPE_OP, OpTags.VIEW)
@@ -51,7 +53,7 @@ def _shape_spelling(keyword: str) -> Spelling:
         if keyword in kwargs and not values:
             values = (kwargs.pop(keyword),)
         if kwargs:
-            raise TypeError(f"unexpected keyword argument {next(iter(kwargs))!r}")
+            raise BindingError(f"unexpected keyword argument {next(iter(kwargs))!r}")
         return (input, unpacked(values)), {}
 
     return spelling
@@ -90,7 +92,7 @@ def view_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     return prims.view(input, inferred_shape(other.shape, math.prod(input.shape)))
 
 
-@spelt_as(methods=("reshape_as",))
+@torch_names(methods=("reshape_as",))
 def reshape_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """The same elements in the other's shape."""
     return reshape(input, other.shape)
@@ -148,7 +150,7 @@ def expand(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
     return broadcast_to_shape(input, tuple(shape))  # type: ignore[arg-type]
 
 
-@spelt_as(methods=("expand_as",))
+@torch_names(methods=("expand_as",))
 def expand_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
     """The input expanded to the other's shape."""
     return expand(input, other.shape)
@@ -256,10 +258,8 @@ def permute(input: TensorProxy, dims: Sequence[int]) -> TensorProxy:
 def movedim(input: TensorProxy, source: int | Sequence[int], destination: int | Sequence[int]) -> TensorProxy:
     """Dimensions ``source`` moved to the places ``destination``; the others keep their order."""
     rank = len(input.shape)
-    sources = [canonical_dim(d, rank) for d in ([source] if isinstance(source, int) else source)]
-    places = [
-        canonical_dim(d, rank) for d in ([destination] if isinstance(destination, int) else destination)
-    ]
+    sources = [canonical_dim(d, rank) for d in integers(source)]
+    places = [canonical_dim(d, rank) for d in integers(destination)]
     if len(set(sources)) != len(sources) or len(set(places)) != len(places) or len(sources) != len(places):
         raise OperatorError(f"movedim: Invalid source or destination dims: {sources} {places}")
     order = [d for d in range(rank) if d not in sources]
@@ -268,13 +268,13 @@ def movedim(input: TensorProxy, source: int | Sequence[int], destination: int | 
     return prims.transpose(input, tuple(order) if rank else ())
 
 
-@spelt_as(properties=("T",))
+@torch_names(properties=("T",))
 def reversed_dims(input: TensorProxy) -> TensorProxy:
     """``x.T``: the dimensions in reverse order."""
     return permute(input, tuple(reversed(range(len(input.shape)))))
 
 
-@spelt_as(properties=("mT",))
+@torch_names(properties=("mT",))
 def matrix_transpose(input: TensorProxy) -> TensorProxy:
     """``x.mT``: the last two dimensions exchanged."""
     if not input.shape:  # torch says that this is deprecated, and does it
@@ -299,7 +299,7 @@ def adjoint(input: TensorProxy) -> TensorProxy:
     return prims.conj(swapped) if input.dtype.is_complex else swapped
 
 
-@spelt_as(properties=("H",))
+@torch_names(properties=("H",))
 def conjugate_transpose(input: TensorProxy) -> TensorProxy:
     """``x.H``: of a matrix, its adjoint."""
     if len(input.shape) not in (0, 2):
@@ -331,7 +331,7 @@ def view_as_complex(input: TensorProxy) -> TensorProxy:
 # -- views by windows and diagonals --------------------------------------------------------------------------
 
 
-@spelt_as("torch.linalg.diagonal")
+@torch_names("torch.linalg.diagonal")
 def linalg_diagonal(A: TensorProxy, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorProxy:
     """The diagonal of the last two dimensions."""
     return diagonal(A, offset, dim1, dim2)

@@ -13,6 +13,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorIndexError
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import float_result, sum_result
 from thunder.torch.broadcasting import canonical_dim, cast
@@ -171,7 +172,7 @@ def _median(name: str, result: type) -> Symbol:
         middle = (1,) if keepdim else ()
         shape: Sequence[int] = (*input.shape[:d], *middle, *input.shape[d + 1 :]) if input.shape else ()
         if input.shape[d : d + 1] == (0,):
-            raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
+            raise OperatorIndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
         return result(
             (
                 TensorProxy(shape=shape, device=input.device, dtype=input.dtype),

@@ -14,7 +14,7 @@ from thunder.ops.promotion import float_result
 from thunder.torch.broadcasting import canonical_dims, cast
 from thunder.torch.mixed_precision import computed_in, rounded_to
 from thunder.torch.namespace import ltorch
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.reduction import REDUCTION, Arguments, Dims, keeping, reduced
 
 
@@ -126,7 +126,7 @@ def norm(
     return _norm(a, 2 if p in ("fro", None) else p, dim, keepdim)
 
 
-@spelt_as("torch.norm", methods=("norm",))
+@torch_names("torch.norm", methods=("norm",))
 def norm_of_any(
     input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, **kwargs: Any
 ) -> TensorProxy:
@@ -140,7 +140,7 @@ def norm_of_any(
 _MATRIX_DIMS = (-2, -1)
 
 
-@spelt_as("torch.linalg.norm")
+@torch_names("torch.linalg.norm")
 def linalg_norm(
     A: TensorProxy, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:

@@ -17,7 +17,7 @@ from thunder.torch.broadcasting import (
     on_one_device,
     require_tensor,
 )
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.binary import add, div, mul
 
 _NOTHING = object()
@@ -47,7 +47,7 @@ def where(condition: TensorProxy, input: Any = _NOTHING, other: Any = _NOTHING) 
     return prims.where(pred, a, b)
 
 
-@spelt_as(methods=("where",))
+@torch_names(methods=("where",))
 def where_method(input: TensorProxy, condition: TensorProxy, other: Any) -> TensorProxy:
     """``x.where(condition, other)``."""
     return where(condition, input, other)

@@ -14,8 +14,9 @@ import torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.torch.function_names import find_torch
 from thunder.torch.meta_by_torch import by_torch
-from thunder.torch.registration import SYMBOLS, find_torch, spelt_as, torchsymbol
+from thunder.torch.registration import SYMBOLS, torch_names, torchsymbol
 from thunder.torch.rows.casts import refuse_where_the_input_keeps_its_gradient
 
 ELEMENTWISE = (
@@ -176,7 +177,7 @@ for _path, _parameters in DISCRETE:
     _add(_path, _parameters, vjp=NONDIFFERENTIABLE)
 
 
-@spelt_as(methods=("polygamma",))
+@torch_names(methods=("polygamma",))
 def polygamma(input: TensorProxy, n: int) -> TensorProxy:
     """The function has its arguments the other way round."""
     return SYMBOLS["polygamma"](n, input)
@@ -188,7 +189,7 @@ def pinverse(input: TensorProxy, rcond: float = 1e-15) -> TensorProxy:
     return SYMBOLS["pinv"](input, atol=0.0, rtol=rcond)
 
 
-@spelt_as("torch.slogdet", methods=("slogdet",))
+@torch_names("torch.slogdet", methods=("slogdet",))
 def slogdet(input: TensorProxy) -> Any:
     """As ``torch.linalg.slogdet``, but for the name of what it returns."""
     return torch.return_types.slogdet(tuple(SYMBOLS["slogdet"](input)))
@@ -198,7 +199,7 @@ def _resolved(name: str, unchanged: Callable[[TensorProxy], bool]) -> None:
     """A function that returns its argument where that has no mark (of a conjugate, a negative) to resolve."""
     symbol = by_torch(f"torch.{name}", "input", claimed=False, tags=(OpTags.MAYBE_VIEW,))
 
-    @spelt_as(f"torch.{name}", methods=(name,))
+    @torch_names(f"torch.{name}", methods=(name,))
     def resolve(input: TensorProxy) -> TensorProxy:
         if unchanged(input):
             return input

@@ -6,6 +6,7 @@ from typing import Any
 
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
+from thunder.torch.argument_binding import BindingError
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -17,7 +18,7 @@ def _spelling(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Argume
     if x is None:
         return (y,), {"dx": 1 if dx is None else dx, "dim": dim}
     if dx is not None:
-        raise TypeError("trapezoid() takes either x or dx")
+        raise BindingError("trapezoid() takes either x or dx")
     return (y, x), {"dim": dim}
 
 

@@ -15,10 +15,11 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorTypeError
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import float_result, same_result
 from thunder.torch.broadcasting import cast, require_tensor
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 
 def unary(
@@ -64,11 +65,11 @@ atanh = unary("atanh", prims.atanh, float_result, aliases=("arctanh",))
 bitwise_not = unary("bitwise_not", prims.bitwise_not, vjp=NONDIFFERENTIABLE)
 
 
-@spelt_as(methods=("__invert__",))
+@torch_names(methods=("__invert__",))
 def invert(input: TensorProxy) -> TensorProxy:
     """``~input``."""
     if input.dtype.is_inexact:
-        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+        raise OperatorTypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
     return bitwise_not(input)
 
 

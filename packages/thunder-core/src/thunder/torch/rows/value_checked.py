@@ -24,8 +24,9 @@ from thunder.ops.meta_kernels import refusal, regular_error, torch_error
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import float_result, real_result, result_dtype
 from thunder.torch.fallback.torch_rows import gradients_by_torch
+from thunder.torch.function_names import find_torch
 from thunder.torch.meta_by_torch import signature_of
-from thunder.torch.registration import find_torch, spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 Fn = Callable[..., Any]
 
@@ -60,7 +61,7 @@ def left_to_run(
         gradients, tags = gradients_by_torch(path, by_name), (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
         symbol = torchsymbol(id=path, prim=True, eager=eager, vjp=gradients, tags=tags)(meta)
 
-        @spelt_as(path, methods=(name,) if path.count(".") == 1 and hasattr(torch.Tensor, name) else ())
+        @torch_names(path, methods=(name,) if path.count(".") == 1 and hasattr(torch.Tensor, name) else ())
         def call(*args: Any, **kwargs: Any) -> Any:
             result = symbol(*args, **kwargs)
             return result if finish is None else finish(result, *args, **kwargs)

@@ -126,7 +126,7 @@ def _takes_flash_kernel(
 
 def _stand_in(x: TensorProxy) -> torch.Tensor:
     """A tensor on the cpu with the memory of one row, which is all its rows."""
-    strides = (0,) * (len(x.shape) - 1) + (1,)
+    strides = ((0,) * (len(x.shape) - 1) + (1,))[: len(x.shape)]
     new = torch.empty_strided(x.shape, strides, dtype=x.dtype.torch_dtype, device="cpu")
     return new.requires_grad_(x.requires_grad and new.is_floating_point())
 

@@ -12,6 +12,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.torch.broadcasting import integers
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
@@ -20,9 +21,8 @@ Sizes = int | Sequence[int]
 
 def each(value: Sizes, n: int) -> tuple[int, ...]:
     """One number for each of ``n`` dimensions."""
-    if isinstance(value, int):
-        return (value,) * n
-    return tuple(value) * n if len(value) == 1 else tuple(value)
+    sizes = integers(value)
+    return sizes * n if len(sizes) == 1 else sizes
 
 
 def batched(input: TensorProxy, n: int) -> tuple[TensorProxy, bool]:

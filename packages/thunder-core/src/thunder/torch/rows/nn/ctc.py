@@ -9,7 +9,7 @@ import torch
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.torch.fallback.torch_rows import gradients_by_torch
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 _ID = "torch.nn.functional.ctc_loss"
 _REDUCTIONS = ("none", "mean", "sum")
@@ -38,7 +38,7 @@ def ctc_loss(
     return TensorProxy(like=log_probs, shape=batch if reduction == "none" else (), requires_grad=False)
 
 
-@spelt_as("torch.ctc_loss")
+@torch_names("torch.ctc_loss")
 def _native_ctc_loss(
     log_probs: TensorProxy,
     targets: TensorProxy,

@@ -13,17 +13,18 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorValueError
 from thunder.torch.inplace import write_back
 from thunder.torch.meta_by_torch import by_torch_or_inplace
 from thunder.torch.namespace import ltorch
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 _F = "torch.nn.functional."
 
 
 def _check_probability(p: float) -> None:
     if p < 0.0 or p > 1.0:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        raise OperatorValueError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
 @torchsymbol(f"{_F}dropout", tags=(OpTags.RANDOM_OP,))
@@ -41,13 +42,13 @@ def dropout(input: TensorProxy, p: float = 0.5, training: bool = True, inplace: 
     return ltorch.mul(input, ltorch.div(kept, 1 - p))
 
 
-@spelt_as("torch.dropout")
+@torch_names("torch.dropout")
 def torch_dropout(input: TensorProxy, p: float, train: bool) -> TensorProxy:
     """``torch.dropout`` is the function under ``torch.nn.functional.dropout``."""
     return dropout(input, p, train)
 
 
-@spelt_as("torch.dropout_")
+@torch_names("torch.dropout_")
 def torch_dropout_(input: TensorProxy, p: float, train: bool) -> TensorProxy:
     """``torch.dropout_`` is the function under ``torch.nn.functional.dropout`` with ``inplace=True``."""
     return dropout(input, p, train, True)
@@ -85,11 +86,11 @@ rrelu = by_torch_or_inplace(
 def _told_whether(name: str, symbol: Symbol) -> None:
     """``torch.name(input, p, train)``, which the function of ``torch.nn.functional`` calls, and its twin."""
 
-    @spelt_as(f"torch.{name}")
+    @torch_names(f"torch.{name}")
     def call(input: TensorProxy, p: float, train: bool) -> Any:
         return input if _identity(input, p, train) else symbol(input, p, train)
 
-    @spelt_as(f"torch.{name}_")
+    @torch_names(f"torch.{name}_")
     def write(input: TensorProxy, p: float, train: bool) -> TensorProxy:
         return input if _identity(input, p, train) else write_back(symbol(input, p, train), input)
 

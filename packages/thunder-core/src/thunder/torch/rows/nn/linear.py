@@ -9,8 +9,9 @@ import torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorValueError
 from thunder.torch.inplace import assign
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 
 @torchsymbol("torch.nn.functional.linear", tags=(OpTags.MATMUL_OP,))
@@ -81,7 +82,7 @@ def _embedding_bag_meta(
         bags = input.shape[0]
     else:
         if offsets is None:
-            raise ValueError("offsets has to be a 1D Tensor but got None")
+            raise OperatorValueError("offsets has to be a 1D Tensor but got None")
         bags = offsets.shape[0] - include_last_offset
     return TensorProxy(shape=(bags, weight.shape[1]), device=weight.device, dtype=weight.dtype)
 
@@ -89,7 +90,7 @@ def _embedding_bag_meta(
 embedding_bag = torchsymbol(id="torch.nn.functional.embedding_bag", prim=True)(_embedding_bag_meta)
 
 
-@spelt_as("torch.nn.functional.embedding_bag")
+@torch_names("torch.nn.functional.embedding_bag")
 def embedding_bag_call(
     input: TensorProxy,
     weight: TensorProxy,

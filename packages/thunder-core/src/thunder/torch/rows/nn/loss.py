@@ -11,6 +11,7 @@ from torch.nn import _reduction
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorValueError
 from thunder.ops.promotion import result_dtype
 from thunder.torch.broadcasting import cast
 from thunder.torch.meta_by_torch import checked_by_torch
@@ -25,7 +26,7 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"{reduction} is not a valid value for reduction")
+        raise OperatorValueError(f"{reduction} is not a valid value for reduction")
     return reduction
 
 

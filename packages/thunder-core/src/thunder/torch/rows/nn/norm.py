@@ -13,7 +13,9 @@ from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.meta_kernels import OperatorValueError
 from thunder.ops.prims.nn import statistics_dtype
+from thunder.torch.broadcasting import integers
 from thunder.torch.inplace import assign
 from thunder.torch.mixed_precision import computed_in, rounded_to
 from thunder.torch.namespace import ltorch
@@ -24,7 +26,7 @@ _F = "torch.nn.functional."
 
 def last_dims(input: TensorProxy, normalized_shape: Sequence[int]) -> tuple[int, ...]:
     """The trailing dimensions that ``normalized_shape`` names; raises OperatorError if the shapes differ."""
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = integers(normalized_shape)
     n = len(shape)
     if not n or input.shape[len(input.shape) - n :] != shape:
         raise OperatorError(f"normalized_shape={list(shape)} for an input {input.type_string()}")
@@ -288,12 +290,12 @@ def _of_nothing(input: TensorProxy, weight: TensorProxy | None, bias: TensorProx
 def _refuse_eps(eps: float, training: bool) -> None:
     if eps < 0.0 or (training and eps == 0.0):
         kind = "positive during training" if training else "non-negative"
-        raise ValueError(f"batch_norm eps must be {kind}, but got {eps}")
+        raise OperatorValueError(f"batch_norm eps must be {kind}, but got {eps}")
 
 
 def _refuse_single_value(input: TensorProxy) -> None:
     if math.prod(input.shape[:1] + input.shape[2:]) == 1:
-        raise ValueError(
+        raise OperatorValueError(
             f"Expected more than 1 value per channel when training, got input size {torch.Size(input.shape)}"
         )
 
@@ -311,7 +313,7 @@ def instance_norm(
 ) -> TensorProxy:
     """Ulyanov et al., Instance Normalization (2016). ``input: (n, c, *space)``, the others ``(c,)``."""
     if use_input_stats and math.prod(input.shape[2:]) == 1:
-        raise ValueError(
+        raise OperatorValueError(
             f"Expected more than 1 spatial element when training, got input size {torch.Size(input.shape)}"
         )
     if not input.numel():
@@ -340,7 +342,9 @@ def local_response_norm(
     ``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighbouring channels, with zeros beyond.
     """
     if len(input.shape) < 3:
-        raise ValueError(f"Expected 3D or higher dimensionality input (got {len(input.shape)} dimensions)")
+        raise OperatorValueError(
+            f"Expected 3D or higher dimensionality input (got {len(input.shape)} dimensions)"
+        )
     if not input.numel():
         return input
     squares = ltorch.mul(input, input)

@@ -28,7 +28,7 @@ from thunder.ops.meta_kernels import torch_meta
 from thunder.torch.fallback.torch_rows import gradients_by_torch
 from thunder.torch.fallback.unknown_functions import by_torch as left_to_torch
 from thunder.torch.namespace import ltorch
-from thunder.torch.registration import spelt_as, torchsymbol
+from thunder.torch.registration import torch_names, torchsymbol
 
 #: function → the place at which a tensor stands in the form for packed sequences alone,
 #: ``(data, batch_sizes, hx, params, …)``
@@ -75,7 +75,7 @@ def _sequence(name: str, packed_at: int) -> None:
         tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,),
     )(meta)
 
-    @spelt_as(name)
+    @torch_names(name)
     def call(*args: Any, **kwargs: Any) -> Any:
         if "batch_sizes" in kwargs or isinstance((*args[packed_at:], None)[0], TensorProxy):
             return left_to_torch(fn)(*args, **kwargs)

@@ -1,0 +1,158 @@
+"""What a program sees of a fault in the row of an operator, and of arguments that a row does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import thunder
+import thunder.torch as ltorch
+from operators.evaluate import record
+from thunder.base.errors import (
+    DataDependentControlFlow,
+    InternalError,
+    OperatorError,
+    PluginError,
+    UnsupportedOperator,
+)
+from thunder.torch.torch_symbol import TorchSymbol
+
+X = torch.rand(2, 3)
+
+FAULTS: tuple[Exception, ...] = (
+    AttributeError("'NoneType' object has no attribute 'shape'"),
+    TypeError("'int' object is not iterable"),
+    IndexError("tuple index out of range"),
+    KeyError("dim"),
+    ZeroDivisionError("division by zero"),
+    RuntimeError("generator raised StopIteration"),
+)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, symbol: TorchSymbol, fault: Exception) -> None:
+    """Make the decomposition, or meta function, of an operator fail."""
+    meta = symbol.meta
+    assert meta is not None
+
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        raise fault
+
+    failing.__module__ = meta.__module__
+    monkeypatch.setitem(symbol.__dict__, "meta", failing)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda e: type(e).__name__)
+def test_a_fault_in_a_decomposition_is_an_internal_error(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    ltorch.softplus.normalize(X)  # binds as the intact row does
+    plant(monkeypatch, ltorch.softplus, fault)
+    with pytest.raises(InternalError) as error:
+        thunder.jit(lambda x: F.softplus(x))(X)
+    assert error.value.__cause__ is fault
+    text = str(error.value)
+    assert text.startswith("torch.nn.functional.softplus failed on arguments that torch accepts: ")
+    assert "lambda x: F.softplus(x)" in text
+    assert 't0:  "cpu f32[2, 3]"' in text
+    assert "Please report it" in text
+
+
+def test_a_fault_in_a_meta_function_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ltorch.embedding_bag.normalize(X.long(), X)
+    plant(monkeypatch, ltorch.embedding_bag, FAULTS[0])
+    with pytest.raises(InternalError, match="embedding_bag failed on arguments that torch accepts") as error:
+        thunder.jit(lambda i, w: F.embedding_bag(i, w))(X.long(), X)
+    assert error.value.__cause__ is FAULTS[0]
+
+
+def test_a_fault_in_a_function_of_operators_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ltorch.mul.normalize(X, 2)
+    plant(monkeypatch, ltorch.mul, FAULTS[0])
+    with pytest.raises(InternalError) as error:
+        thunder.jit(lambda x: 2 / x)(X)
+    assert error.value.__cause__ is FAULTS[0]
+
+
+def test_a_handler_of_the_program_does_not_catch_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return F.softplus(x)
+        except AttributeError:
+            return x
+
+    ltorch.softplus.normalize(X)
+    plant(monkeypatch, ltorch.softplus, FAULTS[0])
+    with pytest.raises(InternalError):
+        thunder.jit(program)(X)
+
+
+def test_a_call_that_torch_refuses_raises_torchs_error_where_the_row_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ltorch.softplus.normalize(X)
+    plant(monkeypatch, ltorch.softplus, FAULTS[0])
+    with pytest.raises(OperatorError, match="softplus"):
+        thunder.jit(lambda x: F.softplus(x))(X > 0)
+
+
+@pytest.mark.parametrize("error", [RecursionError("maximum recursion depth exceeded"), UserWarning("old")])
+def test_an_exception_that_says_nothing_about_the_row_passes(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    ltorch.softplus.normalize(X)
+    plant(monkeypatch, ltorch.softplus, error)
+    with pytest.raises(type(error)) as raised:
+        record(F.softplus, (X,), {})
+    assert raised.value is error
+
+
+def test_a_fault_in_a_row_of_another_package_names_the_package() -> None:
+    def meta(a: Any, b: Any) -> Any:
+        return torch.add(a, b.shape[0])
+
+    symbol = TorchSymbol("needs_a_shape", "test.needs_a_shape", meta, is_prim=False, eager=lambda a, b: a)
+    with pytest.raises(PluginError) as error:
+        record(symbol, (X, 1), {})
+    assert str(error.value).startswith(
+        "test.needs_a_shape failed on arguments that torch accepts: AttributeError: 'int' object has no"
+    )
+    assert __name__ in str(error.value)
+    assert isinstance(error.value.__cause__, AttributeError)
+
+
+def test_arguments_that_the_parameters_of_a_row_do_not_fit_are_refused() -> None:
+    with pytest.raises(UnsupportedOperator, match=r"^torch\.addcmul does not take these arguments here"):
+        record(torch.addcmul, (X, 2, X, X), {})
+
+
+ZERO, ONE, TWO = map(np.int64, range(3))
+
+INTEGERS: list[Callable[[torch.Tensor], Any]] = [
+    lambda x: x.sum(ZERO),
+    lambda x: torch.softmax(x, ONE),
+    lambda x: torch.roll(x, ONE, ZERO),
+    lambda x: torch.movedim(x, ZERO, ONE),
+    lambda x: torch.tensor_split(x, TWO),
+    lambda x: F.lp_pool1d(x, 2.0, TWO),
+]
+
+
+@pytest.mark.parametrize("program", INTEGERS)
+def test_an_integer_of_numpy_is_an_integer(program: Callable[[torch.Tensor], Any]) -> None:
+    torch.testing.assert_close(thunder.jit(program)(X), program(X), rtol=0, atol=0)
+
+
+def test_a_dimension_in_a_tensor_is_refused_as_a_value_that_is_not_known() -> None:
+    with pytest.raises(DataDependentControlFlow):
+        thunder.jit(lambda x, d: x.sum(d))(X, torch.tensor(1))
+
+
+def test_attention_takes_a_mask_without_dimensions() -> None:
+    q, mask = torch.rand(3, 3), torch.tensor(2.0)
+    out = thunder.jit(lambda q, m: F.scaled_dot_product_attention(q, q, q, m))(q, mask)
+    torch.testing.assert_close(out, F.scaled_dot_product_attention(q, q, q, mask))
