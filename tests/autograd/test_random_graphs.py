@@ -15,8 +15,8 @@ import torch
 
 import thunder
 from autograd.judge import leaf
-from autograd.test_random_programs import REFUSALS
 from autograd.writing import INPUTS, Writer, built
+from recorded_refusals import Refusals, refusals_as_recorded
 
 PROGRAMS = 6
 FREED, WRITTEN = "second time", "modified by an inplace operation"
@@ -103,28 +103,33 @@ def compare(theirs: Run, ours: Run, expected: dict[int, Any]) -> None:
 @pytest.mark.filterwarnings("ignore:Use of .* on expanded tensors is deprecated")
 def test_backwards_in_any_order(made: bool, block: int) -> None:
     judged = 0
-    for number in range(PROGRAMS):
-        seed = f"graph {made} {block} {number}"
-        draw = random.Random(seed)
-        text = Writer(draw, in_place=made and number % 2 == 0).program(draw.randint(4, 10))
-        program = built(text, seed)
-        try:
-            results = len(followed(program, [], made).facts)
-        except RuntimeError:  # eager refuses it
-            continue
-        orders = [schedule(draw, results) for _ in range(3)]
-        fresh = [followed(program, [(i, False)], made).backwards for i in range(results)]
-        expected = {i: run[0][1] for i, run in enumerate(fresh) if run}
-        compiled = thunder.jit(program)
-        try:
-            for order in orders:
-                compare(followed(program, order, made), followed(compiled, order, made), expected)
-        except (thunder.UnsupportedProgram, thunder.OperatorError) as refusal:
-            if not any(known in str(refusal) for known in REFUSALS):
-                raise
-            continue
-        except Exception as error:
-            error.add_note(f"{seed} {orders}\n{text}")
-            raise
-        judged += 1
-    assert judged >= PROGRAMS // 3
+    with refusals_as_recorded("random graphs", f"{made}, {block}") as refusals:
+        for number in range(PROGRAMS):
+            judged += is_as_eager(made, block, number, refusals)
+    assert judged >= PROGRAMS // 3, "too few of the programs were compared"
+
+
+def is_as_eager(made: bool, block: int, number: int, refusals: Refusals) -> bool:
+    """Return whether a program's backwards were compared with eager's; False if either refuses it."""
+    seed = f"graph {made} {block} {number}"
+    draw = random.Random(seed)
+    text = Writer(draw, in_place=made and number % 2 == 0).program(draw.randint(4, 10))
+    program = built(text, seed)
+    try:
+        results = len(followed(program, [], made).facts)
+    except RuntimeError:  # eager refuses it
+        return False
+    orders = [schedule(draw, results) for _ in range(3)]
+    fresh = [followed(program, [(i, False)], made).backwards for i in range(results)]
+    expected = {i: run[0][1] for i, run in enumerate(fresh) if run}
+    compiled = thunder.jit(program)
+    try:
+        for order in orders:
+            compare(followed(program, order, made), followed(compiled, order, made), expected)
+    except (thunder.UnsupportedProgram, thunder.OperatorError) as refusal:
+        refusals.add(number, refusal)
+        return False
+    except Exception as error:
+        error.add_note(f"{seed} {orders}\n{text}")
+        raise
+    return True

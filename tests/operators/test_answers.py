@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import thunder
+from recorded_refusals import Refusals, refusals_as_recorded
 from thunder.base.errors import UnsupportedProgram
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
@@ -91,14 +92,15 @@ def answer(fn: Callable[..., Any]) -> Any:
         return error
 
 
-def wrong(fn: Callable[..., Any], *names: str) -> str | None:
-    """What is wrong with the answer of a compiled program, or None."""
+def wrong(refusals: Refusals, fn: Callable[..., Any], *names: str) -> str | None:
+    """Return what is wrong with the answer of a compiled program, or None; note a refusal."""
 
     def ask(x: torch.Tensor, p: torch.nn.Parameter) -> Any:
         return fn(*[SUBJECTS[name](x, p) for name in names])
 
     theirs, ours = answer(ask), answer(thunder.jit(ask))
     if isinstance(ours, UnsupportedProgram):
+        refusals.add(", ".join(names) or "nothing", ours)
         return None
     if isinstance(theirs, Exception):
         return None if isinstance(ours, type(theirs)) else f"{names}: {ours!r}, and eager raises {theirs!r}"
@@ -115,13 +117,16 @@ def test_a_question_about_anything_is_answered_as_eager_answers_it(name: str) ->
         subjects = [subject for subject in SUBJECTS if subject not in ("None", "item")]
     else:
         subjects = list(SUBJECTS)
-    found = [wrong(ONE[name], subject) for subject in subjects] + [wrong(ONE[name])]
+    with refusals_as_recorded("questions about one object", name) as refusals:
+        found = [wrong(refusals, ONE[name], subject) for subject in subjects]
+        found.append(wrong(refusals, ONE[name]))
     assert [f for f in found if f is not None] == []
 
 
 @pytest.mark.parametrize("name", TWO)
 def test_a_question_about_two_things_is_answered_as_eager_answers_it(name: str) -> None:
-    found = [wrong(TWO[name], first, second) for first in OF_TWO for second in OF_TWO]
+    with refusals_as_recorded("questions about two objects", name) as refusals:
+        found = [wrong(refusals, TWO[name], first, second) for first in OF_TWO for second in OF_TWO]
     assert [f for f in found if f is not None] == []
 
 

@@ -16,6 +16,7 @@ import thunder
 from operators import autocasting
 from operators.samples import name_of
 from operators.sweep_autocast import EXCEPT, EXCEPT_ON_CUDA, SKIPPED, VALUES_LEFT_OUT
+from recorded_refusals import refusals_as_recorded
 from thunder.base.langctx import TORCH
 from thunder.ir.symbol import Symbol
 from thunder.torch.autocast_rules import RULES
@@ -48,16 +49,20 @@ def slice_of(op: Any) -> list[tuple[str, Any, Any]]:
 @pytest.mark.parametrize("name", [n for n in ON_CPU if n not in EXCEPT])
 def test_a_call_on_the_cpu_is_eagers(name: str) -> None:
     op = ENTRIES[name]
-    for what, args, kwargs in slice_of(op):
-        values = name not in VALUES_LEFT_OUT
-        assert not autocasting.difference(op.op, args, kwargs, torch.bfloat16, values=values), what
+    with refusals_as_recorded("autocast on the cpu", name) as refusals:
+        for what, args, kwargs in slice_of(op):
+            values = name not in VALUES_LEFT_OUT
+            with refusals.of(what):
+                assert not autocasting.difference(op.op, args, kwargs, torch.bfloat16, values=values), what
 
 
 @pytest.mark.parametrize("name", [n for n in ON_CUDA if n not in EXCEPT_ON_CUDA])
 def test_a_planned_call_on_cuda_has_torchs_dtypes(name: str) -> None:
     op = ENTRIES[name]
-    for what, args, kwargs in slice_of(op):
-        assert not autocasting.difference_on_cuda(op.op, args, kwargs, torch.bfloat16), what
+    with refusals_as_recorded("autocast planned for cuda", name) as refusals:
+        for what, args, kwargs in slice_of(op):
+            with refusals.of(what):
+                assert not autocasting.difference_on_cuda(op.op, args, kwargs, torch.bfloat16), what
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

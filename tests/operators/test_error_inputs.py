@@ -13,6 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
 from operators.samples import name_of
+from recorded_refusals import refusals_as_recorded
 
 #: one in so many entries runs; all do with THUNDER_ERROR_INPUTS=1
 STEP = int(os.environ.get("THUNDER_ERROR_INPUTS", "4"))
@@ -46,20 +47,23 @@ def text_of(error: Exception) -> str:
 
 
 def assert_raises_the_same(fn: Callable[..., Any], args: Any, kwargs: Any, expected: Exception) -> None:
+    """Assert that the compiled call raises eager's error; a refusal is raised."""
     with pytest.raises(Exception) as found:  # noqa: PT011  (its class and text are compared below)
         thunder.jit(call)(fn, args, kwargs)
-    if not isinstance(found.value, thunder.UnsupportedProgram):
-        assert isinstance(found.value, type(expected)), repr(found.value)
-        assert text_of(found.value).startswith(text_of(expected)), f"eager: {expected}"
+    if isinstance(found.value, thunder.UnsupportedProgram):
+        raise found.value
+    assert isinstance(found.value, type(expected)), repr(found.value)
+    assert text_of(found.value).startswith(text_of(expected)), f"eager: {expected}"
 
 
 @pytest.mark.parametrize("name", list(ENTRIES)[::STEP])
 def test_a_call_that_torch_refuses_is_refused_with_its_text(name: str) -> None:
     op = ENTRIES[name]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), refusals_as_recorded("calls that torch refuses", name) as refusals:
         warnings.simplefilter("ignore")
-        for args, kwargs, expected in refused(op):
-            assert_raises_the_same(op.op, args, kwargs, expected)
+        for number, (args, kwargs, expected) in enumerate(refused(op)):
+            with refusals.of(number):
+                assert_raises_the_same(op.op, args, kwargs, expected)
 
 
 @pytest.mark.parametrize(

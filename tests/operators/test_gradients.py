@@ -12,7 +12,6 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder.torch  # noqa: F401  (fills the language)
-from operators.coverage import PARTLY_REFUSED
 from operators.gradients import (
     Sample,
     check_gradients,
@@ -22,12 +21,11 @@ from operators.gradients import (
     is_judged,
 )
 from operators.samples import name_of
-from thunder.base.errors import MissingGradient, UnsupportedProgram
+from recorded_refusals import refusals_as_recorded
 from thunder.base.langctx import TORCH
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.ops.operator import all_rows
-from thunder.torch.refusals import METADATA_WRITES
 
 #: samples of an operator that run here: of each dtype, spread over all of them
 SPREAD = {torch.float64: 6, torch.complex128: 2, torch.float32: 1}
@@ -72,42 +70,35 @@ WITHOUT_RULE = {
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 
 
-def spread(name: str) -> Iterator[tuple[Sample, bool]]:
-    """Samples at equal distances in the list of all, and whether second derivatives are compared."""
+def spread(name: str) -> Iterator[tuple[str, Sample, bool]]:
+    """Yield samples at equal distances in the list of all: label, sample, whether to second order."""
     for dtype, count in SPREAD.items():
         every = list(gradient_samples(ENTRIES[name], dtype))
         second = has_second_order(ENTRIES[name]) and dtype is not torch.float32
-        yield from ((sample, second) for sample in every[:: max(1, -(-len(every) // count))])
+        step = max(1, -(-len(every) // count))
+        yield from ((f"{dtype} {i}", every[i], second) for i in range(0, len(every), step))
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_gradients_are_eagers_to_second_order(name: str) -> None:
     ran = 0
-    for sample, second in spread(name):
-        try:
-            ran += check_gradients(sample, second)
-        except MissingGradient:
-            raise
-        except UnsupportedProgram:
-            assert name in PARTLY_REFUSED
-            ran += 1
-    if not ran:
+    with refusals_as_recorded("gradients", name) as refusals:
+        for label, sample, second in spread(name):
+            with refusals.of(label):
+                ran += check_gradients(sample, second)
+    if not ran and not refusals.by_sample:
         pytest.skip("eager differentiates none of these samples on the cpu")
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_gradients_of_an_in_place_twin_are_eagers(name: str) -> None:
     ran = 0
-    for sample, second in spread(name):
-        if isinstance(sample.args[0], torch.Tensor):
-            try:
-                ran += check_gradients(in_place(sample), second)
-            except MissingGradient:
-                raise
-            except UnsupportedProgram:
-                assert name in PARTLY_REFUSED or f"{ENTRIES[name].name}_" in METADATA_WRITES
-                ran += 1
-    if not ran:
+    with refusals_as_recorded("gradients of in-place operators", name) as refusals:
+        for label, sample, second in spread(name):
+            if isinstance(sample.args[0], torch.Tensor):
+                with refusals.of(label):
+                    ran += check_gradients(in_place(sample), second)
+    if not ran and not refusals.by_sample:
         pytest.skip("eager refuses all these samples in place")
 
 

@@ -12,12 +12,11 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder.torch  # noqa: F401  (fills the language)
-from operators.coverage import PARTLY_REFUSED, REFUSED
+from operators.coverage import REFUSED
 from operators.evaluate import record
 from operators.samples import SKIPPED, check, check_in_place, copied, name_of, samples
-from thunder.base.errors import UnsupportedProgram
+from recorded_refusals import refusals_as_recorded
 from thunder.base.langctx import TORCH
-from thunder.torch.refusals import METADATA_WRITES
 
 DTYPES = (torch.float32, torch.int64, torch.bool)
 #: samples of each operator and dtype that run here
@@ -39,13 +38,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecat
 def test_an_operator_gives_what_eager_gives(name: str) -> None:
     op = ENTRIES[name]
     ran = 0
-    for dtype in DTYPES:
-        for args, kwargs in samples(op, dtype, SLICE):
-            try:
-                check(op, args, kwargs)
-            except UnsupportedProgram:
-                assert name in PARTLY_REFUSED
-            ran += 1
+    with refusals_as_recorded("operators", name) as refusals:
+        for dtype in DTYPES:
+            for number, (args, kwargs) in enumerate(samples(op, dtype, SLICE)):
+                ran += 1
+                with refusals.of(f"{dtype} {number}"):
+                    check(op, args, kwargs)
     if not ran:
         pytest.skip("no sample of these dtypes runs in eager on the cpu")
 
@@ -53,22 +51,23 @@ def test_an_operator_gives_what_eager_gives(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(REFUSED.keys() & ENTRIES.keys()))
 def test_what_cannot_be_right_is_refused_by_name(name: str) -> None:
     op = ENTRIES[name]
-    for dtype in DTYPES:
-        for args, kwargs in samples(op, dtype, 1):
-            with pytest.raises(UnsupportedProgram):
-                record(op.op, args, kwargs)
+    with refusals_as_recorded("operators that are refused", name) as refusals:
+        for dtype in DTYPES:
+            for number, (args, kwargs) in enumerate(samples(op, dtype, 1)):
+                with refusals.of(f"{dtype} {number}"):
+                    record(op.op, args, kwargs)
+                    pytest.fail(f"{name} is not refused")
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_an_in_place_twin_leaves_what_eager_leaves(name: str) -> None:
     op = ENTRIES[name]
     ran = 0
-    for dtype in DTYPES:
-        for args, kwargs in samples(op, dtype, SLICE):
-            try:
-                ran += check_in_place(op.inplace_variant, args, kwargs)
-            except UnsupportedProgram:
-                assert name in PARTLY_REFUSED or f"{op.name}_" in METADATA_WRITES
+    with refusals_as_recorded("in-place operators", name) as refusals:
+        for dtype in DTYPES:
+            for number, (args, kwargs) in enumerate(samples(op, dtype, SLICE)):
+                with refusals.of(f"{dtype} {number}"):
+                    ran += check_in_place(op.inplace_variant, args, kwargs)
     if not ran:
         pytest.skip("eager refuses all these samples in place")
 
@@ -83,17 +82,13 @@ def test_the_method_means_what_the_function_means(name: str) -> None:
     op = ENTRIES[name]
     if TORCH.resolve(op.method_variant) is None or TORCH.resolve(op.op) is None:
         pytest.skip("a composition in Python")
-    for args, kwargs in samples(op, torch.float32, 1):
-        try:
-            op.method_variant(*copied(args), **copied(kwargs))
-        except (RuntimeError, TypeError):
-            continue
-        try:
-            by_function, by_method = (
-                record(op.op, args, kwargs)[0],
-                record(op.method_variant, args, kwargs)[0],
-            )
-        except UnsupportedProgram:
-            assert name in PARTLY_REFUSED
-            continue
-        assert str(by_function) == str(by_method)
+    with refusals_as_recorded("methods", name) as refusals:
+        for args, kwargs in samples(op, torch.float32, 1):
+            try:
+                op.method_variant(*copied(args), **copied(kwargs))
+            except (RuntimeError, TypeError):
+                continue
+            with refusals.of("sample"):
+                by_function = record(op.op, args, kwargs)[0]
+                by_method = record(op.method_variant, args, kwargs)[0]
+                assert str(by_function) == str(by_method)

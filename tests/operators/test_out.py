@@ -13,13 +13,10 @@ import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
-from operators.coverage import WITHOUT_ROW
 from operators.samples import SEED, SKIPPED, UNINITIALISED, copied, name_of
+from recorded_refusals import refusals_as_recorded
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.pytree import tree_iter, tree_map
-
-#: entries whose samples are refused by name, with ``out=`` or without it
-REFUSED = WITHOUT_ROW | {"linspace.tensor_overload", "lu", "linalg.lstsq", "linalg.lstsq.grad_oriented"}
 
 #: entries of which torch itself does not keep what ``out=`` promises, and why
 NOT_JUDGED: dict[str, str] = {
@@ -95,9 +92,11 @@ def test_out_of_every_entry(name: str, kind: str) -> None:
         warnings.simplefilter("ignore")
         expected = outcome(called, op, sample, make)
         found = outcome(thunder.jit(called), op, sample, make)
-    if isinstance(found, UnsupportedProgram):
-        assert name in REFUSED, str(found)
-    elif isinstance(expected, Exception):
+    with refusals_as_recorded("out=", name) as refusals:
+        if isinstance(found, UnsupportedProgram):
+            refusals.add(kind, found)
+            return
+    if isinstance(expected, Exception):
         assert isinstance(found, Exception), f"eager refuses it: {expected}"
         assert_same_error(found, expected)
     else:

@@ -9,10 +9,10 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
-from operators.coverage import INTERPRETED, PARTLY_REFUSED, REFUSED
+from operators.coverage import INTERPRETED, REFUSED
 from operators.evaluate import record
 from operators.samples import SKIPPED, copied, name_of, samples
-from thunder.base.errors import UnsupportedProgram
+from recorded_refusals import refusals_as_recorded
 from thunder.base.pytree import tree_iter, tree_map
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.strides import strides_of
@@ -62,25 +62,30 @@ def laid_out_otherwise(tree: Any) -> Any:
 @pytest.mark.parametrize("name", sorted(ENTRIES.keys() - OF_DATA))
 def test_strides_are_eagers(name: str) -> None:
     op, ran = ENTRIES[name], 0
-    for given in samples(op, torch.float32, 1):
-        for args, kwargs in (given,) if name in OTHERWISE else (given, laid_out_otherwise(given)):
-            try:
-                expected = op.op(*copied(args), **copied(kwargs))
-            except RuntimeError:
-                continue  # eager wants another layout
-            try:
-                trace, _, output = record(op.op, copied(args), copied(kwargs))
-            except UnsupportedProgram:
-                assert name in PARTLY_REFUSED
-                continue
-            proxies = [p for p in tree_iter(output) if isinstance(p, TensorProxy)]
-            tensors = [t for t in tree_iter(expected) if isinstance(t, torch.Tensor)]
-            for proxy, tensor in zip(proxies, tensors, strict=True):
-                if tensor.numel():  # of nothing, strides mean nothing
-                    assert strides_of(proxy, trace) == tensor.stride()
-            ran += 1
+    with refusals_as_recorded("strides", name) as refusals:
+        for sample in samples(op, torch.float32, 1):
+            layouts = {"as it is": sample, "in another layout": laid_out_otherwise(sample)}
+            for layout in list(layouts)[: 1 if name in OTHERWISE else 2]:
+                args, kwargs = layouts[layout]
+                try:
+                    expected = op.op(*copied(args), **copied(kwargs))
+                except RuntimeError:
+                    continue  # eager wants another layout
+                with refusals.of(layout):
+                    assert_strides(op.op, args, kwargs, expected)
+                    ran += 1
     if not ran:
         pytest.skip("no sample of float32 runs in eager on the cpu")
+
+
+def assert_strides(fn: Any, args: Any, kwargs: Any, expected: Any) -> None:
+    """Assert that the results of a call, when it is recorded, have the strides of eager's results."""
+    trace, _, output = record(fn, copied(args), copied(kwargs))
+    proxies = [p for p in tree_iter(output) if isinstance(p, TensorProxy)]
+    tensors = [t for t in tree_iter(expected) if isinstance(t, torch.Tensor)]
+    for proxy, tensor in zip(proxies, tensors, strict=True):
+        if tensor.numel():  # of nothing, strides mean nothing
+            assert strides_of(proxy, trace) == tensor.stride()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from operators.coverage import WITHOUT_ROW
 from operators.evaluate import record
 from operators.evaluation import run
 from operators.samples import SKIPPED, copied, name_of, samples
-from thunder.base.errors import UnsupportedProgram
+from recorded_refusals import refusals_as_recorded
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
@@ -32,15 +32,14 @@ def storage(t: torch.Tensor) -> int:
 
 @pytest.mark.parametrize("op", ENTRIES, ids=name_of)
 def test_a_row_states_which_results_are_views(op: Any) -> None:
-    for dtype in (torch.float32, torch.complex64):
-        for args, kwargs in samples(op, dtype, 3):
-            try:
-                trace, values, _ = record(op.op, copied(args), copied(kwargs))
-            except UnsupportedProgram:
-                continue
-            for bsym in trace.bound_symbols:
-                run(bsym, values, primitives=False)
-                assert_states_its_views(bsym, values)
+    with refusals_as_recorded("views", name_of(op)) as refusals:
+        for dtype in (torch.float32, torch.complex64):
+            for number, (args, kwargs) in enumerate(samples(op, dtype, 3)):
+                with refusals.of(f"{dtype} {number}"):
+                    trace, values, _ = record(op.op, copied(args), copied(kwargs))
+                    for bsym in trace.bound_symbols:
+                        run(bsym, values, primitives=False)
+                        assert_states_its_views(bsym, values)
 
 
 def assert_states_its_views(bsym: BoundSymbol, values: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import pytest
 import torch
 
+from recorded_refusals import refusals_as_recorded
 from soundness.graph import Slot
 from soundness.portrait import differences, portrait, reachable
 
@@ -118,7 +119,8 @@ class Case:
     """A world to build and the facts to change in it.
 
     `hits`: the unchanged second call must be served from the cache. `refused`: the compiler must raise this
-    error class. `may_refuse`: it must either be right or raise this class. `options` go to `jit`.
+    error class. `may_refuse`: it may raise this class, in the calls for which that is recorded (in
+    `recorded_refusals.json`), and else must be right. `options` go to `jit`.
     """
 
     requirement: str
@@ -295,6 +297,18 @@ def steps(case: Case, change: str | None) -> list[tuple[str, Mutation | None]]:
 
 def judge(case: Case, change: str | None, compiler: Compiler) -> None:
     """Plays `case` with one change; raises AssertionError that lists each difference from eager."""
+    if case.may_refuse is None:
+        judge_calls(case, change, compiler)
+        return
+    file = case.build.__module__.rpartition(".")[2]
+    with refusals_as_recorded("cases", f"{file}, {case.name}, {change}") as refusals:
+        refused = judge_calls(case, change, compiler)
+        if refused is not None:
+            refusals.add(*refused)
+
+
+def judge_calls(case: Case, change: str | None, compiler: Compiler) -> tuple[str, Exception] | None:
+    """Judge the calls of a case; return the call that was refused with its error, or None."""
     theirs, ours = case.build(), case.build()
     alike = differences(observed(theirs), observed(ours))
     assert not alike, f"{case.name} builds two different worlds: {alike}"
@@ -308,7 +322,8 @@ def judge(case: Case, change: str | None, compiler: Compiler) -> None:
         refusal = case.refused or case.may_refuse
         if refusal and is_a(found.error, refusal):
             check_refusal(case, step, before, ours, found)
-            return
+            assert found.error is not None, "a refusal is an error"
+            return step, found.error
         assert not case.refused, (
             f"{step} must be refused with {case.refused}, but gave {describe(found.error)}"
         )
@@ -320,6 +335,7 @@ def judge(case: Case, change: str | None, compiler: Compiler) -> None:
         assert not lines, "\n".join([f"{case.requirement} {case.name}: {step} differs from eager:", *lines])
         if number == 2 and case.hits and found.error is None:
             assert compiler.cache_hits(compiled) == 1, f"{step} was not served from the cache"
+    return None
 
 
 def check_refusal(case: Case, step: str, before: dict[str, object], ours: World, found: Outcome) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from recorded_refusals import Refusals
 from soundness.graph import Slot, is_local, walk
 from soundness.harness import Compiler, World, call, compare, describe, is_a, observed
 from soundness.portrait import differences
@@ -86,7 +87,9 @@ def after_change(build: Callable[[], World], index: int, compiler: Compiler) -> 
     return compare(expected, theirs, found, ours)
 
 
-def along_a_walk(build: Callable[[], World], length: int, seed: str, compiler: Compiler) -> list[str]:
+def along_a_walk(
+    build: Callable[[], World], length: int, seed: str, compiler: Compiler, refusals: Refusals
+) -> list[str]:
     """What differs from eager in the first wrong call along a walk of changes that pile up in one world.
 
     Unlike single changes, a walk makes several cache entries compete, and comes back to states it has left.
@@ -100,12 +103,11 @@ def along_a_walk(build: Callable[[], World], length: int, seed: str, compiler: C
         possible[index].apply()
         changes(ours)[index].apply()
         expected, found = call(theirs.program, theirs), call(compiled, ours)
-        if (
-            ours.program is not program
-            or expected.error is not None
-            or is_a(found.error, "UnsupportedProgram")
-        ):
+        if ours.program is not program or expected.error is not None:
             return []  # what follows an error is another story: eager keeps the effects before it
+        if is_a(found.error, "UnsupportedProgram"):
+            refusals.add(seed, found.error)
+            return []
         lines = compare(expected, theirs, found, ours)
         if lines:
             return [" → ".join(made), *lines]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import thunder
+from recorded_refusals import Refusals
 from soundness.harness import World, call, compare, is_a
 
 #: a context entered around one call
@@ -50,17 +51,20 @@ def play(
     situations: Sequence[Situation],
     order: Sequence[int],
     *,
-    may_refuse: bool = False,
+    refusals: Refusals | None = None,
 ) -> Any:
-    """Calls ``program`` by eager and compiled in ``situations[i]`` for each ``i`` of ``order``; returns the
-    compiled program. Raises AssertionError at the first call that differs from eager.
+    """Call ``program`` by eager and compiled in ``situations[i]`` for each ``i`` of ``order``.
+
+    Returns the compiled program. Raises AssertionError at the first call that differs from eager. A call that
+    is refused is added to ``refusals``, if there are such, under its number.
     """
     compiled = thunder.jit(program, recompile_limit=None)
     for step, index in enumerate(order):
         theirs = World(program, list(args), within=situations[index])
         ours = World(program, list(args), within=situations[index])
         expected, found = call(program, theirs), call(compiled, ours)
-        if may_refuse and is_a(found.error, "UnsupportedProgram"):
+        if refusals is not None and is_a(found.error, "UnsupportedProgram"):
+            refusals.add(f"call {step}", found.error)
             continue
         lines = compare(expected, theirs, found, ours)
         assert not lines, f"call {step} in situation {index}: {lines}"
