@@ -70,5 +70,5 @@ def test_unknown_dtype_is_refused_with_the_nearest_name() -> None:
         dtypes.to_dtype(torch.qint8)
     with pytest.raises(InvalidArgument, match="NoneType"):
         dtypes.to_dtype(None)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="<class 'str'> is not a data type"):
         dtypes.to_dtype(str)

@@ -69,7 +69,7 @@ def test_names_that_are_none_are_refused_with_the_nearest() -> None:
     assert "gate" in str(error.value)
     with pytest.raises(InvalidArgument, match=r"there is no case 'value-torch\.add'"):
         conformance("torch", operators="torch.add", expected_failures={"value-torch.add": "it is off by one"})
-    with pytest.raises(UnknownExecutor):
+    with pytest.raises(UnknownExecutor, match="there is no executor 'nobodys_executor'"):
         conformance("nobodys_executor")
 
 
@@ -77,7 +77,8 @@ def test_a_case_leaves_nothing_changed() -> None:
     tested = gate_executor(fn=lambda x, w, alpha: (torch.set_default_dtype(torch.float64), x + w)[1])
     for case in conformance(tested.executor, **tested.arguments):
         if case.property in ("values", "state"):
-            with pytest.raises(ConformanceFailure):
+            fault = "result 0 is wrong" if case.property == "values" else "leaves the default dtype changed"
+            with pytest.raises(ConformanceFailure, match=fault):
                 case.run()
             assert torch.get_default_dtype() is torch.float32
 
@@ -85,7 +86,7 @@ def test_a_case_leaves_nothing_changed() -> None:
 def test_own_tolerances_hold() -> None:
     tested = gate_executor(fn=lambda x, w, alpha: x * torch.sigmoid(alpha * w) + 1e-4)
     (case,) = (c for c in conformance(tested.executor, **tested.arguments) if c.property == "values")
-    with pytest.raises(ConformanceFailure):
+    with pytest.raises(ConformanceFailure, match="result 0 is wrong"):
         case.run()
     loose = dict.fromkeys((torch.float32, torch.float64, torch.bfloat16), (1e-2, 1e-2))
     arguments = {**tested.arguments, "tolerances": loose}

@@ -101,7 +101,7 @@ def test_fuel_is_unlimited_until_it_is_set() -> None:
     assert ex.get_fuel(2)
     ex.set_fuel(FUEL_LEVEL.UNLIMITED)
     assert ex.get_fuel(10**9)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="takes a number of fusions and got -1"):
         ex.set_fuel(-1)
 
 

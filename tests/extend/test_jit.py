@@ -133,7 +133,7 @@ def test_a_checker_that_a_hook_gives_to_an_operator_is_asked(ex: OperatorExecuto
     with get_manager().temporary(Careful(), "careful"):
         jf = thunder.jit(lambda x, w, eps: norm(x, w, eps), executors=[ex])
         assert torch.equal(jf(x, w, 1e-5), norm_impl(x, w, 1e-5))
-        with pytest.raises(thunder.NoExecutor):
+        with pytest.raises(thunder.NoExecutor, match=r"no executor claims jit_ex\.norm"):
             jf(x, w, 2.0)
 
 

@@ -81,7 +81,7 @@ def test_m8_unknown_name_gets_the_nearest_and_the_registered(registry: ExecutorR
 def test_m9_unusable_executor_says_why(registry: ExecutorRegistry) -> None:
     with pytest.raises(ExecutorUnavailable, match="needs absent_library, which is not installed"):
         registry.get_executor("absent")
-    with pytest.raises(ExecutorUnavailable):
+    with pytest.raises(ExecutorUnavailable, match="needs absent_library, which is not installed"):
         registry.resolve_executors(["absent"])
 
 
@@ -141,7 +141,7 @@ def test_deregistered_executor_is_gone_from_registry_and_lists(registry: Executo
     assert names(registry.get_all_executors()) == ["torch"]
     assert registry.get_default_executors() == ()
     assert names(registry.get_always_executors()) == ["torch"]
-    with pytest.raises(UnknownExecutor):
+    with pytest.raises(UnknownExecutor, match="there is no executor 'mine'"):
         registry.deregister_executor("mine")
 
 

@@ -137,7 +137,7 @@ def test_an_effect_of_a_failed_execution_is_applied_as_by_eager():
 
     compiled, log = thunder.jit(program), []
     compiled(ramp(3, 2), torch.tensor([0]), log)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="index out of range"):
         compiled(ramp(3, 2), torch.tensor([7]), log)
     assert log == [1, 1]
 

@@ -359,7 +359,7 @@ def test_unknown_attributes_are_the_users_and_are_written_there():
     assert model.scale == 5.0
     assert wrapped.twice() == 10.0
     assert torch.equal(wrapped(ramp(3)), ramp(3) * 5)
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="no attribute 'nothing_of_this_name'"):
         _ = wrapped.nothing_of_this_name
 
 

@@ -278,11 +278,16 @@ def test_moving_the_wrapper_moves_the_overriding_tensors():
 
 
 @pytest.mark.parametrize(
-    ("name", "tensor"), [("0.weight", [1.0]), ("7.weight", torch.ones(3)), ("", torch.ones(3))]
+    ("name", "tensor", "reason"),
+    [
+        ("0.weight", [1.0], "no tensor"),
+        ("7.weight", torch.ones(3), r"override\('7\.weight'\) names nothing in the module"),
+        ("", torch.ones(3), r"override\(''\) names nothing in the module"),
+    ],
 )
-def test_an_override_that_cannot_be_meant_is_refused(name, tensor):
+def test_an_override_that_cannot_be_meant_is_refused(name, tensor, reason):
     wrapped = thunder.jit(two_layers())
-    with pytest.raises(thunder.InvalidArgument):
+    with pytest.raises(thunder.InvalidArgument, match=reason):
         wrapped.override(name, tensor)
     assert not wrapped.overrides
 

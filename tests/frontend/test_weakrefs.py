@@ -294,7 +294,7 @@ def test_a_weak_value_dictionary_is_read() -> None:
     node.scale = 3.0
     assert torch.equal(compiled(X, table), X * 3)
     del node
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="'a'"):
         compiled(X, table)
 
 

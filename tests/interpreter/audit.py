@@ -9,10 +9,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from thunder.base.package_files import package_folder
 from thunder.interpreter import Machine
-
-_INTERPRETER = package_folder("interpreter")
+from thunder.interpreter.tracebacks import PACKAGE_DIRECTORY
 
 
 def native_functions(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> set[str]:
@@ -59,4 +57,4 @@ def _is_expected(frame: FrameType) -> bool:
 
 
 def _is_own(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(_INTERPRETER)
+    return frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY)

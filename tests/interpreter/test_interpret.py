@@ -153,7 +153,7 @@ def test_recursion_limit_is_that_of_the_program():
         return 0 if n == 0 else 1 + depth(n - 1)
 
     assert interpret(depth)(limit // 2) == limit // 2
-    with pytest.raises(RecursionError):
+    with pytest.raises(RecursionError, match="maximum recursion depth exceeded"):
         interpret(depth)(2 * limit)
     assert sys.getrecursionlimit() == limit
 

@@ -180,7 +180,7 @@ def like_named(trace: TraceCtx, name: str) -> TensorProxy:
 
 def test_fields_of_a_bound_symbol_are_read_only_and_a_copy_replaces_them():
     bsym = chain().bound_symbols[0]
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match="args of a bound symbol cannot be assigned"):
         bsym.args = ()
     assert BoundSymbol.from_bsym(bsym, output=None).output is None
     assert not hasattr(bsym, "inputs")

@@ -41,7 +41,7 @@ def test_training_mode_changes_the_result_where_the_model_says_so(name: str) -> 
     if name in SAME_IN_BOTH_MODES:
         assert_same(trained, evaluated)
     else:
-        with pytest.raises(AssertionError):
+        with pytest.raises(AssertionError, match="Tensor-likes are not equal"):
             assert_same(trained, evaluated)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -138,7 +139,7 @@ def test_it_is_left_out_with_one_warning_that_names_its_distribution(fault: Any)
     assert reason in str(found["faulty"].reason)
     assert [spec.name for spec in m.executor_specs()] == ["fine"]
     assert row_of("isolated.fresh") is None
-    with pytest.raises(ExecutorUnavailable):
+    with pytest.raises(ExecutorUnavailable, match=re.escape(reason)):
         ExecutorRegistry(m).get_executor("faulty")
 
 

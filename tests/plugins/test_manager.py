@@ -67,7 +67,7 @@ def test_temporary_plugin_is_there_within_the_context_only() -> None:
 
 def test_temporary_plugin_goes_when_the_body_raises() -> None:
     m = manager()
-    with pytest.raises(ZeroDivisionError), m.temporary(Toy(), name="toy"):
+    with pytest.raises(ZeroDivisionError, match="division by zero"), m.temporary(Toy(), name="toy"):
         _ = 1 / 0
     assert m.list_plugins() == ()
 

@@ -20,7 +20,8 @@ import thunder
 from soundness.harness import ramp
 
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {}
-REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {}
+#: name → program, and the text of its refusal
+REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {}
 LOGGER = logging.getLogger("a program")
 ADAPTER = logging.LoggerAdapter(LOGGER, {"user": 1})
 
@@ -30,9 +31,14 @@ def program(f):
     return f
 
 
-def refused(f):
-    REFUSED[f.__name__] = f
-    return f
+def refused(reason):
+    """Return the decorator that adds a program that is refused with this text."""
+
+    def add(f):
+        REFUSED[f.__name__] = f, reason
+        return f
+
+    return add
 
 
 # -- warnings ------------------------------------------------------------------------------------------------
@@ -342,14 +348,14 @@ def test_another_logger_in_the_same_place_is_noticed():
 # -- refusals ------------------------------------------------------------------------------------------------
 
 
-@refused
+@refused(r"replaces sys\.stdout")
 def redirects_the_output(x):
     sys.stdout = Collected()
     print("unseen")
     return x
 
 
-@refused
+@refused("logs a traceback or a stack")
 def logs_a_traceback(x):
     try:
         raise KeyError("k")
@@ -358,31 +364,31 @@ def logs_a_traceback(x):
     return x
 
 
-@refused
+@refused("changes how logging is configured")
 def changes_a_level(x):
     LOGGER.setLevel(logging.DEBUG)
     return x
 
 
-@refused
+@refused("changes how logging is configured")
 def disables_a_logger(x):
     LOGGER.disabled = not LOGGER.disabled
     LOGGER.warning("maybe")
     return x
 
 
-@refused
+@refused(r"warnings\.warn_explicit")
 def warns_explicitly(x):
     warnings.warn_explicit("a", UserWarning, "file.py", 1)
     return x
 
 
-@refused
+@refused(r"reads sys\.stdout\.isatty")
 def asks_a_stream(x):
     return x * 2 if sys.stdout.isatty() else x
 
 
-@refused
+@refused("whose __del__ would run once")
 def makes_an_object_with_a_finalizer(x):
     class Noisy:
         def __del__(self):
@@ -394,8 +400,9 @@ def makes_an_object_with_a_finalizer(x):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_put_out_again_is_refused(name):
-    with pytest.raises(thunder.UnsupportedProgram):
-        thunder.jit(REFUSED[name])(ramp(3))
+    program, reason = REFUSED[name]
+    with pytest.raises(thunder.UnsupportedProgram, match=reason):
+        thunder.jit(program)(ramp(3))
 
 
 # -- differences ---------------------------------------------------------------------------------------------
@@ -410,7 +417,7 @@ def test_output_of_a_tensor_before_an_error_appears(capsys):
 
     shown = []
     for g in (f, thunder.jit(f)):
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="k"):
             g(ramp(3))
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1]

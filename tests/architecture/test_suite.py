@@ -1,0 +1,51 @@
+"""The rules that the tests follow, and that each check of them finds what breaks its rule."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from architecture import suite
+from architecture.source import ROOT
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[Path, ast.Module]:
+    return suite.trees(ROOT / "tests")
+
+
+def parsed(text: str) -> dict[Path, ast.Module]:
+    """Return the tree of one test file."""
+    return {Path("test_it.py"): ast.parse(text)}
+
+
+def test_every_expected_error_is_named(files):
+    """The class alone is the error of any program that fails, also for another reason."""
+    assert suite.unnamed_errors(files) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "with pytest.raises(ValueError): f()",
+        "with pytest.raises(ValueError) as error: f()",
+        "with pytest.warns(W), pytest.raises(ValueError): f()",
+        "pytest.raises(ValueError, f)",
+    ],
+)
+def test_an_unnamed_error_is_found(statement):
+    assert len(suite.unnamed_errors(parsed(f"def test_f():\n    {statement}\n"))) == 1
+    assert len(suite.unnamed_errors(parsed(f"class A:\n  def test_f(self):\n    {statement}\n"))) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "with pytest.raises(ValueError, match='negative'): f()",
+        "with pytest.raises(ValueError) as error: f()\n    assert error.value.args == (-1,)",
+    ],
+)
+def test_a_named_error_is_not_found(statement):
+    assert suite.unnamed_errors(parsed(f"def test_f():\n    {statement}\n")) == []
