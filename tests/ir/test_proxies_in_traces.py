@@ -11,9 +11,21 @@ import thunder
 from ir.building import building, traced
 from thunder.base import devices, dtypes
 from thunder.base.errors import InvalidArgument, OutsideTrace, TraceError
+from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import CollectionProxy, FloatProxy, IntegerProxy, ProxyTag, TensorProxy, Variable
+from thunder.ir.recorder import Recorder
 from thunder.ir.symbol import with_parts
-from thunder.ir.trace import TraceCtx, detached_trace, from_trace, get_tracectx, is_tracing, tracectx
+from thunder.ir.trace import (
+    Source,
+    TraceCtx,
+    TraceProvenance,
+    TraceTag,
+    detached_trace,
+    from_trace,
+    get_tracectx,
+    is_tracing,
+    tracectx,
+)
 from thunder.ops import prims
 
 
@@ -137,6 +149,45 @@ def test_a_proxy_has_no_metadata_that_are_not_declared():
     proxies = [p for bsym in with_parts(trace.bound_symbols) for p in (*bsym.flat_proxy_outs, *trace.args)]
     assert proxies
     assert all(vars(p) == {} for p in proxies if isinstance(p, TensorProxy))
+
+
+#: attributes of a trace that a new trace of the same program does not take over
+FRESH = {"scopes", "provenance", "recorder", "_complete"}
+
+
+def test_from_trace_keeps_every_fact():
+    trace = traced(lambda x: prims.sin(x), "x")
+    trace.fn, trace.kwargs, trace.name = len, {"k": 1}, "joint"
+    trace.tags = {TraceTag.BACKWARD}
+    trace.grad_enabled = trace.star_args = trace.plain = True
+    trace.input_aliases = ((InputAlias(trace.args[0], (1,), 0),),)
+    trace.make_object_name(object())
+    trace.recorder = Recorder()
+    trace.set_provenance(TraceProvenance("Test"))
+    trace.mark_complete()
+    new, empty = from_trace(trace), TraceCtx()
+    assert vars(new).keys() == vars(trace).keys()
+    for name, value in vars(trace).items():
+        assert value != vars(empty)[name], f"the test gives {name} a value"
+        assert vars(new)[name] == (vars(empty)[name] if name in FRESH else value), name
+
+
+def test_a_recorder_is_installed_within_its_context_alone():
+    class Doubled(Recorder):
+        def adapt_call(self, symbol, args, kwargs):
+            return (prims.add, (*args, *args), kwargs) if symbol is prims.neg else (symbol, args, kwargs)
+
+        def location(self):
+            return Source("model.py", 7)
+
+    with building("x") as (trace, x):
+        with tracectx(trace, recorder=Doubled()):
+            prims.neg(x)
+        prims.neg(x)
+    assert [(b.sym.name, b.source) for b in trace.bound_symbols] == [
+        ("add", Source("model.py", 7)),
+        ("neg", None),
+    ]
 
 
 def test_a_variable_compares_by_name():

@@ -16,6 +16,7 @@ from passes.programs import OPERATORS, Instruction, accepted, program
 from passes.writing import assert_as_eager, assert_same_effects, functional
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.recorder import FixedLocation
 from thunder.ir.trace import Source, TraceCtx, tracectx
 from thunder.ops import prims
 from thunder.passes.functionalise import functionalise
@@ -360,10 +361,9 @@ def test_a_view_that_eager_refuses_is_refused_with_torchs_text(before: bool) -> 
 def with_grad(fn: Callable[[TensorProxy], Any]) -> TraceCtx:
     """The trace of ``fn`` on a leaf that requires grad, under grad mode, on line 7 of ``model.py``."""
     trace = TraceCtx()
-    with tracectx(trace), torch.enable_grad():
+    with tracectx(trace, recorder=FixedLocation(Source("model.py", 7))), torch.enable_grad():
         x = TensorProxy("x", shape=(3, 4), device="cpu", dtype=torch.float32, requires_grad=True)
         trace.args = [x]
-        trace.locate = lambda: Source("model.py", 7)
         prims.python_return(fn(x))
     return trace
 

@@ -9,7 +9,8 @@ from ir.building import EAGER, body, compiled, text, traced
 from thunder.base.errors import InvalidArgument, PluginError, TraceError
 from thunder.compiler.pipeline import STAGES, Pipeline, configured_pipeline
 from thunder.core.transform_common import Transform as DocumentedTransform
-from thunder.ir.trace import from_trace
+from thunder.ir.aliasing import InputAlias
+from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ops import prims
 from thunder.passes.transform import Transform
 
@@ -124,6 +125,23 @@ def test_a_changed_header_alone_is_a_change():
             return trace
 
     assert body(compiled(program(), transforms=[Header()]).traces[-1])[0] == "# seen"
+
+
+def test_a_trace_that_loses_which_inputs_overlap_is_refused():
+    class Copies(Transform):
+        def __init__(self, copy):
+            self.copy = copy
+
+        def transform_trace_pre_execution(self, trace, **kwargs):
+            new = self.copy(trace)
+            new.bound_symbols = list(trace.bound_symbols)
+            return new
+
+    trace = traced(prims.add, "x", "y")
+    trace.input_aliases = (tuple(InputAlias(p, (1,), 0) for p in trace.args),)
+    assert compiled(trace, transforms=[Copies(from_trace)]).traces[-1].input_aliases == trace.input_aliases
+    with pytest.raises(TraceError, match="made by Copies has lost which inputs overlap"):
+        compiled(trace, transforms=[Copies(lambda trace: TraceCtx(args=trace.args))])
 
 
 @pytest.mark.parametrize("result", [None, 3, (1, 2)], ids=repr)

@@ -28,7 +28,7 @@ def functional(fn: Program, *inputs: torch.Tensor) -> TraceCtx:
     its end.
     """
     recorded = traced(fn, *inputs)
-    recorded.input_aliases = _aliases(recorded, inputs)  # type: ignore[attr-defined]
+    recorded.input_aliases = _aliases(recorded, inputs)
     trace = functionalise(recorded)
     check_trace(trace, stage="functionalise")
     names = {p.name for p in trace.args}

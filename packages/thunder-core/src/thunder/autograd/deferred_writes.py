@@ -12,13 +12,12 @@ history of the tensor. They are the last statements of a functional program, or 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from thunder.base.tags import OpTags
-from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
@@ -142,10 +141,10 @@ def _split(
     return core, tail
 
 
-def written_inputs(tail: TraceCtx | None, groups: Iterable[Sequence[InputAlias]]) -> frozenset[str]:
-    """The names of the inputs to whose memory the tail writes; ``groups`` are inputs that overlap."""
+def written_inputs(tail: TraceCtx | None) -> frozenset[str]:
+    """Return the names of the inputs to whose memory the tail writes."""
     if tail is None:
         return frozenset()
     targets = {b.args[1].name for b in tail.bound_symbols if b.sym is prims.copy_}
-    overlapping = (names for g in groups if (names := {a.proxy.name for a in g}) & targets)
+    overlapping = (names for g in tail.input_aliases if (names := {a.proxy.name for a in g}) & targets)
     return frozenset(targets.union(*overlapping))

@@ -181,7 +181,7 @@ def backward_trace(
     """
     start = time.perf_counter_ns()
     trace = from_trace(forward.trace)
-    trace.name, trace.tags = "backward_fn", {TraceTag.BACKWARD}
+    trace.name, trace.tags, trace.input_aliases = "backward_fn", {TraceTag.BACKWARD}, ()
     with tracectx(trace):
         _unpack(trace, *_sorted(forward.saved), tuple(cotangents))
         recomputing = _Recomputing(trace, forward, values)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from thunder.base.errors import TraceError
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 
@@ -17,12 +18,12 @@ __all__ = ["edited"]
 
 
 def edited(trace: TraceCtx, change: Callable[[TraceCtx], Any], made_by: str) -> Any:
-    """What `change` makes of a copy of a trace; the trace itself if that changed nothing.
+    """Return what `change` makes of a copy of a trace; the trace itself if it changed nothing.
 
-    A trace that does not say who made it gets the name `made_by`. Whatever else `change` returns is returned.
+    A result without provenance gets the name `made_by`. A result that is not a trace is returned unchanged.
+    Raises TraceError if the result has lost which inputs overlap in memory.
     """
     given = from_trace(trace)
-    given.input_aliases = trace.input_aliases
     given.bound_symbols = [bsym.from_bsym() for bsym in trace.bound_symbols]
     copies = list(given.bound_symbols)
     start = time.perf_counter_ns()
@@ -31,6 +32,12 @@ def edited(trace: TraceCtx, change: Callable[[TraceCtx], Any], made_by: str) -> 
         return trace
     if isinstance(result, TraceCtx) and result is not trace and result.provenance is None:
         result.set_provenance(TraceProvenance(made_by, time.perf_counter_ns() - start))
+    if isinstance(result, TraceCtx) and result.input_aliases != trace.input_aliases:
+        raise TraceError(
+            f"the trace made by {made_by} has lost which inputs overlap in memory",
+            found={"overlapping": [[alias.proxy.name for alias in group] for group in trace.input_aliases]},
+            hint="Make the trace with thunder.core.trace.from_trace, which keeps every fact of the program.",
+        )
     return result
 
 

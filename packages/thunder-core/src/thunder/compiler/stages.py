@@ -113,7 +113,7 @@ def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
     if not outputs:
         return trace
     tape = differentiate(core, context.executors)
-    written = written_inputs(tail, context.traces[0].input_aliases)
+    written = written_inputs(tail)
     context.gradient = Gradient(tape, outputs, written, tail)
     return joint_trace(tape, outputs)
 

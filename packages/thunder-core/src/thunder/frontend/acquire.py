@@ -4,7 +4,6 @@ effects.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +28,7 @@ from thunder.frontend.lookasides.lookaside_registry import CLASS_METHODS
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.objects.object_table import Tracker
 from thunder.frontend.objects.shadow_copies import Shadow
+from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.raised_errors import carries_values, name_tensors
 from thunder.frontend.source_locations import locations_of
 from thunder.frontend.tracing_policy import Tracer
@@ -39,7 +39,6 @@ from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
 from thunder.ops import prims
-from thunder.ops.constant_folding import known_value
 from thunder.ops.data_errors import may_raise_on_data
 from thunder.wrappers.overrides import Overrides
 
@@ -274,22 +273,10 @@ def _refuse_generators(fn: Callable[..., Any]) -> None:
 def _recorded(
     tracer: Tracer, machine: Machine, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The value of the call, which is recorded into the trace with its lines."""
-    trace = tracer.trace
-    trace.locate, trace.adapt_call = tracer.locate, tracer.autocast.adapt_call
-    trace.known_value = functools.partial(known_value, trace)
+    """Return the value of the call, recorded into the trace; errors name the program's lines."""
     try:
-        return _run(tracer, machine, fn, args, kwargs)
-    finally:
-        trace.locate = trace.adapt_call = trace.known_value = None
-
-
-def _run(
-    tracer: Tracer, machine: Machine, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """The value of the call in terms of the trace; what goes wrong names the program's lines."""
-    try:
-        return machine.call(*_rooted_call(tracer, fn, args, kwargs))
+        with tracectx(tracer.trace, recorder=ProgramRecorder(tracer)):
+            return machine.call(*_rooted_call(tracer, fn, args, kwargs))
     except OperatorError as error:  # torch raises here too
         raise _raised(tracer, error.at(locations_of(error))) from None
     except ThunderError as error:

@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 def known_value(x: TensorProxy) -> torch.Tensor | None:
     """Return the value of a tensor of the current trace that depends on no input, else None.
 
-    The value is on the CPU. Only a trace that is being acquired computes values.
+    The value is on the CPU. Only the recorder of a program that is being acquired computes values.
     """
     trace = get_tracectx()
-    value: torch.Tensor | None = None
-    if trace is not None and trace.known_value is not None:
-        value = trace.known_value(x)
-    return value
+    return None if trace is None else trace.recorder.known_value(x)
 
 
 def _needs_value(operation: str, read: Callable[..., Any]) -> Callable[..., Any]:

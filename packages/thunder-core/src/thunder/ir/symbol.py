@@ -17,6 +17,7 @@ from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.codegen import statement_lines
 from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
+from thunder.ir.recorder import PLAIN
 from thunder.ir.trace import Source, get_tracectx
 
 
@@ -97,8 +98,10 @@ class Symbol:
         args, kwargs = self._normaliser(*args, **kwargs)
         if any(type(a) in _CHANGEABLE for a in (*args, *kwargs.values())):
             args, kwargs = _kept(args), _kept(kwargs)
-        if trace.adapt_call is not None and len(trace.scopes) == 1:
-            adapted, args, kwargs = trace.adapt_call(self, args, kwargs)
+        recorder = trace.recorder
+        is_outermost = recorder is not PLAIN and len(trace.scopes) == 1
+        if is_outermost:
+            adapted, args, kwargs = recorder.adapt_call(self, args, kwargs)
             if adapted is not self:
                 return adapted(*args, **kwargs)
         subsymbols: list[BoundSymbol] = []
@@ -117,8 +120,8 @@ class Symbol:
             if not self._differentiable:
                 _require_no_grad(output, args)
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
-        if trace.locate is not None and len(trace.scopes) == 1:
-            bsym.source = trace.locate()
+        if is_outermost:
+            bsym.source = recorder.location()
         if self.bind_postprocess is not None:
             self.bind_postprocess(bsym)
         trace.record(bsym)
@@ -132,8 +135,8 @@ class Symbol:
             args, kwargs = self._normaliser(*args, **kwargs)
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
         trace = get_tracectx()
-        if trace is not None and trace.locate is not None:
-            bsym.source = trace.locate()
+        if trace is not None and trace.recorder is not PLAIN:
+            bsym.source = trace.recorder.location()
         if self.bind_postprocess is not None:
             self.bind_postprocess(bsym)
         return bsym

@@ -18,9 +18,11 @@ from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpenTag
 from thunder.ir.codegen import Program, program
 from thunder.ir.dotted_paths import pin_paths
+from thunder.ir.recorder import PLAIN
 from thunder.ir.trace_context import get_tracectx, is_tracing, reset_tracectx, set_tracectx, tracectx
 
 if TYPE_CHECKING:
+    from thunder.ir.aliasing import InputAlias
     from thunder.ir.symbol import BoundSymbol
 
 
@@ -112,25 +114,16 @@ class TraceCtx:
         self.scopes: list[list[BoundSymbol]] = [[]]
         #: whether the program runs under the caller's grad mode, and not under ``torch.no_grad``
         self.grad_enabled = False
-        #: whether what is recorded now is a backward: gradients are on in case it is differentiated itself
-        self.in_backward = False
         #: whether the signature is ``(*args, **kwargs)``: a prologue
         self.star_args = False
         #: whether the function runs without decorators: it computes nothing
         self.plain = False
         #: groups of inputs that overlap in memory (see ``thunder.ir.aliasing.InputAlias``)
-        self.input_aliases: tuple[Any, ...] = ()
+        self.input_aliases: tuple[tuple[InputAlias, ...], ...] = ()
         self.names: set[str] = set()
         self.provenance: TraceProvenance | None = None
-        #: called at each top-level recording; the line of the user's program that is running
-        self.locate: Callable[[], Source | None] | None = None
-        #: called before each top-level recording with symbol, args and kwargs; returns those to record, or
-        #: what records another call in its place
-        self.adapt_call: Callable[..., tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] | None = (
-            None
-        )
-        #: called with a tensor whose data the program asks for; its value, or None if it is not known
-        self.known_value: Callable[[Any], Any] | None = None
+        #: how calls are recorded now; :func:`tracectx` installs another one
+        self.recorder = PLAIN
         self._counter = 0
         self._object_names: dict[int, tuple[str, Any]] = {}
         self._complete = False
@@ -285,9 +278,13 @@ class TraceCtx:
 
 
 def from_trace(trace: TraceCtx) -> TraceCtx:
-    """A new trace with the same signature, tags and names, and without bound symbols and provenance."""
+    """Return a trace of the same program without its statements: every fact is kept, nothing is shared.
+
+    Fresh are the bound symbols, the provenance, the recorder, and whether the trace is complete.
+    """
     new = TraceCtx(trace.fn, args=trace.args, kwargs=trace.kwargs, tags=trace.tags, name=trace.name)
     new.grad_enabled, new.star_args, new.plain = trace.grad_enabled, trace.star_args, trace.plain
+    new.input_aliases = trace.input_aliases
     new.names = set(trace.names)
     new._counter, new._object_names = trace._counter, dict(trace._object_names)
     return new

@@ -8,6 +8,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from thunder.ir.recorder import Recorder
     from thunder.ir.trace import TraceCtx
 
 _current: ContextVar[TraceCtx | None] = ContextVar("thunder_trace", default=None)
@@ -34,10 +35,15 @@ def is_tracing() -> bool:
 
 
 @contextmanager
-def tracectx(trace: TraceCtx | None) -> Iterator[TraceCtx | None]:
-    """Within the context, symbols record into ``trace``."""
+def tracectx(trace: TraceCtx | None, *, recorder: Recorder | None = None) -> Iterator[TraceCtx | None]:
+    """Within the context, symbols record into ``trace``, with ``recorder`` in place of the trace's own."""
     token = _current.set(trace)
+    before = None
+    if trace is not None and recorder is not None:
+        before, trace.recorder = trace.recorder, recorder
     try:
         yield trace
     finally:
         _current.reset(token)
+        if trace is not None and before is not None:
+            trace.recorder = before

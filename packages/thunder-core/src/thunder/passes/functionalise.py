@@ -27,6 +27,7 @@ from thunder.base.errors import OperatorError, ThunderError, UnsupportedProgram
 from thunder.base.structural_ids import RETURN
 from thunder.ir.aliasing import Families, InputAlias, View, as_made, making, replaced, swapped, views_of
 from thunder.ir.proxies import ProxyTag, TensorProxy
+from thunder.ir.recorder import FixedLocation
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 from thunder.ops import prims
@@ -55,11 +56,11 @@ def functionalise(trace: TraceCtx) -> TraceCtx:
         return trace
     start = time.perf_counter_ns()
     new = from_trace(trace)
-    worker = _Functionaliser(trace, new)
+    recorder = FixedLocation()
+    worker = _Functionaliser(trace, new, recorder)
     grad = any(b.kwargs["grad_enabled"] for b in worker.program if b.sym.id == COPY)
-    with tracectx(new), torch.set_grad_enabled(grad):
+    with tracectx(new, recorder=recorder), torch.set_grad_enabled(grad):
         worker.run()
-    new.locate = None
     new.provenance = TraceProvenance("Functionalisation", time.perf_counter_ns() - start)
     return new
 
@@ -84,8 +85,8 @@ def _tensors(proxies: Iterable[Any]) -> list[TensorProxy]:
 class _Functionaliser:
     """The state of the pass over one trace."""
 
-    def __init__(self, trace: TraceCtx, new: TraceCtx) -> None:
-        self.new = new
+    def __init__(self, trace: TraceCtx, new: TraceCtx, recorder: FixedLocation) -> None:
+        self.new, self.recorder = new, recorder
         calls = [list(flattened([bsym])) for bsym in trace.bound_symbols]
         self.program = [bsym for parts in calls for bsym in parts]
         #: for each part of the program, the number of the call that it is a part of
@@ -95,7 +96,7 @@ class _Functionaliser:
         self.first = as_made((*trace.args, *computed))
         new.args = replaced(trace.args, self.first)
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
-        groups = getattr(trace, "input_aliases", ())
+        groups = trace.input_aliases
         self.layouts = Layouts(self.inputs.values(), self.program, groups)
         self.memories = Memories(new, self.first)
         self.overlaps = Overlaps(trace.bound_symbols, self.memories, self.layouts)
@@ -162,7 +163,7 @@ class _Functionaliser:
         handlers = {COPY: self._write, RETURN: self._finish}
         for at, bsym in enumerate(self.program):
             self.at = at
-            self.new.locate = lambda source=bsym.source: source
+            self.recorder.source = bsym.source
             try:
                 handlers.get(bsym.sym.id, self._emit)(bsym)
             except ThunderError as error:

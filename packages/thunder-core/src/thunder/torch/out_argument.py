@@ -91,7 +91,7 @@ def _refuse_casts_within(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
 def _tracks_gradients() -> bool:
     """Whether torch would record the call for a backward, which it cannot for one with ``out=``."""
     trace = get_tracectx()
-    return torch.is_grad_enabled() and not (trace is not None and trace.in_backward)
+    return torch.is_grad_enabled() and not (trace is not None and trace.recorder.in_backward)
 
 
 def _requires_grad(x: Any) -> bool:

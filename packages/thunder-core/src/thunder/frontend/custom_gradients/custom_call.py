@@ -54,6 +54,7 @@ from thunder.frontend.epilogue.subtrace import (
     writes,
 )
 from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.recorder import PLAIN
 from thunder.ir.symbol import BoundSymbol, has_tags, proxies_in
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx
@@ -275,11 +276,13 @@ def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
         tracer.backwards.append(fn)
         trace = get_tracectx()
         assert trace is not None, "a backward is recorded into a trace"
-        outside, trace.in_backward = trace.in_backward, True
+        recorder = trace.recorder
+        assert recorder is not PLAIN, "a backward is recorded while its program is acquired"
+        outside, recorder.in_backward = recorder.in_backward, True
         try:
             yield
         finally:
-            trace.in_backward = outside
+            recorder.in_backward = outside
             tracer.backwards.pop()
 
 

@@ -1,0 +1,35 @@
+"""How the calls of a user's program are recorded into its trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from thunder.ir.recorder import AdaptedCall, Recorder
+from thunder.ops.constant_folding import known_value
+
+if TYPE_CHECKING:
+    import torch
+
+    from thunder.frontend.tracing_policy import Tracer
+    from thunder.ir.proxies import TensorProxy
+    from thunder.ir.symbol import Symbol
+    from thunder.ir.trace import Source
+
+
+class ProgramRecorder(Recorder):
+    """Records calls with the program's lines, as autocast changes them; knows values of constants."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def adapt_call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AdaptedCall:
+        """Return the call with the casts of the autocast that is on now."""
+        return self._tracer.autocast.adapt_call(symbol, args, kwargs)
+
+    def location(self) -> Source | None:
+        """Return the line of the program that is running."""
+        return self._tracer.locate()
+
+    def known_value(self, x: TensorProxy) -> torch.Tensor | None:
+        """Return the value of a tensor that the program computes from constants alone."""
+        return known_value(self._tracer.trace, x)

@@ -1,0 +1,56 @@
+"""How calls of symbols become statements of a trace, where that is not simply by appending them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from thunder.ir.proxies import TensorProxy
+    from thunder.ir.symbol import Symbol
+    from thunder.ir.trace import Source
+
+#: what a call becomes: a callable that records it, and its arguments
+AdaptedCall = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Recorder:
+    """The plain way of recording; subclasses are installed by ``tracectx(trace, recorder=…)``.
+
+    A recorder belongs to the code that builds one trace, and is never part of the finished program.
+    """
+
+    #: whether the calls belong to a backward, which runs with gradients on in case it is differentiated
+    in_backward: bool = False
+
+    def adapt_call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AdaptedCall:
+        """Return what to record for a call outside of other calls: by default, the call itself.
+
+        If the first element of the result is not ``symbol``, it is called in place of the symbol.
+        """
+        return symbol, args, kwargs
+
+    def location(self) -> Source | None:
+        """Return the line of the user's program that the statement being recorded comes from."""
+        return None
+
+    def known_value(self, x: TensorProxy) -> torch.Tensor | None:
+        """Return the value of a tensor, on the CPU, if it depends on no input of the trace."""
+        return None
+
+
+class FixedLocation(Recorder):
+    """Records every statement as coming from the line ``source``, which may be assigned."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    def location(self) -> Source | None:
+        """Return ``source``."""
+        return self.source
+
+
+#: the recorder of a trace for which none is installed
+PLAIN = Recorder()
