@@ -8,6 +8,7 @@ import traceback
 
 import pytest
 
+from thunder.base.package_files import package_folder
 from thunder.interpreter import Machine, interpret, is_jitting, jitting, make_opaque
 
 
@@ -134,7 +135,8 @@ def test_traceback_shows_the_lines_of_the_program_and_no_interpreter():
     start = names.index("calls_failing")
     assert ours[start:] == theirs[-len(ours[start:]) :]
     assert not any(
-        "interpreter" in s.filename for s in traceback.extract_tb(info.value.__traceback__)[start:]
+        s.filename.startswith(package_folder("interpreter"))
+        for s in traceback.extract_tb(info.value.__traceback__)[start:]
     )
 
 
@@ -143,7 +145,8 @@ def test_full_tracebacks_show_the_interpreter_too():
     machine.full_tracebacks = True
     with pytest.raises(ZeroDivisionError) as info:
         machine.call(calls_failing)
-    assert any("interpreter" in s.filename for s in traceback.extract_tb(info.value.__traceback__))
+    filenames = [s.filename for s in traceback.extract_tb(info.value.__traceback__)]
+    assert any(name.startswith(package_folder("interpreter")) for name in filenames)
 
 
 def test_recursion_limit_is_that_of_the_program():
