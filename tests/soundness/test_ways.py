@@ -37,7 +37,7 @@ def test_nothing_that_was_there_before_the_call_is_read_unseen(way, monkeypatch)
     read = Tracer.instance_attr
 
     def watched(self, obj, name):
-        is_known = id(obj) in self.tracker.records or isinstance(obj, BY_THEMSELVES)
+        is_known = id(obj) in self.objects.entries or isinstance(obj, BY_THEMSELVES)
         if not is_known and id(obj) in before:
             unseen.append(f"{type(obj).__qualname__}.{name}")
         return read(self, obj, name)

@@ -19,17 +19,20 @@ from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.custom_gradients import backward_reads
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.epilogue.epilogue_builder import Builder, is_simple
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
-from thunder.frontend.lookasides.grad_requests import returned_leaves
-from thunder.frontend.lookasides.lookaside_registry import CLASS_METHODS
+from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
+from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.objects.input_overlap import overlapping_groups
-from thunder.frontend.objects.object_table import Tracker
+from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.raised_errors import carries_values, name_tensors
+from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import locations_of
 from thunder.frontend.tracing_policy import Tracer
 from thunder.interpreter import Machine, jitting
@@ -94,40 +97,43 @@ def acquire(
     ambient_state.refuse_foreign_modes()
     _refuse_generators(fn)
     trace, inputs = TraceCtx(fn=fn), list[Input]()
-    tracker = _tracker(trace, inputs, disable_grad, device)
-    tracker.honour(overrides)
-    tracer = Tracer(trace, tracker, language, sharp_edge, device)
-    machine = Machine(tracer, natives=CLASS_METHODS, record_history=record_log)
+    objects = _object_table(trace, inputs, disable_grad, device)
+    objects.apply_overrides(overrides)
+    lookasides = default_lookasides()
+    session = Tracer(trace, objects, language, sharp_edge, lookasides=lookasides, assumed_device=device)
+    machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
-            result = _recorded(tracer, machine, fn, args, kwargs)
-            trace.grad_enabled |= _needs_grad_mode(trace, inputs, tracer.modes.grad) and not disable_grad
-            _refuse_grad_in_inference_mode(tracer)
-            finish = _Finish(tracer, inputs, fn)
+            result = _recorded(session, machine, fn, args, kwargs)
+            trace.grad_enabled |= _needs_grad_mode(trace, inputs, session.modes.grad) and not disable_grad
+            _refuse_grad_in_inference_mode(session)
+            finish = _Finish(session, inputs, fn)
             computation, epilogue, reached = finish.run(result)
         with torch._C.DisableTorchFunction():
             roots = {"args": args, "kwargs": kwargs}
             classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
-            patches.note_special_methods(tracer, classes)
-            _note_last_facts(trace, tracker, inputs, roots, contributed or {})
-            prologue = prologue_trace(tracker.facts, finish.inputs, reached, roots, pinning)
+            patches.note_special_methods(session, classes)
+            _note_last_facts(trace, objects, inputs, roots, contributed or {})
+            prologue = prologue_trace(objects.facts, finish.inputs, reached, roots, pinning)
     finally:
-        tracer.forget()
+        session.forget()
     return Acquisition(
         prologue=prologue,
         computation=computation,
         epilogue=epilogue,
-        facts=(ambient_fact(), *tracker.facts),
+        facts=(ambient_fact(), *objects.facts),
         interpreted=machine.instructions,
         log=machine.history,
         writes=finish.writes,
-        handles_errors=tracer.handles_errors,
-        calls_symbols=tracer.calls_symbols,
+        handles_errors=session.handles_errors,
+        calls_symbols=session.calls_symbols,
     )
 
 
-def _tracker(trace: TraceCtx, inputs: list[Input], disable_grad: bool, device: Device | None) -> Tracker:
-    """A tracker that appends each tensor and generator that it finds to ``inputs``."""
+def _object_table(
+    trace: TraceCtx, inputs: list[Input], disable_grad: bool, device: Device | None
+) -> ObjectTable:
+    """An object table that appends each tensor and generator that it finds to ``inputs``."""
     tracks_grad = torch.is_grad_enabled() and not disable_grad
 
     def make_input(t: torch.Tensor | torch.Generator, path: Path) -> TensorProxy | GeneratorProxy:
@@ -136,7 +142,7 @@ def _tracker(trace: TraceCtx, inputs: list[Input], disable_grad: bool, device: D
         inputs.append((proxy, path))
         return proxy
 
-    return Tracker(make_input)
+    return ObjectTable(make_input)
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:
@@ -147,21 +153,21 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool
     return regions_on and any(proxy.requires_grad for proxy, _ in _tensors(inputs))
 
 
-def _refuse_grad_in_inference_mode(tracer: Tracer) -> None:
+def _refuse_grad_in_inference_mode(session: TracingSession) -> None:
     """Refuses ``enable_grad`` inside of inference mode, where torch differentiates nothing all the same."""
-    if tracer.had_grad_in_inference_mode and tracer.trace.grad_enabled:
+    if session.state(InferenceModes).had_grad and session.trace.grad_enabled:
         raise UnsupportedProgram(
             "the program enables gradients inside of inference mode",
             hint="Leave inference mode before, or use torch.no_grad in its place.",
         )
 
 
-def _refuse_hidden(tracer: Tracer) -> None:
+def _refuse_hidden(session: TracingSession) -> None:
     """Refuses the use of a value outside the part of the program that made it for itself."""
-    for bsym in tracer.trace.bound_symbols if tracer.hidden else ():
+    for bsym in session.trace.bound_symbols if session.state(BackwardState).private else ():
         for p in bsym.flat_proxy_args:
-            if id(p) in tracer.hidden:
-                part = tracer.hidden[id(p)][1]
+            if id(p) in session.state(BackwardState).private:
+                part = session.state(BackwardState).private[id(p)][1]
                 raise UnsupportedProgram(
                     f"a tensor that {part} computed in its forward or backward is used outside of it",
                     found={"tensor": f'"{p.type_string()}"'},
@@ -170,30 +176,28 @@ def _refuse_hidden(tracer: Tracer) -> None:
                 )
 
 
-def _raised(tracer: Tracer, error: BaseException) -> RaisedByProgram:
+def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
     name_tensors(error)
-    written, calls = _written(tracer), tracer.trace.bound_symbols
+    written, calls = _written(session), session.trace.bound_symbols
     may_raise_earlier = any(map(may_raise_on_data, calls))
-    noticed = may_raise_earlier or written or any(map(has_effect, calls)) or tracer.machine.has_generators
+    noticed = may_raise_earlier or written or any(map(has_effect, calls)) or session.machine.has_generators
     noticed = noticed or carries_values(error)
     return RaisedByProgram(
         error,
         written,
-        runs_again=not tracer.calls_symbols and bool(noticed or ambient_state.Modes.now() != tracer.modes),
-        handles=may_raise_earlier and tracer.handles_errors,
+        runs_again=not session.calls_symbols and bool(noticed or ambient_state.Modes.now() != session.modes),
+        handles=may_raise_earlier and session.handles_errors,
     )
 
 
-def _written(tracer: Tracer) -> list[str]:
+def _written(session: TracingSession) -> list[str]:
     """What the program has written, by name."""
-    tracker = tracer.tracker
-    written = [shadow.path.source for shadow in tracker.written_shadows()]
-    written += [
-        f"{record.path.source}.{name}" for record in tracker.written_records() for name in record.writes
-    ]
-    written += [f"{o.path.source}.{name}" for o in tracker.written_overlays() for name in o.writes]
-    written += [name for _, name in tracer.global_writes] + [
-        path.source for path, _ in tracer.cell_writes.values()
+    objects = session.objects
+    written = [shadow.path.source for shadow in objects.written_shadows()]
+    written += [f"{entry.path.source}.{name}" for entry in objects.written_entries() for name in entry.writes]
+    written += [f"{o.path.source}.{name}" for o in objects.written_overlays() for name in o.writes]
+    written += [name for _, name in session.variables.global_writes] + [
+        path.source for path, _ in session.variables.cell_writes.values()
     ]
     return written
 
@@ -214,22 +218,24 @@ def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> Te
 
 def _note_last_facts(
     trace: TraceCtx,
-    tracker: Tracker,
+    objects: ObjectTable,
     inputs: list[Input],
     roots: dict[str, Any],
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
 ) -> None:
     """Notes the facts that are about the call as a whole."""
-    _note_shared_memory(trace, tracker, _tensors(inputs), roots)
-    tracker.note_difference()
-    _note_contributed(tracker, contributed)
-    weakrefs.let_go(tracker)
+    _note_shared_memory(trace, objects, _tensors(inputs), roots)
+    objects.guard_distinctness()
+    _note_contributed(objects, contributed)
+    weakrefs.let_go(objects)
 
 
-def _note_contributed(tracker: Tracker, contributed: Mapping[str, Callable[[], Mapping[str, Any]]]) -> None:
+def _note_contributed(
+    objects: ObjectTable, contributed: Mapping[str, Callable[[], Mapping[str, Any]]]
+) -> None:
     for name, question in contributed.items():
         # a copy: the one who answers may keep the mapping and change it
-        tracker.note("state", tracker.pinned_path(question, name), dict(question()))
+        objects.note("state", objects.object_root(question, name), dict(question()))
 
 
 def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
@@ -237,7 +243,7 @@ def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
 
 
 def _note_shared_memory(
-    trace: TraceCtx, tracker: Tracker, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
+    trace: TraceCtx, objects: ObjectTable, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
 ) -> None:
     """All tensors are different objects. Where the program writes memory, which of them overlap is a fact
     too.
@@ -245,12 +251,12 @@ def _note_shared_memory(
     if len(inputs) < 2:
         return
     first, *others = (path for _, path in inputs)
-    tracker.note("distinct", first, True, others=tuple(others))
+    objects.note("distinct", first, True, others=tuple(others))
     if not any(has_tags(b, {OpTags.IN_PLACE}) for b in trace.bound_symbols):
         return
     tensors = [path.fetch(roots) for _, path in inputs]
     groups = overlapping_groups(*tensors)
-    tracker.note("overlap", first, groups, others=tuple(others))
+    objects.note("overlap", first, groups, others=tuple(others))
     trace.input_aliases = tuple(
         tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group)
         for group in groups
@@ -271,42 +277,46 @@ def _refuse_generators(fn: Callable[..., Any]) -> None:
 
 
 def _recorded(
-    tracer: Tracer, machine: Machine, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    session: TracingSession,
+    machine: Machine,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Return the value of the call, recorded into the trace; errors name the program's lines."""
     try:
-        with tracectx(tracer.trace, recorder=ProgramRecorder(tracer)):
-            return machine.call(*_rooted_call(tracer, fn, args, kwargs))
+        with tracectx(session.trace, recorder=ProgramRecorder(session)):
+            return machine.call(*_rooted_call(session, fn, args, kwargs))
     except OperatorError as error:  # torch raises here too
-        raise _raised(tracer, error.at(locations_of(error))) from None
+        raise _raised(session, error.at(locations_of(error))) from None
     except ThunderError as error:
         raise error.at(locations_of(error)) from error.__cause__
     except KeyboardInterrupt:  # the user's, who wants an end
         raise
     except BaseException as error:  # the program's own
-        raise _raised(tracer, error) from None
+        raise _raised(session, error) from None
 
 
 def _rooted_call(
-    tracer: Tracer, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    session: TracingSession, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The call with its function and arguments adopted, each under its root."""
-    tracker = tracer.tracker
+    objects = session.objects
     name = "self" if isinstance(fn, torch.nn.Module) else own_name(fn, "__name__") or "fn"
-    function = tracker.adopt(fn, tracker.pinned_path(fn, name))
+    function = objects.adopt(fn, objects.object_root(fn, name))
     args_path, kwargs_path = root("args"), root("kwargs")
-    tracker.note("len", args_path, len(args))
-    tracker.note("keys", kwargs_path, tuple(kwargs))
-    values = tuple(tracker.adopt(a, args_path.step("index", i)) for i, a in enumerate(args))
-    keywords = {k: tracker.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
+    objects.note("len", args_path, len(args))
+    objects.note("keys", kwargs_path, tuple(kwargs))
+    values = tuple(objects.adopt(a, args_path.step("index", i)) for i, a in enumerate(args))
+    keywords = {k: objects.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
     return function, values, keywords
 
 
 class _Finish:
     """Names the values of a trace, and ends it: what the computation returns, and what the epilogue does."""
 
-    def __init__(self, tracer: Tracer, inputs: list[Input], fn: Callable[..., Any]) -> None:
-        self.tracer, self.trace = tracer, tracer.trace
+    def __init__(self, session: TracingSession, inputs: list[Input], fn: Callable[..., Any]) -> None:
+        self.session, self.trace = session, session.trace
         self.parameters = _parameter_names(fn)
         self.inputs = sorted(inputs, key=lambda item: _order(item[1]))
         self.writes = False
@@ -314,33 +324,40 @@ class _Finish:
     def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
         """The computation, the epilogue if one is needed, and the paths of the objects that it needs."""
         self.name_values()
-        tracker, tracer = self.tracer.tracker, self.tracer
-        tracker.refuse_shared_attributes()
+        objects, session = self.session.objects, self.session
+        objects.refuse_shared_attributes()
         self.trace.args = [proxy for proxy, _ in self.inputs]
-        written = list(tracker.written_shadows())
-        overlays, records = list(tracker.written_overlays()), list(tracker.written_records())
+        written = list(objects.written_shadows())
+        overlays, entries = list(objects.written_overlays()), list(objects.written_entries())
         seen: set[int] = set()
-        simple = is_simple(result, seen, tracker)
-        autocast = ambient_state.Modes.now().autocast_after(tracer.modes)
-        writes = (written, overlays, records, tracer.global_writes, tracer.cell_writes, autocast)
+        simple = is_simple(result, seen, objects)
+        autocast = ambient_state.Modes.now().autocast_after(session.modes)
+        writes = (
+            written,
+            overlays,
+            entries,
+            session.variables.global_writes,
+            session.variables.cell_writes,
+            autocast,
+        )
         self.writes = any(writes)
-        if simple and not self.writes and not tracer.grad_requests:
-            backward_reads.refuse_changed(tracer, seen)
+        if simple and not self.writes and not session.state(GradRequests).requests:
+            backward_reads.refuse_changed(session, seen)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
-        builder = Builder(tracer)
-        for value in _built_values(tracer, written, result):
+        builder = Builder(session)
+        for value in _built_values(session, written, result):
             builder.count(value)
-        backward_reads.refuse_changed(tracer, builder.uses)
+        backward_reads.refuse_changed(session, builder.uses)
         for shadow in written:
             builder.write_shadow(shadow)
         for overlay in overlays:
             builder.write_items(overlay)
-        for record in records:
-            builder.write_record(record)
-        for (_, name), (namespace, value) in tracer.global_writes.items():
+        for entry in entries:
+            builder.write_entry(entry)
+        for (_, name), (namespace, value) in session.variables.global_writes.items():
             builder.write_global(namespace, name, value)
-        for path, value in tracer.cell_writes.values():
+        for path, value in session.variables.cell_writes.values():
             builder.write_cell(path, value)
         for device, enabled, dtype in autocast:
             builder.emit(
@@ -348,7 +365,7 @@ class _Finish:
                 f"torch.set_autocast_dtype({device!r}, {dtype})",
             )
         expression = builder.expression(result)
-        for leaf in returned_leaves(tracer, self.trace.args, builder.tensors.values()):
+        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
             builder.emit(f"{leaf.name}.requires_grad_()")
         builder.emit(f"return {expression}")
         prims.python_return(tuple(builder.tensors.values()))
@@ -357,7 +374,7 @@ class _Finish:
         return self._computation(), epilogue, [path for _, path, _ in reached]
 
     def _computation(self) -> TraceCtx:
-        _refuse_hidden(self.tracer)
+        _refuse_hidden(self.session)
         if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
             self.trace.bound_symbols = [
                 b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled
@@ -401,15 +418,15 @@ class _Finish:
         )
 
 
-def _built_values(tracer: Tracer, written: list[Shadow], result: Any) -> Iterator[Any]:
+def _built_values(session: TracingSession, written: list[Shadow], result: Any) -> Iterator[Any]:
     """Every value that an epilogue builds."""
     for shadow in written:
         yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
-    for overlay in tracer.tracker.written_overlays():
+    for overlay in session.objects.written_overlays():
         yield from overlay.writes.values()
-    for record in tracer.tracker.written_records():
-        yield from record.writes.values()
-    for _, value in (*tracer.global_writes.values(), *tracer.cell_writes.values()):
+    for entry in session.objects.written_entries():
+        yield from entry.writes.values()
+    for _, value in (*session.variables.global_writes.values(), *session.variables.cell_writes.values()):
         yield value
     yield result
 

@@ -68,7 +68,7 @@ class Writer:
         reached: Sequence[Path],
     ) -> None:
         self.facts, self.inputs, self.reached = facts, [path for _, path in inputs], reached
-        self.pinned_values: dict[int, Any] = {}  # what a path is promised to fetch, by id of the path
+        self.frozen_values: dict[int, Any] = {}  # what a path is promised to fetch, by id of the path
         self.input_names = {id(path): proxy for proxy, path in inputs}
         self.variables_of_inputs = {proxy.name for proxy, _ in inputs}
         self.objects: dict[str, Any] = {}
@@ -125,8 +125,8 @@ class Writer:
         """The expression for the value at a path; what is used again becomes a variable."""
         if path.parent is None:
             return str(path.key) if path.pinned is ABSENT else self.constant(path.pinned)
-        if id(path) in self.pinned_values:
-            return self.constant(self.pinned_values[id(path)])
+        if id(path) in self.frozen_values:
+            return self.constant(self.frozen_values[id(path)])
         known = self.variables.get(id(path))
         if known is not None:
             return known
@@ -192,12 +192,12 @@ class Writer:
             self.objects["detailed_state"] = ambient_state.detailed_state
             self.fail_if(f"detailed_state() != {self.constant(ambient_state.detailed_state())}")
 
-    def pin(self, roots: dict[str, Any]) -> None:
+    def freeze(self, roots: dict[str, Any]) -> None:
         """Takes what does not come with the arguments as it is now, and stops asking for it."""
         self.facts = [f for f in self.facts if comes_with_arguments(f.path)]
         for path in (*self.inputs, *self.reached):
             if not comes_with_arguments(path):
-                self.pinned_values[id(path)] = path.fetch(roots)
+                self.frozen_values[id(path)] = path.fetch(roots)
 
     def write(self, roots: dict[str, Any]) -> list[str]:
         """The lines of the guard function's body."""
@@ -390,7 +390,7 @@ def prologue_trace(
     if pinning != "everything":
         writer.ask_ambient_state()
     if pinning != "nothing":
-        writer.pin(roots)
+        writer.freeze(roots)
     lines = writer.write(roots)
     trace = TraceCtx(name="prologue")
     trace.star_args = True

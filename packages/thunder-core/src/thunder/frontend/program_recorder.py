@@ -10,7 +10,7 @@ from thunder.ops.constant_folding import known_value
 if TYPE_CHECKING:
     import torch
 
-    from thunder.frontend.tracing_policy import Tracer
+    from thunder.frontend.session import TracingSession
     from thunder.ir.proxies import TensorProxy
     from thunder.ir.symbol import Symbol
     from thunder.ir.trace import Source
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 class ProgramRecorder(Recorder):
     """Records calls with the program's lines, as autocast changes them; knows values of constants."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+    def __init__(self, session: TracingSession) -> None:
+        self._session = session
 
     def adapt_call(self, symbol: Symbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AdaptedCall:
         """Return the call with the casts of the autocast that is on now."""
-        return self._tracer.autocast.adapt_call(symbol, args, kwargs)
+        return self._session.autocast.adapt_call(symbol, args, kwargs)
 
     def location(self) -> Source | None:
         """Return the line of the program that is running."""
-        return self._tracer.locate()
+        return self._session.locate()
 
     def known_value(self, x: TensorProxy) -> torch.Tensor | None:
         """Return the value of a tensor that the program computes from constants alone."""
-        return known_value(self._tracer.trace, x)
+        return known_value(self._session.trace, x)

@@ -16,30 +16,31 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import checkpoint as torch_checkpoint
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
-from thunder.frontend.checkpoints.region_effects import Effects, Region, are_repeated, effects_of
+from thunder.frontend.checkpoints.region_effects import Effects, Region, RegionState, are_repeated, effects_of
 from thunder.frontend.checkpoints.region_reruns import RegionAgain, begin_region, region_result
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.epilogue.subtrace import read_and_made, recorded
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.lookasides.rng_generators import Generators
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags, proxies_in
 from thunder.ops import prims
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 _DETERMINISM_CHECKS = tuple(torch_checkpoint._allowed_determinism_checks_to_fns)
 
 
-@lookaside(torch_checkpoint.checkpoint)
-def _checkpoint(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(torch_checkpoint.checkpoint)
+def _checkpoint(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def call(
         function: Any,
         *inputs: Any,
@@ -52,15 +53,15 @@ def _checkpoint(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         **keywords: Any,
     ) -> Any:
         if use_reentrant is None:
-            tracer.call(warnings.warn, (_NOT_SAID,), {"stacklevel": 2})
+            session.call(warnings.warn, (_NOT_SAID,), {"stacklevel": 2})
         reentrant = use_reentrant is None or bool(use_reentrant)
         _check_options(reentrant, context_fn, determinism_check, debug, keywords)
-        region = _Region(tracer, function, inputs, keywords)
-        if reentrant and not _needs_grad(tracer, inputs):
+        region = _Region(session, function, inputs, keywords)
+        if reentrant and not _needs_grad(session, inputs):
             return region.without_gradients()
         if not torch.is_grad_enabled():
-            return tracer.call(function, inputs, keywords)
-        return region.run(reentrant, not reentrant and _stops_early(tracer, early_stop), preserve_rng_state)
+            return session.call(function, inputs, keywords)
+        return region.run(reentrant, not reentrant and _stops_early(session, early_stop), preserve_rng_state)
 
     return call(*args, **kwargs)
 
@@ -94,11 +95,11 @@ def _check_options(
         )
 
 
-def _stops_early(tracer: Tracer, early_stop: bool) -> bool:
+def _stops_early(session: TracingSession, early_stop: bool) -> bool:
     """Whether torch's recomputation ends at the last tensor that is saved; the setting is guarded."""
-    path = tracer.tracker.pinned_path(_early_stop_setting, "torch.utils.checkpoint.set_checkpoint_early_stop")
+    path = session.object_root(_early_stop_setting, "torch.utils.checkpoint.set_checkpoint_early_stop")
     setting = _early_stop_setting()
-    tracer.tracker.note("state", path, setting)
+    session.note("state", path, setting)
     return early_stop if setting is None else setting
 
 
@@ -106,12 +107,12 @@ def _early_stop_setting() -> bool | None:
     return torch_checkpoint._enable_checkpoint_early_stop
 
 
-def _needs_grad(tracer: Tracer, inputs: Iterable[Any]) -> bool:
+def _needs_grad(session: TracingSession, inputs: Iterable[Any]) -> bool:
     """Whether a reentrant region has a backward: one of its arguments, as they are, must require grad."""
     needed = any(isinstance(x, TensorProxy) and x.requires_grad for x in inputs)
     if not needed:
         text = "None of the inputs have requires_grad=True. Gradients will be None"
-        tracer.call(warnings.warn, (text,), {"stacklevel": 2})
+        session.call(warnings.warn, (text,), {"stacklevel": 2})
     return needed and torch.is_grad_enabled()
 
 
@@ -119,28 +120,28 @@ class _Region:
     """A call of ``checkpoint``."""
 
     def __init__(
-        self, tracer: Tracer, function: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]
+        self, session: TracingSession, function: Any, inputs: tuple[Any, ...], keywords: dict[str, Any]
     ) -> None:
-        self.tracer, self.function, self.inputs, self.keywords = tracer, function, inputs, keywords
+        self.session, self.function, self.inputs, self.keywords = session, function, inputs, keywords
 
     def without_gradients(self) -> Any:
         """Traces the region with gradients off."""
         outside, set_mode = torch.is_grad_enabled(), torch._C._set_grad_enabled
-        self.tracer.call(set_mode, (False,), {})
-        result = self.tracer.call(self.function, self.inputs, self.keywords)
-        self.tracer.call(set_mode, (outside,), {})
+        self.session.call(set_mode, (False,), {})
+        result = self.session.call(self.function, self.inputs, self.keywords)
+        self.session.call(set_mode, (outside,), {})
         return result
 
     def run(self, reentrant: bool, early_stop: bool, preserve_rng_state: bool) -> Any:
         """Traces the region, and what the backward has to do for it."""
-        tracer = self.tracer
-        region = Region(len(tracer.trace.peek_scope()), reentrant)
-        tracer.regions.append(region)
+        session = self.session
+        region = Region(len(session.trace.peek_scope()), reentrant)
+        session.state(RegionState).stack.append(region)
         try:
-            with recorded(tracer.trace) as calls:
-                result = tracer.call(self.function, self.inputs, self.keywords)
+            with recorded(session.trace) as calls:
+                result = session.call(self.function, self.inputs, self.keywords)
         finally:
-            tracer.regions.pop()
+            session.state(RegionState).stack.pop()
         if reentrant:
             _check_reentrant(self.inputs, calls, result)
         is_random = any(map(_is_random, calls))
@@ -160,14 +161,14 @@ class _Region:
     def record_calls(self, calls: Iterable[BoundSymbol], results: Any) -> None:
         """Records the region's calls, tagged."""
         for bsym in _tagged(calls, results):
-            self.tracer.trace.record(bsym)
+            self.session.trace.record(bsym)
 
     def record(
         self, calls: list[BoundSymbol], result: Any, effects: Effects | None, is_random: bool, reentrant: bool
     ) -> None:
         """Records the region's calls, and behind them its results as those of a region that runs again."""
-        tracer, trace = self.tracer, self.tracer.trace
-        rebuilding = Rebuilding(tracer)
+        session, trace = self.session, self.session.trace
+        rebuilding = Rebuilding(session)
         call = None
         if effects is not None:
             call = rebuilding.maker(functools.partial(self.function, *self.inputs, **self.keywords))
@@ -181,7 +182,9 @@ class _Region:
         )
         state = None
         if effects is not None and is_random:
-            state = prims.get_generator_state(tracer.generators.proxy(tracer.generators.default().obj))
+            state = prims.get_generator_state(
+                session.state(Generators).proxy(session.state(Generators).default().obj)
+            )
         begun = begin_region(region)
         made = read_and_made(calls)[1]
         results = {p.name: p for p in proxies_in(result) if isinstance(p, TensorProxy)}
@@ -195,14 +198,14 @@ class _Region:
             scope[-1] = scope[-1].from_bsym_swap_proxies({Variable(new): p})
 
     def _check_effects(self, effects: Effects, tensors: Iterable[TensorProxy]) -> None:
-        if self.tracer.regions:
+        if self.session.state(RegionState).stack:
             raise UnsupportedProgram(
                 "a checkpointed region with effects inside of another",
                 hint="Checkpoint the outer region alone.",
             )
         made = {p.name for p in tensors}
         for p in effects.written:
-            if p.requires_grad or p.name in made or self.tracer.tracker.record_of(p) is None:
+            if p.requires_grad or p.name in made or self.session.entry_of(p) is None:
                 raise UnsupportedProgram(
                     "a checkpointed region writes in place to a tensor that is not its own",
                     found={"tensor": f'"{p.type_string()}"'},

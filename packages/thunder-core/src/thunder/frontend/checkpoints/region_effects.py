@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -27,13 +27,11 @@ from thunder.frontend.custom_gradients.custom_rule import OwnRule
 from thunder.frontend.epilogue.subtrace import procedure, read_and_made, writes
 from thunder.frontend.natives import native_calls
 from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ops import prims
 from thunder.ops.operator import row_of
-
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
 
 
 @dataclasses.dataclass(eq=False)
@@ -55,33 +53,44 @@ class Effects:
     written: Sequence[TensorProxy]
 
 
-def note_write(tracer: Tracer) -> None:
+class RegionState(SessionState):
+    """The checkpointed regions that are being traced, innermost last."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.stack: list[Region] = []
+
+
+def note_write(session: TracingSession) -> None:
     """Notes that the program writes to an object of Python."""
-    made = len(tracer.trace.peek_scope())
-    for region in tracer.regions:
+    made = len(session.trace.peek_scope())
+    for region in session.state(RegionState).stack:
         region.marks.append(made - region.start)
 
 
-def note_one_call(tracer: Tracer, made: int) -> None:
+def note_one_call(session: TracingSession, made: int) -> None:
     """Notes that what the program did since it had made so many calls is one call."""
-    for region in tracer.regions:
+    for region in session.state(RegionState).stack:
         region.marks = [min(mark, made - region.start) for mark in region.marks]
 
 
-def call_native(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of native code inside a region; whether it changes a container of the user's is noted."""
-    if fn is torch.is_grad_enabled and any(r.reentrant for r in tracer.regions) and not is_in_library(tracer):
+    if (
+        fn is torch.is_grad_enabled
+        and any(r.reentrant for r in session.state(RegionState).stack)
+        and not is_in_library(session)
+    ):
         raise UnsupportedProgram(
             "a region with use_reentrant=True that asks whether gradients are on",
             hint="Write use_reentrant=False: torch recommends it too.",
         )
     given = (getattr(fn, "__self__", None), *args)
-    shadows = [x for x in given if type(x) in CONTAINERS and tracer.tracker.record_of(x) is not None]
-    overlays = tracer.tracker.item_overlays.values
+    shadows = [x for x in given if type(x) in CONTAINERS and session.entry_of(x) is not None]
+    overlays = session.objects.item_overlays.values
     before = [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))]
-    result = native_calls.call(tracer, fn, args, kwargs)
+    result = native_calls.call(session, fn, args, kwargs)
     if [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))] != before:
-        note_write(tracer)
+        note_write(session)
     return result
 
 

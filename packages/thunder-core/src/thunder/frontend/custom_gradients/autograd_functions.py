@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import Function
@@ -17,68 +17,68 @@ from thunder.frontend.custom_gradients.backward_errors import once_differentiabl
 from thunder.frontend.custom_gradients.custom_call import OwnGradient, call_with_own_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides import tensors
-from thunder.frontend.lookasides.lookaside_registry import closure_lookaside, lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 
-@lookaside(function_apply())
-def _apply(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(function_apply())
+def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     cls, *given = args
-    operator = tracer.language.functions.get(cls.apply)
+    operator = session.language.functions.get(cls.apply)
     if operator is not None:  # an executor replaces it
-        return tensors.call_symbol(tracer, operator, tuple(given), kwargs)
-    forward = _static(tracer, cls, "forward")
-    setup = tracer.load_attr(cls, "setup_context")
+        return tensors.call_symbol(session, operator, tuple(given), kwargs)
+    forward = _static(session, cls, "forward")
+    setup = session.load_attr(cls, "setup_context")
     separate = setup is not Function.setup_context
     inputs = _bound(cls, forward, given, kwargs, separate) if kwargs or separate else tuple(given)
     context = context_class(cls.__name__)(
         tuple(isinstance(a, TensorProxy) and a.requires_grad for a in inputs)
     )
-    tracer.made[id(type(context))] = type(context)  # nobody changes it: no guards
+    session.created_by_program[id(type(context))] = type(context)  # nobody changes it: no guards
     single = False
 
     def run_forward() -> tuple[Any, ...]:
         nonlocal single
         if separate:
-            output = tracer.call(forward, inputs, {})
-            tracer.call(setup, (context, inputs, output), {})
+            output = session.call(forward, inputs, {})
+            session.call(setup, (context, inputs, output), {})
         else:
-            output = tracer.call(forward, (context, *inputs), {})
+            output = session.call(forward, (context, *inputs), {})
         single = not isinstance(output, tuple)
         return (output,) if single else tuple(output)
 
     results = call_with_own_gradient(
-        tracer,
+        session,
         OwnGradient(
             name=cls.__name__,
-            id=tracer.unique_id(f"autograd_function.{cls.__module__}.{cls.__qualname__}"),
+            id=session.unique_id(f"autograd_function.{cls.__module__}.{cls.__qualname__}"),
             key=cls,
             inputs=inputs,
             context=context,
             forward=run_forward,
-            backward=lambda cotangents: tracer.call(_backward(tracer, cls), (context, *cotangents), {}),
-            function=lambda: _backward(tracer, cls),
+            backward=lambda cotangents: session.call(_backward(session, cls), (context, *cotangents), {}),
+            function=lambda: _backward(session, cls),
         ),
     )
     return results[0] if single else results
 
 
-def _static(tracer: Tracer, cls: type, name: str) -> Any:
-    raw = tracer.type_attr(cls, name)
+def _static(session: TracingSession, cls: type, name: str) -> Any:
+    raw = session.type_attr(cls, name)
     if not isinstance(raw, staticmethod | classmethod):
         raise UnsupportedProgram(
             f"{cls.__qualname__}.{name} of an autograd.Function is no static method",
             hint="Write @staticmethod before it, and take ctx as the first argument.",
         )
-    return tracer.load_attr(cls, name)
+    return session.load_attr(cls, name)
 
 
-def _backward(tracer: Tracer, cls: type) -> Any:
-    backward, vjp = tracer.load_attr(cls, "backward"), tracer.load_attr(cls, "vjp")
+def _backward(session: TracingSession, cls: type) -> Any:
+    backward, vjp = session.load_attr(cls, "backward"), session.load_attr(cls, "vjp")
     if backward is not Function.backward and vjp is not Function.vjp:
         raise RuntimeError(
             "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
@@ -118,8 +118,8 @@ def _bound(
     return bound.args[len(context) :]
 
 
-@lookaside(FunctionMeta.__init__)
-def _init_class(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.lookaside(FunctionMeta.__init__)
+def _init_class(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The class statement of a Function inside the program: numbers the class, which nobody reads."""
     FunctionMeta.__init__(*args, **kwargs)
 
@@ -127,17 +127,17 @@ def _init_class(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 _ONCE = next(c for c in torch_once_differentiable.__code__.co_consts if inspect.iscode(c))
 
 
-@closure_lookaside(_ONCE)
-def _once_differentiable(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.closure_lookaside(_ONCE)
+def _once_differentiable(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A backward under ``once_differentiable``: its gradients raise torch's error when they are
     differentiated.
     """
     wrapper, *given = args
-    tracer.function_parts(wrapper)  # what it is made of is known from now on
-    fn = tracer.load_cell(wrapper.__closure__[_ONCE.co_freevars.index("fn")])
+    session.function_parts(wrapper)  # what it is made of is known from now on
+    fn = session.load_cell(wrapper.__closure__[_ONCE.co_freevars.index("fn")])
     differentiable = torch.is_grad_enabled()
     with torch.set_grad_enabled(False):
-        gradients = tracer.call(fn, tuple(given), kwargs)
+        gradients = session.call(fn, tuple(given), kwargs)
     if not differentiable:
         return gradients
     cotangents = [g for g in given if isinstance(g, TensorProxy)]

@@ -22,25 +22,24 @@ import sys
 import types
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content, lookup_instance, lookup_type
+from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.function_context import FunctionContext
 from thunder.frontend.epilogue.reconstruction import children, description
 from thunder.frontend.lookasides.environment_queries import is_question
-from thunder.frontend.objects.class_kinds import LEAVES, PINNED, is_immutable, is_ufunc
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable, is_ufunc
+from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.effects import may_alias
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
-
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
 
 #: pinned objects that have state of their own
 _STATEFUL = (torch.nn.Module, random.Random)
@@ -53,23 +52,23 @@ class ReadsState(UnsupportedProgram):
     """A backward reads state, or has an effect, when it runs."""
 
 
-def _end(tracer: Tracer, what: str) -> None:
+def _end(session: TracingSession, what: str) -> None:
     raise ReadsState(
-        f"the backward of {tracer.backwards[-1].name} {what} when it runs",
+        f"the backward of {session.state(BackwardState).stack[-1].name} {what} when it runs",
         hint="Keep in ctx what the backward reads, as a tensor or a constant.",
     )
 
 
 def _is_code(value: Any) -> bool:
     """Whether a value is a part of the program's text: a function, class, module of Python or the like."""
-    if isinstance(value, PINNED):
+    if isinstance(value, IDENTITY_TYPES):
         return not isinstance(value, _STATEFUL)
     return isinstance(value, (enum.Enum, CustomOpDef)) or is_ufunc(value)
 
 
-def is_in_library(tracer: Tracer) -> bool:
+def is_in_library(session: TracingSession) -> bool:
     """Whether the running line is a library's and not the user's."""
-    return _is_library(tracer.machine.frame.globals.get("__name__", ""))
+    return _is_library(session.machine.frame.globals.get("__name__", ""))
 
 
 def _is_library(module: str) -> bool:
@@ -80,125 +79,127 @@ def _is_library(module: str) -> bool:
 
 
 def check_global(
-    tracer: Tracer, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str
+    session: TracingSession, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str
 ) -> None:
     """Ends the backward where it reads a variable that is not code."""
     if _is_library(namespace.get("__name__", "")):
         return
     found = namespace.get(name, builtin_names.get(name, MISSING))
-    written = (id(namespace), name) in tracer.global_writes
+    written = (id(namespace), name) in session.variables.global_writes
     if written or (found is not MISSING and not _is_code(found)):
-        _end(tracer, f"reads the variable {name}")
+        _end(session, f"reads the variable {name}")
 
 
-def check_cell(tracer: Tracer, cell: types.CellType) -> None:
+def check_cell(session: TracingSession, cell: types.CellType) -> None:
     """Ends the backward where it reads a variable of an enclosing function that is not code."""
-    if id(cell) in tracer.made_in_backwards:
+    if id(cell) in session.state(BackwardState).created:
         return
-    if id(cell) not in tracer.cell_paths:
+    if id(cell) not in session.variables.cell_paths:
         content = cell_content(cell)
-        if not is_fixed(tracer, content) and tracer.tracker.record_of(content) is not None:
-            _end(tracer, "reads a variable of an enclosing function")
+        if not is_fixed(session, content) and session.entry_of(content) is not None:
+            _end(session, "reads a variable of an enclosing function")
         if content is not ABSENT:
-            reader = f"the backward of {tracer.backwards[-1].name}"
-            tracer.captured.append((cell, content, reader, tracer.locations()))
-    elif not is_in_library(tracer):
+            reader = f"the backward of {session.state(BackwardState).stack[-1].name}"
+            session.state(BackwardState).captured.append((cell, content, reader, session.locations()))
+    elif not is_in_library(session):
         content = cell_content(cell)
-        if id(cell) in tracer.cell_writes or not (content is ABSENT or _is_code(content)):
-            _end(tracer, "reads a variable of an enclosing function")
+        if id(cell) in session.variables.cell_writes or not (content is ABSENT or _is_code(content)):
+            _end(session, "reads a variable of an enclosing function")
 
 
-def check_defaults(tracer: Tracer, fn: types.FunctionType) -> None:
+def check_defaults(session: TracingSession, fn: types.FunctionType) -> None:
     """Ends the backward where it calls a function with a default that may change."""
     defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
-    if not all(_is_code(d) or is_fixed(tracer, d) for d in defaults):
-        _end(tracer, f"reads a default of {fn.__qualname__}")
+    if not all(_is_code(d) or is_fixed(session, d) for d in defaults):
+        _end(session, f"reads a default of {fn.__qualname__}")
 
 
 # -- attributes ----------------------------------------------------------------------------------------------
 
 
-def check_attribute(tracer: Tracer, obj: Any, name: str) -> None:
+def check_attribute(session: TracingSession, obj: Any, name: str) -> None:
     """Ends the backward where it reads an attribute of an object that it did not make: of its own context
     only one that may change, or that is the user's.
     """
     if isinstance(obj, FunctionContext):
-        if not is_fixed(tracer, obj.__dict__.get(name)):
-            _end(tracer, f"reads ctx.{name}")
+        if not is_fixed(session, obj.__dict__.get(name)):
+            _end(session, f"reads ctx.{name}")
         return
-    record = tracer.tracker.record_of(obj)
-    if record is None or isinstance(obj, type):
+    entry = session.entry_of(obj)
+    if entry is None or isinstance(obj, type):
         return
     if isinstance(obj, types.ModuleType):
         if _is_library(obj.__name__):
             return
     elif type(obj) is CustomOpDef:
         return
-    found = lookup_instance(record.obj, name)
+    found = lookup_instance(entry.obj, name)
     is_member = isinstance(obj, torch.nn.Module) and any(
         name in obj.__dict__[d] for d in ("_parameters", "_buffers", "_modules")
     )
-    if name in record.writes or is_member or not (found is ABSENT or _is_code(found)):
-        _end(tracer, f"reads {record.path.source}.{name}")
+    if name in entry.writes or is_member or not (found is ABSENT or _is_code(found)):
+        _end(session, f"reads {entry.path.source}.{name}")
 
 
-def check_tensor(tracer: Tracer, name: str) -> None:
+def check_tensor(session: TracingSession, name: str) -> None:
     """Ends the backward where it asks whether there will be another derivative."""
-    if name in _OF_GRAPHS and not is_in_library(tracer):
-        _end(tracer, f"reads {name} of a tensor")
+    if name in _OF_GRAPHS and not is_in_library(session):
+        _end(session, f"reads {name} of a tensor")
 
 
 _OF_GRAPHS = frozenset({"requires_grad", "is_leaf", "grad_fn", "output_nr", "_version"})
 
 
-def check_slot(tracer: Tracer, descriptor: Any, obj: Any, name: str) -> None:
+def check_slot(session: TracingSession, descriptor: Any, obj: Any, name: str) -> None:
     """Ends the backward where it reads a slot of an object of the user's."""
     if obj is None or name == "__class__" or not isinstance(descriptor, _SLOTS):
         return
-    record = tracer.tracker.record_of(obj)
-    if record is not None:
-        _end(tracer, f"reads {record.path.source}.{name}")
+    entry = session.entry_of(obj)
+    if entry is not None:
+        _end(session, f"reads {entry.path.source}.{name}")
 
 
-def check_class(tracer: Tracer, cls: type, name: str) -> None:
+def check_class(session: TracingSession, cls: type, name: str) -> None:
     """Ends the backward where it reads a class attribute that is not code."""
-    if is_immutable(cls) or id(cls) in tracer.made or _is_library(cls.__module__):
+    if is_immutable(cls) or id(cls) in session.created_by_program or _is_library(cls.__module__):
         return
     found = lookup_type(cls, name)
-    if name in tracer.classes.written or not (found is ABSENT or name.startswith("__") or _is_code(found)):
-        _end(tracer, f"reads {cls.__qualname__}.{name}")
+    if name in session.written_class_attributes or not (
+        found is ABSENT or name.startswith("__") or _is_code(found)
+    ):
+        _end(session, f"reads {cls.__qualname__}.{name}")
 
 
-def check_store(tracer: Tracer, obj: Any, name: str) -> None:
+def check_store(session: TracingSession, obj: Any, name: str) -> None:
     """Ends the backward where it writes to an object that it did not make."""
-    is_context = any(obj is fn.context for fn in tracer.backwards)
-    is_class = isinstance(obj, type) and id(obj) not in tracer.made
-    if is_context or is_class or tracer.tracker.record_of(obj) is not None:
-        _end(tracer, f"writes the attribute {name} of an object that outlives it")
+    is_context = any(obj is fn.context for fn in session.state(BackwardState).stack)
+    is_class = isinstance(obj, type) and id(obj) not in session.created_by_program
+    if is_context or is_class or session.entry_of(obj) is not None:
+        _end(session, f"writes the attribute {name} of an object that outlives it")
 
 
-def is_fixed(tracer: Tracer, value: Any) -> bool:
+def is_fixed(session: TracingSession, value: Any) -> bool:
     """Whether a value that the forward kept is the same when the backward runs, and all of it."""
     if type(value) in LEAVES or isinstance(value, (TensorProxy, NumberProxy)):
         return True
     if type(value) is tuple:
-        return all(is_fixed(tracer, v) for v in value)
-    return isinstance(value, PINNED) and not isinstance(value, random.Random)
+        return all(is_fixed(session, v) for v in value)
+    return isinstance(value, IDENTITY_TYPES) and not isinstance(value, random.Random)
 
 
-def refuse_changed(tracer: Tracer, built: Collection[int]) -> None:
+def refuse_changed(session: TracingSession, built: Collection[int]) -> None:
     """Refuses a program that changes, after a call, what the backward of that call reads; or that lets it
     out, so that the caller can change it. ``built`` are the ids of what the program leaves behind.
     """
-    refuse_written(tracer)
-    for cell, content, name, where in tracer.captured:
+    refuse_written(session)
+    for cell, content, name, where in session.state(BackwardState).captured:
         if cell_content(cell) is not content:
             raise UnsupportedProgram(
                 f"a variable that {name} reads is assigned again after the call",
                 where=where,
                 hint="Use another variable.",
             )
-    for key, (value, parts, where) in tracer.rebuilt.items():
+    for key, (value, parts, where) in session.state(BackwardState).rebuilt.items():
         if key in built or list(map(id, children(value))) != parts:
             raise UnsupportedProgram(
                 f"{description(value)} is read when the backward runs, and the program changes or returns it",
@@ -207,12 +208,12 @@ def refuse_changed(tracer: Tracer, built: Collection[int]) -> None:
             )
 
 
-def refuse_written(tracer: Tracer) -> None:
+def refuse_written(session: TracingSession) -> None:
     """Refuses a program that writes to a tensor after a call whose backward reads it from an attribute of its
     ``ctx``: what is not saved for the backward is read as it is then.
     """
-    calls = tracer.trace.bound_symbols
-    for name, kept, result, where in tracer.kept_attributes:
+    calls = session.trace.bound_symbols
+    for name, kept, result, where in session.state(BackwardState).unsaved_reads:
         made = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
         memory = _of_one_memory(calls, {p.name for p in kept})
         if any(t in memory for b in calls[made + 1 :] for t in _targets(b)):
@@ -259,18 +260,18 @@ _EFFECTS = {
 _ENVIRONMENT = (os.getenv, type(os.environ).__getitem__, type(os.environ).__contains__)
 
 
-def check_call(tracer: Tracer, fn: Any) -> None:
+def check_call(session: TracingSession, fn: Any) -> None:
     """Ends the backward where it calls what has an effect, or answers from state."""
     if fn in _ENVIRONMENT:
-        _end(tracer, "reads the environment")
+        _end(session, "reads the environment")
     effect = _EFFECTS.get(id(fn))
-    if effect is not None and not is_in_library(tracer):
-        _end(tracer, effect)
+    if effect is not None and not is_in_library(session):
+        _end(session, effect)
     if isinstance(fn, types.BuiltinFunctionType | types.MethodType):
         module = getattr(fn, "__module__", None) or ""
         if module in ("time", "posix", "random") or isinstance(fn.__self__, random.Random):
-            _end(tracer, f"calls {fn.__name__}")
+            _end(session, f"calls {fn.__name__}")
         if isinstance(fn.__self__, type(torch.default_generator)):
-            _end(tracer, "uses a generator of random numbers")
-    if is_question(fn) and not is_in_library(tracer):
-        _end(tracer, f"asks for {fn.__name__}")
+            _end(session, "uses a generator of random numbers")
+    if is_question(fn) and not is_in_library(session):
+        _end(session, f"asks for {fn.__name__}")

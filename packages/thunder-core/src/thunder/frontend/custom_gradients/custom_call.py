@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -39,6 +39,7 @@ from thunder.frontend import ambient_state
 from thunder.frontend.checkpoints.region_effects import note_one_call
 from thunder.frontend.custom_gradients.backward_errors import raise_error
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
+from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_results import Results
 from thunder.frontend.custom_gradients.custom_rule import OwnRule, requires_grad
 from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begin_backward, run_backward
@@ -53,6 +54,7 @@ from thunder.frontend.epilogue.subtrace import (
     without_grad_modes,
     writes,
 )
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.recorder import PLAIN
 from thunder.ir.symbol import BoundSymbol, has_tags, proxies_in
@@ -60,9 +62,6 @@ from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
 from thunder.torch.fallback.unknown_functions import may_fall_back
-
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
 
 
 def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,27 +89,27 @@ class OwnGradient:
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is
 
 
-def call_with_own_gradient(tracer: Tracer, fn: OwnGradient) -> tuple[Any, ...]:
+def call_with_own_gradient(session: TracingSession, fn: OwnGradient) -> tuple[Any, ...]:
     """Traces the call and returns its results. Where no gradient is needed, the forward alone counts."""
     needed = torch.is_grad_enabled() and any(map(requires_grad, fn.inputs))
-    made = len(tracer.trace.peek_scope())
-    calls, results = _forward(tracer, fn, needed)
+    made = len(session.trace.peek_scope())
+    calls, results = _forward(session, fn, needed)
     if any(map(requires_grad, results.values)):
-        note_one_call(tracer, made)
-        _differentiated(tracer, fn, calls, results)
+        note_one_call(session, made)
+        _differentiated(session, fn, calls, results)
     else:
         for bsym in calls:
-            tracer.trace.record(bsym)
+            session.trace.record(bsym)
     return results.returned()
 
 
-def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
+def _forward(session: TracingSession, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
     """The calls of the forward, and its results."""
     with torch.set_grad_enabled(False):
-        with recorded(tracer.trace) as calls:
+        with recorded(session.trace) as calls:
             returned = fn.forward()
         made = set(read_and_made(calls)[1])
-        with recorded(tracer.trace) as copies:
+        with recorded(session.trace) as copies:
             results = Results(fn.context, returned, needed, made)
     return without_grad_modes([*calls, *copies]), results
 
@@ -120,23 +119,25 @@ def _forward(tracer: Tracer, fn: OwnGradient, needed: bool) -> tuple[list[BoundS
 _DEEPEST = 2
 
 
-def _differentiated(tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], returned: Results) -> None:
+def _differentiated(
+    session: TracingSession, fn: OwnGradient, calls: list[BoundSymbol], returned: Results
+) -> None:
     """Records the call as a composite with a gradient rule of its own."""
     results = returned.unique
     cotangents = {r.name: _cotangent_of(r) for r in results if requires_grad(r)}
     back: list[BoundSymbol] = []
     gradients: tuple[Any, ...] | None = None
     begin: list[BoundSymbol] = []
-    if sum(outer.key == fn.key for outer in tracer.backwards) < _DEEPEST:
+    if sum(outer.key == fn.key for outer in session.state(BackwardState).stack) < _DEEPEST:
         try:
-            with _as_in_backward(tracer, fn), recorded(tracer.trace) as back:
-                gradients = _gradients(tracer, fn, returned, cotangents)
+            with _as_in_backward(session, fn), recorded(session.trace) as back:
+                gradients = _gradients(session, fn, returned, cotangents)
             back = without_grad_modes(back)
             _refuse_draws(fn, back)
         except UnsupportedProgram as error:
-            if not _may_run_later(tracer, error):
+            if not _may_run_later(session, error):
                 raise
-            begin, back, gradients = _as_it_runs(tracer, fn, returned, cotangents)
+            begin, back, gradients = _as_it_runs(session, fn, returned, cotangents)
             calls = [*calls, *begin]
     read, made = read_and_made(calls, results)
     read_back, made_back = read_and_made(back, gradients)
@@ -148,7 +149,7 @@ def _differentiated(tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], r
         forward = procedure(fn.name, tuple(tensors.values()), calls, (results, residuals))
     backward = procedure(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
     forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
-    _note_attributes(tracer, fn, read_back.values(), results)
+    _note_attributes(session, fn, read_back.values(), results)
     rule = OwnRule(
         fn.name,
         fn.id,
@@ -161,24 +162,24 @@ def _differentiated(tracer: Tracer, fn: OwnGradient, calls: list[BoundSymbol], r
         saves=any(t is not None for t in fn.context.to_save),
         runs_later=bool(begin),
     )
-    _hide(tracer, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
-    _record(tracer.trace, rule, tuple(tensors.values()), returned)
+    _hide(session, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
+    _record(session.trace, rule, tuple(tensors.values()), returned)
 
 
-def _may_run_later(tracer: Tracer, error: UnsupportedProgram) -> bool:
+def _may_run_later(session: TracingSession, error: UnsupportedProgram) -> bool:
     """Whether a backward that has no trace can be called as it is."""
     if isinstance(error, ReadsState):
         return True
-    return not isinstance(error, NodeOfGraph) and may_fall_back(tracer.language)
+    return not isinstance(error, NodeOfGraph) and may_fall_back(session.language)
 
 
 def _as_it_runs(
-    tracer: Tracer, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
+    session: TracingSession, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[list[BoundSymbol], list[BoundSymbol], tuple[Any, ...]]:
     """The backward as a call that is done when it runs: what the forward does for it, the call, and the
     gradients that it gives.
     """
-    rebuilding = Rebuilding(tracer)
+    rebuilding = Rebuilding(session)
     makers = rebuilding.makers((fn.function(), _attributes(fn.context), *fn.context.to_save))
     backward = EagerBackward(
         fn.name,
@@ -189,9 +190,9 @@ def _as_it_runs(
         arguments=tuple(map(Argument.of, fn.inputs)),
         adapt=fn.adapt,
     )
-    with recorded(tracer.trace) as begin:
+    with recorded(session.trace) as begin:
         call = begin_backward(backward)
-    with recorded(tracer.trace) as back:
+    with recorded(session.trace) as back:
         given = tuple(results.cotangents(cotangents))
         gradients = run_backward(call, backward, tuple(rebuilding.tensors), given)
     return begin, back, gradients
@@ -202,14 +203,16 @@ def _attributes(context: FunctionContext) -> dict[str, Any]:
     return {k: v for k, v in context.__dict__.items() if k not in ("to_save", "non_differentiable", "dirty")}
 
 
-def _note_attributes(tracer: Tracer, fn: OwnGradient, read: Iterable[Any], results: Sequence[Any]) -> None:
+def _note_attributes(
+    session: TracingSession, fn: OwnGradient, read: Iterable[Any], results: Sequence[Any]
+) -> None:
     """Notes the tensors that the backward reads and that were not saved: it reads them as they are then."""
     saved = {t.name for t in fn.context.to_save if t is not None}
     names = {p.name for p in read} - saved
     kept = [p for p in proxies_in(_attributes(fn.context)) if p.name in names]
     if kept:
         result = next(r for r in results if requires_grad(r))
-        tracer.kept_attributes.append((fn.name, kept, result, tracer.locations()))
+        session.state(BackwardState).unsaved_reads.append((fn.name, kept, result, session.locations()))
 
 
 def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
@@ -241,11 +244,11 @@ def _without_writes(
     return returning(rest, ((*results, *written.values()), residuals)), tuple(written)
 
 
-def _hide(tracer: Tracer, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]) -> None:
+def _hide(session: TracingSession, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]) -> None:
     """Notes the values that nobody outside may use."""
     for p in made:
         if not any(p is r for r in results):
-            tracer.hidden[id(p)] = (p, fn.name)
+            session.state(BackwardState).private[id(p)] = (p, fn.name)
 
 
 def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: Results) -> None:
@@ -267,13 +270,13 @@ def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: 
 
 
 @contextmanager
-def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
+def _as_in_backward(session: TracingSession, fn: OwnGradient) -> Iterator[None]:
     """The ambient state of a backward that can itself be differentiated: gradients on, autocast off."""
     with ambient_state.restored():
         torch._C._set_grad_enabled(True)
         for device in KINDS:
             torch.set_autocast_enabled(device, False)
-        tracer.backwards.append(fn)
+        session.state(BackwardState).stack.append(fn)
         trace = get_tracectx()
         assert trace is not None, "a backward is recorded into a trace"
         recorder = trace.recorder
@@ -283,27 +286,27 @@ def _as_in_backward(tracer: Tracer, fn: OwnGradient) -> Iterator[None]:
             yield
         finally:
             recorder.in_backward = outside
-            tracer.backwards.pop()
+            session.state(BackwardState).stack.pop()
 
 
 def _gradients(
-    tracer: Tracer, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
+    session: TracingSession, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[Any, ...]:
     """The gradients of the inputs that require grad, in order; None of those that have none."""
     if results.with_none:
         raise ReadsState(f"the backward of {fn.name} is given None for a result without gradient")
-    before = _writes(tracer)
+    before = _writes(session)
     given = results.cotangents(cotangents)
     wanted = [i for i in fn.inputs if requires_grad(i)]
     try:
         gradients = checked(fn.name, tuple(map(Argument.of, fn.inputs)), fn.backward(given))
-    except tracer.uncatchable:
+    except session.uncatchable:
         raise
     except Exception as error:  # the program's: eager raises it too, but only if the backward runs
         kind, arguments = _as_raised(error)
         after = next(iter(cotangents.values()))
         gradients = tuple(raise_error(i, after, kind, arguments) for i in wanted)
-    if _writes(tracer) != before:
+    if _writes(session) != before:
         raise UnsupportedProgram(
             f"the backward of {fn.name} writes to an object that outlives it",
             hint="Return the value as a gradient, or keep it in ctx.",
@@ -322,16 +325,16 @@ def _as_raised(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
     return type(error), tuple(a if isinstance(a, str | int | float) else str(a) for a in error.args)
 
 
-def _writes(tracer: Tracer) -> Any:
+def _writes(session: TracingSession) -> Any:
     """What the program has written so far of objects that outlive it, to be compared."""
-    tracker = tracer.tracker
-    records = {
-        (id(r), name): id(value) for r in tracker.written_records() for name, value in r.writes.items()
+    objects = session.objects
+    entries = {
+        (id(r), name): id(value) for r in objects.written_entries() for name, value in r.writes.items()
     }
     shadows = {
         id(s): [*map(id, s.copy), *(map(id, s.copy.values()) if isinstance(s.copy, dict) else ())]
-        for s in tracker.written_shadows()
+        for s in objects.written_shadows()
     }
-    variables = {key: id(value) for key, (_, value) in tracer.global_writes.items()}
-    cells = {key: id(value) for key, (_, value) in tracer.cell_writes.items()}
-    return records, shadows, variables, cells
+    variables = {key: id(value) for key, (_, value) in session.variables.global_writes.items()}
+    cells = {key: id(value) for key, (_, value) in session.variables.cell_writes.items()}
+    return entries, shadows, variables, cells

@@ -12,10 +12,11 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, cell_content
+from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.epilogue.reconstruction import (
     children,
     description,
@@ -24,12 +25,10 @@ from thunder.frontend.epilogue.reconstruction import (
     rule_for,
     state_of,
 )
-from thunder.frontend.objects.class_kinds import LEAVES, PINNED, plain_base
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.shadow_copies import CONTAINERS
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
-
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
 
 #: the tensors of one call, and what was made of them so far, by number
 Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
@@ -38,8 +37,8 @@ Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
 class Rebuilding:
     """Makes makers. ``tensors`` are the proxies that their values need, in the order of the arguments."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+    def __init__(self, session: TracingSession) -> None:
+        self.session = session
         self.tensors: list[TensorProxy] = []
         self._index: dict[str, int] = {}
         self._made: dict[int, tuple[Any, Maker]] = {}  # by id: the value, held, and its maker
@@ -49,15 +48,15 @@ class Rebuilding:
         if isinstance(value, TensorProxy):
             return self._tensor(value)
         value = original(value)
-        record = self.tracer.tracker.record_of(value)
-        if record is None and (type(value) in LEAVES or self._is_code(value)):
+        entry = self.session.entry_of(value)
+        if entry is None and (type(value) in LEAVES or self._is_code(value)):
             return _constant(value)
         known = self._made.get(id(value))
         if known is None:
             number = len(self._made)
             cell: list[Maker] = []  # a value may contain itself
             self._made[id(value)] = value, lambda tensors, made: _once(number, cell[0], tensors, made)
-            cell.append(self._parts(value) if record is None else self._of_user(value, record.obj))
+            cell.append(self._parts(value) if entry is None else self._of_user(value, entry.obj))
             known = self._made[id(value)]
         return known[1]
 
@@ -73,13 +72,13 @@ class Rebuilding:
         return lambda tensors, made: tensors[index]
 
     def _is_code(self, value: Any) -> bool:
-        return isinstance(value, PINNED) and id(value) not in self.tracer.made
+        return isinstance(value, IDENTITY_TYPES) and id(value) not in self.session.created_by_program
 
     def _of_user(self, value: Any, obj: Any) -> Maker:
         """The maker of an object that the program was given."""
         if isinstance(value, types.MethodType | functools.partial | tuple):
             return self._parts(value)
-        self.tracer.tracker.pin(value)
+        self.session.guard_identity(value)
         return _constant(obj)
 
     def _parts(self, value: Any) -> Maker:
@@ -97,7 +96,11 @@ class Rebuilding:
                 f"{description(value)} is needed when the backward runs, and cannot be made again",
                 hint="Keep tensors, constants and plain containers of them.",
             )
-        self.tracer.rebuilt[id(value)] = value, list(map(id, children(value))), self.tracer.locations()
+        self.session.state(BackwardState).rebuilt[id(value)] = (
+            value,
+            list(map(id, children(value))),
+            self.session.locations(),
+        )
         is_collection = plain_base(cls) in CONTAINERS or isinstance(value, tuple)
         return self._container(value) if is_collection else self._object(value)
 
@@ -129,12 +132,14 @@ class Rebuilding:
 
     def _cell(self, cell: types.CellType) -> Maker:
         """A variable of the user's is that very variable; one of the program's holds what it holds now."""
-        if id(cell) in self.tracer.cell_paths:
+        if id(cell) in self.session.variables.cell_paths:
             return _constant(cell)
         content = cell_content(cell)
         if content is ABSENT:
             return lambda tensors, made: types.CellType()
-        self.tracer.captured.append((cell, content, "the backward", self.tracer.locations()))
+        self.session.state(BackwardState).captured.append(
+            (cell, content, "the backward", self.session.locations())
+        )
         inside = self.maker(content)
         return lambda tensors, made: types.CellType(inside(tensors, made))
 

@@ -23,10 +23,11 @@ from thunder.base.provenance import Path, is_weak, lookup_type
 from thunder.frontend.epilogue.reconstruction import children, description, rule_for
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.guards import readable_name
-from thunder.frontend.objects.class_kinds import LEAVES, PINNED, plain_base
-from thunder.frontend.objects.object_table import DELETED, Record
+from thunder.frontend.lookasides.rng_generators import Generators
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
+from thunder.frontend.objects.object_table import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
-from thunder.frontend.tracing_policy import Tracer
+from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
@@ -34,20 +35,20 @@ from thunder.ir.symbol import BoundSymbol
 _PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
 
 
-def is_simple(value: Any, seen: set[int], tracker: Any) -> bool:
+def is_simple(value: Any, seen: set[int], objects: Any) -> bool:
     """Whether the computation itself can return ``value``: fresh plain containers of tensors and literals,
     none of them twice.
     """
     if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
         return True
-    if id(value) in seen or type(value) not in (tuple, list, dict) or tracker.record_of(value) is not None:
+    if id(value) in seen or type(value) not in (tuple, list, dict) or objects.entry_of(value) is not None:
         return False
     seen.add(id(value))
     if isinstance(value, dict):
         return all(type(k) in _PRINTABLE for k in value) and all(
-            is_simple(v, seen, tracker) for v in value.values()
+            is_simple(v, seen, objects) for v in value.values()
         )
-    return all(is_simple(v, seen, tracker) for v in value)
+    return all(is_simple(v, seen, objects) for v in value)
 
 
 def discard_attribute(obj: Any, name: str) -> None:
@@ -61,8 +62,8 @@ class Builder:
     reached by paths.
     """
 
-    def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+    def __init__(self, session: TracingSession) -> None:
+        self.session = session
         self.tensors: dict[
             str, TensorProxy | NumberProxy | GeneratorProxy
         ] = {}  # what the computation must return, by name
@@ -85,7 +86,7 @@ class Builder:
     def refer(self, value: Any) -> str:
         """A name for a class or function, which no value of the computation has."""
         name = readable_name(value)
-        while self.named.get(name, value) is not value or not self.tracer.trace.is_free(name):
+        while self.named.get(name, value) is not value or not self.session.trace.is_free(name):
             name += "_"
         self.named[name] = value
         return name
@@ -109,20 +110,20 @@ class Builder:
             return value.name
         if type(value) in _PRINTABLE:
             return repr(value)
-        generator = self.tracer.generators.made_here(value)
+        generator = self.session.state(Generators).made_here(value)
         if generator is not None:
             self.tensors[generator.name] = generator
             return generator.name
-        record = self.tracer.tracker.record_of(value)
-        if record is not None and (not isinstance(value, PINNED) or is_weak(record.path)):
-            return self.reach(record.path, record.obj)
+        entry = self.session.entry_of(value)
+        if entry is not None and (not isinstance(value, IDENTITY_TYPES) or is_weak(entry.path)):
+            return self.reach(entry.path, entry.obj)
         known = self.built.get(id(value))
         if known is not None:
             return known[0]
         if (type(value) in LEAVES and type(value) is not slice) or (
             isinstance(value, _CONSTANTS)
-            and id(value) not in self.tracer.made
-            and not (isinstance(value, torch.nn.Module) and record is None)  # one that the program made
+            and id(value) not in self.session.created_by_program
+            and not (isinstance(value, torch.nn.Module) and entry is None)  # one that the program made
         ):
             return self._constant(value)
         return self._construct(value)
@@ -139,7 +140,7 @@ class Builder:
         return name
 
     def _construct(self, value: Any) -> str:
-        rule = rule_for(value) if id(type(value)) not in self.tracer.made else None
+        rule = rule_for(value) if id(type(value)) not in self.session.created_by_program else None
         if rule is None or id(value) in self._unfinished:
             cyclic = ", which contains itself and" if id(value) in self._unfinished else ", which"
             raise UnsupportedProgram(
@@ -158,7 +159,7 @@ class Builder:
         if rule_for(value) is None:
             return
         self.uses[id(value)] += 1
-        if self.uses[id(value)] == 1 and self.tracer.tracker.record_of(value) is None:
+        if self.uses[id(value)] == 1 and self.session.entry_of(value) is None:
             for child in children(value):
                 self.count(child)
 
@@ -226,17 +227,17 @@ class Builder:
         for key, value in overlay.writes.items():
             self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
 
-    def write_record(self, record: Record) -> None:
+    def write_entry(self, entry: ObjectEntry) -> None:
         """Writes attributes of an object of the user's, past its descriptors, which ran while tracing."""
-        target = self.reach(record.path, record.obj)
-        base = "type" if isinstance(record.obj, type) else "object"
-        for name, value in record.writes.items():
-            if value is DELETED or name in record.moved:
+        target = self.reach(entry.path, entry.obj)
+        base = "type" if isinstance(entry.obj, type) else "object"
+        for name, value in entry.writes.items():
+            if value is DELETED or name in entry.moved:
                 self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
             if value is DELETED:
                 continue
             text = self.expression(value)
-            if _has_plain_setattr(record.obj, name):
+            if _has_plain_setattr(entry.obj, name):
                 self.emit(f"{target}.{name} = {text}")
             else:
                 self.emit(f"{base}.__setattr__({target}, {name!r}, {text})")
@@ -264,7 +265,7 @@ class Builder:
             self.emit(f"{name}.cell_contents = {self.expression(value)}", **objects)
 
 
-_CONSTANTS = (*PINNED, enum.Enum)
+_CONSTANTS = (*IDENTITY_TYPES, enum.Enum)
 
 
 def _begins_with(items: list[Any], start: list[Any]) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder.frontend.objects.class_kinds import LEAVES, PINNED, is_foreign, plain_base
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_foreign, plain_base
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
@@ -34,7 +34,7 @@ def rule_for(value: Any) -> Rule | None:
     cls = type(value)
     if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
         return None
-    if isinstance(value, PINNED) and not isinstance(value, torch.nn.Module):
+    if isinstance(value, IDENTITY_TYPES) and not isinstance(value, torch.nn.Module):
         return None
     return _CONSTRUCTORS.get(cls) or _rule_by_structure(value)
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
@@ -16,14 +16,14 @@ from thunder.base.tags import OpTags
 from thunder.base.torch_versions import autocast_devices
 from thunder.frontend.custom_gradients.custom_call import OwnGradient, call_with_own_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import as_proxies, on_meta
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 Overload = torch._ops.OpOverload
 
@@ -43,26 +43,26 @@ def is_custom(fn: Any) -> bool:
     return namespace not in _TORCHS and not namespace.startswith("_")
 
 
-@lookaside(CustomOpDef.__call__)
-def _call_definition(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(CustomOpDef.__call__)
+def _call_definition(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     definition, *given = args
-    return tracer.call(tracer.load_attr(definition, "_opoverload"), tuple(given), kwargs)
+    return session.call(session.load_attr(definition, "_opoverload"), tuple(given), kwargs)
 
 
-def call_custom(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Records a call of a custom operator. Raises UnsupportedOperator, with its name, for one that cannot be
     traced.
     """
     op = _overload(fn)
     args, kwargs = _by_schema(op, args, kwargs)
-    definition = _definition(tracer, op)
+    definition = _definition(session, op)
     _check(op, definition, (args, kwargs))
     symbol = operator_symbol(op)
-    backward = tracer.instance_attr(definition, "_backward_fn") if definition is not None else None
+    backward = session.instance_attr(definition, "_backward_fn") if definition is not None else None
     if backward is None or not any(_requires_grad(a) for a in tree_iter(args)):
         return symbol(*args, **kwargs)
-    setup = tracer.instance_attr(definition, "_setup_context_fn")
-    return _Call(tracer, symbol, args, kwargs, setup, backward).run()
+    setup = session.instance_attr(definition, "_setup_context_fn")
+    return _Call(session, symbol, args, kwargs, setup, backward).run()
 
 
 def _requires_grad(x: Any) -> bool:
@@ -105,14 +105,14 @@ def _by_schema(
     return tuple(positional), keywords
 
 
-def _definition(tracer: Tracer, op: Overload) -> CustomOpDef | None:
+def _definition(session: TracingSession, op: Overload) -> CustomOpDef | None:
     """What ``custom_op`` keeps of the operator; what is read of it is guarded."""
     definition = OPDEFS.get(op._schema.name)
     if definition is None:
         return None
-    tracker = tracer.tracker
-    path = tracker.path_of(definition) or tracker.pinned_path(definition, op._schema.name)
-    tracked: CustomOpDef = tracker.adopt(definition, path)
+    objects = session.objects
+    path = objects.path_of(definition) or objects.object_root(definition, op._schema.name)
+    tracked: CustomOpDef = objects.adopt(definition, path)
     return tracked
 
 
@@ -214,23 +214,25 @@ class _Call:
     """
 
     def __init__(
-        self, tracer: Tracer, symbol: Symbol, args: Any, kwargs: Any, setup: Any, backward: Any
+        self, session: TracingSession, symbol: Symbol, args: Any, kwargs: Any, setup: Any, backward: Any
     ) -> None:
-        self.tracer, self.symbol, self.args, self.kwargs = tracer, symbol, args, kwargs
+        self.session, self.symbol, self.args, self.kwargs = session, symbol, args, kwargs
         self.setup, self.backward = setup, backward
         self.inputs = [i for a in args for i in (a if _is_list(a) else (a,))]
         self.context = context_class(symbol.name)(tuple(map(_requires_grad, self.inputs)))
-        tracer.made[id(type(self.context))] = type(self.context)  # nobody changes it: no guards
+        session.created_by_program[id(type(self.context))] = type(
+            self.context
+        )  # nobody changes it: no guards
         self.single, self.spec = False, tree_flatten(())[1]
 
     def run(self) -> Any:
         """Traces the call, and returns what the operator returns."""
         name = self.symbol.name
         results = call_with_own_gradient(
-            self.tracer,
+            self.session,
             OwnGradient(
                 name=name,
-                id=self.tracer.unique_id(f"custom_operator.{name}"),
+                id=self.session.unique_id(f"custom_operator.{name}"),
                 key=self.symbol.id,
                 inputs=self.inputs,
                 context=self.context,
@@ -248,7 +250,7 @@ class _Call:
         if self.setup is not None:
             keywords = {"keyword_only_inputs": self.kwargs} if self.kwargs else {}
             given = {"ctx": self.context, "inputs": self.args, **keywords, "output": output}
-            self.tracer.call(self.setup, (), given)
+            self.session.call(self.setup, (), given)
         self.single = not isinstance(output, tuple)
         leaves, self.spec = tree_flatten((output,) if self.single else output)
         return tuple(leaves)
@@ -256,7 +258,7 @@ class _Call:
     def _backward(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
         given = tree_unflatten(cotangents, self.spec)
         outside, self.context.needs_input_grad = self.context.needs_input_grad, self._needs()
-        gradients = self.tracer.call(self.backward, (self.context, *given), {})
+        gradients = self.session.call(self.backward, (self.context, *given), {})
         self.context.needs_input_grad = outside
         return _flat_gradients(gradients, self._lengths())
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder.base.autocast_state import KINDS
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.objects.object_table import describe
+from thunder.frontend.session import SessionState, TracingSession
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
+
+
+class Queries(SessionState):
+    """The queries about the environment that the program made, by what was queried."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.functions: dict[tuple[Any, ...], Any] = {}
+
 
 #: how the names of torch's native questions begin
 _PREFIXES = (
@@ -83,7 +91,7 @@ def is_question(fn: Any) -> bool:
     )
 
 
-def ask(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def ask(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The answer, which holds for the program as long as it stays.
 
     Raises UnsupportedProgram where it is no number, string, device or the like, nor a tuple of such.
@@ -93,20 +101,20 @@ def ask(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if any(type(part) not in LEAVES for part in (value if type(value) is tuple else (value,))):
         raise UnsupportedProgram(f"{name} returned {describe(value)}, which thunder cannot guard")
     if fn.__name__ in _OF_AUTOCAST and all(a in KINDS for a in (*args, *kwargs.values())):
-        tracer.note_autocast()
+        session.note_autocast()
     elif fn.__name__ not in _ALWAYS_GUARDED:
         key = (fn, *args, *kwargs.items())
-        question = tracer.questions.setdefault(key, functools.partial(fn, *args, **kwargs))
-        path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")
-        tracer.tracker.note("state", path, value)
+        question = session.state(Queries).functions.setdefault(key, functools.partial(fn, *args, **kwargs))
+        path = session.object_root(question, f"{name}({', '.join(map(repr, args))})")
+        session.note("state", path, value)
     return value
 
 
 def _ask_whole(fn: Callable[..., Any]) -> None:
-    @lookaside(fn)
-    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        told = tracer.language.functions.get(fn)  # by a plan for another machine
-        return ask(tracer, fn, args, kwargs) if told is None else told(*args, **kwargs)
+    @TABLE.lookaside(fn)
+    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        told = session.language.functions.get(fn)  # by a plan for another machine
+        return ask(session, fn, args, kwargs) if told is None else told(*args, **kwargs)
 
 
 for _question in _IN_PYTHON:

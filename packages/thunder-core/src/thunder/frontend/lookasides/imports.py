@@ -14,25 +14,29 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 _import = builtins.__import__
 
 
 def imported(
-    tracer: Tracer, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
+    session: TracingSession,
+    name: str,
+    namespace: dict[str, Any],
+    fromlist: tuple[str, ...] | None,
+    level: int,
 ) -> Any:
     """The result of an ``import`` statement. Raises what the import raises."""
     hook = vars(builtins)["__import__"]
-    path = tracer.tracker.pinned_path(vars(builtins), "builtins").step("global", "__import__")
-    tracer.tracker.note("is", path, hook)
+    path = session.object_root(vars(builtins), "builtins").step("global", "__import__")
+    session.note("is", path, hook)
     if hook is not _import:
         raise UnsupportedProgram(
             "builtins.__import__ was replaced", hint="Import outside the compiled function."
@@ -41,14 +45,14 @@ def imported(
     try:
         module = _import(name, namespace, None, fromlist or (), level)
     except ImportError as error:
-        _note_failure(tracer, full, error)
+        _note_failure(session, full, error)
         raise
-    _note_modules(tracer, full)
+    _note_modules(session, full)
     for member in fromlist or ():
         if member not in vars(module):  # ``from a import b`` then looks for the module ``a.b``
             submodule = f"{module.__name__}.{member}"
-            tracer.tracker.note("is", _entry(tracer, submodule), sys.modules.get(submodule, ABSENT))
-    return tracer.tracker.adopt(module, _entry(tracer, module.__name__))
+            session.note("is", _entry(session, submodule), sys.modules.get(submodule, ABSENT))
+    return session.adopt(module, _entry(session, module.__name__))
 
 
 def _package(namespace: dict[str, Any]) -> str | None:
@@ -64,18 +68,18 @@ def _prefixes(name: str) -> Iterator[str]:
     return (".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
-def _entry(tracer: Tracer, name: str) -> Any:
-    return tracer.tracker.pinned_path(sys.modules, "sys.modules").step("key", name)
+def _entry(session: TracingSession, name: str) -> Any:
+    return session.object_root(sys.modules, "sys.modules").step("key", name)
 
 
-def _note_modules(tracer: Tracer, name: str) -> None:
+def _note_modules(session: TracingSession, name: str) -> None:
     for prefix in _prefixes(name):
-        tracer.tracker.note("is", _entry(tracer, prefix), sys.modules.get(prefix, ABSENT))
+        session.note("is", _entry(session, prefix), sys.modules.get(prefix, ABSENT))
 
 
-def _note_failure(tracer: Tracer, name: str, error: ImportError) -> None:
+def _note_failure(session: TracingSession, name: str, error: ImportError) -> None:
     """That a module cannot be imported. Raises UnsupportedProgram where it is there and its code fails."""
-    _note_modules(tracer, name)
+    _note_modules(session, name)
     missing = next(prefix for prefix in _prefixes(name) if sys.modules.get(prefix) is None)
     if missing in sys.modules:  # None in its place forbids the import
         return
@@ -86,7 +90,7 @@ def _note_failure(tracer: Tracer, name: str, error: ImportError) -> None:
             found={"error": repr(error)},
             hint="Import it outside the compiled function.",
         )
-    tracer.tracker.note("state", tracer.tracker.pinned_path(question, f"a module {missing}"), False)
+    session.note("state", session.object_root(question, f"a module {missing}"), False)
 
 
 def _is_findable(name: str) -> bool:
@@ -97,8 +101,8 @@ def _is_findable(name: str) -> bool:
         return False
 
 
-@lookaside(builtins.__import__)
-def _call_import(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(builtins.__import__)
+def _call_import(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def read(
         name: str,
         globals: dict[str, Any] | None = None,
@@ -106,16 +110,16 @@ def _call_import(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         fromlist: tuple[str, ...] | None = (),
         level: int = 0,
     ) -> Any:
-        namespace = tracer.machine.frame.globals if globals is None else globals
-        return imported(tracer, name, namespace, fromlist, level)
+        namespace = session.machine.frame.globals if globals is None else globals
+        return imported(session, name, namespace, fromlist, level)
 
     return read(*args, **kwargs)
 
 
-@lookaside(importlib.import_module)
-def _importlib_import(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(importlib.import_module)
+def _importlib_import(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def read(name: str, package: str | None = None) -> Any:
         full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
-        return imported(tracer, full, {}, ("__name__",), 0)
+        return imported(session, full, {}, ("__name__",), 0)
 
     return read(*args, **kwargs)

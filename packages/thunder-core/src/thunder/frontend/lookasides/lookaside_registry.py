@@ -1,82 +1,99 @@
-"""The table of lookasides: functions that are not interpreted but done by a rule, which reads the facts that
-their code would read.
+"""The tables of lookasides: functions that are done by a rule and not interpreted.
+
+A rule reads the facts that the function's own code would read. Each module of rules has a table; all of them
+make one (:func:`~thunder.frontend.default_lookasides.default_lookasides`).
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
+from thunder.base.errors import InternalError
+from thunder.frontend.session import TracingSession
+from thunder.interpreter.machine import Machine
+from thunder.interpreter.native_registry import Native
 from thunder.torch.argument_parser import parse
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
-    from thunder.interpreter.machine import Machine
-    from thunder.interpreter.native_registry import Native
-
-Lookaside = Callable[["Tracer", tuple[Any, ...], dict[str, Any]], Any]
-TABLE: dict[int, Lookaside] = {}
-#: by the id of a function's code: for inner functions, of which a library makes a new one for each user
-CLOSURES: dict[int, Lookaside] = {}
-#: by the id of a descriptor: for class methods written in C, which are bound at each read
-CLASS_METHODS: dict[int, Native] = {}
-_held: list[Any] = []  # the functions of the tables, so that their ids stay theirs
+Lookaside = Callable[[TracingSession, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def lookaside(*fns: Any) -> Callable[[Lookaside], Lookaside]:
-    """Registers a rule for functions; those that this version of a library lacks are None and skipped."""
+class LookasideTable:
+    """Rules by the identity of the functions, or of the code of inner functions, that they are for."""
 
-    def register(rule: Lookaside) -> Lookaside:
-        for fn in fns:
-            if isinstance(fn, types.ClassMethodDescriptorType):
-                CLASS_METHODS[id(fn)] = _entry(rule)
-            elif fn is not None:
-                TABLE[id(fn)] = rule
-            _held.append(fn)
-        return rule
+    def __init__(self) -> None:
+        self.functions: dict[int, Lookaside] = {}
+        #: by the id of a function's code: for inner functions, which a library creates for each user
+        self.closures: dict[int, Lookaside] = {}
+        #: by the id of a descriptor: for class methods written in C, which are bound at each read
+        self.class_methods: dict[int, Native] = {}
+        self._held: list[Any] = []  # the functions, so that no id is used again
 
-    return register
+    def lookaside(self, *fns: Any) -> Callable[[Lookaside], Lookaside]:
+        """Register a rule for functions; those that this version of a library lacks are None and skipped."""
+
+        def register(rule: Lookaside) -> Lookaside:
+            for fn in fns:
+                if isinstance(fn, types.ClassMethodDescriptorType):
+                    self.class_methods[id(fn)] = _native(rule)
+                elif fn is not None:
+                    self.functions[id(fn)] = rule
+                self._held.append(fn)
+            return rule
+
+        return register
+
+    def parsed_lookaside(self, *fns: Any) -> Callable[[Lookaside], Lookaside]:
+        """Register a rule for torch's functions; torch parses each call first, and names are dropped."""
+
+        def register(rule: Lookaside) -> Lookaside:
+            for fn in fns:
+                self.lookaside(fn)(_parsed(fn, rule))
+            return rule
+
+        return register
+
+    def closure_lookaside(self, code: types.CodeType) -> Callable[[Lookaside], Lookaside]:
+        """Register a rule for every function with this code; its first argument is the function."""
+
+        def register(rule: Lookaside) -> Lookaside:
+            self.closures[id(code)] = rule
+            self._held.append(code)
+            return rule
+
+        return register
+
+    @classmethod
+    def merged(cls, tables: Iterable[LookasideTable]) -> LookasideTable:
+        """Return one table with the rows of all; raise InternalError if two have the same function."""
+        merged = cls()
+        for table in tables:
+            _add_rows(merged.functions, table.functions)
+            _add_rows(merged.closures, table.closures)
+            _add_rows(merged.class_methods, table.class_methods)
+            merged._held += table._held
+        return merged
 
 
-def _entry(rule: Lookaside) -> Native:
+def _add_rows(rows: dict[int, Any], added: dict[int, Any]) -> None:
+    if not rows.keys().isdisjoint(added):
+        raise InternalError("two modules have a lookaside for one function")
+    rows.update(added)
+
+
+def _native(rule: Lookaside) -> Native:
     """Return the entry of the interpreter's table of native callables that calls a rule."""
 
     def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return rule(cast("Tracer", machine.policy), args, kwargs)
+        return rule(cast(TracingSession, machine.policy), args, kwargs)
 
     return call
 
 
-def answer(*fns: Any) -> Callable[[Lookaside], Lookaside]:
-    """As :func:`lookaside`, of torch's functions that answer questions about tensors: torch parses each call
-    first.
-    """
-
-    def register(rule: Lookaside) -> Lookaside:
-        for fn in fns:
-            lookaside(fn)(_parsed(fn, rule))
-        return rule
-
-    return register
-
-
 def _parsed(fn: Any, rule: Lookaside) -> Lookaside:
-    def ask(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def parsed_call(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         parse(fn, args, kwargs)
-        return rule(tracer, (*args, *kwargs.values()), {})
+        return rule(session, (*args, *kwargs.values()), {})
 
-    return ask
-
-
-def closure_lookaside(code: types.CodeType) -> Callable[[Lookaside], Lookaside]:
-    """Registers a rule for every function with this code; the rule is given the function before its
-    arguments.
-    """
-
-    def register(rule: Lookaside) -> Lookaside:
-        CLOSURES[id(code)] = rule
-        _held.append(code)
-        return rule
-
-    return register
+    return parsed_call

@@ -12,32 +12,43 @@ afterwards. The trace must do the same when it runs. Three ways, by what the sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._device import _device_constructors
 
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.ops import prims
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
+
+
+class InferenceModes(SessionState):
+    """The regions of inference mode that the program is in, and was in."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.outer: list[tuple[bool, bool]] = []  # the inference and grad modes to return to, innermost last
+        self.is_on = False
+        self.had_regions = False
+        self.had_grad = False  # whether gradients were enabled inside of inference mode
+
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-@lookaside(torch._C._set_grad_enabled)
-def _set_grad_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+@TABLE.lookaside(torch._C._set_grad_enabled)
+def _set_grad_enabled(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     mode = bool(args[0])
-    tracer.had_grad_in_inference_mode |= mode and tracer.in_inference_mode
+    session.state(InferenceModes).had_grad |= mode and session.state(InferenceModes).is_on
     if mode != torch.is_grad_enabled():
         torch._C._set_grad_enabled(mode)
         prims.set_grad_enabled(mode)
 
 
-@lookaside(torch.set_default_dtype)
-def _set_default_dtype(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+@TABLE.lookaside(torch.set_default_dtype)
+def _set_default_dtype(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     torch.set_default_dtype(*args, **kwargs)
     prims.set_default_dtype(torch.get_default_dtype())
 
@@ -45,27 +56,27 @@ def _set_default_dtype(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
 # -- inference mode ------------------------------------------------------------------------------------------
 
 
-@lookaside(torch.inference_mode.__enter__)
-def _enter_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
-    mode = bool(tracer.load_attr(args[0], "mode"))
-    tracer.inference_regions.append((tracer.in_inference_mode, torch.is_grad_enabled()))
-    tracer.in_inference_mode = mode
-    tracer.had_inference_regions = True
+@TABLE.lookaside(torch.inference_mode.__enter__)
+def _enter_inference_mode(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    mode = bool(session.load_attr(args[0], "mode"))
+    session.state(InferenceModes).outer.append((session.state(InferenceModes).is_on, torch.is_grad_enabled()))
+    session.state(InferenceModes).is_on = mode
+    session.state(InferenceModes).had_regions = True
     torch._C._set_grad_enabled(torch.is_grad_enabled() and not mode)
     prims.enter_inference_mode(mode)
 
 
-@lookaside(torch.inference_mode.__exit__)
-def _exit_inference_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
-    tracer.in_inference_mode, grad = tracer.inference_regions.pop()
+@TABLE.lookaside(torch.inference_mode.__exit__)
+def _exit_inference_mode(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    session.state(InferenceModes).is_on, grad = session.state(InferenceModes).outer.pop()
     torch._C._set_grad_enabled(grad)
     prims.leave_inference_mode()
 
 
-@lookaside(torch.is_inference_mode_enabled)
-def _is_inference_mode_enabled(tracer: Tracer, args: Args, kwargs: Kwargs) -> bool:
+@TABLE.lookaside(torch.is_inference_mode_enabled)
+def _is_inference_mode_enabled(session: TracingSession, args: Args, kwargs: Kwargs) -> bool:
     inherited = torch.is_inference_mode_enabled(*args, **kwargs)
-    return tracer.in_inference_mode or inherited
+    return session.state(InferenceModes).is_on or inherited
 
 
 # -- default device ------------------------------------------------------------------------------------------
@@ -104,8 +115,8 @@ def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
     return {**kwargs, "device": torch.get_default_device()}
 
 
-@lookaside(torch.get_default_device)
-def _get_default_device(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.device:
+@TABLE.lookaside(torch.get_default_device)
+def _get_default_device(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.device:
     return torch.get_default_device(
         *args, **kwargs
     )  # of the call: guarded as ambient state; of a region: known
@@ -115,9 +126,9 @@ def _get_default_device(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.dev
 
 
 def _natively(fn: Callable[..., Any]) -> None:
-    @lookaside(fn)
-    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-        tracer.note_autocast()
+    @TABLE.lookaside(fn)
+    def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+        session.note_autocast()
         return fn(*args, **kwargs)
 
 
@@ -131,7 +142,7 @@ for _name in (
     _natively(getattr(torch, _name))
 
 
-@lookaside(torch.clear_autocast_cache)
-def _clear_autocast_cache(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+@TABLE.lookaside(torch.clear_autocast_cache)
+def _clear_autocast_cache(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     torch.clear_autocast_cache()
-    tracer.autocast.forget()
+    session.autocast.forget()

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import builtins
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, lookup_type
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.torch import tensor_attributes
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+
+class SpecialMethods(SessionState):
+    """The names under which operators were looked up in tensors."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.names: set[str] = set()
+
 
 _CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _OWN: dict[type, dict[str, Any]] = {
@@ -82,10 +88,10 @@ _BUILTINS = tuple(
 )
 
 
-def tensor_attribute(tracer: Tracer, cls: type, name: str) -> Any:
+def tensor_attribute(session: TracingSession, cls: type, name: str) -> Any:
     """What a class of tensors has under ``name``, which becomes a fact; ABSENT if nothing."""
     found = lookup_type(cls, name)
-    tracer.type_attr(cls, name)
+    session.type_attr(cls, name)
     return found
 
 
@@ -94,21 +100,21 @@ def is_replaced(cls: type, name: str, found: Any) -> bool:
     return found is not _OWN[cls].get(name, ABSENT)
 
 
-def special_method(tracer: Tracer, name: str) -> Any:
+def special_method(session: TracingSession, name: str) -> Any:
     """A replacement of a special method of tensors, or None; which it is becomes a fact."""
-    tracer.special_methods.add(name)
-    found = tensor_attribute(tracer, torch.Tensor, name)
+    session.state(SpecialMethods).names.add(name)
+    found = tensor_attribute(session, torch.Tensor, name)
     return found if found is not ABSENT and is_replaced(torch.Tensor, name, found) else None
 
 
-def note_special_methods(tracer: Tracer, classes: set[type]) -> None:
+def note_special_methods(session: TracingSession, classes: set[type]) -> None:
     """Notes the special methods that the program used for the further classes of tensors that it was given.
 
     Raises UnsupportedProgram where one of them has a method of its own by now.
     """
     for cls in classes - {torch.Tensor}:
-        for name in sorted(tracer.special_methods):
-            found = tensor_attribute(tracer, cls, name)
+        for name in sorted(session.state(SpecialMethods).names):
+            found = tensor_attribute(session, cls, name)
             if is_replaced(cls, name, found) and found is not lookup_type(torch.Tensor, name):
                 raise UnsupportedProgram(
                     f"{cls.__name__}.{name} was replaced, which thunder does not follow",
@@ -116,13 +122,13 @@ def note_special_methods(tracer: Tracer, classes: set[type]) -> None:
                 )
 
 
-def bound(tracer: Tracer, name: str, found: Any, x: Any) -> Any:
+def bound(session: TracingSession, name: str, found: Any, x: Any) -> Any:
     """A replaced attribute of a tensor, as reading it gives it."""
     if name in tensor_attributes.ATTRIBUTES:
         raise UnsupportedProgram(f"torch.Tensor.{name} was replaced, which thunder itself reads")
     if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
         return types.MethodType(found, x)
-    return tracer.machine.bind_attribute(found, x, torch.Tensor)
+    return session.machine.bind_attribute(found, x, torch.Tensor)
 
 
 def refuse_replaced_builtins() -> None:

@@ -13,51 +13,51 @@ import os
 import types
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
-from thunder.frontend.lookasides.lookaside_registry import answer, lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, seen_type, storage_offset
 from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 # -- types and identity --------------------------------------------------------------------------------------
 
 
-@lookaside(isinstance)
-def _isinstance(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    _note_hierarchy(tracer, args)
+@TABLE.lookaside(isinstance)
+def _isinstance(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _note_hierarchy(session, args)
     if len(args) == 2 and isinstance(args[0], TensorProxy):
-        return any(_is_instance_of(tracer, args[0], cls) for cls in _flatten_classes(args[1]))
+        return any(_is_instance_of(session, args[0], cls) for cls in _flatten_classes(args[1]))
     if len(args) == 2 and isinstance(args[0], NumberProxy):
         return issubclass(args[0].python_type, tuple(_flatten_classes(args[1])))
-    return tracer.machine.generic_call(isinstance, args, kwargs)
+    return session.machine.generic_call(isinstance, args, kwargs)
 
 
-@lookaside(issubclass)
-def _issubclass(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    _note_hierarchy(tracer, args)
-    return tracer.machine.generic_call(issubclass, args, kwargs)
+@TABLE.lookaside(issubclass)
+def _issubclass(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _note_hierarchy(session, args)
+    return session.machine.generic_call(issubclass, args, kwargs)
 
 
-def _note_hierarchy(tracer: Tracer, args: tuple[Any, ...]) -> None:
+def _note_hierarchy(session: TracingSession, args: tuple[Any, ...]) -> None:
     """Facts behind a question about classes: the bases of the class, and what is registered with ABCs."""
     if len(args) != 2:
         return
     cls = args[0] if isinstance(args[0], type) else type(args[0])
-    if id(cls) not in tracer.made and cls is not TensorProxy and not is_immutable(cls):
-        path = tracer.tracker.pinned_path(cls, cls.__qualname__)
-        tracer.tracker.note("is", path.step("attribute", "__mro__"), cls.__mro__)
+    if id(cls) not in session.created_by_program and cls is not TensorProxy and not is_immutable(cls):
+        path = session.object_root(cls, cls.__qualname__)
+        session.note("is", path.step("attribute", "__mro__"), cls.__mro__)
     if any(isinstance(c, abc.ABCMeta) for c in _flatten_classes(args[1])):
-        path = tracer.tracker.pinned_path(abc.get_cache_token, "abc.get_cache_token()")
-        tracer.tracker.note("state", path, abc.get_cache_token())
+        path = session.object_root(abc.get_cache_token, "abc.get_cache_token()")
+        session.note("state", path, abc.get_cache_token())
 
 
 def _flatten_classes(classes: Any) -> list[Any]:
@@ -68,12 +68,12 @@ def _flatten_classes(classes: Any) -> list[Any]:
     return [classes]
 
 
-def _is_instance_of(tracer: Tracer, x: TensorProxy, cls: Any) -> bool:
-    seen = seen_type(tracer, x)
+def _is_instance_of(session: TracingSession, x: TensorProxy, cls: Any) -> bool:
+    seen = seen_type(session, x)
     if cls in (torch.nn.Parameter, torch.nn.Buffer):  # their metaclasses look at the object
         return issubclass(seen, cls)
     if isinstance(getattr(type(cls), "__instancecheck__", None), types.FunctionType):
-        return bool(tracer.call(type(cls).__instancecheck__, (cls, x), {}))
+        return bool(session.call(type(cls).__instancecheck__, (cls, x), {}))
     if cls in _LEGACY_TENSOR_TYPES:
         return isinstance(torch.empty(0, dtype=x.dtype.torch_dtype), cls)
     return issubclass(seen, cls)
@@ -82,44 +82,46 @@ def _is_instance_of(tracer: Tracer, x: TensorProxy, cls: Any) -> bool:
 _LEGACY_TENSOR_TYPES = frozenset(t for t in torch._tensor_classes if t is not torch.Tensor)
 
 
-@lookaside(type)
-def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(type)
+def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) == 1 and not kwargs and isinstance(args[0], TensorProxy):
-        return seen_type(tracer, args[0])
+        return seen_type(session, args[0])
     if len(args) == 1 and not kwargs and isinstance(args[0], NumberProxy):
         return args[0].python_type
-    return tracer.machine.generic_call(type, args, kwargs)
+    return session.machine.generic_call(type, args, kwargs)
 
 
-@lookaside(id)
-def _id(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if tracer.machine.frame.globals is vars(copy):  # the memo of deepcopy, whose keys nobody else sees
+@TABLE.lookaside(id)
+def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if session.machine.frame.globals is vars(copy):  # the memo of deepcopy, whose keys nobody else sees
         return builtins.id(*args)
-    record = tracer.tracker.record_of(args[0]) if len(args) == 1 else None
-    if record is not None and isinstance(record.obj, torch.nn.Module):
-        tracer.tracker.pin(record.obj)  # which module it is, is a fact that holds it, so its id stays its own
-        return builtins.id(record.obj)
-    tracer.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
+    entry = session.entry_of(args[0]) if len(args) == 1 else None
+    if entry is not None and isinstance(entry.obj, torch.nn.Module):
+        session.guard_identity(
+            entry.obj
+        )  # which module it is, is a fact that holds it, so its id stays its own
+        return builtins.id(entry.obj)
+    session.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
 
 
-@lookaside(inspect.signature)
-def _signature(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.Signature:
+@TABLE.lookaside(inspect.signature)
+def _signature(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.Signature:
     """Depends on the function's code and defaults, which are facts as if it were called."""
     fn = getattr(args[0], "__func__", args[0])
     if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
         raise UnsupportedProgram(
             f"inspect.signature of {fn!r} inside a compiled function", hint="Ask before the call."
         )
-    tracer.function_parts(fn)
+    session.function_parts(fn)
     return inspect.signature(*args, **kwargs)
 
 
 # -- texts --------------------------------------------------------------------------------------------------
 
 
-@lookaside(TensorProxy.__repr__, torch.Tensor.__repr__, torch.Tensor.__str__, torch.Tensor.__format__)
-def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(TensorProxy.__repr__, torch.Tensor.__repr__, torch.Tensor.__str__, torch.Tensor.__format__)
+def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise UnsupportedProgram(
         "the text of a tensor shows its values, which are not known while the program is traced",
         found={args[0].name: args[0].type_string()},
@@ -130,52 +132,52 @@ def _text(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 # -- ambient state -------------------------------------------------------------------------------------------
 
 
-@lookaside(torch.overrides._get_current_function_mode_stack)
-def _function_modes(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+@TABLE.lookaside(torch.overrides._get_current_function_mode_stack)
+def _function_modes(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     return []  # modes other than a default device are refused before anything is traced
 
 
-@lookaside(functools.cached_property.__get__)
-def _cached_property(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(functools.cached_property.__get__)
+def _cached_property(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prop, obj = args[0], args[1]
     if obj is None:
         return prop
-    found = tracer.instance_attr(obj, prop.attrname)
+    found = session.instance_attr(obj, prop.attrname)
     if found is MISSING:
-        found = tracer.call(prop.func, (obj,), {})
-        tracer.set_instance_attr(obj, prop.attrname, found)
+        found = session.call(prop.func, (obj,), {})
+        session.set_instance_attr(obj, prop.attrname, found)
     return found
 
 
-@answer(torch.Tensor.storage_offset)
-def _storage_offset(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    return storage_offset(tracer, args[0])
+@TABLE.parsed_lookaside(torch.Tensor.storage_offset)
+def _storage_offset(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    return storage_offset(session, args[0])
 
 
-@answer(torch.Tensor.is_inference, torch.is_inference)
-def _is_inference(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return is_inference(tracer, args[0])
+@TABLE.parsed_lookaside(torch.Tensor.is_inference, torch.is_inference)
+def _is_inference(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return is_inference(session, args[0])
 
 
-@answer(torch.Tensor.is_conj, torch.is_conj)
-def _is_conj(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return is_marked(tracer, args[0], "is_conj")
+@TABLE.parsed_lookaside(torch.Tensor.is_conj, torch.is_conj)
+def _is_conj(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return is_marked(session, args[0], "is_conj")
 
 
-@answer(torch.Tensor.is_neg, torch.is_neg)
-def _is_neg(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return is_marked(tracer, args[0], "is_neg")
+@TABLE.parsed_lookaside(torch.Tensor.is_neg, torch.is_neg)
+def _is_neg(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return is_marked(session, args[0], "is_neg")
 
 
-@lookaside(torch.broadcast_shapes)
-def _broadcast_shapes(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Size:
+@TABLE.lookaside(torch.broadcast_shapes)
+def _broadcast_shapes(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Size:
     shape: torch.Size = torch.broadcast_shapes(*args, **kwargs)
     return shape
 
 
 def _no_torch_function(ask: Callable[..., bool]) -> None:
-    @lookaside(ask)
-    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    @TABLE.lookaside(ask)
+    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         ask(*args, **kwargs)  # which raises for arguments that it does not take
         return False  # the language has been asked already; now the function's own code is traced
 
@@ -185,22 +187,22 @@ _no_torch_function(torch.overrides.has_torch_function_unary)
 _no_torch_function(torch.overrides.has_torch_function_variadic)
 
 
-@lookaside(type(torch._VF).__getattr__)
-def _native_of_torch(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(type(torch._VF).__getattr__)
+def _native_of_torch(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch._VF.lstm``: the module hands on what an object of C has, which nobody replaces."""
     return getattr(torch._C._VariableFunctions, args[1])
 
 
-@lookaside(builtins.globals)
-def _globals(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return GlobalsView(tracer, tracer.machine.frame)
+@TABLE.lookaside(builtins.globals)
+def _globals(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return GlobalsView(session, session.machine.frame)
 
 
 class GlobalsView:
     """What ``globals()`` returns: each name is read, and guarded, when it is asked for."""
 
-    def __init__(self, tracer: Tracer, frame: Any) -> None:
-        self._tracer, self._namespace = tracer, frame.globals
+    def __init__(self, session: TracingSession, frame: Any) -> None:
+        self._tracer, self._namespace = session, frame.globals
 
     def __getitem__(self, name: str) -> Any:
         found = self._tracer.load_global(self._namespace, {}, name)
@@ -244,63 +246,63 @@ class GlobalsView:
     __hash__ = None  # type: ignore[assignment]
 
 
-def namespace_of(tracer: Tracer, namespace: Any) -> Any:
+def namespace_of(session: TracingSession, namespace: Any) -> Any:
     """The dictionary that ``eval`` or ``exec`` was given. One that the program made, or the shadow of one of
     the user's, is read and written as it is.
     """
     if type(namespace) is GlobalsView:
         return namespace._namespace
     if isinstance(namespace, dict):
-        tracer.namespaces[id(namespace)] = namespace
+        session.variables.namespaces[id(namespace)] = namespace
     return namespace
 
 
-@lookaside(dir)
-def _dir(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    record = tracer.tracker.record_of(args[0]) if args else None
-    if record is None:
-        return tracer.machine.generic_call(dir, args, kwargs)
-    if record.writes or type(tracer.type_attr(type(record.obj), "__dir__")) is type(_dir):
-        raise UnsupportedProgram(f"dir({record.path.source}) after a write, or by a __dir__ of its own")
-    names = dir(record.obj)
-    tracer.tracker.note("dir", record.path, names)
+@TABLE.lookaside(dir)
+def _dir(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    entry = session.entry_of(args[0]) if args else None
+    if entry is None:
+        return session.machine.generic_call(dir, args, kwargs)
+    if entry.writes or type(session.type_attr(type(entry.obj), "__dir__")) is type(_dir):
+        raise UnsupportedProgram(f"dir({entry.path.source}) after a write, or by a __dir__ of its own")
+    names = dir(entry.obj)
+    session.note("dir", entry.path, names)
     return list(names)
 
 
-@lookaside(os.getenv)
-def _getenv(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(os.getenv)
+def _getenv(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def read(key: str, default: Any = None) -> Any:
-        found = _environment_value(tracer, key)
+        found = _environment_value(session, key)
         return default if found is None else found
 
     return read(*args, **kwargs)
 
 
-@lookaside(type(os.environ).__getitem__)
-def _environ_getitem(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = _environment_value(tracer, args[1])
+@TABLE.lookaside(type(os.environ).__getitem__)
+def _environ_getitem(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    found = _environment_value(session, args[1])
     if found is None:
         raise KeyError(args[1])
     return found
 
 
-@lookaside(type(os.environ).__contains__)
-def _environ_contains(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+@TABLE.lookaside(type(os.environ).__contains__)
+def _environ_contains(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if args[0] is not os.environ:  # the method is inherited from collections.abc.Mapping
-        return bool(tracer.machine.generic_call(type(os.environ).__contains__, args, kwargs))
-    return _environment_value(tracer, args[1]) is not None
+        return bool(session.machine.generic_call(type(os.environ).__contains__, args, kwargs))
+    return _environment_value(session, args[1]) is not None
 
 
-def _environment_value(tracer: Tracer, key: str) -> str | None:
+def _environment_value(session: TracingSession, key: str) -> str | None:
     """One environment variable, guarded by its value; the others stay unread."""
     data = os.environ._data  # type: ignore[attr-defined]
     encoded = os.environ.encodekey(key)
-    path = tracer.tracker.pinned_path(data, "os.environ").step("key", encoded)
+    path = session.object_root(data, "os.environ").step("key", encoded)
     raw = data.get(encoded, ABSENT)
     if raw is ABSENT:
-        tracer.tracker.note("is", path, ABSENT)
+        session.note("is", path, ABSENT)
         return None
-    tracer.tracker.note("equal", path, raw)
+    session.note("equal", path, raw)
     decoded: str = os.environ.decodevalue(raw)
     return decoded
 
@@ -311,8 +313,8 @@ def _environment_value(tracer: Tracer, key: str) -> str | None:
 def refuse(fns: list[Any], what: str, hint: str) -> None:
     """Registers a refusal by name."""
 
-    @lookaside(*fns)
-    def rule(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    @TABLE.lookaside(*fns)
+    def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise UnsupportedProgram(f"{what} inside a compiled function", hint=hint)
 
 

@@ -20,19 +20,19 @@ import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder.base.devices import Device, to_device, to_torch_device
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, lookup_type
-from thunder.frontend.lookasides.lookaside_registry import closure_lookaside, lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import GeneratorProxy
 from thunder.ops import prims
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -57,13 +57,11 @@ class Known:
         self.seed, self.changed = seed, True
 
 
-class Generators:
-    """The generators of one acquisition. ``assumed`` is the device on which everything from outside is taken
-    to lie, if one is.
-    """
+class Generators(SessionState):
+    """The generators of one acquisition."""
 
-    def __init__(self, tracer: Tracer, assumed: Device | None) -> None:
-        self.tracer, self.assumed = tracer, assumed
+    def __init__(self, session: TracingSession) -> None:
+        self.objects, self.assumed = session.objects, session.assumed_device
         self._known: dict[int, Known] = {}
         #: whether the program has seeded the default generators of devices, which it may have in hand
         self.devices_are_seeded = False
@@ -72,7 +70,7 @@ class Generators:
         """What is known of a generator. Raises UnsupportedProgram for one that came unseen."""
         known = self._known.get(id(obj))
         if known is None:
-            path = self.tracer.tracker.path_of(obj)
+            path = self.objects.path_of(obj)
             if path is None:
                 raise UnsupportedProgram(
                     "the program uses a generator of random numbers that thunder has not seen before",
@@ -83,16 +81,15 @@ class Generators:
 
     def default(self) -> Known:
         """The default generator of the CPU."""
-        tracker = self.tracer.tracker
-        path = tracker.pinned_path(torch.default_generator, "torch.default_generator")
-        return self.of(tracker.adopt(torch.default_generator, path))
+        path = self.objects.object_root(torch.default_generator, "torch.default_generator")
+        return self.of(self.objects.adopt(torch.default_generator, path))
 
     def proxy(self, obj: torch.Generator) -> GeneratorProxy:
         """What stands for a generator in the trace; one from outside is an input."""
         known = self.of(obj)
         if known.proxy is None:
             assert known.path is not None, "a generator that the program makes has a proxy from the beginning"
-            known.proxy = self.tracer.tracker.make_input(obj, known.path)
+            known.proxy = self.objects.make_input(obj, known.path)
         return known.proxy
 
     def made(self, proxy: GeneratorProxy, seed: int | None) -> torch.Generator:
@@ -111,10 +108,6 @@ class Generators:
         made = self.made_here(obj)
         return made.device if made is not None else device_of(obj, self.assumed)
 
-    def forget(self) -> None:
-        """Lets go of all of them."""
-        self._known.clear()
-
 
 def device_of(obj: torch.Generator, assumed: Device | None) -> Device:
     """Where a generator from outside draws; where everything is taken to lie on a device, there. The default
@@ -123,82 +116,82 @@ def device_of(obj: torch.Generator, assumed: Device | None) -> Device:
     return to_device(obj.device) if assumed is None or obj is torch.default_generator else assumed
 
 
-def with_proxies(tracer: Tracer, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+def with_proxies(session: TracingSession, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments of an operator, with the proxies of generators."""
     if any(type(a) is torch.Generator for a in args):
-        args = tuple(tracer.generators.proxy(a) if type(a) is torch.Generator else a for a in args)
+        args = tuple(session.state(Generators).proxy(a) if type(a) is torch.Generator else a for a in args)
     for name, value in kwargs.items():
         if type(value) is torch.Generator:
-            kwargs = {**kwargs, name: tracer.generators.proxy(value)}
+            kwargs = {**kwargs, name: session.state(Generators).proxy(value)}
     return args, kwargs
 
 
-def load_attr(tracer: Tracer, obj: torch.Generator, name: str) -> Any:
+def load_attr(session: TracingSession, obj: torch.Generator, name: str) -> Any:
     """``generator.name``: its device, or a method bound to it."""
     raw = lookup_type(torch.Generator, name)
     if name == "device":
-        return to_torch_device(tracer.generators.device(obj))
+        return to_torch_device(session.state(Generators).device(obj))
     if isinstance(raw, types.MethodDescriptorType):
         return types.MethodType(raw, obj)
-    return tracer.machine.generic_load_attr(obj, name)
+    return session.machine.generic_load_attr(obj, name)
 
 
 # -- one generator -------------------------------------------------------------------------------------------
 
 
-@lookaside(torch.Generator)
-def _make(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+@TABLE.lookaside(torch.Generator)
+def _make(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generator:
     def device(device: Any = "cpu") -> torch.device:
         return torch.device("cpu" if device is None else device)
 
-    place, assumed = device(*args, **kwargs), tracer.generators.assumed
+    place, assumed = device(*args, **kwargs), session.state(Generators).assumed
     if assumed is None or place.type != assumed.type:
         torch.Generator(place)  # torch refuses what it has no generator for
-    return tracer.generators.made(prims.make_generator(place), torch.Generator().initial_seed())
+    return session.state(Generators).made(prims.make_generator(place), torch.Generator().initial_seed())
 
 
-@lookaside(torch.Generator.manual_seed)
-def _seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.lookaside(torch.Generator.manual_seed)
+def _seed(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     obj, seed = args
     began = torch.Generator().manual_seed(seed).initial_seed()  # torch refuses what is no seed
-    prims.seed_generator(tracer.generators.proxy(obj), seed)
-    tracer.generators.of(obj).seeded(began)
+    prims.seed_generator(session.state(Generators).proxy(obj), seed)
+    session.state(Generators).of(obj).seeded(began)
     return obj
 
 
-@lookaside(torch.Generator.seed)
-def _reseed(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.lookaside(torch.Generator.seed)
+def _reseed(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     (obj,) = args
-    tracer.generators.of(obj).seeded(None)
-    return prims.seed_generator_from_entropy(tracer.generators.proxy(obj))
+    session.state(Generators).of(obj).seeded(None)
+    return prims.seed_generator_from_entropy(session.state(Generators).proxy(obj))
 
 
-@lookaside(torch.Generator.get_state)
-def _get_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.lookaside(torch.Generator.get_state)
+def _get_state(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     (obj,) = args
-    return prims.get_generator_state(tracer.generators.proxy(obj))
+    return prims.get_generator_state(session.state(Generators).proxy(obj))
 
 
-@lookaside(torch.Generator.set_state)
-def _set_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.lookaside(torch.Generator.set_state)
+def _set_state(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     obj, state = args
-    prims.set_generator_state(tracer.generators.proxy(obj), state)
-    tracer.generators.of(obj).seeded(None)
+    prims.set_generator_state(session.state(Generators).proxy(obj), state)
+    session.state(Generators).of(obj).seeded(None)
     return obj
 
 
-@lookaside(torch.Generator.clone_state)
-def _clone_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+@TABLE.lookaside(torch.Generator.clone_state)
+def _clone_state(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generator:
     (obj,) = args
-    known = tracer.generators.of(obj)
+    known = session.state(Generators).of(obj)
     seed = known.seed if known.changed or known.path is None else None
-    return tracer.generators.made(prims.copy_generator(tracer.generators.proxy(obj)), seed)
+    return session.state(Generators).made(prims.copy_generator(session.state(Generators).proxy(obj)), seed)
 
 
-@lookaside(torch.Generator.initial_seed)
-def _initial_seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> int:
+@TABLE.lookaside(torch.Generator.initial_seed)
+def _initial_seed(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
     (obj,) = args
-    generators = tracer.generators
+    generators = session.state(Generators)
     known = generators.of(obj)
     seeded_elsewhere = generators.devices_are_seeded and obj.device.type != "cpu"
     if known.seed is None or seeded_elsewhere:
@@ -207,13 +200,13 @@ def _initial_seed(tracer: Tracer, args: Args, kwargs: Kwargs) -> int:
             hint="Ask before the state is set, or seed with manual_seed.",
         )
     if known.path is not None and not known.changed:
-        tracer.tracker.note("seed", known.path, known.seed)
+        session.note("seed", known.path, known.seed)
     return known.seed
 
 
 def _refuse(name: str) -> None:
-    @lookaside(getattr(torch.Generator, name))
-    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    @TABLE.lookaside(getattr(torch.Generator, name))
+    def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
         raise UnsupportedProgram(
             f"torch.Generator.{name} inside a compiled function",
             hint="Use get_state, set_state and clone_state, or call it outside.",
@@ -227,69 +220,69 @@ for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_
 # -- the default generators ----------------------------------------------------------------------------------
 
 
-@lookaside(torch.random.manual_seed)
-def _seed_all(tracer: Tracer, args: Args, kwargs: Kwargs) -> torch.Generator:
+@TABLE.lookaside(torch.random.manual_seed)
+def _seed_all(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generator:
     def given(seed: Any) -> Any:
         return seed
 
-    seed = tracer.call(int, (given(*args, **kwargs),), {})
+    seed = session.call(int, (given(*args, **kwargs),), {})
     began = torch.Generator().manual_seed(seed).initial_seed()
     prims.manual_seed(seed)
-    known = tracer.generators.default()
+    known = session.state(Generators).default()
     known.seeded(began)
-    tracer.generators.devices_are_seeded = True
+    session.state(Generators).devices_are_seeded = True
     return known.obj
 
 
-@closure_lookaside(torch._compile._disable_dynamo(lambda: None).__code__)
-def _wrapped_by_torch(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.closure_lookaside(torch._compile._disable_dynamo(lambda: None).__code__)
+def _wrapped_by_torch(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     """What torch wraps in a switch for its own compiler: ``torch.manual_seed``, once that is loaded."""
     fn, *given = args
-    return tracer.call(fn.__wrapped__, tuple(given), kwargs)
+    return session.call(fn.__wrapped__, tuple(given), kwargs)
 
 
-@lookaside(torch.seed)
-def _reseed_all(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    tracer.generators.default().seeded(None)
-    tracer.generators.devices_are_seeded = True
+@TABLE.lookaside(torch.seed)
+def _reseed_all(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+    session.state(Generators).default().seeded(None)
+    session.state(Generators).devices_are_seeded = True
     return prims.seed_from_entropy()
 
 
 def _seeds_cuda(fn: Any, symbol: Any) -> None:
-    @lookaside(fn)
-    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    @TABLE.lookaside(fn)
+    def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
         def given(seed: Any) -> Any:
             return seed
 
-        symbol(tracer.call(int, (given(*args, **kwargs),), {}))
-        tracer.generators.devices_are_seeded = True
+        symbol(session.call(int, (given(*args, **kwargs),), {}))
+        session.state(Generators).devices_are_seeded = True
 
 
 _seeds_cuda(torch.cuda.manual_seed, prims.seed_cuda)
 _seeds_cuda(torch.cuda.manual_seed_all, prims.seed_cuda_all)
 
 
-@lookaside(torch.cuda.get_rng_state)
-def _cuda_rng_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.lookaside(torch.cuda.get_rng_state)
+def _cuda_rng_state(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     return prims.get_cuda_rng_state(*args, **kwargs)
 
 
-@lookaside(torch.cuda.set_rng_state)
-def _set_cuda_rng_state(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+@TABLE.lookaside(torch.cuda.set_rng_state)
+def _set_cuda_rng_state(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     def given(new_state: Any, device: Any = "cuda") -> tuple[Any, Any]:
         return new_state, device
 
     prims.set_cuda_rng_state(*given(*args, **kwargs))
-    tracer.generators.devices_are_seeded = True
+    session.state(Generators).devices_are_seeded = True
 
 
-@lookaside(inspect.unwrap(torch.random.fork_rng))
-def _fork_rng(tracer: Tracer, args: Args, kwargs: Kwargs) -> Iterator[None]:
-    return _forked(tracer, *args, **kwargs)
+@TABLE.lookaside(inspect.unwrap(torch.random.fork_rng))
+def _fork_rng(session: TracingSession, args: Args, kwargs: Kwargs) -> Iterator[None]:
+    return _forked(session, *args, **kwargs)
 
 
 def _forked(
-    tracer: Tracer,
+    session: TracingSession,
     devices: Any = None,
     enabled: bool = True,
     _caller: str = "fork_rng",
@@ -300,9 +293,9 @@ def _forked(
     if not enabled or device_type == "meta":
         yield
         return
-    places = _devices(tracer, device_type) if devices is None else list(devices)
-    default = tracer.generators.default()
-    proxy, before = tracer.generators.proxy(default.obj), (default.seed, default.changed)
+    places = _devices(session, device_type) if devices is None else list(devices)
+    default = session.state(Generators).default()
+    proxy, before = session.state(Generators).proxy(default.obj), (default.seed, default.changed)
     state = prims.get_generator_state(proxy)
     states = [prims.get_cuda_rng_state(place) for place in places]
     try:
@@ -314,7 +307,7 @@ def _forked(
             prims.set_cuda_rng_state(of_place, place)
 
 
-def _devices(tracer: Tracer, device_type: str | None) -> list[int]:
+def _devices(session: TracingSession, device_type: str | None) -> list[int]:
     """All CUDA devices. How many there are stays the same as long as the process lives."""
     accelerator = torch.accelerator.current_accelerator()
     kind = device_type or (accelerator.type if accelerator is not None else "cuda")
@@ -323,5 +316,5 @@ def _devices(tracer: Tracer, device_type: str | None) -> list[int]:
             f"torch.random.fork_rng of {kind} devices inside a compiled function",
             hint="Pass devices=[] for the CPU alone, or fork outside.",
         )
-    count = tracer.language.functions.get(torch.cuda.device_count, torch.cuda.device_count)
+    count = session.language.functions.get(torch.cuda.device_count, torch.cuda.device_count)
     return list(range(count()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,17 +12,16 @@ from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.grad_requests import request_grad
+from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.objects.class_kinds import is_numpy_scalar
-from thunder.frontend.objects.object_table import Record
+from thunder.frontend.objects.object_table import ObjectEntry
+from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy, unknown_torch_function
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.torch import tensor_attributes
 from thunder.torch.argument_parser import parse
-
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
 
 _METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
 #: types of most arguments
@@ -36,24 +35,24 @@ _MAY_RETURN_THE_ARGUMENT = {
 }
 
 
-def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
+def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
     """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input
     tensor.
     """
-    cls = seen_type(tracer, x)
-    raw = patches.tensor_attribute(tracer, cls, name)
+    cls = seen_type(session, x)
+    raw = patches.tensor_attribute(session, cls, name)
     if raw is not ABSENT and patches.is_replaced(cls, name, raw):
-        return patches.bound(tracer, name, raw, x)
+        return patches.bound(session, name, raw, x)
     if raw is ABSENT:
-        return _load_own(tracer, x, name)
+        return _load_own(session, x, name)
     getter = tensor_attributes.ATTRIBUTES.get(name)
     if getter is not None:
-        _note_metadata(tracer, x, name)
+        _note_metadata(session, x, name)
         return getter(x)
     if name == "grad":
-        return _load_grad(tracer, x)
+        return _load_grad(session, x)
     if name == "grad_fn" and tensor_attributes.ATTRIBUTES["is_leaf"](x):
-        _note_metadata(tracer, x, "is_leaf")
+        _note_metadata(session, x, "is_leaf")
         return None
     if name in REFUSED_METHODS:
         return types.MethodType(REFUSED_METHODS[name], x)
@@ -61,9 +60,9 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
         return types.MethodType(raw, x)
     if name == "__class__":
         return cls
-    symbol = tracer.language.resolve(getattr(raw, "__get__", None))
+    symbol = session.language.resolve(getattr(raw, "__get__", None))
     if symbol is not None:
-        return call_symbol(tracer, symbol, (x,), {})
+        return call_symbol(session, symbol, (x,), {})
     if isinstance(raw, staticmethod | classmethod):
         return raw.__get__(None, torch.Tensor)
     raise UnsupportedProgram(
@@ -73,36 +72,36 @@ def load_attr(tracer: Tracer, x: TensorProxy, name: str) -> Any:
     )
 
 
-def _note_metadata(tracer: Tracer, x: TensorProxy, name: str) -> None:
+def _note_metadata(session: TracingSession, x: TensorProxy, name: str) -> None:
     """Facts about an input that the check of all tensors leaves out."""
-    record = tracer.tracker.record_of(x)
-    if record is not None and name == "is_leaf":
-        tracer.tracker.note("is", record.path.step("attribute", name), x.declared_leaf)
+    entry = session.entry_of(x)
+    if entry is not None and name == "is_leaf":
+        session.note("is", entry.path.step("attribute", name), x.declared_leaf)
 
 
-def storage_offset(tracer: Tracer, x: TensorProxy) -> int:
+def storage_offset(session: TracingSession, x: TensorProxy) -> int:
     """Where in its storage an input begins (elements). Raises UnsupportedProgram for an intermediate."""
-    record = tracer.tracker.record_of(x)
-    if record is None:
+    entry = session.entry_of(x)
+    if entry is None:
         raise UnsupportedProgram(
             "storage_offset() of an intermediate tensor",
             found={x.name: x.type_string()},
             hint="Ask for that of an input, or outside the compiled function.",
         )
     assert x.input_offset is not None, "every input has its offset"
-    tracer.tracker.note("offset", record.path, x.input_offset)
+    session.note("offset", entry.path, x.input_offset)
     return x.input_offset
 
 
-def is_inference(tracer: Tracer, x: TensorProxy) -> bool:
+def is_inference(session: TracingSession, x: TensorProxy) -> bool:
     """Whether a tensor was made in inference mode. Raises UnsupportedProgram for an intermediate of a program
     that enters or leaves that mode.
     """
-    record = tracer.tracker.record_of(x)
-    if record is not None:
+    entry = session.entry_of(x)
+    if entry is not None:
         with torch._C.DisableTorchFunction():
-            return bool(record.obj.is_inference())  # among the dispatch keys, which are checked
-    if tracer.had_inference_regions:
+            return bool(entry.obj.is_inference())  # among the dispatch keys, which are checked
+    if session.state(InferenceModes).had_regions:
         raise UnsupportedProgram(
             "is_inference() of an intermediate tensor, in a program that changes the mode",
             found={x.name: x.type_string()},
@@ -111,17 +110,17 @@ def is_inference(tracer: Tracer, x: TensorProxy) -> bool:
     return torch.is_inference_mode_enabled()
 
 
-def is_marked(tracer: Tracer, x: TensorProxy, question: str) -> bool:
+def is_marked(session: TracingSession, x: TensorProxy, question: str) -> bool:
     """Whether the conjugate or the negative of a tensor's elements is still to be taken (``is_conj``,
     ``is_neg``). Raises UnsupportedProgram for an intermediate of which that is not certain.
     """
-    record = tracer.tracker.record_of(x)
-    if record is not None:
+    entry = session.entry_of(x)
+    if entry is not None:
         with torch._C.DisableTorchFunction():
-            return bool(getattr(record.obj, question)())  # among the dispatch keys, which are checked
+            return bool(getattr(entry.obj, question)())  # among the dispatch keys, which are checked
     if not (x.dtype.is_complex if question == "is_conj" else x.dtype.is_inexact):
         return False
-    if not _may_have_marks(tracer):
+    if not _may_have_marks(session):
         return False
     raise UnsupportedProgram(
         f"{question}() of an intermediate tensor",
@@ -130,15 +129,15 @@ def is_marked(tracer: Tracer, x: TensorProxy, question: str) -> bool:
     )
 
 
-def _may_have_marks(tracer: Tracer) -> bool:
+def _may_have_marks(session: TracingSession) -> bool:
     """Whether a tensor of the program may be marked as conjugate or negative: one from outside is, or a call
     makes such marks, or may.
     """
     with torch._C.DisableTorchFunction():
-        tensors = [r.obj for r in tracer.tracker.records.values() if isinstance(r.obj, torch.Tensor)]
+        tensors = [r.obj for r in session.objects.entries.values() if isinstance(r.obj, torch.Tensor)]
         if any(t.is_conj() or t.is_neg() for t in tensors):
             return True
-    calls = (bsym for scope in tracer.trace.scopes for bsym in with_parts(scope))
+    calls = (bsym for scope in session.trace.scopes for bsym in with_parts(scope))
     return any(bsym.sym.id in _MARKING or OpTags.FALLBACK in bsym.tags for bsym in calls)
 
 
@@ -146,13 +145,13 @@ def _may_have_marks(tracer: Tracer) -> bool:
 _MARKING = frozenset({"prims.conj", "prims.imag", "prims.view_as_real"})
 
 
-def is_same(tracer: Tracer, a: TensorProxy, b: TensorProxy) -> bool:
+def is_same(session: TracingSession, a: TensorProxy, b: TensorProxy) -> bool:
     """Whether two proxies are one tensor to the program: of the functions that may return their argument,
     the trace has a call, whose result is a proxy of its own.
     """
     if a is b:
         return True
-    of_a, of_b = _sources(tracer, a), _sources(tracer, b)
+    of_a, of_b = _sources(session, a), _sources(session, b)
     common = {id(x) for x, _ in of_a} & {id(x) for x, _ in of_b}
     if not common:
         return False
@@ -160,15 +159,15 @@ def is_same(tracer: Tracer, a: TensorProxy, b: TensorProxy) -> bool:
         for x, call in chain:
             if id(x) in common:
                 break
-            if call is not None and not _returns_its_argument(tracer, call):
+            if call is not None and not _returns_its_argument(session, call):
                 return False
     return True
 
 
-def _sources(tracer: Tracer, x: TensorProxy) -> list[tuple[TensorProxy, BoundSymbol | None]]:
+def _sources(session: TracingSession, x: TensorProxy) -> list[tuple[TensorProxy, BoundSymbol | None]]:
     """``x`` and the tensors that it may be by such calls, each with the call that made it."""
     found: list[tuple[TensorProxy, BoundSymbol | None]] = []
-    for scope in reversed(tracer.trace.scopes):
+    for scope in reversed(session.trace.scopes):
         for bsym in reversed(scope):
             if bsym.sym.id in _MAY_RETURN_THE_ARGUMENT and bsym.output is x:
                 found.append((x, bsym))
@@ -176,69 +175,71 @@ def _sources(tracer: Tracer, x: TensorProxy) -> list[tuple[TensorProxy, BoundSym
     return [*found, (x, None)]
 
 
-def _returns_its_argument(tracer: Tracer, call: BoundSymbol) -> bool:
+def _returns_its_argument(session: TracingSession, call: BoundSymbol) -> bool:
     question = _MAY_RETURN_THE_ARGUMENT[call.sym.id]
     if question is None:
         return tensor_attributes.is_contiguous(call.args[0], **call.kwargs)
-    return not is_marked(tracer, call.args[0], question)
+    return not is_marked(session, call.args[0], question)
 
 
-def _load_grad(tracer: Tracer, x: TensorProxy) -> Any:
-    record = tracer.tracker.record_of(x)
-    if record is None:
+def _load_grad(session: TracingSession, x: TensorProxy) -> Any:
+    entry = session.entry_of(x)
+    if entry is None:
         return None  # an intermediate has no gradient before a backward
-    if "grad" not in record.attrs:
+    if "grad" not in entry.attrs:
         with torch._C.DisableTorchFunction():
-            raw = record.obj.grad
-        record.attrs["grad"] = tracer.tracker.adopt(raw, record.path.step("attribute", "grad"))
-    return record.attrs["grad"]
+            raw = entry.obj.grad
+        entry.attrs["grad"] = session.adopt(raw, entry.path.step("attribute", "grad"))
+    return entry.attrs["grad"]
 
 
-def _load_own(tracer: Tracer, x: TensorProxy, name: str) -> Any:
-    record = tracer.tracker.record_of(x)
-    if record is not None:
-        if name not in record.attrs:
-            record.attrs[name] = _read_own(tracer, record, name)
-        if record.attrs[name] is not MISSING:
-            return record.attrs[name]
-    text = f"'{seen_type(tracer, x).__name__}' object has no attribute '{name}'"
+def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:
+    entry = session.entry_of(x)
+    if entry is not None:
+        if name not in entry.attrs:
+            entry.attrs[name] = _read_own(session, entry, name)
+        if entry.attrs[name] is not MISSING:
+            return entry.attrs[name]
+    text = f"'{seen_type(session, x).__name__}' object has no attribute '{name}'"
     raise AttributeError(text, name=name, obj=x)
 
 
-def _read_own(tracer: Tracer, record: Record, name: str) -> Any:
-    raw = lookup_instance(record.obj, name)
+def _read_own(session: TracingSession, entry: ObjectEntry, name: str) -> Any:
+    raw = lookup_instance(entry.obj, name)
     if raw is ABSENT:
-        tracer.tracker.note("lacks", record.path, name, key=name)
+        session.note("lacks", entry.path, name, key=name)
         return MISSING
-    return tracer.tracker.adopt(raw, record.path.step("instance", name))
+    return session.adopt(raw, entry.path.step("instance", name))
 
 
-def store_attr(tracer: Tracer, x: TensorProxy, name: str, value: Any) -> None:
+def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -> None:
     """``x.name = value``: an attribute of the user's on an input tensor; torch's own attributes are
     refused.
     """
-    record = tracer.tracker.record_of(x)
-    if record is None and name.startswith("_dynamo_"):
+    entry = session.entry_of(x)
+    if entry is None and name.startswith("_dynamo_"):
         return  # a hint to TorchDynamo (`torch._dynamo.mark_static_address`), of which nobody else knows
     if name == "requires_grad":
-        request_grad(tracer, x, value)
+        request_grad(session, x, value)
         return
-    if record is None or lookup_type(torch.Tensor, name) is not ABSENT:
+    if entry is None or lookup_type(torch.Tensor, name) is not ABSENT:
         raise UnsupportedProgram(
             f"the program writes the attribute {name!r} of a tensor",
             found={x.name: x.type_string()},
             hint="Use the out-of-place form, or do it outside the compiled function.",
         )
-    record.write(name, value)
+    entry.write(name, value)
 
 
-def seen_type(tracer: Tracer, x: TensorProxy) -> type:
+def seen_type(session: TracingSession, x: TensorProxy) -> type:
     """The type that the program sees: of an input its own, of an intermediate ``torch.Tensor``."""
-    record = tracer.tracker.record_of(x)
-    return type(record.obj) if record is not None else torch.Tensor
+    entry = session.entry_of(x)
+    return type(entry.obj) if entry is not None else torch.Tensor
 
 
-def call_function(tracer: Tracer, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_function(
+    session: TracingSession, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Records a call of torch's function ``fn``, which stands for an operator, if torch parses the call."""
     if parse(fn, args, kwargs) is NotImplemented:
         return NotImplemented
@@ -246,16 +247,16 @@ def call_function(tracer: Tracer, fn: Any, symbol: Any, args: tuple[Any, ...], k
         args = tuple(a.item() if is_numpy_scalar(a) else a for a in args)
     if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
         kwargs = {key: a.item() if is_numpy_scalar(a) else a for key, a in kwargs.items()}
-    return call_symbol(tracer, symbol, args, mode_regions.with_defaults(fn, kwargs, tracer.default_dtype))
+    return call_symbol(session, symbol, args, mode_regions.with_defaults(fn, kwargs, session.modes.dtype))
 
 
-def call_symbol(tracer: Tracer, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_symbol(session: TracingSession, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Records a call of an operator."""
-    args, kwargs = rng_generators.with_proxies(tracer, args, kwargs)
+    args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     return symbol(*args, **kwargs)
 
 
-def call_unknown(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a torch function that the language lacks: what the language says of unknown functions."""
-    args, kwargs = rng_generators.with_proxies(tracer, args, kwargs)
+    args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     return unknown_torch_function(fn)(*args, **kwargs)

@@ -8,23 +8,23 @@ traced.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder.base.errors import DataDependentControlFlow
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 _OF_TRANSFORMERS = vars(torch.nn.modules.transformer)
 _OF_MODULES = vars(torch.nn.modules.module)
 _ALWAYS_CALLED = "_global_forward_hooks_always_called"
 
 
-@lookaside(_OF_TRANSFORMERS.get("_detect_is_causal_mask"))
-def _detect_is_causal_mask(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+@TABLE.lookaside(_OF_TRANSFORMERS.get("_detect_is_causal_mask"))
+def _detect_is_causal_mask(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Eager compares the mask with a causal one, and if they are equal leaves it to the kernel to mask."""
 
     def detect(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
@@ -33,29 +33,29 @@ def _detect_is_causal_mask(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[s
     return detect(*args, **kwargs)
 
 
-@lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
-def _is_compiling(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+@TABLE.lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+def _is_compiling(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Yes, but where it is asked in order to compute something else than eager, or to leave out the hooks of
     a module that are called although its forward raised.
     """
-    frame = tracer.machine.frame
+    frame = session.machine.frame
     if frame.globals is _OF_MODULES:
         module = frame.f_locals["self"]
         return not (module._forward_hooks_always_called or _OF_MODULES[_ALWAYS_CALLED])
     return frame.globals is not _OF_TRANSFORMERS
 
 
-@lookaside(torch._nested_tensor_from_mask_left_aligned)
-def _is_left_aligned(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if tracer.machine.frame.globals is not _OF_TRANSFORMERS:
+@TABLE.lookaside(torch._nested_tensor_from_mask_left_aligned)
+def _is_left_aligned(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if session.machine.frame.globals is not _OF_TRANSFORMERS:
         raise DataDependentControlFlow(
             "torch._nested_tensor_from_mask_left_aligned asks for the values of a mask"
         )
     return True  # whatever it is, if something else speaks against nested tensors
 
 
-@lookaside(torch._nested_tensor_from_mask)
-def _nested(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(torch._nested_tensor_from_mask)
+def _nested(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise DataDependentControlFlow(
         "without gradients, eager packs the batch by the values of its padding mask, and leaves zeros where "
         "the padding is, if that is on the right",

@@ -18,41 +18,41 @@ A weak reference tells whether its object is alive, so three things must not cha
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak
 from thunder.frontend.facts import Fact
-from thunder.frontend.lookasides.lookaside_registry import lookaside
-from thunder.frontend.objects.object_table import Tracker, describe
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.objects.object_table import ObjectTable, describe
 from thunder.frontend.objects.shadow_copies import Shadow
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 
-@lookaside(weakref.ref)
-def _make(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(weakref.ref)
+def _make(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Of an object of the user's, the reference that every caller gets; of the program's own, a new one."""
     if len(args) > 1 and args[1] is not None:
         raise UnsupportedProgram(
             "weakref.ref with a callback, which would run at a time that no trace has",
             hint="Make the weak reference before the call.",
         )
-    record = tracer.tracker.record_of(args[0]) if args else None
-    if record is None or kwargs:
+    entry = session.entry_of(args[0]) if args else None
+    if entry is None or kwargs:
         return weakref.ref(*args, **kwargs)
-    made = weakref.ref(record.obj)
-    return tracer.tracker.adopt(made, record.path.step("reference", "reference"))
+    made = weakref.ref(entry.obj)
+    return session.adopt(made, entry.path.step("reference", "reference"))
 
 
-def referent_of(tracer: Tracer, reference: weakref.ref[Any]) -> Any:
+def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
     """What the program sees of the object that a weak reference points to."""
     raw = weakref.ref.__call__(reference)
-    record = tracer.tracker.record_of(reference)
-    if record is None:
-        if isinstance(raw, TensorProxy) or id(raw) in tracer.made:
+    entry = session.entry_of(reference)
+    if entry is None:
+        if isinstance(raw, TensorProxy) or id(raw) in session.created_by_program:
             raise UnsupportedProgram(
                 f"the program asks a weak reference for {describe(raw)} that it made itself, "
                 "which may live longer or shorter than in eager",
@@ -60,12 +60,12 @@ def referent_of(tracer: Tracer, reference: weakref.ref[Any]) -> Any:
             )
         return raw
     if raw is None:
-        return tracer.tracker.adopt(None, record.path.step("referent", "referent"))
-    path = record.path.step("referent", "referent")
-    if _may_be_gone(tracer, raw):
-        return Uncertain(raw, path, tracer.locations())
-    tracer.tracker.referents.add(id(raw))
-    return tracer.tracker.adopt(raw, path)
+        return session.adopt(None, entry.path.step("referent", "referent"))
+    path = entry.path.step("referent", "referent")
+    if _may_be_gone(session, raw):
+        return Uncertain(raw, path, session.locations())
+    session.objects.referents.add(id(raw))
+    return session.adopt(raw, path)
 
 
 # -- what the program let go of ------------------------------------------------------------------------------
@@ -87,19 +87,19 @@ def _place(path: Path) -> Place:
 class _Lost:
     """The places where something else is by now, for the program wrote there."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, session: TracingSession) -> None:
         self.places: set[Place] = set()
-        for shadow in tracer.tracker.written_shadows():
+        for shadow in session.objects.written_shadows():
             at = _place(shadow.path)
             gone = _gone(shadow)
             self.places |= {at} if gone is None else {(*at, key) for key in gone}
-        for record in tracer.tracker.written_records():
-            self.places |= {(*_place(record.path), name) for name in record.writes}
-        for overlay in tracer.tracker.written_overlays():
+        for entry in session.objects.written_entries():
+            self.places |= {(*_place(entry.path), name) for name in entry.writes}
+        for overlay in session.objects.written_overlays():
             self.places |= {(*_place(overlay.path), name) for name in overlay.writes}
-        for (_, name), (namespace, _) in tracer.global_writes.items():
-            self.places.add((*_place(tracer.namespace_path(namespace)), name))
-        self.places |= {_place(path) for path, _ in tracer.cell_writes.values()}
+        for (_, name), (namespace, _) in session.variables.global_writes.items():
+            self.places.add((*_place(session.variables.namespace_path(namespace)), name))
+        self.places |= {_place(path) for path, _ in session.variables.cell_writes.values()}
 
     def __bool__(self) -> bool:
         return bool(self.places)
@@ -121,12 +121,12 @@ def _gone(shadow: Shadow) -> set[Any] | None:
     return None
 
 
-def _may_be_gone(tracer: Tracer, raw: Any) -> bool:
+def _may_be_gone(session: TracingSession, raw: Any) -> bool:
     """Whether eager may have let go of an object of the user's by now: the program wrote somewhere, and not
     all of a way to the object is still as it was.
     """
-    lost = _Lost(tracer)
-    holder = tracer.tracker.record_of(raw)
+    lost = _Lost(session)
+    holder = session.entry_of(raw)
     return bool(lost) and (holder is None or is_weak(holder.path) or lost.has(holder.path))
 
 
@@ -159,22 +159,22 @@ class Uncertain:
     __eq__ = __ne__ = __hash__ = __enter__ = __exit__ = __getattr__ = _refuse
 
 
-def is_same(tracer: Tracer, a: Any, b: Any) -> bool:
+def is_same(session: TracingSession, a: Any, b: Any) -> bool:
     """``a is b``, of which one is uncertain: neither the object nor None is another object."""
     one, other = (a, b) if type(a) is Uncertain else (b, a)
-    record = tracer.tracker.record_of(other)
-    if other is None or type(other) is Uncertain or (record is not None and record.obj is one.raw):
+    entry = session.entry_of(other)
+    if other is None or type(other) is Uncertain or (entry is not None and entry.obj is one.raw):
         return isinstance(one, type)  # refused
-    if record is not None:
-        tracer.tracker.note("same", one.path, False, others=(record.path,))
+    if entry is not None:
+        session.note("same", one.path, False, others=(entry.path,))
     return False
 
 
-def let_go(tracker: Tracker) -> None:
+def let_go(objects: ObjectTable) -> None:
     """Makes the facts hold weakly what the program reached by weak references, and what comes with the
     arguments: an entry of the cache does not keep that alive.
     """
-    tracker.facts[:] = [_held_weakly(fact, tracker.referents) for fact in tracker.facts]
+    objects.facts[:] = [_held_weakly(fact, objects.referents) for fact in objects.facts]
 
 
 def _held_weakly(fact: Fact, referents: set[int]) -> Fact:

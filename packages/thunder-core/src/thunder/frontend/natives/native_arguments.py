@@ -5,33 +5,31 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.natives.native_tables import CARRIERS
-from thunder.frontend.objects.class_kinds import LEAVES, PINNED, plain_base
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.object_table import describe
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import Proxy, TensorProxy
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
 
-
-def check_keys(tracer: Tracer, container: Any) -> None:
+def check_keys(session: TracingSession, container: Any) -> None:
     """Refuses keys whose hash or equality is Python code, which C code ran unseen when it made the
     container.
     """
-    note_keys(tracer, container)
+    note_keys(session, container)
     for key in container:
-        if type(key) not in LEAVES and not isinstance(key, (tuple, *PINNED)):
+        if type(key) not in LEAVES and not isinstance(key, (tuple, *IDENTITY_TYPES)):
             _check_key_protocol(key)
 
 
-def note_keys(tracer: Tracer, keys: Iterable[Any]) -> None:
+def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
     """Notes that native code asked which objects the keys of a container are, if there are some of the
     user's.
     """
-    tracer.tracker.compares |= any(id(key) in tracer.tracker.records for key in keys)
+    session.objects.identity_observed |= any(id(key) in session.objects.entries for key in keys)
 
 
 def _check_key_protocol(key: Any) -> None:
@@ -79,7 +77,7 @@ def check_protocols(fn: Any, values: Iterable[Any], depth: int = 0) -> None:
     """
     for v in values:
         cls = type(v)
-        if cls in LEAVES or isinstance(v, (TensorProxy, Proxy, *PINNED)):
+        if cls in LEAVES or isinstance(v, (TensorProxy, Proxy, *IDENTITY_TYPES)):
             continue
         if cls in _COLLECTIONS:
             if depth < 2:
@@ -101,30 +99,30 @@ _COMPARISONS = frozenset({"eq", "ne", "__eq__", "__ne__"})
 _COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque})
 
 
-def check_arguments(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
+def check_arguments(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
     """Refuses native code that would look into a tracked object; identity and hash by identity are guarded
     instead.
     """
-    records = tracer.tracker.records
+    entries = session.objects.entries
     for a in args:
-        record = records.get(id(a))
+        entry = entries.get(id(a))
         if (
-            record is None
-            or record.value is not record.obj
-            or isinstance(a, (TensorProxy, tuple, frozenset, *PINNED))
+            entry is None
+            or entry.value is not entry.obj
+            or isinstance(a, (TensorProxy, tuple, frozenset, *IDENTITY_TYPES))
             or plain_base(type(a)) in LEAVES
         ):
             continue
         if name_of(fn) in CARRIERS:
-            tracer.tracker.compares |= name_of(fn) in _BY_KEY
+            session.objects.identity_observed |= name_of(fn) in _BY_KEY
             continue
         protocol: tuple[Any, Any] = type(a).__eq__, type(a).__hash__
         if protocol == (object.__eq__, object.__hash__):
-            tracer.tracker.pin(a)
-            tracer.tracker.compares = True
+            session.guard_identity(a)
+            session.objects.identity_observed = True
             continue
         raise UnsupportedProgram(
-            f"native code ({getattr(fn, '__qualname__', fn)}) would look into {record.path.source}, "
+            f"native code ({getattr(fn, '__qualname__', fn)}) would look into {entry.path.source}, "
             "unseen by thunder",
-            found={record.path.source: describe(a)},
+            found={entry.path.source: describe(a)},
         )

@@ -12,7 +12,7 @@ import logging
 import operator
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,8 +21,8 @@ from thunder.frontend.lookasides.environment_queries import ask, is_question
 from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, name_of, note_keys
 from thunder.frontend.natives.native_tables import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
 from thunder.frontend.objects.class_kinds import (
+    IDENTITY_TYPES,
     LEAVES,
-    PINNED,
     is_foreign,
     is_numpy_scalar,
     is_ufunc,
@@ -31,12 +31,9 @@ from thunder.frontend.objects.class_kinds import (
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.output.printing import printable
 from thunder.frontend.raised_errors import name_tensors
+from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
-
 
 #: native code that makes what has attributes of its own; what other native code returns was there before
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
@@ -46,28 +43,28 @@ LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
 _KEYED = frozenset({dict, set, frozenset})
 
 
-def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls ``fn`` natively if the tables allow it. Raises UnsupportedProgram or SharpEdge, with the
     callable's name.
     """
-    if id(fn) in ALLOWED or _is_allowed(tracer, fn):
-        _refuse_finalizer(tracer, fn, args)
+    if id(fn) in ALLOWED or _is_allowed(session, fn):
+        _refuse_finalizer(session, fn, args)
         if fn is type.__new__ and len(args) > 2:
             _refuse_subclass_hook(args[2])
-        check_arguments(tracer, fn, args)
+        check_arguments(session, fn, args)
         if kwargs:
-            check_arguments(tracer, fn, tuple(kwargs.values()))
+            check_arguments(session, fn, tuple(kwargs.values()))
         name = name_of(fn)
         if name in _OF_HIERARCHIES:
-            _note_hierarchy(tracer, fn, args)
+            _note_hierarchy(session, fn, args)
         if name not in CARRIERS:
             check_protocols(fn, (getattr(fn, "__self__", None), *args, *kwargs.values()))
         try:
             result = fn(*args, **kwargs)
             if id(fn) in _MAKERS:
-                tracer.made[id(result)] = result
+                session.created_by_program[id(result)] = result
             elif type(result) in _KEYED:
-                note_keys(tracer, result)
+                note_keys(session, result)
             return result
         except TypeError as error:
             name_tensors(error)
@@ -75,7 +72,7 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if is_ufunc(fn) and all(type(a) in LEAVES or is_numpy_scalar(a) for a in (*args, *kwargs.values())):
         return fn(*args, **kwargs)
     if is_question(fn):
-        return ask(tracer, fn, args, kwargs)
+        return ask(session, fn, args, kwargs)
     if not callable(fn):
         return fn(*args, **kwargs)  # the TypeError of the program's own
     module = _module_of(fn)
@@ -86,7 +83,7 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             hint="Return the tensor and convert it after the call.",
         )
     if module.partition(".")[0] in WORLD or id(fn) in _IDENTITIES:
-        tracer.refuse_sharp_edge(
+        session.refuse_sharp_edge(
             f"{name} reads or changes something that can be neither guarded nor replayed",
             hint="Pass the value as an argument, or set sharp_edges= to bake it in.",
         )
@@ -104,23 +101,23 @@ def call(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     )
 
 
-def _note_hierarchy(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
+def _note_hierarchy(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
     """The answer of a class about its bases or subclasses is a fact."""
     question = functools.partial(fn, *args)
-    path = tracer.tracker.pinned_path(question, f"{name_of(fn)} of a class")
-    tracer.tracker.note("state", path, question())
+    path = session.object_root(question, f"{name_of(fn)} of a class")
+    session.note("state", path, question())
 
 
 _OF_HIERARCHIES = frozenset({"mro", "__subclasses__"})
 
 
-def _refuse_finalizer(tracer: Tracer, fn: Any, args: tuple[Any, ...]) -> None:
+def _refuse_finalizer(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
     """Refuses to make an object whose ``__del__`` would run when the trace lets go of it, and at no other
     call.
     """
     cls = fn if isinstance(fn, type) else args[0] if fn is object.__new__ and args else object
     if isinstance(getattr(cls, "__del__", None), types.FunctionType):
-        tracer.refuse_sharp_edge(
+        session.refuse_sharp_edge(
             f"the program makes an object of the class {cls.__module__}.{cls.__qualname__}, "
             "whose __del__ would run once",
             hint="Make the object outside the compiled function, or set sharp_edges= to let it run once.",
@@ -145,7 +142,7 @@ _IDENTITIES = frozenset({id(id), id(hash), id(open), id(input), id(breakpoint)})
 CACHED = type(functools.lru_cache(len))
 
 
-def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a function that the user's code put under ``functools.lru_cache``: eager asks the cache, so
     does the guard.
 
@@ -157,9 +154,9 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
         return fn(*args, **kwargs)
     if args and isinstance(args[0], logging.Logger):
         logger, *rest = args
-        tracer.tracker.pin(logger)
-        shown = {k: printable(tracer, v) for k, v in kwargs.items()}
-        prims.python_call(fn, logger, *(printable(tracer, a) for a in rest), **shown)
+        session.guard_identity(logger)
+        shown = {k: printable(session, v) for k, v in kwargs.items()}
+        prims.python_call(fn, logger, *(printable(session, a) for a in rest), **shown)
         return None
     name = getattr(fn, "__qualname__", "a cached function")
     if all(type(a) in LEAVES for a in (*args, *kwargs.values())):
@@ -172,8 +169,8 @@ def call_cached(tracer: Tracer, fn: Any, args: tuple[Any, ...], kwargs: dict[str
             )
         if type(value) in LEAVES:
             question = functools.partial(fn, *args, **kwargs)
-            path = tracer.tracker.pinned_path(question, f"{name}({', '.join(map(repr, args))})")
-            tracer.tracker.note("state", path, value)
+            path = session.object_root(question, f"{name}({', '.join(map(repr, args))})")
+            session.note("state", path, value)
             return value
     raise UnsupportedProgram(
         f"{name} is under functools.lru_cache, and was given or returned something else "
@@ -211,13 +208,13 @@ def _module_of(fn: Any) -> str:
     )
 
 
-def _is_allowed(tracer: Tracer, fn: Any) -> bool:
+def _is_allowed(session: TracingSession, fn: Any) -> bool:
     if isinstance(fn, type):
         return (
             fn in CONSTRUCTORS
             or plain_base(fn) is not object
             or issubclass(fn, BaseException)
-            or id(fn) in tracer.made
+            or id(fn) in session.created_by_program
             or (fn.__new__ is object.__new__ and fn.__init__ is object.__init__ and _is_plain(fn))
         )
     if isinstance(fn, types.BuiltinFunctionType | types.MethodWrapperType):
@@ -230,7 +227,7 @@ def _is_allowed(tracer: Tracer, fn: Any) -> bool:
             return _is_transparent(owner) or hasattr(type, fn.__name__)
         if hasattr(object, fn.__name__) and not _is_harmless(fn.__name__) and _is_plain(type(owner)):
             return False
-        return _is_transparent(type(owner)) and _is_known(tracer, owner)
+        return _is_transparent(type(owner)) and _is_known(session, owner)
     if isinstance(
         fn, types.MethodDescriptorType | types.WrapperDescriptorType | types.ClassMethodDescriptorType
     ):
@@ -267,12 +264,16 @@ def _is_plain(cls: type) -> bool:
     return not is_foreign(cls)
 
 
-def _is_known(tracer: Tracer, owner: Any) -> bool:
+def _is_known(session: TracingSession, owner: Any) -> bool:
     """Whether native code may look into ``owner``: not if it is a tracked object, whose reads must be
     seen.
     """
-    record = tracer.tracker.records.get(id(owner))
-    return record is None or record.value is not record.obj or isinstance(owner, (tuple, frozenset, *PINNED))
+    entry = session.objects.entries.get(id(owner))
+    return (
+        entry is None
+        or entry.value is not entry.obj
+        or isinstance(owner, (tuple, frozenset, *IDENTITY_TYPES))
+    )
 
 
 # -- torch's own native functions ----------------------------------------------------------------------------

@@ -5,27 +5,25 @@ type(self).calls += 1   →   a fact about Counter.calls; epilogue: type.__setat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, lookup_type
 from thunder.frontend.lookasides import patches
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.objects.object_table import DELETED
+from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
-
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
 
 
 class ClassAttributes:
     """What one acquisition knows of the attributes of classes."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+    def __init__(self, session: TracingSession) -> None:
+        self.session = session
         self.known: dict[tuple[type, str], Any] = {}
-        self.written: set[str] = set()  # names of attributes that the program wrote, of whichever class
+        self.written = session.written_class_attributes
         self._namespaces: dict[type, tuple[Any, Path]] = {}
         self._ordered: set[type] = set()  # classes of which the order of bases is a fact
 
@@ -39,12 +37,12 @@ class ClassAttributes:
 
     def find(self, cls: type, name: str) -> Any:
         """The raw value in the first class dictionary along ``cls.__mro__``, or MISSING, with its fact."""
-        if id(cls) in self.tracer.made or name in self.written:
+        if id(cls) in self.session.created_by_program or name in self.written:
             value = self.find_in(cls.__mro__, name)
         elif is_immutable(cls) or cls is TensorProxy:
             raw = lookup_type(cls, name)
             if cls is TensorProxy:
-                raw = patches.special_method(self.tracer, name) or raw
+                raw = patches.special_method(self.session, name) or raw
             value = MISSING if raw is ABSENT else raw
         else:
             value = self._adopt(cls, name, lookup_type(cls, name))
@@ -54,14 +52,14 @@ class ClassAttributes:
     def find_in(self, bases: tuple[type, ...], name: str) -> Any:
         """The value in the first of these classes that has one of its own, or MISSING, with the facts."""
         for base in bases:
-            record = self.tracer.tracker.record_of(base) if name in self.written else None
-            written = MISSING if record is None else record.writes.get(name, MISSING)
+            entry = self.session.entry_of(base) if name in self.written else None
+            written = MISSING if entry is None else entry.writes.get(name, MISSING)
             if written is not MISSING and written is not DELETED:
                 return written
             if written is MISSING and name in base.__dict__:
                 return self._own(base, name)
             if written is MISSING and not self._is_certain(base):
-                self.tracer.tracker.note("lacks_key", self._namespace(base), name, key=name)
+                self.session.note("lacks_key", self._namespace(base), name, key=name)
         return MISSING
 
     def _own(self, cls: type, name: str) -> Any:
@@ -70,26 +68,26 @@ class ClassAttributes:
 
     def _is_certain(self, cls: type) -> bool:
         """Whether nobody but the program itself can change a class."""
-        return is_immutable(cls) or cls is TensorProxy or id(cls) in self.tracer.made
+        return is_immutable(cls) or cls is TensorProxy or id(cls) in self.session.created_by_program
 
     def _adopt(self, cls: type, name: str, raw: Any) -> Any:
-        tracker = self.tracer.tracker
-        root = tracker.pinned_path(cls, cls.__qualname__)
+        objects = self.session.objects
+        root = objects.object_root(cls, cls.__qualname__)
         if cls not in self._ordered:  # the guard of an attribute looks along the bases as they are now
             self._ordered.add(cls)
-            tracker.note("is", root.step("attribute", "__mro__"), cls.__mro__)
+            objects.note("is", root.step("attribute", "__mro__"), cls.__mro__)
         path = root.step("typeattr", name)
         if raw is ABSENT:
-            tracker.note("is", path, ABSENT)
+            objects.note("is", path, ABSENT)
             return MISSING
-        value = tracker.adopt(raw, path)
+        value = objects.adopt(raw, path)
         return MISSING if value is ABSENT else value
 
     def _namespace(self, cls: type) -> Path:
         known = self._namespaces.get(cls)
         if known is None:
             view = cls.__dict__
-            path = self.tracer.tracker.pinned_path(view, f"{cls.__qualname__}.__dict__")
+            path = self.session.object_root(view, f"{cls.__qualname__}.__dict__")
             known = self._namespaces[cls] = (view, path)
         return known[1]
 
@@ -101,7 +99,7 @@ class ClassAttributes:
             type.__setattr__(cls, name, value)
         else:
             self._refuse_unless_plain(cls, name)
-            self.tracer.record_of(cls).write(name, value)  # type: ignore[union-attr]
+            self.session.resolve_entry(cls).write(name, value)  # type: ignore[union-attr]
         self._changed(name)
 
     def delete(self, cls: type, name: str) -> None:
@@ -112,7 +110,7 @@ class ClassAttributes:
             self._refuse_unless_plain(cls, name)
             if self.find_in((cls,), name) is MISSING:
                 raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
-            self.tracer.record_of(cls).delete(name)  # type: ignore[union-attr]
+            self.session.resolve_entry(cls).delete(name)  # type: ignore[union-attr]
         self._changed(name)
 
     def _changed(self, name: str) -> None:
@@ -123,8 +121,8 @@ class ClassAttributes:
     def _refuse_unless_plain(self, cls: type, name: str) -> None:
         """Refuses to write what native code looks at, and a class whose namespace the program has in hand."""
         special = name.startswith("__") and name.endswith("__")
-        record = self.tracer.record_of(cls)
-        if special or record is None or "__dict__" in record.attrs:
+        entry = self.session.resolve_entry(cls)
+        if special or entry is None or "__dict__" in entry.attrs:
             raise UnsupportedProgram(
                 f"the program writes the class attribute {cls.__qualname__}.{name}",
                 hint="Write it before the compiled call.",

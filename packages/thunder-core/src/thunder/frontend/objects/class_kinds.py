@@ -24,7 +24,7 @@ LEAVES: frozenset[type] = frozenset(
     | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, torch.iinfo, torch.finfo}
 )
 #: objects of which the program depends on *which* they are: guarded by identity
-PINNED: tuple[type, ...] = (
+IDENTITY_TYPES: tuple[type, ...] = (
     type,
     types.FunctionType,
     types.BuiltinFunctionType,

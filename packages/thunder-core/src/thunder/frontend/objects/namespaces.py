@@ -6,19 +6,24 @@ A variable is read once and guarded then; what the program writes is kept, and w
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from thunder.base.provenance import ABSENT, Path, cell_content
-from thunder.frontend.objects.object_table import Tracker
-from thunder.interpreter.policy import MISSING, Policy
+from thunder.frontend.objects.object_table import ObjectTable
+from thunder.interpreter.policy import MISSING
 
 
-class Variables(Policy):
-    """The part of an acquisition's policy that is about variables."""
+class Variables:
+    """The variables of one acquisition: what was read of them, and what the program wrote.
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker = tracker
+    Args:
+        objects: the objects that were reached from the inputs.
+        note_write: called before each write.
+    """
+
+    def __init__(self, objects: ObjectTable, note_write: Callable[[], None]) -> None:
+        self.objects, self.note_write = objects, note_write
         self.globals: dict[tuple[int, str], Any] = {}
         self.global_writes: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
         self.namespaces: dict[int, dict[str, Any]] = {}  # that the program made for ``exec`` and ``eval``
@@ -26,11 +31,8 @@ class Variables(Policy):
         self.cells: dict[int, Any] = {}
         self.cell_writes: dict[int, tuple[Path, Any]] = {}
 
-    def note_write(self) -> None:
-        """Called before the program writes to an object of Python."""
-
-    def forget_variables(self) -> None:
-        """Let go of the user's objects, when the program has been traced."""
+    def forget(self) -> None:
+        """Release the user's objects, when the program has been traced."""
         for table in (self.globals, self.global_writes, self.namespaces):
             table.clear()
         self.cell_paths.clear()
@@ -40,6 +42,7 @@ class Variables(Policy):
     # -- globals and builtins --------------------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
+        """Return a global or builtin, or MISSING."""
         own = id(namespace) in self.namespaces
         value = namespace.get(name, MISSING) if own else self._load_variable(namespace, name)
         return self._load_variable(builtin_names, name) if value is MISSING else value
@@ -49,23 +52,23 @@ class Variables(Policy):
         known = self.globals.get((id(namespace), name), self)
         if known is not self:
             return known
-        held = self.tracker.records.get(id(namespace))
+        held = self.objects.entries.get(id(namespace))
         if held is not None:  # the program has the dictionary itself in hand
             return held.value.get(name, MISSING)
         path = self.namespace_path(namespace).step("global", name)
         raw = namespace.get(name, ABSENT)
         if raw is ABSENT:
-            self.tracker.note("is", path, ABSENT)
+            self.objects.note("is", path, ABSENT)
             value = MISSING
         else:
-            value = self.tracker.adopt(raw, path)
+            value = self.objects.adopt(raw, path)
         self.globals[id(namespace), name] = value
         return value
 
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
         """The root that stands for a module's globals."""
         name = namespace.get("__name__", "?")
-        return self.tracker.pinned_path(namespace, name if name == "builtins" else f"globals of {name}")
+        return self.objects.object_root(namespace, name if name == "builtins" else f"globals of {name}")
 
     def namespace_in_hand(self, namespace: dict[str, Any], shadow: dict[str, Any]) -> dict[str, Any]:
         """The shadow of a module's globals, which from now on holds what the program wrote to them."""
@@ -77,11 +80,12 @@ class Variables(Policy):
         return shadow
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """Set a global; MISSING deletes it."""
         if id(namespace) in self.namespaces:
             namespace[name] = value
             return
         self.note_write()
-        held = self.tracker.records.get(id(namespace))
+        held = self.objects.entries.get(id(namespace))
         if held is not None:
             held.value.pop(name, None) if value is MISSING else held.value.__setitem__(name, value)
             return
@@ -90,6 +94,7 @@ class Variables(Policy):
         self.global_writes[id(namespace), name] = (namespace, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+        """Delete a global. Raises KeyError if there is none."""
         if id(namespace) in self.namespaces:
             del namespace[name]
             return
@@ -100,6 +105,7 @@ class Variables(Policy):
     # -- cells -----------------------------------------------------------------------------------------------
 
     def load_cell(self, cell: types.CellType) -> Any:
+        """Return the content of a closure cell, or MISSING if it is empty."""
         tracked = self.cell_paths.get(id(cell))
         if tracked is None:
             found = cell_content(cell)
@@ -109,12 +115,13 @@ class Variables(Policy):
             return known
         raw = cell_content(cell)
         if raw is ABSENT:
-            self.tracker.note("is", tracked[1], ABSENT)
+            self.objects.note("is", tracked[1], ABSENT)
             return MISSING
-        value = self.cells[id(cell)] = self.tracker.adopt(raw, tracked[1])
+        value = self.cells[id(cell)] = self.objects.adopt(raw, tracked[1])
         return value
 
     def store_cell(self, cell: types.CellType, value: Any) -> None:
+        """Set the content of a closure cell; MISSING empties it."""
         tracked = self.cell_paths.get(id(cell))
         if tracked is None:
             cell.cell_contents = value
@@ -124,6 +131,7 @@ class Variables(Policy):
         self.cell_writes[id(cell)] = (tracked[1], value)
 
     def delete_cell(self, cell: types.CellType) -> None:
+        """Empty a closure cell."""
         if id(cell) in self.cell_paths:
             self.store_cell(cell, MISSING)
         else:

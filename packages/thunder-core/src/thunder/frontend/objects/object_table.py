@@ -24,9 +24,9 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned, proxied
 from thunder.frontend.facts import Fact, TensorFacts, ThisObject
 from thunder.frontend.objects.class_kinds import (
+    IDENTITY_TYPES,
     LEAVES,
     OPAQUE,
-    PINNED,
     is_compared_by_parts,
     is_compared_natively,
     is_dict_and_dataclass,
@@ -51,7 +51,7 @@ class Deleted:
 DELETED: Final = Deleted()
 
 
-class Record:
+class ObjectEntry:
     """What is known of one tracked object. ``attrs`` are facts taken and writes made; ``writes`` the writes
     alone, in order.
     """
@@ -79,7 +79,7 @@ class Record:
         self.attrs[name], self.writes[name] = MISSING, DELETED
 
 
-class Tracker:
+class ObjectTable:
     """The tables of one acquisition.
 
     Args:
@@ -89,7 +89,7 @@ class Tracker:
 
     def __init__(self, make_input: Callable[[Any, Path], Any]) -> None:
         self.make_input = make_input
-        self.records: dict[int, Record] = {}  # by id of the user's object, and of what stands for it
+        self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of what stands for it
         self.shadows: list[Shadow] = []
         self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
         self.facts: list[Fact] = []
@@ -100,9 +100,9 @@ class Tracker:
         self.compiled: dict[int, ThunderModule] = {}
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
         #: whether native code has compared objects of the user's, or used one as a key
-        self.compares = False
+        self.identity_observed = False
         self._noted: set[tuple[Any, ...]] = set()
-        self._pinned_roots: dict[int, Path] = {}
+        self._object_roots: dict[int, Path] = {}
 
     # -- facts -----------------------------------------------------------------------------------------------
 
@@ -115,52 +115,60 @@ class Tracker:
             self._noted.add(mark)
             self.facts.append(Fact(kind, path, expected, others))
 
-    def pinned_path(self, obj: Any, name: str) -> Path:
+    def object_root(self, obj: Any, name: str) -> Path:
         """The root that stands for an object which is known when the trace is made."""
-        known = self._pinned_roots.get(id(obj))
+        known = self._object_roots.get(id(obj))
         if known is None:
-            known = self._pinned_roots[id(obj)] = pinned(name, obj)
+            known = self._object_roots[id(obj)] = pinned(name, obj)
         return known
 
     # -- records ---------------------------------------------------------------------------------------------
 
-    def record_of(self, obj: Any) -> Record | None:
+    def entry_of(self, obj: Any) -> ObjectEntry | None:
         """The record of a tracked object, of its proxy or of its shadow."""
-        return self.records.get(id(obj))
+        return self.entries.get(id(obj))
 
     def path_of(self, obj: Any) -> Path | None:
         """Where a tracked object comes from."""
-        record = self.records.get(id(obj))
-        return record.path if record is not None else None
+        entry = self.entries.get(id(obj))
+        return entry.path if entry is not None else None
 
-    def _track(self, obj: Any, path: Path, value: Any) -> Record:
-        record = Record(obj, path, value)
-        self.records[id(obj)] = record
+    def _track(self, obj: Any, path: Path, value: Any) -> ObjectEntry:
+        entry = ObjectEntry(obj, path, value)
+        self.entries[id(obj)] = entry
         if value is not obj:
-            self.records[id(value)] = record
-        return record
+            self.entries[id(value)] = entry
+        return entry
 
-    def pin(self, obj: Any) -> None:
+    def guard_identity(self, obj: Any) -> None:
         """Guards the identity of a tracked object: the program compared it, or used it as a key."""
-        record = self.record_of(obj)
-        if record is not None and record.path.parent is not None:
-            self.note("is", record.path, record.obj)
+        entry = self.entry_of(obj)
+        if entry is not None and entry.path.parent is not None:
+            self.note("is", entry.path, entry.obj)
 
-    def note_difference(self) -> None:
+    def guard_distinctness(self) -> None:
         """That different objects are as many at each call: all generators of random numbers, for what the
         program does to one it does not do to another; and objects, where native code asked which they are.
         """
-        paths = {id(r): r.path for r in self.records.values() if self._is_asked(r) and not is_weak(r.path)}
+        paths = {
+            id(r): r.path
+            for r in self.entries.values()
+            if self._identity_was_observed(r) and not is_weak(r.path)
+        }
         if len(paths) > 1:
             first, *others = paths.values()
             self.note("different", first, True, others=tuple(others))
 
-    def _is_asked(self, record: Record) -> bool:
-        if type(record.obj) is torch.Generator:
+    def _identity_was_observed(self, entry: ObjectEntry) -> bool:
+        if type(entry.obj) is torch.Generator:
             return True
-        if not self.compares or record.value is not record.obj or isinstance(record.obj, PINNED):
+        if (
+            not self.identity_observed
+            or entry.value is not entry.obj
+            or isinstance(entry.obj, IDENTITY_TYPES)
+        ):
             return False
-        return getattr(type(record.obj), "__eq__", None) is object.__eq__ and record.path.kind != "typeattr"
+        return getattr(type(entry.obj), "__eq__", None) is object.__eq__ and entry.path.kind != "typeattr"
 
     # -- adoption --------------------------------------------------------------------------------------------
 
@@ -171,7 +179,7 @@ class Tracker:
         t = type(raw)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
-            if t not in LEAVES and id(raw) not in self.records:  # it may have attributes of its own
+            if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes of its own
                 self._track(raw, path, raw)
             return raw
         instead = self.overridden.get(id(raw))
@@ -179,11 +187,11 @@ class Tracker:
             self.note("is", path, raw)  # the overriding tensor stands for this one, not for a later one
             path = instead
             raw = path.fetch({})
-        known = self.records.get(id(raw))
+        known = self.entries.get(id(raw))
         if known is not None:
-            if known.path is not path and not isinstance(raw, PINNED):
+            if known.path is not path and not isinstance(raw, IDENTITY_TYPES):
                 self.note("same", path, True, others=(known.path,))
-            elif isinstance(raw, PINNED) and path.parent is not None:
+            elif isinstance(raw, IDENTITY_TYPES) and path.parent is not None:
                 self.note("is", path, raw)
             return known.value
         if t in weakref.ProxyTypes:  # before all questions that it would hand on
@@ -197,7 +205,7 @@ class Tracker:
             return self._adopt_generator(raw, path)
         if issubclass(t, ThunderModule):
             return self._adopt_compiled(raw, path)
-        if isinstance(raw, PINNED) or is_ufunc(raw):
+        if isinstance(raw, IDENTITY_TYPES) or is_ufunc(raw):
             if path.parent is not None or path.pinned is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
@@ -234,13 +242,13 @@ class Tracker:
         if path.parent is not None or path.pinned is ABSENT:
             self.note("is", path, raw)
         overrides, module = dispatcher_of(raw).overrides, get_thunder_module(raw)
-        self.honour(overrides)
+        self.apply_overrides(overrides)
         self.compiled[id(module)] = raw
-        adopted: torch.nn.Module = self.adopt(module, self.pinned_path(module, path.source))
-        self.records[id(raw)] = self.records[id(module)]
+        adopted: torch.nn.Module = self.adopt(module, self.object_root(module, path.source))
+        self.entries[id(raw)] = self.entries[id(module)]
         return adopted
 
-    def honour(self, overrides: Overrides | None) -> None:
+    def apply_overrides(self, overrides: Overrides | None) -> None:
         """From now on, what is read of an overridden tensor is read of the overriding one.
 
         Raises InvalidArgument where the module holds another tensor than the one that was overridden.
@@ -349,15 +357,15 @@ class Tracker:
             return self._adopt_keys(key, path)
         if is_compared_by_parts(kind) and all(type(k) in LEAVES for k in key):
             return key
-        if not isinstance(key, PINNED) and not is_compared_natively(kind):
+        if not isinstance(key, IDENTITY_TYPES) and not is_compared_natively(kind):
             raise UnsupportedProgram(
                 f"{path.source} has a key of type {kind.__name__}, which thunder cannot guard",
                 hint="Use strings, numbers or tuples of them as keys.",
             )
-        if id(key) not in self.records:
+        if id(key) not in self.entries:
             name = own_name(key, "__qualname__", "__name__") or kind.__name__
-            self._track(key, self.pinned_path(key, name), key)
-        return key if isinstance(key, PINNED) else ThisObject(key)
+            self._track(key, self.object_root(key, name), key)
+        return key if isinstance(key, IDENTITY_TYPES) else ThisObject(key)
 
     def _adopt_tuple(self, raw: tuple[Any, ...], path: Path) -> Any:
         t = type(raw)
@@ -389,34 +397,34 @@ class Tracker:
         """Containers that the program changed, in the order in which it reached them."""
         return (s for s in self.shadows if s.is_written)
 
-    def written_records(self) -> Iterator[Record]:
+    def written_entries(self) -> Iterator[ObjectEntry]:
         """Objects of which the program wrote attributes."""
         seen: set[int] = set()
-        for record in list(self.records.values()):
-            if record.writes and id(record) not in seen:
-                seen.add(id(record))
-                yield record
+        for entry in list(self.entries.values()):
+            if entry.writes and id(entry) not in seen:
+                seen.add(id(entry))
+                yield entry
 
     def refuse_shared_attributes(self) -> None:
         """Refuses writes to an object that has one ``__dict__`` with another of its class: what is written to
         one is read from the other.
         """
-        written = {type(record.obj) for record in self.written_records() if type(record.obj).__dictoffset__}
-        owners: dict[int, Record] = {}
-        for record in {id(r): r for r in self.records.values()}.values():
-            if type(record.obj) in written and not isinstance(record.obj, type):
-                own = object.__getattribute__(record.obj, "__dict__")
-                other = owners.setdefault(id(own), record)
-                if other is not record:
+        written = {type(entry.obj) for entry in self.written_entries() if type(entry.obj).__dictoffset__}
+        owners: dict[int, ObjectEntry] = {}
+        for entry in {id(r): r for r in self.entries.values()}.values():
+            if type(entry.obj) in written and not isinstance(entry.obj, type):
+                own = object.__getattribute__(entry.obj, "__dict__")
+                other = owners.setdefault(id(own), entry)
+                if other is not entry:
                     raise UnsupportedProgram(
-                        f"{record.path.source} and {other.path.source} have one __dict__, "
+                        f"{entry.path.source} and {other.path.source} have one __dict__, "
                         "and the program writes an attribute",
                         hint="Keep the shared state in an object or dictionary of its own.",
                     )
 
     def forget(self) -> None:
         """Let go of the user's objects, when the program has been traced."""
-        self.records.clear()
+        self.entries.clear()
         self.shadows.clear()
         self.item_overlays.clear()
 

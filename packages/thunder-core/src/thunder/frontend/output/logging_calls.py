@@ -9,38 +9,39 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.environment_queries import Queries
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import is_plain, printable
+from thunder.frontend.session import TracingSession
 from thunder.interpreter.operator_protocols import BINARY_OPERATORS, binary
 from thunder.ops import prims
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def _ask(tracer: Tracer, method: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+def _ask(session: TracingSession, method: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """The answer of a logger, which becomes a fact about this logger."""
     logger = args[0]
-    tracer.tracker.pin(logger)
+    session.guard_identity(logger)
     key = (method, id(logger), *args[1:], *kwargs.items())
-    question = tracer.questions.setdefault(key, functools.partial(method, *args, **kwargs))
+    question = session.state(Queries).functions.setdefault(key, functools.partial(method, *args, **kwargs))
     answer = question()
-    path = tracer.tracker.pinned_path(question, f"{method.__name__} of the logger {logger.name!r}")
-    tracer.tracker.note("state", path, answer)
+    path = session.object_root(question, f"{method.__name__} of the logger {logger.name!r}")
+    session.note("state", path, answer)
     return answer
 
 
 def _ask_natively(method: Callable[..., Any]) -> None:
-    @lookaside(method)
-    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-        return _ask(tracer, method, args, kwargs)
+    @TABLE.lookaside(method)
+    def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
+        return _ask(session, method, args, kwargs)
 
 
 for _method in (
@@ -51,19 +52,19 @@ for _method in (
     _ask_natively(_method)
 
 
-@lookaside(logging.getLogger)
-def _get_logger(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+@TABLE.lookaside(logging.getLogger)
+def _get_logger(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     logger = logging.getLogger(*args, **kwargs)  # made if there is none, as eager does
-    return tracer.tracker.adopt(logger, tracer.tracker.pinned_path(logger, f"logger {logger.name!r}"))
+    return session.adopt(logger, session.object_root(logger, f"logger {logger.name!r}"))
 
 
-@lookaside(logging.Logger._log)
-def _log(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
-    _record(tracer, *args, **kwargs)
+@TABLE.lookaside(logging.Logger._log)
+def _log(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    _record(session, *args, **kwargs)
 
 
 def _record(
-    tracer: Tracer,
+    session: TracingSession,
     logger: logging.Logger,
     level: int,
     message: Any,
@@ -83,22 +84,22 @@ def _record(
     if extra is not None and not is_plain(extra):
         raise UnsupportedProgram("the program logs with extra= that holds more than numbers and texts")
     if not is_plain(args):  # objects, which may have changed when the statement runs
-        message, args = binary(tracer.machine, BINARY_OPERATORS["%"], str_of(tracer, message), args), ()
-    line = _line(tracer, stacklevel)
-    tracer.tracker.pin(logger)
-    shown = printable(tracer, message), printable(tracer, args)
+        message, args = binary(session.machine, BINARY_OPERATORS["%"], str_of(session, message), args), ()
+    line = _line(session, stacklevel)
+    session.guard_identity(logger)
+    shown = printable(session, message), printable(session, args)
     prims.python_call(output_replay.log, logger, level, line, *shown, extra)
 
 
-def str_of(tracer: Tracer, value: Any) -> Any:
+def str_of(session: TracingSession, value: Any) -> Any:
     """``str(value)`` in the traced program."""
-    return value if type(value) is str else tracer.call(str, (value,), {})
+    return value if type(value) is str else session.call(str, (value,), {})
 
 
-def _line(tracer: Tracer, stacklevel: int) -> output_replay.Line:
+def _line(session: TracingSession, stacklevel: int) -> output_replay.Line:
     """The innermost line of the program outside of ``logging``, as ``Logger.findCaller`` counts."""
     own_file = logging._srcfile
-    outside = [frame for frame in reversed(tracer.machine.frames) if frame.code.co_filename != own_file]
+    outside = [frame for frame in reversed(session.machine.frames) if frame.code.co_filename != own_file]
     levels = max(stacklevel, 1)
     if levels > len(outside):
         return output_replay.Line("(unknown file)", 0, "(unknown function)", levels - len(outside))
@@ -106,8 +107,8 @@ def _line(tracer: Tracer, stacklevel: int) -> output_replay.Line:
     return output_replay.Line(*frame.position(), frame.code.co_name)
 
 
-@lookaside(logging.basicConfig)
-def _basic_config(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+@TABLE.lookaside(logging.basicConfig)
+def _basic_config(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     if kwargs:
         refuse_configuration()
     prims.python_call(logging.basicConfig)
@@ -140,6 +141,6 @@ _CHANGES: tuple[Callable[..., Any], ...] = (
 )
 
 
-@lookaside(*_CHANGES)
-def _change(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+@TABLE.lookaside(*_CHANGES)
+def _change(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
     refuse_configuration()

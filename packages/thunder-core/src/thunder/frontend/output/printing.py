@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import sys
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.epilogue.statements import python_lines
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.output import output_replay
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 #: the files of module ``sys`` to which a program may write
 STREAMS = frozenset({"stdout", "stderr"})
@@ -47,6 +47,13 @@ class StandardStream:
         prims.python_call(output_replay.flush, self._name)
 
 
+class Streams(SessionState):
+    """The standard streams that the program uses, by name."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.by_name: dict[str, StandardStream] = {}
+
+
 _STREAM_METHODS = frozenset({"write", "writelines", "flush"})
 
 
@@ -55,13 +62,13 @@ def is_stream(obj: Any, name: str) -> bool:
     return (obj is sys and name in STREAMS) or type(obj) is StandardStream
 
 
-def load_stream(tracer: Tracer, obj: Any, name: str) -> Any:
+def load_stream(session: TracingSession, obj: Any, name: str) -> Any:
     """A standard stream, whichever file that is at each call, or a method of one.
 
     Raises UnsupportedProgram for what depends on which file it is.
     """
     if type(obj) is not StandardStream:
-        return tracer.streams.setdefault(name, StandardStream(name))
+        return session.state(Streams).by_name.setdefault(name, StandardStream(name))
     if name not in _STREAM_METHODS:
         raise UnsupportedProgram(
             f"the program reads sys.{obj._name}.{name}", hint="Read it outside the compiled function."
@@ -77,36 +84,36 @@ def refuse_redirection(name: str) -> None:
     )
 
 
-@lookaside(print)
-def _print(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.lookaside(print)
+def _print(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     unknown = set(kwargs) - {"sep", "end", "flush", "file"}
     file = kwargs.get("file")
     if unknown or (file is not None and not isinstance(file, StandardStream)):
-        _print_elsewhere(tracer, args, kwargs)
+        _print_elsewhere(session, args, kwargs)
         return
     options = {k: v for k, v in kwargs.items() if k != "file"}
-    shown = [printable(tracer, a) for a in args]
+    shown = [printable(session, a) for a in args]
     if file is None or file._name == "stdout":
         prims.python_print(*shown, **options)
     else:
         prims.python_call(output_replay.print_to, file._name, *shown, **options)
 
 
-def _print_elsewhere(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _print_elsewhere(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """``print`` to an object with a ``write`` in Python, which is interpreted."""
     file = kwargs.get("file")
-    write = tracer.type_attr(type(file), "write") if file is not None else MISSING
+    write = session.type_attr(type(file), "write") if file is not None else MISSING
     if not isinstance(write, type(_print)):
         raise UnsupportedProgram(
             "print to a file inside a compiled function",
             hint="Print to standard output or standard error, or to an object with a write of its own.",
         )
-    tracer.machine.generic_call(print, args, kwargs)
+    session.machine.generic_call(print, args, kwargs)
 
 
-def printable(tracer: Tracer, value: Any) -> Any:
+def printable(session: TracingSession, value: Any) -> Any:
     """A value as a statement can hold it: as it is now where it is plain, else its text."""
-    return _as_it_is_now(value) if is_plain(value) else tracer.call(str, (value,), {})
+    return _as_it_is_now(value) if is_plain(value) else session.call(str, (value,), {})
 
 
 def _as_it_is_now(x: Any) -> Any:
@@ -127,8 +134,8 @@ def is_plain(x: Any) -> bool:
     )
 
 
-@lookaside(torch.set_printoptions)
-def _set_printoptions(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.lookaside(torch.set_printoptions)
+def _set_printoptions(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     values = [*args, *kwargs.values()]
     if any(type(v) not in (int, bool, str, type(None)) for v in values):
         raise UnsupportedProgram(

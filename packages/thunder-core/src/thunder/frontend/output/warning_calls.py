@@ -16,17 +16,17 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.lookasides.lookaside_registry import lookaside
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.output_replay import Place, Warned
+from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
 from thunder.ops import prims
 
-if TYPE_CHECKING:
-    from thunder.frontend.tracing_policy import Tracer
+TABLE = LookasideTable()
 
 #: (action, pattern of the text, category, pattern of the module, line), as in ``warnings.filters``
 Filter = tuple[str, Any, type[Warning], Any, int]
@@ -62,12 +62,12 @@ class Region:
     shown: set[tuple[Any, ...]] = field(default_factory=set)
 
 
-@dataclass
-class Filters:
+class Filters(SessionState):
     """What the program did to the filters: outside of all regions, and in those that it is in."""
 
-    edits: list[Edit] = field(default_factory=list)
-    regions: list[Region] = field(default_factory=list)
+    def __init__(self, session: TracingSession) -> None:
+        self.edits: list[Edit] = []
+        self.regions: list[Region] = []
 
     def all_edits(self) -> tuple[Edit, ...]:
         """Every change that holds now, oldest first."""
@@ -118,31 +118,31 @@ def place_of(frame: Frame | None, levels_above: int) -> Place:
     )
 
 
-def warn(tracer: Tracer, message: Any, category: Any, place: Place, source: Any = None) -> None:
+def warn(session: TracingSession, message: Any, category: Any, place: Place, source: Any = None) -> None:
     """Records a warning, or raises it if the filters say so."""
     if isinstance(message, Warning):
-        category, text = type(message), tracer.call(str, (message,), {})
+        category, text = type(message), session.call(str, (message,), {})
     else:
-        text = message if type(message) is str else tracer.call(str, (message,), {})
+        text = message if type(message) is str else session.call(str, (message,), {})
         message = text
     if source is not None:
         raise UnsupportedProgram("the program warns with source=", hint="Leave the argument out.")
-    warned, filters = Warned(message, text, category), tracer.filters
+    warned, filters = Warned(message, text, category), session.state(Filters)
     if filters.regions:
-        _warn_in_region(tracer, warned, place)
+        _warn_in_region(session, warned, place)
         return
-    if _ask(tracer, _is_error, warned, place):
+    if _ask(session, _is_error, warned, place):
         raise _error(warned)
     prims.python_call(output_replay.warn, warned, place)
 
 
-def _ask(tracer: Tracer, question: Any, warned: Warned, place: Place) -> Any:
+def _ask(session: TracingSession, question: Any, warned: Warned, place: Place) -> Any:
     """What the filters say, which becomes a fact."""
-    edits = tracer.filters.all_edits()
+    edits = session.state(Filters).all_edits()
     ask = functools.partial(question, edits, warned.text, warned.category, place.module, place.line)
     answer = ask()
-    path = tracer.tracker.pinned_path(ask, f"warnings.filters for {warned.category.__name__}")
-    tracer.tracker.note("state", path, answer)
+    path = session.object_root(ask, f"warnings.filters for {warned.category.__name__}")
+    session.note("state", path, answer)
     return answer
 
 
@@ -150,8 +150,8 @@ def _error(warned: Warned) -> Warning:
     return warned.message if isinstance(warned.message, Warning) else warned.category(warned.message)
 
 
-def _warn_in_region(tracer: Tracer, warned: Warned, place: Place) -> None:
-    region, action = tracer.filters.regions[-1], _ask(tracer, action_of, warned, place)
+def _warn_in_region(session: TracingSession, warned: Warned, place: Place) -> None:
+    region, action = session.state(Filters).regions[-1], _ask(session, action_of, warned, place)
     if action == "error":
         raise _error(warned)
     if action == "ignore":
@@ -181,16 +181,18 @@ _KEYS: dict[str, Callable[[int], int | None]] = {
 }
 
 
-@lookaside(warnings.warn_explicit)
-def _warn_explicit(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.lookaside(warnings.warn_explicit)
+def _warn_explicit(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     raise UnsupportedProgram("warnings.warn_explicit inside a compiled function", hint="Use warnings.warn.")
 
 
 # -- filters -------------------------------------------------------------------------------------------------
 
 
-def _edit(tracer: Tracer, edit: Edit, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    filters = tracer.filters
+def _edit(
+    session: TracingSession, edit: Edit, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    filters = session.state(Filters)
     if filters.regions:
         filters.regions[-1].edits.append(edit)
         filters.mutated()
@@ -199,16 +201,16 @@ def _edit(tracer: Tracer, edit: Edit, fn: Any, args: tuple[Any, ...], kwargs: di
         prims.python_call(fn, *args, **kwargs)
 
 
-@lookaside(warnings.simplefilter)
-def _simplefilter(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.lookaside(warnings.simplefilter)
+def _simplefilter(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     def edit(action: str, category: Any = Warning, lineno: int = 0, append: bool = False) -> Edit:
         return Edit((action, None, category, None, lineno), append)
 
-    _edit(tracer, edit(*args, **kwargs), warnings.simplefilter, args, kwargs)
+    _edit(session, edit(*args, **kwargs), warnings.simplefilter, args, kwargs)
 
 
-@lookaside(warnings.filterwarnings)
-def _filterwarnings(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.lookaside(warnings.filterwarnings)
+def _filterwarnings(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     def edit(
         action: str,
         message: str = "",
@@ -221,18 +223,18 @@ def _filterwarnings(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any
         where = re.compile(module) if module else None
         return Edit((action, text, category, where, lineno), append)
 
-    _edit(tracer, edit(*args, **kwargs), warnings.filterwarnings, args, kwargs)
+    _edit(session, edit(*args, **kwargs), warnings.filterwarnings, args, kwargs)
 
 
-@lookaside(warnings.resetwarnings)
-def _resetwarnings(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    _edit(tracer, Edit(None), warnings.resetwarnings, args, kwargs)
+@TABLE.lookaside(warnings.resetwarnings)
+def _resetwarnings(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _edit(session, Edit(None), warnings.resetwarnings, args, kwargs)
 
 
-@lookaside(warnings.catch_warnings.__enter__)
-def _enter(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@TABLE.lookaside(warnings.catch_warnings.__enter__)
+def _enter(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     region = args[0]
-    if tracer.tracker.record_of(region) is not None or region._module is not warnings:
+    if session.entry_of(region) is not None or region._module is not warnings:
         raise UnsupportedProgram(
             "the program enters a catch_warnings that it did not make itself",
             hint="Write `with warnings.catch_warnings():` in the program.",
@@ -241,16 +243,16 @@ def _enter(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         raise RuntimeError(f"Cannot enter {region!r} twice")
     region._entered = True
     record: list[Any] | None = [] if region._record else None
-    tracer.filters.regions.append(Region(record))
-    tracer.filters.mutated()
+    session.state(Filters).regions.append(Region(record))
+    session.state(Filters).mutated()
     if getattr(region, "_filter", None) is not None:
-        tracer.call(warnings.simplefilter, region._filter, {})
+        session.call(warnings.simplefilter, region._filter, {})
     return record
 
 
-@lookaside(warnings.catch_warnings.__exit__)
-def _exit(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+@TABLE.lookaside(warnings.catch_warnings.__exit__)
+def _exit(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if not args[0]._entered:
         raise RuntimeError(f"Cannot exit {args[0]!r} without entering first")
-    tracer.filters.regions.pop()
-    tracer.filters.mutated()
+    session.state(Filters).regions.pop()
+    session.state(Filters).mutated()

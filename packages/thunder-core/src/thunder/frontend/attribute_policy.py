@@ -1,0 +1,200 @@
+"""Attributes of the program's objects: reads become facts, writes wait in an overlay."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import ABSENT, lookup_instance, own_name, reads_natively
+from thunder.frontend.custom_gradients import backward_reads
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.lookasides import module_members
+from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
+from thunder.frontend.objects.class_attributes import ClassAttributes
+from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.frontend.objects.object_table import ObjectEntry
+from thunder.frontend.session import TracingSession
+from thunder.interpreter.policy import MISSING
+from thunder.ir.proxies import TensorProxy
+
+#: types of objects that are roots where the program reaches them by no path
+_ROOT_TYPES = (type, types.FunctionType, types.ModuleType, types.CodeType)
+_NAMES = ("__qualname__", "co_qualname", "__name__")
+
+
+class AttributePolicy(TracingSession):
+    """The part of the tracing policy that reads and writes attributes.
+
+    While a backward is traced (``_backward_stack``), each read of state ends its tracing first, see
+    :mod:`~thunder.frontend.custom_gradients.backward_reads`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.classes = ClassAttributes(self)
+        self._backward_stack = self.state(BackwardState).stack  # read at every attribute
+
+    def type_attr(self, cls: type, name: str) -> Any:
+        if self._backward_stack:
+            backward_reads.check_class(self, cls, name)
+        known = self.classes.known.get((cls, name), self)
+        return known if known is not self else self.classes.find(cls, name)
+
+    def super_attr(self, start: type, after: type, name: str) -> Any:
+        if self._backward_stack:
+            backward_reads.check_class(self, start, name)
+        mro = start.__mro__
+        return self.classes.find_in(mro[mro.index(after) + 1 :], name)
+
+    def instance_attr(self, obj: Any, name: str) -> Any:
+        if self._backward_stack:
+            backward_reads.check_attribute(self, obj, name)
+        entry = self.resolve_entry(obj)
+        if entry is None:
+            found = lookup_instance(obj, name)
+            return MISSING if found is ABSENT else found
+        if entry.own is not None:
+            return entry.own.get(name, MISSING)
+        if issubclass(type(entry.obj), types.ModuleType):
+            return self.module_attr(entry, name)
+        if name in entry.attrs:
+            return entry.attrs[name]
+        value = self.read_instance(entry, name)
+        entry.attrs[name] = value
+        return value
+
+    def resolve_entry(self, obj: Any) -> ObjectEntry | None:
+        """The record of an object. A class, function or module that the program came upon in no place of its
+        inputs is known by itself.
+        """
+        entry = self.objects.entries.get(id(obj))
+        if entry is not None or not isinstance(obj, _ROOT_TYPES) or id(obj) in self.created_by_program:
+            return entry
+        if isinstance(obj, type) and (is_immutable(obj) or obj is TensorProxy):
+            return None
+        self.adopt(obj, self.object_root(obj, own_name(obj, *_NAMES) or "module"))
+        return self.objects.entries[id(obj)]
+
+    def read_instance(self, entry: ObjectEntry, name: str) -> Any:
+        """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as
+        well.
+        """
+        raw = lookup_instance(entry.obj, name)
+        if raw is not ABSENT:
+            return self.adopt(raw, entry.path.step("instance", name))
+        if type(entry.obj).__dictoffset__:
+            self.note("lacks", entry.path, name, key=name)
+        return MISSING
+
+    def module_attr(self, entry: ObjectEntry, name: str) -> Any:
+        """A variable of a module, which is a global of its functions."""
+        key = (id(entry.obj.__dict__), name)
+        known = self.variables.globals.get(key, self)
+        if known is self:
+            self.variables.namespace_path(
+                entry.obj.__dict__
+            )  # holds the namespace, so that its id stays its own
+            known = self.variables.globals[key] = self.read_instance(entry, name)
+        return known
+
+    def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
+        if self._backward_stack:
+            backward_reads.check_store(self, obj, name)
+        entry = self.resolve_entry(obj)
+        if entry is None:
+            object.__setattr__(obj, name, value)
+            return
+        if not type(entry.obj).__dictoffset__:
+            raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        self.note_write()
+        if entry.own is not None:
+            entry.own[name] = value
+        elif issubclass(type(entry.obj), types.ModuleType):
+            self.variables.store_global(entry.obj.__dict__, name, value)
+        else:
+            entry.write(name, value)
+
+    def delete_instance_attr(self, obj: Any, name: str) -> None:
+        if self._backward_stack:
+            backward_reads.check_store(self, obj, name)
+        entry = self.resolve_entry(obj)
+        if entry is None:
+            object.__delattr__(obj, name)
+            return
+        if self.instance_attr(obj, name) is MISSING:
+            raise AttributeError(f"{type(obj).__name__!r} object has no attribute {name!r}")
+        self.note_write()
+        if entry.own is not None:
+            del entry.own[name]
+        elif issubclass(type(entry.obj), types.ModuleType):
+            self.variables.store_global(entry.obj.__dict__, name, MISSING)
+        else:
+            entry.delete(name)
+
+    def set_type_attr(self, cls: type, name: str, value: Any) -> None:
+        if self._backward_stack:
+            backward_reads.check_store(self, cls, name)
+        self.note_write()
+        self.classes.write(cls, name, value)
+
+    def delete_type_attr(self, cls: type, name: str) -> None:
+        if self._backward_stack:
+            backward_reads.check_store(self, cls, name)
+        self.note_write()
+        self.classes.delete(cls, name)
+
+    def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
+        if self._backward_stack:
+            backward_reads.check_slot(self, descriptor, obj, name)
+        entry = self.resolve_entry(obj)
+        if entry is not None and name == "__dict__" and isinstance(descriptor, DICT_GETTERS):
+            return module_members.instance_dict(self, entry)
+        if entry is None or entry.value is not entry.obj or isinstance(descriptor, METHODS):
+            return type(descriptor).__get__(descriptor, obj, owner)
+        if name == "__class__":
+            return type(obj)
+        if name in entry.attrs:
+            if entry.attrs[name] is MISSING:
+                raise AttributeError(name)
+            return entry.attrs[name]
+        path = entry.path.step("attribute" if reads_natively(type(entry.obj)) else "slot", name)
+        try:
+            raw = type(descriptor).__get__(descriptor, entry.obj, owner)
+        except AttributeError:  # a slot that holds nothing
+            self.note("is", path, ABSENT)
+            raise
+        value = self.adopt(raw, path)
+        if name == "__globals__":
+            self.variables.namespace_in_hand(raw, value)
+        entry.attrs[name] = value
+        return value
+
+    def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
+        if self._backward_stack:
+            backward_reads.check_store(self, obj, name)
+        entry = self.resolve_entry(obj)
+        if entry is None:
+            type(descriptor).__set__(descriptor, obj, value)
+            return
+        if not isinstance(descriptor, types.MemberDescriptorType):
+            raise UnsupportedProgram(f"the program writes {entry.path.source}.{name}")
+        self.note_write()
+        entry.write(name, value)
+
+    def native_delete(self, descriptor: Any, obj: Any, name: str) -> None:
+        if self._backward_stack:
+            backward_reads.check_store(self, obj, name)
+        self.note_write()
+        entry = self.resolve_entry(obj)
+        if entry is None:
+            type(descriptor).__delete__(descriptor, obj)
+            return
+        if not isinstance(descriptor, types.MemberDescriptorType):
+            raise UnsupportedProgram(f"the program deletes {entry.path.source}.{name}")
+        self.native_get(descriptor, obj, type(obj), name)  # raises AttributeError of an empty slot
+        entry.delete(name)
+
+    def forget(self) -> None:
+        self.classes.forget()
+        super().forget()

@@ -1,0 +1,46 @@
+"""The lookasides of the frontend: the list of the modules whose rules make the table."""
+
+from __future__ import annotations
+
+from thunder.frontend.checkpoints import checkpoint_regions
+from thunder.frontend.custom_gradients import autograd_functions
+from thunder.frontend.lookasides import (
+    copying,
+    custom_operators,
+    environment_queries,
+    grad_requests,
+    imports,
+    mode_regions,
+    module_members,
+    python_functions,
+    rng_generators,
+    transformer_masks,
+    weakrefs,
+)
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.output import logging_calls, printing, warning_calls
+
+_MODULES = (
+    python_functions,
+    mode_regions,
+    environment_queries,
+    autograd_functions,
+    checkpoint_regions,
+    copying,
+    custom_operators,
+    rng_generators,
+    grad_requests,
+    imports,
+    logging_calls,
+    module_members,
+    transformer_masks,
+    printing,
+    warning_calls,
+    weakrefs,
+)
+_TABLE = LookasideTable.merged(module.TABLE for module in _MODULES)
+
+
+def default_lookasides() -> LookasideTable:
+    """Return the table of all lookasides that ship with thunder."""
+    return _TABLE

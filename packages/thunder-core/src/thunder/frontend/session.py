@@ -1,0 +1,153 @@
+"""The tracing session: what the rules of the frontend see of one acquisition.
+
+A rule (a lookaside, a rule for tensors, modules, generators, …) is a function of a session and the arguments
+of a call. It reads through the session, so that each read becomes a guarded fact, and records operators into
+the session's trace. What a family of rules remembers between two calls is a :class:`SessionState`, defined
+beside those rules:
+
+    class GradRequests(SessionState):
+        def __init__(self, session): self.requests = []
+
+    session.state(GradRequests).requests.append(…)
+
+:class:`~thunder.frontend.tracing_policy.Tracer` implements the session.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from thunder.base.devices import Device
+from thunder.base.errors import (
+    InternalError,
+    Location,
+    PluginError,
+    SharpEdge,
+    ThunderError,
+    TraceError,
+    UnsupportedProgram,
+)
+from thunder.base.langctx import LanguageContext
+from thunder.base.provenance import Path
+from thunder.frontend import ambient_state
+from thunder.frontend.objects.namespaces import Variables
+from thunder.frontend.objects.object_table import ObjectEntry, ObjectTable
+from thunder.frontend.source_locations import locations, source_of
+from thunder.interpreter.policy import Policy
+from thunder.ir.trace import Source, TraceCtx
+from thunder.torch.autocast import Autocast
+
+
+class SessionState:
+    """The base class of what one family of rules remembers during an acquisition."""
+
+    def __init__(self, session: TracingSession) -> None:
+        """Called at the first use of the state in a session."""
+
+
+S = TypeVar("S", bound=SessionState)
+
+
+class TracingSession(Policy):
+    """One acquisition, as rules see it.
+
+    The reads and writes of :class:`~thunder.interpreter.policy.Policy` (``load_attr``, ``call``, …) are those
+    of the traced program. The table of objects is reached by short names: ``note`` adds a fact, ``adopt``
+    returns what the program sees of a value, ``entry_of`` and ``path_of`` look an object up.
+
+    Args:
+        trace: operators are recorded into it.
+        objects: the objects that were reached from the inputs, and the facts about them.
+        language: maps torch's functions to operators.
+        sharp_edge: called with an error where the program reads what cannot be guarded; raises, warns or
+            returns.
+        assumed_device: the device on which all tensors from outside are taken to be, or None for their own.
+    """
+
+    uncatchable = (UnsupportedProgram, InternalError, TraceError, PluginError)
+
+    def __init__(
+        self,
+        trace: TraceCtx,
+        objects: ObjectTable,
+        language: LanguageContext,
+        sharp_edge: Callable[[ThunderError], None],
+        assumed_device: Device | None = None,
+    ) -> None:
+        self.trace, self.objects, self.language = trace, objects, language
+        self.assumed_device = assumed_device
+        self.note, self.adopt = objects.note, objects.adopt
+        self.entry_of, self.path_of = objects.entry_of, objects.path_of
+        self.object_root, self.guard_identity = objects.object_root, objects.guard_identity
+        self.variables = Variables(objects, self.note_write)
+        #: functions, classes and cells that the program created, by id; held, so that no id is used again
+        self.created_by_program: dict[int, Any] = {}
+        self.written_class_attributes: set[str] = set()  # names, of whichever class
+        #: the ambient state when the call began
+        self.modes, self.autocast_settings = ambient_state.Modes.now(), ambient_state.autocast_settings()
+        self.autocast = Autocast()
+        self.handled_outside = sys.exception()  # the exception that the caller is handling
+        #: whether an operator was called where a handler of the program would see an error of it
+        self.handles_errors = False
+        self.calls_symbols = False  # whether the program calls symbols, which exist in traces only
+        self._sharp_edge = sharp_edge
+        self._states: dict[type[Any], Any] = {}
+        self._symbol_counts: dict[str, int] = {}
+
+    def state(self, kind: type[S]) -> S:
+        """Return the session's one object of a state class, created at the first use."""
+        state = self._states.get(kind)
+        if state is None:
+            state = self._states[kind] = kind(self)
+        return state
+
+    # -- objects ---------------------------------------------------------------------------------------------
+
+    def resolve_entry(self, obj: Any) -> ObjectEntry | None:
+        """Return an object's entry; a class, function or module without a path becomes a root."""
+        raise NotImplementedError
+
+    def member_path(self, entry: ObjectEntry, name: str) -> Path:
+        """Return the path of a dictionary that a module has under ``name``."""
+        path = entry.members.get(name)
+        if path is None:
+            path = entry.members[name] = entry.path.step("instance", name)
+        return path
+
+    def note_write(self) -> None:
+        """Called before the program writes to a Python object."""
+
+    def note_autocast(self) -> None:
+        """Guard the settings of autocast when the call began, which what follows depends on."""
+        settings = self.object_root(ambient_state.autocast_settings, "torch's autocast")
+        self.note("state", settings, self.autocast_settings)
+
+    # -- the trace -------------------------------------------------------------------------------------------
+
+    def locate(self) -> Source | None:
+        """Return the running line of the program, at which an operator is called."""
+        return source_of(self.machine.frames)
+
+    def unique_id(self, base: str) -> str:
+        """Return ``base``, with a number from the second call on, as the id of a symbol of the program."""
+        count = self._symbol_counts[base] = self._symbol_counts.get(base, 0) + 1
+        return base if count == 1 else f"{base}#{count}"
+
+    def locations(self) -> list[Location]:
+        """Return the running lines of the program, innermost first."""
+        return locations(self.machine.frames)
+
+    def refuse_sharp_edge(self, what: str, hint: str | None = None) -> None:
+        """Refuse, or warn of, a read that can be neither guarded nor replayed."""
+        self._sharp_edge(SharpEdge(what, where=self.locations(), hint=hint))
+
+    def forget(self) -> None:
+        """Release everything of the user's, so that only the facts hold it."""
+        self.created_by_program.clear()
+        self._states.clear()
+        self.variables.forget()
+        self.objects.forget()
+        self.machine.has_ended = True
+        del self.machine, self.handled_outside
