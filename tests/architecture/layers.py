@@ -21,6 +21,7 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
         ("thunder.base.lazy_modules", "submodule"),  # so do those of the packages below it
         ("thunder.interpreter.policy", "import_module"),  # runs the program's own import statements
         ("thunder.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
+        ("thunder.examine.graph", "_digraph"),  # graphviz, a library that need not be installed
         ("thunder.compiler.rich_output", "rich_module"),  # rich, a library that need not be installed
         ("thunder.plugins.compatibility", "_parsed"),  # packaging, for plugins that are installed
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
@@ -197,20 +198,26 @@ def _is_standard(module: str) -> bool:
 
 
 def undeclared_dependencies(known: dict[str, Module], project: Path) -> list[str]:
-    """Imports of libraries that the package does not ask for; `thunder.testing` may use its extra."""
+    """List imports of libraries that the package does not require.
+
+    `thunder.testing` may import the libraries of its extra; other modules may import those of an extra for
+    types, or in one of the functions that may import late.
+    """
     table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
     declared = _names(table["dependencies"])
-    testing = declared | _names(table.get("optional-dependencies", {}).get("testing", []))
-    return [str(record) for record in all_imports(known) if not _is_declared(record, declared, testing)]
+    extras = {name: _names(libraries) for name, libraries in table.get("optional-dependencies", {}).items()}
+    return [str(record) for record in all_imports(known) if not _is_declared(record, declared, extras)]
 
 
 def _names(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in requirements}
 
 
-def _is_declared(record: Import, declared: set[str], testing: set[str]) -> bool:
-    if _is_own(record.target) or _is_standard(record.target):
+def _is_declared(record: Import, declared: set[str], extras: Mapping[str, set[str]]) -> bool:
+    library = record.target.split(".")[0]
+    if _is_own(record.target) or _is_standard(record.target) or library in declared:
         return True
-    return record.target.split(".")[0] in (
-        testing if _within(record.importer, "thunder.testing") else declared
-    )
+    if _within(record.importer, "thunder.testing"):
+        return library in extras.get("testing", ())
+    optional = record.typing_only or (record.importer, record.function) in MAY_IMPORT_LATE
+    return optional and any(library in libraries for libraries in extras.values())

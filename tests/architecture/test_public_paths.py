@@ -38,6 +38,8 @@ PUBLIC = {
     "thunder.plugins": ("hookimpl", "ExecutorSpec", "list_plugins"),
     "thunder.testing": ("conformance", "ConformanceTests"),
     "thunder.transforms": (),
+    "thunder.examine": ("examine", "get_fusions", "get_fusion_symbols", "make_trace_dot"),
+    "thunder.examine.memory_calculation": ("get_alloc_memory",),
 }
 # public path → the module that it is
 SAME_MODULE = {

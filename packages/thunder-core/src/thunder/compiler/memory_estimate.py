@@ -6,13 +6,14 @@
     t2 = torch.exp(t1)           alive: t0's memory, t2        ◀ the peak
     del t1
 
-Memory is counted by storage: a view has that of its base, which is free when the last name for it is gone.
-Not counted is what kernels use for themselves while they run, and what an allocator rounds up.
+Memory is counted by storage: a view has that of its base, which is freed when its last name is deleted. The
+memory that a kernel uses for itself while it runs is counted if the operator's author registered a function
+for it (`register_workspace`). What an allocator rounds up is not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +24,15 @@ from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
 from thunder.ir.aliasing import View, views_of
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ops.layouts import contiguous_strides
 from thunder.ops.operator import row_of
 
-__all__ = ["MemoryEstimate", "estimate_memory"]
+__all__ = ["MemoryEstimate", "allocations", "estimate_memory", "register_workspace"]
+
+#: operator id → bytes that a call allocates for itself while it runs
+_workspaces: dict[str, Callable[[BoundSymbol], int]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,24 @@ def estimate_memory(forward: TraceCtx, backward: TraceCtx | None = None) -> Memo
     return MemoryEstimate(inputs=inputs, forward=peak, saved=saved, backward=heap.run(backward.bound_symbols))
 
 
+def allocations(trace: TraceCtx) -> tuple[int, dict[str, int]]:
+    """Return the peak bytes of a trace with its inputs, and the bytes of each storage by its first tensor."""
+    heap = _Heap()
+    inputs = {p.name: heap.add_input(p) for p in trace.args if isinstance(p, TensorProxy)}
+    peak = heap.run(trace.bound_symbols)
+    return sum(inputs.values()) + peak, {**heap.storages, **inputs}
+
+
+def register_workspace(operator: Symbol | str, workspace: Callable[[BoundSymbol], int]) -> None:
+    """Let the estimate count the memory that an operator's kernel allocates for itself while it runs.
+
+    Args:
+        operator: the operator or its id.
+        workspace: takes the call, a bound symbol, and returns bytes.
+    """
+    _workspaces[operator if isinstance(operator, str) else str(operator.id)] = workspace
+
+
 def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
     assert TraceTag.AUGMENTED_FORWARD in forward.tags, "a program with a backward keeps something for it"
     _, (tensors, _) = forward.bound_symbols[-1].args
@@ -78,6 +100,11 @@ class _Heap:
         self._bytes: dict[str, int] = {}  # of storages; those of inputs stay, so that they count nothing
         self._names: dict[str, set[str]] = {}  # storage → the names that keep it alive
         self._stand_ins: dict[str, torch.Tensor] = {}
+
+    @property
+    def storages(self) -> dict[str, int]:
+        """Name of a storage → its bytes; 0 for those of inputs."""
+        return self._bytes
 
     def add_input(self, proxy: TensorProxy) -> int:
         """Notes a tensor that the caller holds; returns its bytes."""
@@ -98,6 +125,9 @@ class _Heap:
                 self._release(p.name for p in bsym.flat_proxy_args)
             elif bsym.sym.id not in (RETURN, COMMENT, *RELEASES):
                 made = self._add_results(bsym)
+                workspace = _workspaces.get(str(bsym.sym.id))
+                if workspace is not None:
+                    self.peak = max(self.peak, self.live + workspace(bsym))
                 self._release(name for name in made if name not in read)
         return self.peak
 

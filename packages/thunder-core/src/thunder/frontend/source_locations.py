@@ -16,13 +16,18 @@ from thunder.ir.trace import Source
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
+def is_torch_file(file: str) -> bool:
+    """Return whether ``file`` is a source file of torch."""
+    return file.startswith(_TORCH)
+
+
 def source_of(frames: Sequence[Any]) -> Source | None:
     """The line of the user's program that is running, and the line of torch that it led to, if it did."""
     if not frames:
         return None
     inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno)
     for frame in reversed(frames):
-        if not frame.code.co_filename.startswith(_TORCH):
+        if not is_torch_file(frame.code.co_filename):
             own = frame is frames[-1]
             return inner if own else Source(frame.code.co_filename, frame.f_lineno, inner)
     return inner
