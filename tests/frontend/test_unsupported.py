@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import runpy
 import socket
 import subprocess
 import threading
@@ -191,6 +192,15 @@ def test_a_program_that_cannot_be_done_is_explained_with_its_line(name):
         words = words[:0] if any(word in text for word in words) else words
     missing = [word for word in words if word not in text]
     assert not missing, f"{missing} not in: {text}"
+
+
+def test_a_refusal_shows_the_line_of_a_program_in_a_directory_that_is_named_thunder_demo(tmp_path):
+    path = tmp_path / "thunder-demo" / "train.py"
+    path.parent.mkdir()
+    path.write_text("import sys\n\ndef train(x):\n    sys.stdout = None\n    return x + 1\n")
+    with pytest.raises(thunder.UnsupportedProgram) as caught:
+        thunder.jit(runpy.run_path(str(path))["train"])(ramp(3))
+    assert f"{path}:4   sys.stdout = None" in str(caught.value)
 
 
 def test_M27_the_message_shows_the_tensor():

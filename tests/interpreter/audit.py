@@ -9,8 +9,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from thunder.base.package_files import package_folder
 from thunder.interpreter import Machine
-from thunder.interpreter.tracebacks import PACKAGE_DIRECTORY
+
+_INTERPRETER = package_folder("interpreter")
 
 
 def native_functions(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> set[str]:
@@ -57,4 +59,4 @@ def _is_expected(frame: FrameType) -> bool:
 
 
 def _is_own(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(PACKAGE_DIRECTORY)
+    return frame.f_code.co_filename.startswith(_INTERPRETER)

@@ -18,7 +18,7 @@ from thunder.compiler.jit import jit
 from thunder.compiler.plan import plan
 from thunder.frontend.source_locations import is_torch_file
 from thunder.ops.meta_kernels import described_arguments
-from thunder.torch.registration import name_of
+from thunder.torch.function_names import name_of
 
 __all__ = ["examine"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import Location
+from thunder.base.package_files import is_package_file
 from thunder.ir.trace import Source
 
 #: Below it lie torch's own files. A line there is none of the user's, unless the program begins there.
@@ -44,5 +45,5 @@ def locations_of(error: BaseException) -> list[Location]:
     return [
         Location(e.filename, e.lineno or 0, e.line or "")
         for e in reversed(entries)
-        if "thunder" not in e.filename
+        if not is_package_file(e.filename)
     ]

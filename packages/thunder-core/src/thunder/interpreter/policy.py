@@ -68,7 +68,7 @@ class Policy:
     interpretation.
     """
 
-    # -- attributes: called by the generic attribute protocol of ``objects.py`` ------------------------------
+    # -- attributes: called by the generic attribute protocol of ``attributes.py`` ---------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:
         """``obj.name`` as a whole; the default is the generic protocol, which calls the primitives below."""

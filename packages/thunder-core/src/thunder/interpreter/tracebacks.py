@@ -13,11 +13,12 @@ with all that their variables hold, and a stub is kept for as long as the code.
 from __future__ import annotations
 
 import dis
-from pathlib import Path
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, Final
 
-PACKAGE_DIRECTORY: Final = str(Path(__file__).parent)
+from thunder.base.package_files import package_folder
+
+_INTERPRETER: Final = package_folder("interpreter")
 
 # Setting these through the descriptors of BaseException does not run a ``__setattr__`` of the program.
 _set_traceback = BaseException.__dict__["__traceback__"].__set__
@@ -25,8 +26,8 @@ _set_context = BaseException.__dict__["__context__"].__set__
 
 
 def is_interpreter_code(code: CodeType) -> bool:
-    """Whether ``code`` belongs to the interpreter itself."""
-    return code.co_filename.startswith(PACKAGE_DIRECTORY)
+    """Return whether ``code`` belongs to the interpreter itself."""
+    return code.co_filename.startswith(_INTERPRETER)
 
 
 def _generator_code() -> CodeType:
