@@ -7,8 +7,8 @@ import threading
 import traceback
 
 import pytest
-from thunder.base.package_files import package_folder
 
+from thunder.base.package_files import package_folder
 from thunder.interpreter import Machine, interpret, is_jitting, jitting, make_opaque
 
 
