@@ -1,11 +1,13 @@
-"""The placement ledger of compiled programs: every call, every reason, and who was not asked."""
+"""The placement ledger of compiled programs: every call, every reason, and the skipped executors."""
 
 from __future__ import annotations
 
 import inspect
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 import thunder
 from thunder.base.errors import InvalidArgument
 from thunder.base.structural_ids import STRUCTURAL
-from thunder.compiler import ledger_text, rich_output
+from thunder.compiler import ledger_codes, rich_output
 from thunder.compiler.ledger import Explanation
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.extend import OperatorExecutor, Refusal, device_profile
@@ -32,7 +34,7 @@ def reasons(explanation: Explanation) -> list[tuple[Any, ...]]:
     return [
         (row.index, row.symbol, row.claimed_by, row.via, record.executor, record.code, record.message, facts)
         for row in explanation.rows
-        for record in (*row.refusals, *row.not_asked)
+        for record in (*row.refusals, *row.skipped)
         for facts in [tuple(record.facts.items())]
     ]
 
@@ -218,7 +220,7 @@ def _line(text: str) -> int:
     return next(first + i for i, line in enumerate(lines) if text in line)
 
 
-# -- who was not asked
+# -- executors that are skipped or absent
 
 
 class Lazy(FusionExecutor):
@@ -232,20 +234,26 @@ def explained(fn: Callable[..., Any], *executors: Any) -> Explanation:
     return thunder.plan(fn, torch.ones(3), executors=executors).explain()
 
 
-def not_asked(explanation: Explanation) -> list[tuple[str, str, str]]:
-    return [(row.symbol, r.executor, r.code) for row in explanation.rows for r in row.not_asked]
+def skipped(explanation: Explanation) -> list[tuple[str, str, str]]:
+    return [(row.symbol, r.executor, r.code) for row in explanation.rows for r in row.skipped]
 
 
-def test_an_executor_behind_the_one_that_took_the_call_was_not_asked() -> None:
+def test_an_executor_behind_the_one_that_took_the_call_was_skipped() -> None:
     late = OperatorExecutor("late")
     found = explained(torch.sin, "torch", late)
-    assert not_asked(found) == [("torch.sin", "late", "behind"), ("torch.sin", "python", "behind")]
-    assert found.why_not("late").rows[0].not_asked[0].message == "torch stands before it and took the call"
+    assert skipped(found) == [
+        ("torch.sin", "late", "claimed-earlier"),
+        ("torch.sin", "python", "claimed-earlier"),
+    ]
+    assert (
+        found.why_not("late").rows[0].skipped[0].message
+        == "torch comes first in the list, and claimed the call"
+    )
     assert "late" not in str(found), "the whole table has refusals alone"
-    assert "- late: torch stands before it and took the call" in str(found.why_not("late"))
+    assert "- late: torch comes first in the list, and claimed the call" in str(found.why_not("late"))
 
 
-def test_a_call_that_runs_as_it_stands_is_nobodys_to_take() -> None:
+def test_other_executors_are_skipped_for_a_call_that_runs_as_it_is() -> None:
     own = OperatorExecutor("own")
     double = own.register_operator(
         "double", meta=lambda x: thunder.TensorProxy(like=x), fn=lambda x: x + x, replace=True
@@ -253,16 +261,16 @@ def test_a_call_that_runs_as_it_stands_is_nobodys_to_take() -> None:
     other = OperatorExecutor("other")
     found = explained(lambda x: double(x), other, own)
     assert [(row.symbol, row.claimed_by) for row in found.rows] == [("own.double", "own")]
-    assert ("own.double", "other", "stands") in not_asked(found)
+    assert ("own.double", "other", "already-executable") in skipped(found)
 
 
-def test_what_an_execution_transform_made_is_final() -> None:
+def test_a_call_that_an_execution_transform_recorded_is_fixed() -> None:
     made = OperatorExecutor("made")
     made.register_implementation("torch.sin", execution_transform=lambda x: torch.neg(torch.sin(x)))
     other = OperatorExecutor("other")
     found = explained(torch.sin, made, other)
-    assert ("torch.neg", "other", "final") in not_asked(found)
-    assert ("torch.sin", "other", "behind") in not_asked(found)
+    assert ("torch.neg", "other", "fixed") in skipped(found)
+    assert ("torch.sin", "other", "claimed-earlier") in skipped(found)
 
 
 def test_a_call_that_a_fusion_left_alone_says_so() -> None:
@@ -271,14 +279,14 @@ def test_a_call_that_a_fusion_left_alone_says_so() -> None:
     found = explained(torch.sin, fuser, kernel)
     (row,) = found.rows
     assert [(r.executor, r.code) for r in row.refusals] == [("fuser", "not-fused")]
-    assert not_asked(found)[0] == ("torch.sin", "kernel", "behind")
-    assert "fuser had taken the call" in str(found.why_not("kernel"))
+    assert skipped(found)[0] == ("torch.sin", "kernel", "claimed-earlier")
+    assert "fuser claimed the call first" in str(found.why_not("kernel"))
 
 
 def test_each_executor_of_the_compile_has_an_answer_for_each_call(kernels: OperatorExecutor) -> None:
     given = [t.requires_grad_() for t in arguments()]
     for row in thunder.plan(program, *given, device="h200", executors=[kernels]).explain().rows:
-        named = [row.claimed_by, *(r.executor for r in (*row.refusals, *row.not_asked))]
+        named = [row.claimed_by, *(r.executor for r in (*row.refusals, *row.skipped))]
         assert sorted(filter(None, named)) == ["kernels", "python", "torch"], row
 
 
@@ -301,7 +309,7 @@ def test_executors_outside_of_the_compile_are_told_with_the_reason() -> None:
     narrowed = found.why_not("lacking")
     assert len(narrowed) == 1
     assert str(narrowed).splitlines()[-1] == (
-        "never asked: lacking: needs libdoesnotexist, which is not installed"
+        "not in this compile: lacking: needs libdoesnotexist, which is not installed"
     )
     assert {r["executor"]: r["code"] for r in json.loads(found.to_json())["absent"]} == {
         name: code for name, (code, _) in records.items()
@@ -317,6 +325,20 @@ def test_an_executor_of_a_disabled_plugin_is_told_by_the_plugins_name() -> None:
 def test_an_executor_that_nobody_knows_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InvalidArgument, match="Did you mean 'torch'"):
         explained(torch.sin).why_not("torhc")
+
+
+def test_the_page_on_plans_lists_all_codes_with_their_sentences() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plans.md").read_text()
+    for table in (ledger_codes.REFUSED, ledger_codes.SKIPPED, ledger_codes.ABSENT):
+        rows = "\n".join(f"| `{code}` | {sentence} |" for code, sentence in table.items())
+        assert f"|---|---|\n{rows}\n\n" in page
+
+
+def test_each_refusal_of_core_has_a_code_of_the_table() -> None:
+    folder = Path(thunder.__file__).parent
+    files = [f for name in ("executor_base", "passes") for f in (folder / name).glob("*.py")]
+    codes = {code for f in files for code in re.findall(r'Refusal\(\s*"([\w-]+)"', f.read_text())}
+    assert codes == set(ledger_codes.REFUSED)
 
 
 # -- texts
@@ -361,7 +383,7 @@ def test_square_brackets_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_elsewhere_the_table_is_plain_text(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "no rich":
         monkeypatch.setattr(rich_output, "find_spec", lambda name: None)
-        assert ledger_text.as_rich_table(explained(torch.sin)) == str(explained(torch.sin))
+        assert explained(torch.sin).__rich__() == str(explained(torch.sin))
     stream = Terminal() if where == "no rich" else io.StringIO()
     found = explained(torch.sin)
     found.show(stream)

@@ -83,7 +83,7 @@ def test_explain_takes_arguments_and_gives_json(model: Path, capsys: pytest.Capt
 
 def test_explain_says_why_not_an_executor(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"{model}:double", "--why-not", "python"]) == 0
-    assert "   - python: torch stands before it and took the call\n" in capsys.readouterr().out
+    assert "   - python: torch comes first in the list, and claimed the call\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

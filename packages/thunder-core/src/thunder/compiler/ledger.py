@@ -1,5 +1,7 @@
-"""The placement ledger of a compile: who runs each call, why each executor that was asked before does not,
-and why others were not asked.
+"""The placement ledger of a compile: the executor of each call, and the reasons of the others.
+
+A reason is a refusal, or says why the executor was not consulted; :mod:`thunder.compiler.ledger_codes` lists
+them.
 """
 
 from __future__ import annotations
@@ -11,78 +13,86 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
 from thunder.base.errors import InvalidArgument, RequirementNotMet, nearest
-from thunder.compiler.ledger_records import LedgerRow, RefusalRecord
-from thunder.compiler.ledger_text import as_rich_table, as_text, print_table
-from thunder.compiler.skipped_executors import absent_executors, unasked_of
+from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
+from thunder.compiler.ledger_text import LedgerTable, as_rich_table, as_text, print_table
+from thunder.compiler.skipped_executors import absent_executors, skipped_executors
 from thunder.compiler.stats import CacheEntry
 from thunder.executor_base.executor import Executor
 from thunder.passes.placement import Placement
 
-__all__ = ["Explanation", "LedgerRow", "RefusalRecord", "check_requirements", "explain_placements"]
+__all__ = ["ExecutorReason", "Explanation", "LedgerRow", "check_requirements", "explain_placements"]
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The ledger of a compile: `str()` is a table, `rows` the records, `to_json()` the same facts as JSON.
+    """The ledger of a compile: `str()` is a table, `rows` its rows, `to_json()` the same facts as JSON.
 
-    `show()` prints the table, in colours where a terminal and the library rich are there.
+    `show()` prints the table, in colours if the stream is a terminal and the library rich is installed.
     """
 
     rows: tuple[LedgerRow, ...]
     #: what was read that could be neither guarded nor replayed, and is part of the program as it was
     baked: tuple[str, ...] = ()
-    #: executors that this compile did not ask about anything, and why
-    absent: tuple[RefusalRecord, ...] = ()
-    #: the executor that `why_not` was asked about
+    #: the executors that are not part of this compile, and why
+    absent: tuple[ExecutorReason, ...] = ()
+    #: the executor that `why_not` selected
     about: str | None = None
 
     @classmethod
     def of_entry(cls, entry: CacheEntry, executors: Sequence[Executor]) -> Explanation:
-        """The ledger of a compiled program, whose executors were these, in this order."""
-        found = explain_placements(entry.ledger, entry.backward_ledger, executors)
-        return replace(found, baked=entry.baked, absent=absent_executors(executors))
+        """Return the ledger of a compiled program with these executors, in this order."""
+        explanation = explain_placements(entry.ledger, entry.backward_ledger, executors)
+        return replace(explanation, baked=entry.baked, absent=absent_executors(executors))
 
     def why_not(self, executor: str, *, line: int | None = None, symbol: str | None = None) -> Explanation:
-        """The rows that `executor` does not run, each with its reason, of one line of the program or one
-        symbol if given.
+        """Return the rows that `executor` does not run, each with its reason.
 
-        Raises InvalidArgument, with the nearest name, for an executor that nobody knows.
+        `line` and `symbol` restrict them to one line of the program or one symbol. Raises InvalidArgument,
+        with the nearest name, for an executor that is neither part of this compile nor registered.
         """
         rows = [
-            replace(row, refusals=_of(executor, row.refusals), not_asked=_of(executor, row.not_asked))
+            replace(row, refusals=_of(executor, row.refusals), skipped=_of(executor, row.skipped))
             for row in self.rows
             if (line is None or (row.source is not None and row.source.line == line))
             and (symbol is None or row.symbol == symbol)
         ]
         absent = _of(executor, self.absent)
-        if not absent and executor not in self._known():
-            raise _unknown(executor, self._known())
-        kept = rows if absent else [row for row in rows if row.refusals or row.not_asked]
-        return Explanation(tuple(kept), absent=absent, about=executor)
+        if not absent and executor not in self._executors():
+            raise _unknown(executor, self._executors())
+        if not absent:
+            rows = [row for row in rows if row.refusals or row.skipped]
+        return Explanation(tuple(rows), absent=absent, about=executor)
 
-    def _known(self) -> set[str]:
-        records = [r for row in self.rows for r in (*row.refusals, *row.not_asked)] + list(self.absent)
+    def _executors(self) -> set[str]:
+        """Return the names of all executors that the ledger mentions."""
+        reasons = [r for row in self.rows for r in (*row.refusals, *row.skipped)] + list(self.absent)
         claims = {row.claimed_by for row in self.rows if row.claimed_by is not None}
-        return claims | {record.executor for record in records}
+        return claims | {reason.executor for reason in reasons}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """`rows`, `absent` and `baked` as a JSON object; facts that JSON has no form for are their `repr`."""
+        """Return `rows`, `absent` and `baked` as a JSON object.
+
+        A fact that JSON cannot express is written as its `repr`.
+        """
         facts = {
             "rows": [_plain_row(row) for row in self.rows],
-            "absent": [asdict(record) for record in self.absent],
+            "absent": [asdict(reason) for reason in self.absent],
             "baked": list(self.baked),
         }
         return json.dumps(facts, indent=indent, default=repr)
 
+    def _table(self) -> LedgerTable:
+        return LedgerTable(self.rows, self.absent, self.baked, shows_skipped=self.about is not None)
+
     def show(self, file: TextIO | None = None) -> None:
-        """Prints the table to `file`, standard output if none is given."""
-        print_table(self, file or sys.stdout)
+        """Print the table to `file`, by default to standard output."""
+        print_table(self._table(), file or sys.stdout)
 
     def __rich__(self) -> Any:
-        return as_rich_table(self)
+        return as_rich_table(self._table())
 
     def __str__(self) -> str:
-        return as_text(self)
+        return as_text(self._table())
 
     __repr__ = __str__
 
@@ -90,15 +100,15 @@ class Explanation:
         return len(self.rows)
 
 
-def _of(executor: str, records: Iterable[RefusalRecord]) -> tuple[RefusalRecord, ...]:
-    return tuple(record for record in records if record.executor == executor)
+def _of(executor: str, reasons: Iterable[ExecutorReason]) -> tuple[ExecutorReason, ...]:
+    return tuple(reason for reason in reasons if reason.executor == executor)
 
 
-def _unknown(executor: str, known: set[str]) -> InvalidArgument:
-    close = nearest(executor, known)
+def _unknown(executor: str, names: set[str]) -> InvalidArgument:
+    close = nearest(executor, names)
     return InvalidArgument(
-        f"executor {executor!r} was not asked about anything in this compile, and is none that is registered",
-        found={"known": ", ".join(sorted(known))},
+        f"executor {executor!r} is neither part of this compile nor registered",
+        found={"known": ", ".join(sorted(names))},
         hint=f"Did you mean {close!r}?" if close else "Is it in executors=?",
     )
 
@@ -114,7 +124,7 @@ def _plain_row(row: LedgerRow) -> dict[str, Any]:
 def explain_placements(
     forward: Iterable[Placement], backward: Iterable[Placement] = (), executors: Sequence[Executor] = ()
 ) -> Explanation:
-    """The ledger as its users see it, of a compile with these executors, in this order."""
+    """Return the ledger of these placements, in a compile with these executors, in this order."""
     names = [executor.name for executor in executors]
     rows: list[LedgerRow] = []
     for trace, placements in (("forward", forward), ("backward", backward)):
@@ -127,8 +137,8 @@ def explain_placements(
                     outputs=p.outputs,
                     claimed_by=p.claimed_by,
                     via=p.via,
-                    refusals=tuple(RefusalRecord.of(name, refusal) for name, refusal in p.refusals),
-                    not_asked=unasked_of(p, names),
+                    refusals=tuple(ExecutorReason.of(name, refusal) for name, refusal in p.refusals),
+                    skipped=skipped_executors(p, names),
                     source=p.source,
                     inner=p.inner,
                 )
@@ -137,16 +147,14 @@ def explain_placements(
 
 
 def check_requirements(ledger: Explanation, require: Mapping[str, str]) -> None:
-    """Raises RequirementNotMet, with the rows, unless each call of a symbol in `require` belongs to its
-    executor.
-    """
+    """Raise RequirementNotMet, with the rows, unless each symbol in `require` is run by its executor."""
     for symbol, executor in require.items():
         missed = tuple(row for row in ledger.rows if row.symbol == symbol and row.claimed_by != executor)
         if missed:
             raise RequirementNotMet(
-                f"{symbol} was to be run by executor {executor!r}, and {len(missed)} of its calls are not",
+                f"{symbol} must be run by executor {executor!r}, and {len(missed)} of its calls are not",
                 found={"placement": "\n" + str(Explanation(missed))},
                 where=[row.source for row in missed if row.source is not None],
-                hint="The table says why; thunder.explain(fn) has the rest.",
+                hint="The table has the reasons; thunder.explain(fn) has the whole ledger.",
                 facts={"rows": missed},
             )

@@ -2,64 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
 
-from thunder.compiler.ledger_records import LedgerRow, RefusalRecord
+from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
 from thunder.compiler.rich_output import rich_module
 from thunder.executor_base.executor import sentence
 
-if TYPE_CHECKING:
-    from thunder.compiler.ledger import Explanation
-
-__all__ = ["as_rich_table", "as_text", "print_table"]
+__all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table"]
 
 _COLUMNS = ("#", "trace", "symbol", "outputs", "claimed by", "via", "source")
 
 
-def as_text(explanation: Explanation) -> str:
-    """A table with a line for each call, and the reasons indented below it."""
-    rows = explanation.rows
-    head, rule, *lines = _aligned([_COLUMNS, *map(_cells, rows)])
+@dataclass(frozen=True)
+class LedgerTable:
+    """What a table shows: rows, each with the reasons below it, and notes below them all."""
+
+    rows: Sequence[LedgerRow]
+    absent: Sequence[ExecutorReason] = ()
+    baked: Sequence[str] = ()
+    #: whether the reasons of executors that were not consulted are shown too
+    shows_skipped: bool = False
+
+    def reasons(self, row: LedgerRow) -> list[str]:
+        """Return the sentences below a row."""
+        reasons = (*row.refusals, *row.skipped) if self.shows_skipped else row.refusals
+        return [_sentence(reason) for reason in reasons]
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences below the table."""
+        absent = [f"not in this compile: {_sentence(reason)}" for reason in self.absent]
+        return absent + [f"baked in: {edge}" for edge in self.baked]
+
+
+def as_text(table: LedgerTable) -> str:
+    """Return a table with a line for each call, and the reasons indented below it."""
+    head, rule, *lines = _aligned([_COLUMNS, *map(_cells, table.rows)])
     text = [head, rule]
-    for row, line in zip(rows, lines, strict=True):
+    for row, line in zip(table.rows, lines, strict=True):
         text.append(line)
-        text += [f"   - {_sentence(record)}" for record in _shown(explanation, row)]
-    return "\n".join([*text, *_notes(explanation)])
+        text += [f"   - {reason}" for reason in table.reasons(row)]
+    return "\n".join([*text, *table.notes])
 
 
-def print_table(explanation: Explanation, file: TextIO) -> None:
-    """Prints to a terminal in colours, if rich is installed; else the plain text."""
+def print_table(table: LedgerTable, file: TextIO) -> None:
+    """Print to a terminal in colours, if rich is installed; else print the plain text."""
     console = rich_module("console")
     if console is None or not file.isatty():
-        print(as_text(explanation), file=file)
+        print(as_text(table), file=file)
     else:
-        console.Console(file=file).print(as_rich_table(explanation))
+        console.Console(file=file).print(as_rich_table(table))
 
 
-def as_rich_table(explanation: Explanation) -> Any:
-    """The table for rich, or the plain text where rich is not installed."""
-    table, group = rich_module("table"), rich_module("console")
-    if table is None or group is None:
-        return as_text(explanation)
+def as_rich_table(table: LedgerTable) -> Any:
+    """Return the table for rich, or the plain text where rich is not installed."""
+    tables, consoles = rich_module("table"), rich_module("console")
+    if tables is None or consoles is None:
+        return as_text(table)
     text = _rich_text
-    built = table.Table("#", "trace", "symbol", "outputs", "claimed by", "reasons", "source")
-    for row in explanation.rows:
-        reasons = "\n".join(map(_sentence, _shown(explanation, row)))
+    grid = tables.Table("#", "trace", "symbol", "outputs", "claimed by", "reasons", "source")
+    for row in table.rows:
+        reasons = "\n".join(table.reasons(row))
         index, trace, symbol, outputs, owner, via, source = _cells(row)
         runs = text(owner, "green") if row.claimed_by is not None else text(via, "dim")
         if via not in ("operator", "decomposed"):
             runs.append(f" ({via})", style="dim")
-        built.add_row(
+        grid.add_row(
             index, trace, text(symbol, "bold"), outputs, runs, text(reasons, "yellow"), text(source, "dim")
         )
-    return group.Group(built, *map(text, _notes(explanation)))
+    return consoles.Group(grid, *map(text, table.notes))
 
 
 def _rich_text(content: str, style: str = "") -> Any:
-    """Text that says what it says: no square bracket in it is markup."""
+    """Return text for rich in which square brackets are not markup."""
     module = rich_module("text")
-    assert module is not None, "whoever asks has found rich"
+    assert module is not None, "rich is installed: its table was imported before"
     return module.Text(content, style=style)
 
 
@@ -75,24 +94,12 @@ def _cells(row: LedgerRow) -> tuple[str, ...]:
     )
 
 
-def _shown(explanation: Explanation, row: LedgerRow) -> tuple[RefusalRecord, ...]:
-    """Refusals; who was not asked is of interest to those who ask about one executor."""
-    return row.refusals if explanation.about is None else (*row.refusals, *row.not_asked)
-
-
-def _sentence(record: RefusalRecord) -> str:
-    return f"{record.executor}: {sentence(record.message, record.facts)}"
-
-
-def _notes(explanation: Explanation) -> Iterator[str]:
-    for record in explanation.absent:
-        yield f"never asked: {_sentence(record)}"
-    for edge in explanation.baked:
-        yield f"baked in: {edge}"
+def _sentence(reason: ExecutorReason) -> str:
+    return f"{reason.executor}: {sentence(reason.message, reason.facts)}"
 
 
 def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lines in columns, with a rule below the first one, the head."""
+    """Return the lines in columns, with a rule below the first one, the head."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     head, *body = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in lines]
     return [head, "  ".join("-" * w for w in widths), *body]

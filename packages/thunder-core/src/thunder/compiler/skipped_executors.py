@@ -1,69 +1,65 @@
-"""Why executors were not asked: about one call, or in a whole compile. Found out when somebody wants to know.
+"""Reasons why executors were not consulted: about one call, or in a whole compile.
 
-| code | of one call |
-|---|---|
-| `behind` | an executor before it took the call |
-| `stands` | the call runs as it stands, and the executor has no other implementation of it |
-| `final` | an execution transform made the call; only the always-executors run such |
-
-| code | of the whole compile |
-|---|---|
-| `not-listed` | it is registered, and not among the executors of the compile |
-| `unavailable` | it cannot be used here |
-| `failed`, `incompatible`, `disabled` | so is the plugin of this name |
+They are derived from the placements when a user asks for the ledger, so a compile does not pay for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
-from thunder.compiler.ledger_records import RefusalRecord
+from thunder.compiler.ledger_codes import AbsenceCode, SkipCode
+from thunder.compiler.ledger_rows import ExecutorReason
 from thunder.executor_base.executor import Executor
 from thunder.passes.placement import Placement
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.specs import ExecutorSpec, Unavailable
 
-__all__ = ["absent_executors", "unasked_of"]
+__all__ = ["absent_executors", "skipped_executors"]
 
 
-def unasked_of(placement: Placement, executors: Sequence[str]) -> tuple[RefusalRecord, ...]:
-    """A record for each executor of the compile that has neither taken the call nor refused it."""
-    asked = {name for name, _ in placement.refusals}
+def skipped_executors(placement: Placement, executors: Sequence[str]) -> tuple[ExecutorReason, ...]:
+    """Return a reason for each executor of the compile that neither claimed the call nor refused it."""
+    consulted = {name for name, _ in placement.refusals}
     if placement.claimed_by is not None:
-        asked.add(placement.claimed_by)
-    rest = [name for name in executors if name not in asked]
-    if not rest:
-        return ()
-    return tuple(RefusalRecord(name, *_reason(placement, executors, name), {}) for name in rest)
+        consulted.add(placement.claimed_by)
+    return tuple(
+        ExecutorReason(name, *_skip_reason(placement, executors, name), {})
+        for name in executors
+        if name not in consulted
+    )
 
 
-def _reason(placement: Placement, executors: Sequence[str], name: str) -> tuple[str, str]:
+def _skip_reason(placement: Placement, executors: Sequence[str], name: str) -> tuple[SkipCode, str]:
     owner = placement.claimed_by
-    takers = [n for n, refusal in placement.refusals if refusal.code == "not-fused"]
-    if takers:
-        return "behind", f"{takers[0]} had taken the call, and left it to the always-executors"
+    fusers = [n for n, refusal in placement.refusals if refusal.code == "not-fused"]
+    if fusers:
+        return "claimed-earlier", f"{fusers[0]} claimed the call first, and left it to the always-executors"
     if placement.via == "always":
-        return "final", "an execution transform made the call, so only the always-executors were asked"
+        return (
+            "fixed",
+            "an execution transform recorded the call, for the always-executors alone",
+        )
     if owner in executors and executors.index(owner) < executors.index(name):
-        return "behind", f"{owner} stands before it and took the call"
-    return "stands", f"{placement.symbol} runs as it stands"
+        return "claimed-earlier", f"{owner} comes first in the list, and claimed the call"
+    return "already-executable", f"{placement.symbol} runs as it is"
 
 
-def absent_executors(executors: Sequence[Executor]) -> tuple[RefusalRecord, ...]:
-    """A record for each executor that is known, by itself or by its plugin, and not among these."""
+def absent_executors(executors: Sequence[Executor]) -> tuple[ExecutorReason, ...]:
+    """Return a reason for each executor that is registered, or whose plugin is, and that is not listed."""
     manager = get_manager()
     listed = {name for executor in executors for name in (executor.name, *executor.aliases)}
     listing = ", ".join(executor.name for executor in executors)
-    records = [
-        RefusalRecord(spec.name, *_absence(manager, spec, listing), {})
+    reasons = [
+        ExecutorReason(spec.name, *_absence(manager, spec, listing), {})
         for spec in manager.executor_specs()
         if spec.name not in listed
     ]
-    return (*records, *_of_plugins(manager))
+    return (*reasons, *_unloaded_plugins(manager))
 
 
-def _absence(manager: PluginManager, spec: ExecutorSpec, listing: str) -> tuple[str, str]:
-    """Imports nothing: of an executor that nobody has wanted yet, it is not known whether it works."""
+def _absence(manager: PluginManager, spec: ExecutorSpec, listing: str) -> tuple[AbsenceCode, str]:
+    """Return why an executor is absent. Nothing is imported for it: a lazy executor may not work at all."""
     resolved = manager.resolved(spec)
     if spec.missing:
         return "unavailable", f"needs {', '.join(spec.missing)}, which is not installed"
@@ -72,9 +68,10 @@ def _absence(manager: PluginManager, spec: ExecutorSpec, listing: str) -> tuple[
     return "not-listed", f"it is not among the executors of this compile: {listing}"
 
 
-def _of_plugins(manager: PluginManager) -> Iterator[RefusalRecord]:
-    """Plugins that are not loaded: what they would have brought is often called like them."""
+def _unloaded_plugins(manager: PluginManager) -> Iterator[ExecutorReason]:
+    """Yield a reason for each unloaded plugin; its executor usually has the plugin's name."""
     for info in manager.list_plugins():
         if not info.is_loaded:
             reason = (info.reason or "").partition("\n")[0]
-            yield RefusalRecord(info.name, info.state.value, f"its plugin is {info.state}: {reason}", {})
+            code = cast(AbsenceCode, info.state.value)
+            yield ExecutorReason(info.name, code, f"its plugin is {info.state}: {reason}", {})

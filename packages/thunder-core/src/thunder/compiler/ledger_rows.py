@@ -1,0 +1,52 @@
+"""The rows of the placement ledger, as its users see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.base.errors import Location
+from thunder.executor_base.executor import Refusal
+
+__all__ = ["ExecutorReason", "LedgerRow"]
+
+
+@dataclass(frozen=True)
+class ExecutorReason:
+    """The reason why one executor does not run a call: its refusal, or why it was not consulted.
+
+    The codes of core are in :mod:`thunder.compiler.ledger_codes`; a checker may use others.
+    """
+
+    executor: str
+    code: str
+    message: str
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, executor: str, refusal: Refusal) -> ExecutorReason:
+        """Return the reason that an executor's refusal gives."""
+        return cls(executor, refusal.code, refusal.message, dict(refusal.facts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRow:
+    """One call of the program and the executor that runs it.
+
+    `trace` is `"forward"` or `"backward"`; `via` is described at
+    :class:`~thunder.passes.placement.Placement`. `refusals` has a reason for each executor that was
+    consulted before, `skipped` for each other one of the compile. `source` is the user's line; where it
+    calls a module of torch, such as an `nn.Linear`, `inner` is the line of torch that calls the operator.
+    """
+
+    index: int
+    trace: str
+    symbol: str
+    outputs: tuple[str, ...]
+    claimed_by: str | None
+    via: str
+    refusals: tuple[ExecutorReason, ...]
+    skipped: tuple[ExecutorReason, ...] = ()
+    source: Location | None
+    inner: Location | None = None
