@@ -26,6 +26,7 @@ from litgpt_model import gpt
 from measure import command_line, machine_facts, one_thread, print_table
 from thunder.executor_base.executor import Executor, Refusal
 from thunder.extend import OperatorExecutor
+from thunder.ir.substitution import follow_replacements
 from thunder.passes import claim
 from thunder.passes.claim import Claimer
 from thunder.passes.placement import runs
@@ -46,7 +47,7 @@ def _place(self: Claimer, bsym: Any, earlier: Any = ()) -> None:
     if runs(bsym.sym):
         self._place_standing(bsym)
         return
-    bsym = self._current(bsym)
+    bsym = follow_replacements(bsym, self._replaced)
     for executor in self.executors:
         if not isinstance(self._offer(executor, bsym, ()), Refusal):
             return

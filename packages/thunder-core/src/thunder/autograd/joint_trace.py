@@ -33,9 +33,9 @@ from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor
-from thunder.ir.aliasing import with_proxies
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
+from thunder.ir.substitution import follow_replacements, rename_results, substitute
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 from thunder.ops import prims
@@ -145,8 +145,7 @@ class _Backward:
         trace = get_tracectx()
         assert trace is not None, "steps run where something records"
         for bsym in bsyms:
-            if self.values and any(Variable(p) in self.values for p in bsym.flat_proxy_args):
-                bsym = bsym.from_bsym_swap_proxies(self.values, skip_output=True)
+            bsym = follow_replacements(bsym, self.values)
             if bsym.sym.id == GET_GRAD:
                 self.values[Variable(bsym.output)] = self._gradient(bsym.args[0])
             elif bsym.sym.id == get_grad_or_none.id:
@@ -233,16 +232,11 @@ class _Writer:
             p.name for b, passes in zip(bsyms, passed, strict=True) if passes for p in b.flat_proxy_args
         )
         for bsym, passes in zip(bsyms, passed, strict=True):
-            bsym = self._current(bsym)
+            bsym = follow_replacements(bsym, self.replaced)
             if passes and OpTags.NONDIFFERENTIABLE not in bsym.sym.tags and _takes_grad(bsym):
                 self._differentiate(bsym, reached)
             else:
                 self.forward.append(bsym)
-
-    def _current(self, bsym: BoundSymbol) -> BoundSymbol:
-        if self.replaced and any(Variable(p) in self.replaced for p in bsym.flat_proxy_args):
-            return bsym.from_bsym_swap_proxies(self.replaced, skip_output=True)
-        return bsym
 
     def _differentiate(self, bsym: BoundSymbol, reached: set[str]) -> None:
         rule = find_rule(bsym, self.executors)
@@ -274,7 +268,7 @@ class _Writer:
         with tracectx(self.trace):
             made = [o for o in bsym.flat_proxy_outs if isinstance(o, TensorProxy) and o.name not in given]
             second = {o.name: o.replace(name=self.trace.make_name()) for o in made}
-        parts = with_proxies(bsym, second).subsymbols
+        parts = substitute(bsym, second).subsymbols
         self.write_all(
             [_as_part(s, bsym) for s in parts],
             {second[name].name if name in second else name for name in asked},
@@ -303,34 +297,12 @@ class _Writer:
         """The call becomes what the rule computes for its result; the rest of the rule is the step."""
         with recording(self.trace) as recorded:
             result = rule(*bsym.args, **bsym.kwargs)
-        renamed = self._renamed(bsym, result, recorded)
-        recorded = [b.from_bsym_swap_proxies(renamed) for b in recorded]
+        recorded = rename_results(recorded, bsym, _paired_results(bsym, result), self.replaced)
         asked = {b.args[0].name for b in recorded if b.sym.id in _GETTERS}
         self.ignored.update(p.name for p in bsym.flat_proxy_outs if p.name not in asked)
         forward, step = _split(recorded, {p.name for p in bsym.flat_proxy_outs}, self.replaced)
         self.forward += [_as_part(b, bsym) for b in forward]
         self._add_step(step, bsym)
-
-    def _renamed(self, bsym: BoundSymbol, result: Any, recorded: list[BoundSymbol]) -> dict[Variable, Any]:
-        """The names of the call's results for those that the rule made; others are entered as replaced."""
-        old, old_spec = tree_flatten(bsym.output)
-        new, new_spec = tree_flatten(result)
-        if len(old) != len(new) or any(is_proxy(a) != is_proxy(b) for a, b in zip(old, new, strict=True)):
-            raise PluginError(
-                "a gradient rule returned something else than its operator gives",
-                found={"operator": _described(old, old_spec), "rule returned": _described(new, new_spec)},
-                hint="A rule computes and returns the result, and moves gradients on the way.",
-            )
-        made = {p.name for b in recorded for p in b.flat_proxy_outs} - {p.name for p in bsym.flat_proxy_args}
-        renamed: dict[Variable, Any] = {}
-        for a, b in zip(old, new, strict=True):
-            if not is_proxy(a):
-                continue
-            if b.name in made and Variable(b) not in renamed:
-                renamed[Variable(b)] = a
-            elif a.name != b.name:
-                self.replaced[Variable(a)] = renamed.get(Variable(b), b)
-        return renamed
 
     def _add_step(
         self,
@@ -424,6 +396,19 @@ def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
         at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
         error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
         raise
+
+
+def _paired_results(bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
+    """Return each proxy among the outputs of a call with what a gradient rule returned for it."""
+    old, old_spec = tree_flatten(bsym.output)
+    new, new_spec = tree_flatten(result)
+    if len(old) != len(new) or any(is_proxy(a) != is_proxy(b) for a, b in zip(old, new, strict=True)):
+        raise PluginError(
+            "a gradient rule returned something else than its operator gives",
+            found={"operator": _described(old, old_spec), "rule returned": _described(new, new_spec)},
+            hint="A rule computes and returns the result, and moves gradients on the way.",
+        )
+    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
 
 
 def _told_of_rule(error: PluginError, bsym: BoundSymbol, rule: Callable[..., Any]) -> PluginError:

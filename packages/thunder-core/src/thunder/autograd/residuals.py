@@ -40,7 +40,7 @@ from typing import Any
 from thunder.autograd.rule_lookup import has_gradient
 from thunder.base.errors import InvalidArgument
 from thunder.base.tags import OpTags
-from thunder.ir.aliasing import Families, views_of
+from thunder.ir.aliasing import DisjointSets, views_of
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
@@ -89,10 +89,10 @@ class Forward:
         self.held = self._held()
 
     def _held(self) -> set[str]:
-        families = Families()
+        families = DisjointSets()
         for bsym in self.bsyms:
             for view in views_of(bsym):
-                families.join(view.output.name, view.source.name)
+                families.union(view.output.name, view.source.name)
         held = {families.find(p.name) for p in (*self.inputs, *self.results) if isinstance(p, TensorProxy)}
         return {name for name in self.values if families.find(name) in held}
 

@@ -7,11 +7,11 @@ argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder.base.pytree import tree_flatten_with_dataclass, tree_iter, tree_unflatten
+from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
@@ -98,70 +98,28 @@ def _own_view(bsym: BoundSymbol) -> Iterator[View]:
 
 
 @dataclass
-class Families:
-    """Tensors that may share memory, as sets of names: union-find (Tarjan 1975) over a program's views."""
+class DisjointSets:
+    """Disjoint sets of names, such as those of tensors that may share memory: union-find (Tarjan 1975)."""
 
     _parent: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> str:
-        """The name that stands for the family of ``name``."""
+        """Return the name that represents the set of ``name``."""
         parent = self._parent
         while parent.get(name, name) != name:
             parent[name] = parent.get(parent[name], parent[name])
             name = parent[name]
         return name
 
-    def join(self, a: str, b: str) -> None:
-        """Makes one family of two."""
+    def union(self, a: str, b: str) -> None:
+        """Unite the sets of two names."""
         self._parent[self.find(a)] = self.find(b)
 
 
-def swapped(bsym: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol:
-    """``bsym`` on other arguments. An output that is an argument itself follows it; the others keep their
-    names.
-
-    Unlike ``from_bsym_swap_proxies``, a replacement is final: ``x`` may stand for ``y`` while ``y`` stands
-    for ``z``.
-    """
-    if not any(p.name in values for p in bsym.flat_proxy_args):
-        return bsym
-    given = {p.name for p in bsym.flat_proxy_args}
-    returned = {name: value for name, value in values.items() if name in given}
-    return bsym.from_bsym(
-        args=replaced(bsym.args, values),
-        kwargs=replaced(bsym.kwargs, values),
-        output=replaced(bsym.output, returned),
-        subsymbols=tuple(swapped(sub, values) for sub in bsym.subsymbols),
-    )
-
-
-def as_made(proxies: Iterable[Any]) -> dict[str, TensorProxy]:
-    """Those of the proxies that require grad only since they were written, as they were before."""
+def before_first_write(proxies: Iterable[Any]) -> dict[str, TensorProxy]:
+    """Return the proxies that require grad only since a write, by name, as they were before it."""
     return {
         p.name: p.replace(requires_grad=False)
         for p in proxies
         if isinstance(p, TensorProxy) and p.requires_grad_since_write
     }
-
-
-def making(bsym: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol:
-    """``bsym`` with other proxies for what it computes, under the same names."""
-    given = {p.name for p in bsym.flat_proxy_args}
-    own = {p.name: values[p.name] for p in bsym.flat_proxy_outs if p.name in values and p.name not in given}
-    return with_proxies(bsym, own) if own else bsym
-
-
-def with_proxies(bsym: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbol:
-    """``bsym`` with other proxies wherever these names stand in it, down to its decomposition."""
-    return bsym.from_bsym(
-        args=replaced(bsym.args, values),
-        kwargs=replaced(bsym.kwargs, values),
-        output=replaced(bsym.output, values),
-        subsymbols=tuple(with_proxies(sub, values) for sub in bsym.subsymbols),
-    )
-
-
-def replaced(tree: Any, values: Mapping[str, TensorProxy]) -> Any:
-    """The tree with proxies replaced by name."""
-    leaves, spec = tree_flatten_with_dataclass(tree)
-    return tree_unflatten([values.get(x.name, x) if isinstance(x, TensorProxy) else x for x in leaves], spec)

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from thunder.base.errors import InvalidArgument, TraceError
-from thunder.base.pytree import tree_flatten_with_dataclass, tree_unflatten
+from thunder.base.pytree import tree_flatten_with_dataclass
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.ir.dataflow import producers
-from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.substitution import substitute, substitute_in_tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 
@@ -113,7 +114,7 @@ def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[s
     for bsym in bsyms:
         if bsym.sym.id in RELEASES or bsym.sym.id == COMMENT:
             continue
-        args, kwargs = _substituted((bsym.args, bsym.kwargs), values)
+        args, kwargs = substitute_in_tree((bsym.args, bsym.kwargs), values)
         if bsym.sym.id == RETURN:
             return args[0] if len(args) == 1 else args
         if bsym.sym.meta is None:  # an executor's form of what stands below it
@@ -131,11 +132,6 @@ def _cuts_gradients(bsym: BoundSymbol) -> bool:
 
 def _requires_grad(proxies: Iterable[Any]) -> bool:
     return any(isinstance(p, TensorProxy) and p.requires_grad for p in proxies)
-
-
-def _substituted(tree: Any, values: Mapping[str, Any]) -> Any:
-    leaves, spec = tree_flatten_with_dataclass(tree)
-    return tree_unflatten([values.get(x.name, x) if is_proxy(x) else x for x in leaves], spec)
 
 
 def _bind(values: dict[str, Any], formal: Any, actual: Any) -> None:
@@ -192,17 +188,16 @@ def trace_with_replaced_proxy_metadata(trace: TraceCtx, changes: Mapping[str, Ma
     if unknown:
         raise InvalidArgument(f"the trace has no tensor {sorted(unknown)[0]!r}")
     changed = {name: known[name].replace(**metadata) for name, metadata in changes.items()}
-    swap = {Variable(p): p for p in changed.values()}
     new = from_trace(trace)
-    new.args = [changed.get(a.name, a) if is_proxy(a) else a for a in trace.args]
-    new.bound_symbols = [_with_metadata(b, swap) for b in trace.bound_symbols]
+    new.args = substitute_in_tree(trace.args, changed)
+    new.bound_symbols = [_with_metadata(b, changed) for b in trace.bound_symbols]
     new.set_provenance(TraceProvenance("Replacement of proxy metadata"))
     return new
 
 
-def _with_metadata(bsym: BoundSymbol, swap: Mapping[Variable, Any]) -> BoundSymbol:
-    if bsym.sym.id == CHECK_TENSOR and Variable(bsym.args[0]) in swap:
-        p = swap[Variable(bsym.args[0])]
+def _with_metadata(bsym: BoundSymbol, changed: Mapping[str, TensorProxy]) -> BoundSymbol:
+    if bsym.sym.id == CHECK_TENSOR and bsym.args[0].name in changed:
+        p = changed[bsym.args[0].name]
         facts = (tuple(p.shape), p.device.device_str(), p.dtype.torch_dtype, p.requires_grad)
         return bsym.from_bsym(args=(p, *facts))
-    return bsym.from_bsym_swap_proxies(swap)
+    return substitute(bsym, changed)

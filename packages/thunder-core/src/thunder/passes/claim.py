@@ -22,6 +22,7 @@ from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor, Refusal
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.substitution import follow_replacements, rename_results
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.ops.operator import row_of, symbol_of
@@ -68,7 +69,7 @@ class Claimer:
         if runs(bsym.sym):
             self._place_standing(bsym)
             return
-        bsym = self._current(bsym)
+        bsym = follow_replacements(bsym, self._replaced)
         refusals = list(earlier)
         for executor in self.executors:
             answer = self._offer(executor, bsym, tuple(refusals))
@@ -81,7 +82,7 @@ class Claimer:
         """Keeps a call that runs as it stands, unless somebody has another implementation of its operator, or
         the checker of its own executor refuses it.
         """
-        bsym = self._current(bsym)
+        bsym = follow_replacements(bsym, self._replaced)
         if bsym.sym.id in STRUCTURAL:
             self.keep(bsym)
             return
@@ -103,12 +104,7 @@ class Claimer:
 
     def keep(self, bsym: BoundSymbol) -> None:
         """Takes over a bound symbol that runs as it stands."""
-        self.trace.add_bound_symbol(self._current(bsym))
-
-    def _current(self, bsym: BoundSymbol) -> BoundSymbol:
-        if not self._replaced:
-            return bsym
-        return bsym.from_bsym_swap_proxies(self._replaced, skip_output=True)
+        self.trace.add_bound_symbol(follow_replacements(bsym, self._replaced))
 
     def _offer(
         self, executor: Executor, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]
@@ -234,14 +230,9 @@ def expand(
         ).of(executor.origin_of(transform)) from error
     finally:
         trace.pop_scope()
-    made = {p.name for b in recorded for p in b.flat_proxy_outs} - {p.name for p in bsym.flat_proxy_args}
-    renamed: dict[Variable, Any] = {}
-    for old, new in _paired_results(executor, transform, bsym, result):
-        if is_proxy(new) and new.name in made and Variable(new) not in renamed:
-            renamed[Variable(new)] = old
-        else:
-            replaced[Variable(old)] = renamed.get(Variable(new), new) if is_proxy(new) else new
-    parts = [b.from_bsym_swap_proxies(renamed).from_bsym(source=b.source or bsym.source) for b in recorded]
+    results = _paired_results(executor, transform, bsym, result)
+    renamed = rename_results(recorded, bsym, results, replaced)
+    parts = [b.from_bsym(source=b.source or bsym.source) for b in renamed]
     if parts and parts[0].header is None:
         parts[0].header = bsym.header
     return parts

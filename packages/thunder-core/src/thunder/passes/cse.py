@@ -8,6 +8,7 @@ from typing import Any
 from thunder.base.structural_ids import RETURN
 from thunder.ir.effects import has_effect, is_barrier, may_alias
 from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.substitution import follow_replacements
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 
@@ -29,8 +30,7 @@ def cse(trace: TraceCtx) -> TraceCtx:
     known: dict[Any, list[BoundSymbol]] = {}
     kept = []
     for bsym in trace.bound_symbols:
-        if swap and any(Variable(p) in swap for p in bsym.flat_proxy_args):
-            bsym = bsym.from_bsym_swap_proxies(swap, skip_output=True)
+        bsym = follow_replacements(bsym, swap)
         if is_barrier(bsym):
             known.clear()
         elif bsym.flat_proxy_outs:

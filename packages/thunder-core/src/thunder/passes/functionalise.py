@@ -25,9 +25,10 @@ import torch
 
 from thunder.base.errors import OperatorError, ThunderError, UnsupportedProgram
 from thunder.base.structural_ids import RETURN
-from thunder.ir.aliasing import Families, InputAlias, View, as_made, making, replaced, swapped, views_of
+from thunder.ir.aliasing import DisjointSets, InputAlias, View, before_first_write, views_of
 from thunder.ir.proxies import ProxyTag, TensorProxy
 from thunder.ir.recorder import FixedLocation
+from thunder.ir.substitution import substitute_in_tree, substitute_operands, substitute_outputs
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 from thunder.ops import prims
@@ -93,8 +94,8 @@ class _Functionaliser:
         self.call_of = [n for n, parts in enumerate(calls) for _ in parts]
         computed = (p for bsym in self.program for p in bsym.flat_proxy_outs)
         #: tensors that require grad only since they were written, as they were before
-        self.first = as_made((*trace.args, *computed))
-        new.args = replaced(trace.args, self.first)
+        self.first = before_first_write((*trace.args, *computed))
+        new.args = substitute_in_tree(trace.args, self.first)
         self.inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
         groups = trace.input_aliases
         self.layouts = Layouts(self.inputs.values(), self.program, groups)
@@ -116,13 +117,13 @@ class _Functionaliser:
         """Families of tensors that may share memory: where each is written last, and what of it leaves the
         program.
         """
-        families = self.families = Families()
+        families = self.families = DisjointSets()
         for bsym in self.program:
             for view in views_of(bsym):
-                families.join(view.output.name, view.source.name)
+                families.union(view.output.name, view.source.name)
         for group in groups:
             for alias in group[1:]:
-                families.join(alias.proxy.name, group[0].proxy.name)
+                families.union(alias.proxy.name, group[0].proxy.name)
         self.last_write: dict[str, int] = {}
         self.leaving: dict[str, set[str]] = {}
         for name in self.inputs:
@@ -188,7 +189,7 @@ class _Functionaliser:
                 )  # raises where eager does: its tensor does not lie as `view` needs
                 results[view.output.name] = followed(view.path, current.get(view.source.name, view.source))
         else:
-            self.new.record(making(swapped(bsym, current), self.first))
+            self.new.record(substitute_outputs(substitute_operands(bsym, current), self.first))
         for view in views:
             if self._is_view(view, unchanged=not current):
                 self.memories.add_view(view, bsym, results.get(view.output.name, view.output))
@@ -356,7 +357,7 @@ class _Functionaliser:
         for name, tensor in leaving.items():
             if name not in own and tensor.memory.version:
                 values[name] = self._taken_from_input(tensor, taken)
-        self.new.record(bsym.from_bsym(args=replaced(bsym.args, values)))
+        self.new.record(bsym.from_bsym(args=substitute_in_tree(bsym.args, values)))
 
     def _values_leaving(self, own: dict[str, Tensor]) -> dict[str, TensorProxy]:
         """The values of results that lie in no input's memory, each memory apart from the others.

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.ir.aliasing import View, swapped, with_proxies
+from thunder.ir.aliasing import View
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.passes.overlapping_inputs import SharedMemory
@@ -194,7 +195,7 @@ def repeated(call: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbo
         for p in _results(call)
     }
     # renamed first: the values may be results of the call as it was
-    return swapped(with_proxies(call, fresh), values)
+    return substitute_operands(substitute(call, fresh), values)
 
 
 def _results(call: BoundSymbol) -> Iterable[TensorProxy]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from thunder.base.errors import OperatorError
-from thunder.ir.aliasing import Families, views_of
+from thunder.ir.aliasing import DisjointSets, views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
@@ -58,7 +58,7 @@ def _of_one_base(target: TensorProxy) -> Iterable[TensorProxy]:
     trace = get_tracectx()
     if trace is None:
         return [target]
-    families, proxies, mode = Families(), {target.name: target}, trace.grad_enabled
+    families, proxies, mode = DisjointSets(), {target.name: target}, trace.grad_enabled
     recorded = [bsym for scope in trace.scopes for bsym in scope]
     layouts = Layouts((a for a in trace.args if isinstance(a, TensorProxy)), recorded)
     for bsym in recorded:
@@ -68,7 +68,7 @@ def _of_one_base(target: TensorProxy) -> Iterable[TensorProxy]:
             if any(call.sym is prims.detach for call in view.path):
                 continue
             if view.certain or layouts.share_memory(view.output, view.source):
-                families.join(view.output.name, view.source.name)
+                families.union(view.output.name, view.source.name)
                 proxies.update({p.name: p for p in (view.output, view.source)})
     base = families.find(target.name)
     return [p for name, p in proxies.items() if families.find(name) == base]

@@ -1,0 +1,99 @@
+"""Substitution of proxies in trees and bound symbols.
+
+Most functions take a mapping from names to values, and a value is final: ``x`` may be replaced by ``y``
+while ``y`` is replaced by ``z``. Where a pass enters replacements one after another, so that they form
+chains, they are a mapping from variables, as :meth:`~thunder.ir.symbol.BoundSymbol.from_bsym_swap_proxies`
+follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from thunder.base.pytree import tree_flatten_with_dataclass, tree_unflatten
+from thunder.ir.proxies import Variable, is_proxy
+from thunder.ir.symbol import BoundSymbol
+
+__all__ = [
+    "follow_replacements",
+    "rename_results",
+    "substitute",
+    "substitute_in_tree",
+    "substitute_operands",
+    "substitute_outputs",
+]
+
+
+def substitute_in_tree(tree: Any, values: Mapping[str, Any]) -> Any:
+    """Return a pytree with proxies replaced by name."""
+    leaves, spec = tree_flatten_with_dataclass(tree)
+    return tree_unflatten([values.get(x.name, x) if is_proxy(x) else x for x in leaves], spec)
+
+
+def substitute(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
+    """Return ``bsym`` with proxies replaced in its operands, its outputs and its decomposition."""
+    return bsym.from_bsym(
+        args=substitute_in_tree(bsym.args, values),
+        kwargs=substitute_in_tree(bsym.kwargs, values),
+        output=substitute_in_tree(bsym.output, values),
+        subsymbols=tuple(substitute(sub, values) for sub in bsym.subsymbols),
+    )
+
+
+def substitute_operands(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
+    """Return ``bsym`` with other operands, also in its decomposition.
+
+    An output that is an operand itself is replaced too; the others keep their names.
+    """
+    operands = {p.name for p in bsym.flat_proxy_args}
+    if operands.isdisjoint(values):
+        return bsym
+    passed_on = {name: value for name, value in values.items() if name in operands}
+    return bsym.from_bsym(
+        args=substitute_in_tree(bsym.args, values),
+        kwargs=substitute_in_tree(bsym.kwargs, values),
+        output=substitute_in_tree(bsym.output, passed_on),
+        subsymbols=tuple(substitute_operands(sub, values) for sub in bsym.subsymbols),
+    )
+
+
+def substitute_outputs(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
+    """Return ``bsym`` with other proxies for the outputs that it computes, also in its decomposition."""
+    operands = {p.name for p in bsym.flat_proxy_args}
+    computed = {p.name for p in bsym.flat_proxy_outs} - operands
+    outputs = {name: values[name] for name in computed if name in values}
+    return substitute(bsym, outputs) if outputs else bsym
+
+
+def follow_replacements(bsym: BoundSymbol, replaced: Mapping[Variable, Any]) -> BoundSymbol:
+    """Return ``bsym`` on what replaces its operands; chains are followed, outputs keep their names."""
+    if replaced and any(Variable(p) in replaced for p in bsym.flat_proxy_args):
+        return bsym.from_bsym_swap_proxies(replaced, skip_output=True)
+    return bsym
+
+
+def rename_results(
+    recorded: Iterable[BoundSymbol],
+    bsym: BoundSymbol,
+    results: Iterable[tuple[Any, Any]],
+    replaced: dict[Variable, Any],
+) -> list[BoundSymbol]:
+    """Return the calls that a rule recorded for ``bsym``, with the names of the outputs of ``bsym``.
+
+    ``results`` pairs each proxy among the outputs of ``bsym`` with what the rule returned for it. What the
+    rule did not compute (an operand, a constant, a value that it returned before) is entered into
+    ``replaced``.
+    """
+    recorded = list(recorded)
+    operands = {p.name for p in bsym.flat_proxy_args}
+    computed = {p.name for b in recorded for p in b.flat_proxy_outs} - operands
+    names: dict[Variable, Any] = {}
+    for output, result in results:
+        if not is_proxy(result):
+            replaced[Variable(output)] = result
+        elif result.name in computed and Variable(result) not in names:
+            names[Variable(result)] = output
+        elif output.name != result.name:
+            replaced[Variable(output)] = names.get(Variable(result), result)
+    return [b.from_bsym_swap_proxies(names) for b in recorded]
