@@ -1,4 +1,4 @@
-"""What a program is told that asks about its device while it is planned for one that need not be here."""
+"""Queries of the CUDA device by a program that is planned for a device that need not be present."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from thunder.base import dtypes
 from thunder.base.langctx import LanguageContext
 from thunder.plugins.specs import DeviceProfile
 
-__all__ = ["answering"]
+__all__ = ["with_device_profile"]
 
 
-def answering(language: LanguageContext, profile: DeviceProfile) -> LanguageContext:
-    """The language in which questions about CUDA are answered from the profile: there is one such device.
+def with_device_profile(language: LanguageContext, profile: DeviceProfile) -> LanguageContext:
+    """Return the language in which queries of CUDA give the facts of a profile, as of the only device.
 
     if torch.cuda.get_device_capability() >= (9, 0): …
     """
     if profile.type != "cuda":
         return language
-    answers: dict[Any, Callable[..., Any]] = {
+    queries: dict[Any, Callable[..., Any]] = {
         torch.cuda.is_available: lambda: True,
         torch.cuda.device_count: lambda: 1,
         torch.cuda.current_device: lambda: 0,
@@ -31,4 +31,4 @@ def answering(language: LanguageContext, profile: DeviceProfile) -> LanguageCont
             including_emulation or dtypes.bfloat16 in profile.dtypes
         ),
     }
-    return LanguageContext(language.name, {**language.functions, **answers})
+    return LanguageContext(language.name, {**language.functions, **queries})

@@ -1,4 +1,4 @@
-"""What the stages of one compile share."""
+"""The state that the stages of one compile share."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from thunder.ir.verify import check_trace
 from thunder.passes.placement import Placement
 from thunder.passes.transform import Transform
 
-__all__ = ["Context", "Gradient", "Line"]
+__all__ = ["AutogradState", "Branch", "Context"]
 
 
 @dataclass
-class Line:
-    """One trace on its way through the stages, with what they leave behind."""
+class Branch:
+    """The forward or the backward on its way through the stages, with its results."""
 
-    #: the trace as the line began, then one for each stage that changed it
+    #: the first trace of the branch, then one for each stage that changed it
     traces: list[TraceCtx] = field(default_factory=list)
     placements: list[Placement] = field(default_factory=list)
     fn: Callable[..., Any] | None = None
 
 
 @dataclass
-class Gradient:
-    """What the autograd stage hands to the partition, and the partition to the end."""
+class AutogradState:
+    """Results of the autograd stage for the partition, and of the partition for the end of the compile."""
 
     tape: Tape
     outputs: tuple[TensorProxy, ...]
-    #: the names of inputs that the tail overwrites
+    #: the names of inputs that the deferred writes overwrite
     written: frozenset[str]
-    #: what runs behind the function that torch's autograd sees, if anything
-    tail: TraceCtx | None
+    #: the writes and views that run after torch's autograd node, if there are any
+    deferred: TraceCtx | None
     program: Differentiated | None = None
 
 
 @dataclass
 class Context:
-    """What the stages of one compile share: their inputs, and the records that they leave behind.
+    """The inputs of one compile and the results of its stages.
 
-    The attributes ``traces``, ``placements`` and ``fn`` are those of the line that is in work: ``forward``
-    (which is all there is without gradients), or ``backward``.
+    ``branch`` is the branch that a stage works on, and ``traces`` are its traces: it is ``forward``, which
+    is all there is without gradients, or ``backward``.
     """
 
     executors: tuple[Executor, ...]
@@ -56,26 +56,31 @@ class Context:
     check: bool = False
     prologue: TraceCtx | None = None
     epilogue: TraceCtx | None = None
-    forward: Line = field(default_factory=Line)
-    backward: Line | None = None
-    gradient: Gradient | None = None
+    forward: Branch = field(default_factory=Branch)
+    backward: Branch | None = None
+    autograd: AutogradState | None = None
     #: whether a transform computes in the backward what the gradient rules alone do not
     backward_is_changed: bool = False
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.line = self.forward
+        self.branch = self.forward
 
-    traces = property(lambda self: self.line.traces, doc="The traces of the line in work.")
+    traces = property(lambda self: self.branch.traces, doc="The traces of the current branch.")
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def branches(self) -> tuple[Branch, ...]:
         """The forward, and the backward if there is one."""
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
-    def record(self, trace: TraceCtx, stage: str) -> None:
-        """Appends a new trace to the line in work, and verifies it if asked."""
+    @property
+    def is_backward(self) -> bool:
+        """Whether the current branch is the backward, or the joint trace, which contains it."""
+        return self.autograd is not None and self.branch is (self.backward or self.forward)
+
+    def append(self, trace: TraceCtx, stage: str) -> None:
+        """Append a new trace to the current branch; verify it if the option is set."""
         if self.traces and self.traces[-1] is trace:
             return
         if self.check:
@@ -83,6 +88,6 @@ class Context:
         self.traces.append(trace)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def hook_arguments(self) -> dict[str, Any]:
         """The keyword arguments of every trace hook."""
         return {"executors_list": self.executors, "options": self.options}

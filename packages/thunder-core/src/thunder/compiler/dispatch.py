@@ -1,4 +1,4 @@
-"""Dispatch: from a call to the cached program that may serve it, or to a compile."""
+"""Dispatch: from a call to the cache entry whose guards hold, or to a compile."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
 from thunder.base.provenance import own_name
 from thunder.base.runtime_errors import note_statement
-from thunder.compiler.assumed_device import answering
+from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.failed_calls import (
-    Begun,
     FailurePlan,
+    RunningCall,
     note_unapplied,
     note_unapplied_writes,
     plan_for_failures,
@@ -46,7 +46,7 @@ from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, Recomp
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
 from thunder.frontend.facts import expected_text
-from thunder.frontend.guards import first_failure
+from thunder.frontend.guards import first_failure, prologue_error
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
@@ -57,9 +57,9 @@ from thunder.wrappers.overrides import Overrides
 
 
 class Dispatcher:
-    """A compiled function: its entries, newest last, and the call that tries them newest first.
+    """A compiled function: its cache entries, and the call that tries them, newest first.
 
-    Calls from several threads are served at once; compiles are serialised.
+    Calls may run in several threads at once; compiles are serialised.
     """
 
     def __init__(
@@ -78,62 +78,62 @@ class Dispatcher:
         start = perf_counter_ns()
         for entry in self._entries:
             try:
-                given = entry.prologue_fn(*args, **kwargs)
+                inputs = entry.prologue_fn(*args, **kwargs)
             except PluginError:
                 raise
             except Exception as error:
                 raise InternalError("a guard failed to evaluate", found={"error": repr(error)}) from error
-            if given is not None:
+            if inputs is not None:
                 if self._same_input and self._check_guards:
-                    self._keep_promise(entry, args, kwargs)
+                    self._check_same_input(entry, args, kwargs)
                 stats.cache_hits += 1
                 break
         else:
-            found = self._found_or_compiled(args, kwargs)
+            found = self._find_or_compile(args, kwargs)
             if isinstance(found, RaisedByProgram):
                 try:
                     return self._after_raise(found, args, kwargs)
                 finally:
                     del found  # its traceback has this frame
-            entry, given = found
+            entry, inputs = found
         entry.last_use = stats.calls
         stats.last_entry = entry
         ready = perf_counter_ns()
-        begun = Begun(entry.failures, given[0]) if entry.begins else None
+        running = RunningCall(entry.failures, inputs[0]) if entry.can_be_undone else None
         try:
-            result = entry.computation_fn(*given[0])
+            result = entry.computation_fn(*inputs[0])
         except BaseException as error:
             failure = error
         else:
-            if begun is not None:
-                begun.end()
+            if running is not None:
+                running.end()
             stats.call_times = (start, ready, perf_counter_ns())
-            return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *given[1])
+            return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *inputs[1])
         # Here no exception is being handled: the program, if it runs again, must not see this one.
         try:
-            del given
-            return self._after_failure(entry.failures, begun, failure, args, kwargs)
+            del inputs
+            return self._after_failure(entry.failures, running, failure, args, kwargs)
         finally:
             del failure  # with its traceback it would be a cycle
 
     def _after_failure(
         self,
         plan: FailurePlan,
-        begun: Begun | None,
+        running: RunningCall | None,
         failure: BaseException,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Raises what the computation raised, or does what the program does by Python."""
+        """Run the program by Python, or raise the computation's error if it need not or cannot run again."""
         try:
             note_statement(failure)
-            again = self._is_as_written() and plan.runs_again(failure)
-            if begun is not None:
-                begun.end(undo=again)
-                begun.leave_modes()
+            runs_again = self._is_as_written() and plan.runs_again(failure)
+            if running is not None:
+                running.end(undo=runs_again)
+                running.leave_modes()
             if plan.sets_modes:
                 plan.modes.restore()
-            if not (again and isinstance(failure, Exception)):
+            if not (runs_again and isinstance(failure, Exception)):
                 note_unapplied(failure, plan)
                 raise failure
             return self._run_by_python(args, kwargs, failure, plan.handles)
@@ -141,7 +141,7 @@ class Dispatcher:
             del failure
 
     def _is_as_written(self) -> bool:
-        """Whether the compiled program means what the function means by itself."""
+        """Return whether the compiled program computes what the function computes by itself."""
         overridden = self.overrides is not None and bool(self.overrides.tensors)
         return not (overridden or self.data.transforms)
 
@@ -157,7 +157,7 @@ class Dispatcher:
             del failure
 
     def _after_raise(self, raised: RaisedByProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the program does that raised while it was traced: by Python, where it had effects before."""
+        """Run by Python a program that raised while it was traced, if it had effects before; else raise."""
         failure = raised.error
         try:
             if raised.runs_again and self._is_as_written():
@@ -167,16 +167,16 @@ class Dispatcher:
         finally:
             del failure, raised
 
-    def _found_or_compiled(
+    def _find_or_compile(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[CacheEntry, Any] | RaisedByProgram:
-        """The entry that another thread has compiled meanwhile, or a new one, and what its prologue gives."""
+        """Return an entry, which another thread may have compiled meanwhile, and the prologue's results."""
         with self._lock:
             for entry in self._entries:
-                given = entry.prologue_fn(*args, **kwargs)
-                if given is not None:
+                inputs = entry.prologue_fn(*args, **kwargs)
+                if inputs is not None:
                     self.stats.cache_hits += 1
-                    return entry, given
+                    return entry, inputs
             try:
                 return self._compile(args, kwargs)
             except RaisedByProgram as raised:
@@ -185,7 +185,7 @@ class Dispatcher:
     # -- misses ------------------------------------------------------------------------------------------
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
-        """A new entry, kept for later calls, and what its prologue gives for this one."""
+        """Compile an entry and store it; return it and the results of its prologue for this call."""
         refuse_replaced_builtins()
         stats, options = self.stats, self.data.compile_options
         stats.cache_misses += 1
@@ -194,27 +194,28 @@ class Dispatcher:
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         with collector_paused():
-            entry, given = self._entry_that_holds(args, kwargs)
+            entry, inputs = self._new_entry(args, kwargs)
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
         limit = options["recompile_limit"]
         if limit is not None and stats.cache_misses == limit + 1 and reasons:
             warnings.warn(_limit_text(stats, self.data), RecompileWarning, stacklevel=4)
-        return entry, given
+        return entry, inputs
 
-    def _entry_that_holds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
-        """An entry, and what its prologue gives.
+    def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
+        """Compile an entry whose guards hold for this call; return it and the results of its prologue.
 
-        A compile may import libraries (the graph algorithms, an executor's kernels), and that changes facts
-        which the program may have read, such as the classes that an abstract base class knows. Then the
-        program is read once more, now that they are loaded.
+        A compile may import libraries, such as an executor's kernels. That changes facts which the program
+        may have read, such as the classes that an abstract base class knows. Then the program is acquired
+        once more, with the libraries loaded.
         """
         for _ in range(2):
             entry = self.make_entry(args, kwargs)
-            given = entry.prologue_fn(*args, **kwargs)
-            if given is not None:
-                return entry, given
-        raise InternalError("the guards of a new entry do not hold for the call that it was made for")
+            inputs = entry.prologue_fn(*args, **kwargs)
+            if inputs is not None:
+                return entry, inputs
+        cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
+        raise InternalError("the guards of a new entry do not hold for its own call") from cause
 
     def _store(self, entry: CacheEntry) -> None:
         entries = [entry, *self._entries]
@@ -227,12 +228,13 @@ class Dispatcher:
     def _reason(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecompileReason:
         failure = first_failure(entry.guards, args, kwargs)
         if failure is None:
-            raise InternalError("a guard failed, and every fact that it was made of holds")
+            cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
+            raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
         fact, found = failure
         text = f"{fact}{_changed_names(fact.expected, found) if fact.kind == 'state' else ''}"
         return RecompileReason(entry, text, expected_text(fact), found, fact.source)
 
-    def _keep_promise(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _check_same_input(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         failure = first_failure(entry.guards, args, kwargs)
         if failure is not None:
             fact, found = failure
@@ -245,20 +247,19 @@ class Dispatcher:
     def make_entry(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None = None
     ) -> CacheEntry:
-        """Compiles for a call, and runs nothing; with ``device``, as if all tensors were on such a device.
+        """Compile for a call, and run nothing; with ``device``, as if all tensors were on such a device.
 
-        Raises RaisedByProgram with what the program raises.
+        Raises RaisedByProgram with the exception that the program raises.
         """
         data, stats = self.data, self.stats
-        if torch.is_grad_enabled() and not data.disable_torch_autograd_support:
-            graph_library()  # imported by now, it cannot change what the program reads: one compile is enough
+        self._import_libraries()
         started = perf_counter_ns()
         baked: list[str] = []
         program = acquire(
             data.fn,
             args,
             kwargs,
-            language=self._language() if device is None else answering(self._language(), device),
+            language=self._language() if device is None else with_device_profile(self._language(), device),
             sharp_edge=_SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
             pinning=self._pinning(),
@@ -269,7 +270,7 @@ class Dispatcher:
         )
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
-        compiled = self._lowered(program)
+        compiled = self._run_pipeline(program)
         if data.require:
             check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
         before = perf_counter_ns()
@@ -281,7 +282,7 @@ class Dispatcher:
         }
         return entry
 
-    def _lowered(self, program: Acquisition) -> Compiled:
+    def _run_pipeline(self, program: Acquisition) -> Compiled:
         data = self.data
         try:
             return configured_pipeline(data.transforms, data.compile_options).run(
@@ -293,12 +294,21 @@ class Dispatcher:
                 prologue=program.prologue,
                 epilogue=program.epilogue,
             )
-        except OperatorError as error:  # what torch refuses and takes the whole program to see
+        except OperatorError as error:  # torch refuses a call, and only the whole program shows it
             handles = program.handles_errors and not program.calls_symbols
             raise RaisedByProgram(error, (), runs_again=handles, handles=handles) from None
 
+    def _import_libraries(self) -> None:
+        """Import the libraries that the pipeline will need, before the program is acquired.
+
+        An import changes facts that the program may read (see :meth:`_new_entry`): later, it would cost a
+        compile.
+        """
+        if torch.is_grad_enabled() and not self.data.disable_torch_autograd_support:
+            graph_library()
+
     def _language(self) -> LanguageContext:
-        """The language in which the program's calls of torch functions are read."""
+        """Return the language in which the program's calls of torch functions are interpreted."""
         data = self.data
         language = with_replacements(data.langctx, data.executors_list)
         return (
@@ -315,7 +325,7 @@ def _entry(program: Acquisition, compiled: Compiled, baked: Sequence[str]) -> Ca
     prologue = compiled.prologue or program.prologue
     epilogue = compiled.epilogue or program.epilogue
     failures = plan_for_failures(
-        program, [traces[-1] for traces in (compiled.traces, compiled.tail_traces) if traces]
+        program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
     )
     return CacheEntry(
         prologue_fn=prologue.python_callable(),
@@ -325,41 +335,41 @@ def _entry(program: Acquisition, compiled: Compiled, baked: Sequence[str]) -> Ca
         backward_fn=compiled.backward_fn,
         backward_traces=compiled.backward_traces,
         epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
-        epilogue_traces=[*compiled.tail_traces, *([epilogue] if epilogue is not None else [])],
+        epilogue_traces=[*compiled.deferred_traces, *([epilogue] if epilogue is not None else [])],
         ledger=compiled.ledger,
         backward_ledger=compiled.backward_ledger,
         guards=program.facts,
         baked=tuple(baked),
         failures=failures,
-        begins=failures.begins,
+        can_be_undone=failures.can_be_undone,
     )
 
 
 def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
-    """What plugins and transforms add to the facts under which an entry is valid: name → question."""
-    questions: dict[str, Callable[[], Mapping[str, Any]]] = {
+    """Return the state that plugins and transforms add to the guards of an entry: name → function."""
+    states: dict[str, Callable[[], Mapping[str, Any]]] = {
         f"transforms[{position}], {type(transform).__name__}": functools.partial(_state_of, transform)
         for position, transform in enumerate(transforms)
         if defines_hook(transform, "cache_state")
     }
     if get_manager().implementations("thunder_cache_state"):
-        questions["plugins"] = functools.partial(cache_state, get_manager())
-    return questions
+        states["plugins"] = functools.partial(cache_state, get_manager())
+    return states
 
 
 def _state_of(transform: Transform) -> dict[str, Hashable]:
-    """A copy of what a transform adds: its own mapping may change and stay the same object."""
-    given = transform.cache_state()
-    if isinstance(given, Mapping) and all(map(is_hashable, given.values())):
-        return dict(given)
+    """Return a copy of a transform's state: its own mapping may change and stay the same object."""
+    state = transform.cache_state()
+    if isinstance(state, Mapping) and all(map(is_hashable, state.values())):
+        return dict(state)
     raise PluginError(
-        f"{type(transform).__name__}.cache_state returned {given!r}",
+        f"{type(transform).__name__}.cache_state returned {state!r}",
         hint="It returns a mapping of names to hashable values, which are guarded by equality.",
     ).of(origin_of(type(transform)))
 
 
 def _changed_names(expected: object, found: object) -> str:
-    """The names under which two states differ."""
+    """Return the names of the entries in which two states differ, as the end of a sentence."""
     if not (isinstance(expected, Mapping) and isinstance(found, Mapping)):
         return ""
     missing = object()
@@ -369,9 +379,9 @@ def _changed_names(expected: object, found: object) -> str:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pauses the cyclic garbage collector.
+    """Pause the cyclic garbage collector.
 
-    A trace is many objects that all stay, and each collection would walk them again.
+    A trace consists of many objects that all stay alive, and each collection would traverse them again.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -383,9 +393,9 @@ def collector_paused() -> Iterator[None]:
 
 
 class _SharpEdges:
-    """What happens where a program reads what can be neither guarded nor replayed.
+    """The policy for reads and writes that can be neither guarded nor replayed.
 
-    It is refused, warned of, or baked in.
+    The program is refused, or the value becomes part of it, with or without a warning.
     """
 
     def __init__(self, mode: SHARP_EDGES_OPTIONS, baked: list[str]) -> None:

@@ -1,8 +1,8 @@
-"""What a call does when the program raises.
+"""Calls of programs that raise.
 
 Note [A program that raises]
 A trace is a straight line: it has no handlers, and its writes are made after the last operator. So a program
-that raises on data is undone, and run by Python as it was written:
+that raises on data is undone, and Python runs it as it was written:
 
     def f(x, log):                           computation:  l = cholesky(x)        raises
         log.append("begin")                  undone:       generators, modes and output are as before the call
@@ -13,8 +13,8 @@ that raises on data is undone, and run by Python as it was written:
         return l
 
 It can be undone because a functional program writes to its inputs in its last statements, and the epilogue,
-which writes to everything else, has not begun. What Python then returns or raises is eager's own. Where the
-program has nothing that would notice the error, and did nothing before it, the error is passed on as it is.
+which writes to everything else, has not begun. What Python then returns or raises is eager's own. A program
+that has no handler and no effect before the error need not run again: the error is passed on as it is.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from thunder.ops.prims.modes import inference_depth, leave_inference_modes
 from thunder.passes.mutations import writes
 
 __all__ = [
-    "Begun",
     "FailurePlan",
+    "RunningCall",
     "note_unapplied",
     "note_unapplied_writes",
     "plan_for_failures",
@@ -61,8 +61,8 @@ _NOT_RUN = (
 _UNAPPLIED = "thunder did not apply what the program wrote before it raised"
 
 
-class Begun:
-    """What a running program is about to change besides its results, as it was when the call began."""
+class RunningCall:
+    """The state that a running program may change besides its results, as it was when the call began."""
 
     __slots__ = ("_depth", "_held", "_states")
 
@@ -81,14 +81,14 @@ class Begun:
                 self._states.append((value.set_state, value.get_state()))
 
     def end(self, *, undo: bool = False) -> None:
-        """Prints what was printed; or, with ``undo``, drops it, and puts the generators back."""
+        """Print the held output; or, with ``undo``, drop it, and restore the states of generators."""
         if self._held is not None:
             self._held.let_go(printed=not undo)
         for restore, state in self._states if undo else ():
             restore(state)
 
     def leave_modes(self) -> None:
-        """Leaves the regions of inference mode in which the program raised."""
+        """Leave the regions of inference mode in which the program raised."""
         leave_inference_modes(self._depth)
 
 
@@ -98,14 +98,19 @@ def _setter(module: Any, index: tuple[Any, ...]) -> Callable[[torch.Tensor], obj
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePlan:
-    """What is known of a compiled program for the case that it raises.
+    """The facts about a compiled program that decide what a call does if the program raises.
 
-    ``modes`` are those of the call; ``sets_modes`` says whether the program changes them. ``repeats`` says
-    whether Python can run the program (not where another process takes part in it), ``handles`` whether a
-    handler of the program may see the error, ``notices`` whether the program has that or does something
-    before the error that lasts: it writes, prints, or sets modes. ``draws`` are the devices of whose default
-    generators it may draw, or None if it draws nothing. ``is_opaque`` says whether it runs code of others,
-    which may have effects. ``writers`` are the functions of the text that write to inputs.
+    Attributes:
+        modes: the modes of the call, such as grad mode.
+        repeats: whether Python can run the program (not if another process takes part in it).
+        sets_modes: whether the program changes the modes.
+        handles: whether a handler of the program may see the error.
+        notices: whether it has such a handler, or an effect before the error: a write, output, a mode.
+        prints: whether it prints.
+        draws: the devices whose default generators it may use, or None if it draws no random numbers.
+        is_opaque: whether it runs code that is not traced, which may have effects.
+        changes_inference: whether it enters inference mode.
+        writers: the functions of the generated text that write to inputs.
     """
 
     modes: Modes
@@ -120,13 +125,13 @@ class FailurePlan:
     writers: frozenset[str]
 
     @property
-    def begins(self) -> bool:
-        """Whether a call has to keep what it may have to undo."""
+    def can_be_undone(self) -> bool:
+        """Whether a call saves the state that it may have to restore."""
         draws = self.draws is not None and self.repeats and self.notices
         return self.prints or self.changes_inference or draws
 
     def runs_again(self, error: BaseException) -> bool:
-        """Whether Python has to run the program, for what it does when it raises this."""
+        """Return whether Python has to run the program after the computation has raised ``error``."""
         if not isinstance(error, Exception) or isinstance(error, ThunderError):
             return False
         callee = failed_callee(error)
@@ -136,7 +141,7 @@ class FailurePlan:
 
 
 def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> FailurePlan:
-    """The plan of an acquired program; ``traces`` are those of which text runs."""
+    """Return the plan of an acquired program; ``traces`` are those whose generated text runs."""
     calls = list(with_parts(program.computation.bound_symbols))
     symbols = {b.sym.id for b in calls}
     tags = frozenset().union(*(b.tags for b in calls))
@@ -158,7 +163,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
     )
 
 
-#: what may draw random numbers: an operator that was found by its name alone may, too
+#: tags of operators that may draw random numbers; a fallback for an unknown function may, too
 _DRAWING = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})
 _MODES = frozenset(
     s.id
@@ -174,26 +179,26 @@ _MODES = frozenset(
 def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.device, ...]:
     proxies = [*args, *(p for b in calls for p in b.flat_proxy_outs)]
     devices = {p.device for p in proxies if isinstance(p, TensorProxy | GeneratorProxy)}
-    found = {to_torch_device(d) for d in devices if d.type != "meta"} | {torch.device("cpu")}
-    return tuple(sorted(found, key=str))
+    targets = {to_torch_device(d) for d in devices if d.type != "meta"} | {torch.device("cpu")}
+    return tuple(sorted(targets, key=str))
 
 
 def run_by_python(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, handles: bool
 ) -> Any:
-    """Runs a program that raised ``error`` as it was written. Returns or raises what it does.
+    """Run a program that raised ``error`` as it was written; return its result or raise its exception.
 
-    Raises ``error`` where the program, which handles no errors, does not raise.
+    Raises ``error`` if the program has no handlers and does not raise now.
     """
     try:
-        # What the failed run computed is not kept for the second; neither is it shown by a debugger.
+        # The second run need not hold the tensors of the failed one, and a debugger need not show them.
         traceback.clear_frames(error.__traceback__)
         try:
             result = fn(*args, **kwargs)
-        except Exception as again:
+        except Exception as second:
             for note in getattr(error, "__notes__", ()):
-                if again is not error:
-                    again.add_note(note)
+                if second is not error:
+                    second.add_note(note)
             raise
         if not handles:
             error.add_note(_UNEXPLAINED)
@@ -204,12 +209,12 @@ def run_by_python(
 
 
 def note_unapplied(error: BaseException, plan: FailurePlan) -> None:
-    """Adds a note to an error of a program that is not run again, about what eager would have done."""
+    """Add a note to the error of a program that is not run again: which effects eager would have had."""
     if plan.notices and not isinstance(error, ThunderError):
         error.add_note(_NOT_RUN)
 
 
 def note_unapplied_writes(error: BaseException, written: Sequence[str]) -> None:
-    """Adds a note to an error of a program that is not run again, about what it wrote."""
+    """Add a note to the error of a program that is not run again: which of its writes are missing."""
     if written:
         error.add_note(f"{_UNAPPLIED}: {', '.join(written)}")

@@ -16,9 +16,9 @@ from thunder.autograd.wiring import Interface
 from thunder.base.errors import InvalidArgument, PluginError, ThunderError, nearest
 from thunder.base.extension_origin import origin_of
 from thunder.base.structural_ids import COMMENT, RELEASES
-from thunder.compiler.context import Context, Line
-from thunder.compiler.copy_on_edit import edited
-from thunder.compiler.stages import LOWERING, STAGES, Stage, StageFn
+from thunder.compiler.context import Branch, Context
+from thunder.compiler.copy_on_edit import edit_copy
+from thunder.compiler.stages import LATE_STAGES, STAGES, Stage, StageFn, Step
 from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import is_proxy
 from thunder.ir.trace import TraceCtx
@@ -33,7 +33,7 @@ __all__ = ["STAGES", "Compiled", "Context", "Pipeline", "Stage", "configured_pip
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the pipeline makes of one trace."""
+    """The result of the pipeline for one program."""
 
     traces: list[TraceCtx]
     fn: Callable[..., Any]
@@ -44,8 +44,8 @@ class Compiled:
     backward_fn: Callable[..., Any] | None = None
     backward_traces: list[TraceCtx] = field(default_factory=list)
     backward_ledger: list[Placement] = field(default_factory=list)
-    #: what runs behind the function that torch's autograd sees
-    tail_traces: list[TraceCtx] = field(default_factory=list)
+    #: the traces of the writes and views that run after torch's autograd node
+    deferred_traces: list[TraceCtx] = field(default_factory=list)
 
 
 class Pipeline:
@@ -55,26 +55,26 @@ class Pipeline:
         self._stages = list(stages)
 
     def names(self) -> list[str]:
-        """The names of the stages, in order."""
+        """Return the names of the stages, in order."""
         return [stage.name for stage in self._stages]
 
     def insert_before(self, stage: str, name: str, fn: StageFn) -> None:
-        """Puts the stage `name` directly before another. `fn(trace, context)` returns a trace.
+        """Insert the stage `name` directly before another. `fn(trace, context)` returns a trace.
 
-        The stage may edit the trace that it gets. Its result is among the traces of the compile, constructed
-        by `name` unless it says otherwise; one that changes nothing adds none. After the partition a stage
-        runs for the forward, and then for the backward.
+        The stage may edit the trace that it receives. Its result is among the traces of the compile,
+        constructed by `name` unless its provenance says otherwise; a stage that changes nothing adds none.
+        After the partition a stage runs for the forward, and then for the backward.
         """
         self._insert(self._position(stage), name, fn)
 
     def insert_after(self, stage: str, name: str, fn: StageFn) -> None:
-        """Puts the stage `name` directly after another; as `insert_before`."""
+        """Insert the stage `name` directly after another; as `insert_before`."""
         self._insert(self._position(stage) + 1, name, fn)
 
     def _insert(self, position: int, name: str, fn: StageFn) -> None:
         if name in self.names():
             raise InvalidArgument(f"the pipeline has a stage {name!r} already", hint="Choose another name.")
-        self._stages.insert(position, Stage(name, partial(_inserted, name, fn)))
+        self._stages.insert(position, Stage(name, partial(_inserted, name, fn), is_builtin=False))
 
     def _position(self, stage: str) -> int:
         names = self.names()
@@ -98,33 +98,37 @@ class Pipeline:
         prologue: TraceCtx | None = None,
         epilogue: TraceCtx | None = None,
     ) -> Compiled:
-        """Takes a program through all stages. `executors` ends with the always-executors.
+        """Run all stages on a program. `executors` ends with the always-executors.
 
-        With `check` each new trace is verified. Raises PluginError for a stage that returns no trace.
+        With `check` each new trace is verified. Raises PluginError for a stage that does not return a trace.
         """
         context = Context(
             tuple(executors), tuple(transforms), options or {}, check, prologue=prologue, epilogue=epilogue
         )
-        context.record(trace, "acquire")
+        context.append(trace, "acquire")
         for stage in self._stages:
             start = time.perf_counter_ns()
-            for name, step in stage.steps(context):
-                cores_own = stage in STAGES and step is stage.run
-                for line in context.lines:
-                    context.line = line
-                    before = line.traces[-1]
-                    _advance(line, name, step, context)
-                    if not cores_own and _is_backward(line, context):
-                        context.backward_is_changed |= _calls(before) != _calls(line.traces[-1])
-                context.line = context.forward
+            for step in stage.steps(context):
+                _run_step(step, context)
             context.stage_times[stage.name] = time.perf_counter_ns() - start
-        return _finished(context)
+        return _compiled(context)
+
+
+def _run_step(step: Step, context: Context) -> None:
+    """Run one step for each branch, and note whether a transform or plugin changed the backward."""
+    for branch in context.branches:
+        context.branch = branch
+        before = branch.traces[-1]
+        context.append(step.run(before, context), step.name)
+        if not step.is_builtin and context.is_backward:
+            context.backward_is_changed |= _calls(before) != _calls(branch.traces[-1])
+    context.branch = context.forward
 
 
 def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> TraceCtx:
-    """Runs a stage of others; what goes wrong in it is told as its fault."""
+    """Run a stage that a plugin or a transform inserted; its errors are reported as its own."""
     try:
-        result = edited(trace, lambda given: fn(given, context), name)
+        result = edit_copy(trace, lambda copy: fn(copy, context), name)
     except ThunderError:
         raise
     except Exception as error:
@@ -136,25 +140,15 @@ def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> Trac
         raise PluginError(
             f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
         ).of(origin_of(fn))
-    if result is not trace and not context.check:  # with it, each trace is checked, and more thoroughly
+    if (
+        result is not trace and not context.check
+    ):  # with the option, each trace is checked, and more thoroughly
         check_work(result, name, lambda: origin_of(fn))
     return result
 
 
-def _advance(line: Line, name: str, step: StageFn, context: Context) -> None:
-    trace = line.traces[-1]
-    result = step(trace, context)
-    if result is not trace:
-        context.record(result, name)
-
-
-def _is_backward(line: Line, context: Context) -> bool:
-    """Whether the line in work is, or contains, the backward."""
-    return context.gradient is not None and line is (context.backward or context.forward)
-
-
 def _calls(trace: TraceCtx) -> Counter[tuple[Any, ...]]:
-    """What a trace computes, in whatever order, and with whatever comments."""
+    """Return the calls of a trace in no order, without comments and releases."""
     return Counter(
         (b.sym.id, tuple(p.name for p in b.flat_proxy_args), tuple(p.name for p in b.flat_proxy_outs))
         for b in trace.bound_symbols
@@ -162,8 +156,9 @@ def _calls(trace: TraceCtx) -> Counter[tuple[Any, ...]]:
     )
 
 
-def _finished(context: Context) -> Compiled:
-    forward, backward, gradient = context.forward, context.backward, context.gradient
+def _compiled(context: Context) -> Compiled:
+    """Collect the results of the stages; connect the forward and the backward to torch's autograd."""
+    forward, backward, autograd = context.forward, context.backward, context.autograd
     assert forward.fn is not None, "the pipeline has a stage that generates code"
     compiled = Compiled(
         forward.traces,
@@ -173,57 +168,58 @@ def _finished(context: Context) -> Compiled:
         context.prologue,
         context.epilogue,
     )
-    if gradient is None or gradient.program is None or backward is None:
+    if autograd is None or autograd.program is None or backward is None:
         return compiled
     assert backward.fn is not None, "the stage that generates code runs for the backward too"
     lowering = Lowering(
-        context.executors, context.options.get("rematerialization", "min-cut"), partial(_lowered, context)
+        context.executors, context.options.get("rematerialization", "min-cut"), partial(_lower_late, context)
     )
     interface = Interface.of(forward.traces[-1])
     fn: Callable[..., Any] = connected(
-        gradient.program, forward.fn, backward.fn, lowering, interface, context.backward_is_changed
+        autograd.program, forward.fn, backward.fn, lowering, interface, context.backward_is_changed
     )
     if not torch.is_grad_enabled():  # a region of torch.enable_grad has computed what requires grad
         fn = torch.enable_grad()(fn)
-    tail_traces: list[TraceCtx] = []
-    if gradient.tail is not None:
-        tail = _line_of(gradient.tail, context)
-        tail_traces, fn = tail.traces, _with_tail(fn, tail, forward.traces[-1])
+    deferred_traces: list[TraceCtx] = []
+    if autograd.deferred is not None:
+        deferred = _late_branch(context, autograd.deferred)
+        deferred_traces, fn = deferred.traces, _with_deferred_writes(fn, deferred, forward.traces[-1])
     return replace(
         compiled,
         fn=fn,
         backward_fn=backward.fn,
         backward_traces=backward.traces,
         backward_ledger=backward.placements,
-        tail_traces=tail_traces,
+        deferred_traces=deferred_traces,
     )
 
 
-def _line_of(trace: TraceCtx, context: Context) -> Line:
-    """The way of a trace that is made behind the others: through the last stages of core."""
-    later = Context(context.executors, options=context.options, check=context.check)
-    later.record(trace, "partition")
-    for stage in STAGES:
-        if stage.name in LOWERING and stage.run is not None:
-            _advance(later.forward, stage.name, stage.run, later)
-    return later.forward
+def _late_branch(context: Context, trace: TraceCtx) -> Branch:
+    """Run the last builtin stages on a trace that was constructed after the pipeline has run."""
+    late = Context(context.executors, options=context.options, check=context.check)
+    late.append(trace, "partition")
+    for stage in LATE_STAGES:
+        for step in stage.steps(late):
+            _run_step(step, late)
+    return late.forward
 
 
-def _lowered(context: Context, trace: TraceCtx) -> Callable[..., Any]:
-    fn = _line_of(trace, context).fn
+def _lower_late(context: Context, trace: TraceCtx) -> Callable[..., Any]:
+    """Return the function of a trace that was constructed after the pipeline has run."""
+    fn = _late_branch(context, trace).fn
     assert fn is not None, "the last of these stages generates code"
     return fn
 
 
-def _with_tail(fn: Callable[..., Any], tail: Line, forward: TraceCtx) -> Callable[..., Any]:
-    """``fn``, and then the tail on what it returns and on the inputs that the tail reads."""
+def _with_deferred_writes(fn: Callable[..., Any], deferred: Branch, forward: TraceCtx) -> Callable[..., Any]:
+    """Return ``fn``, followed by the deferred writes on its results and on the inputs that they read."""
     positions = {p.name: i for i, p in enumerate(forward.args) if is_proxy(p)}
-    read = tuple(positions[p.name] for p in tail.traces[0].args if p.name in positions)
-    last = tail.fn
-    assert last is not None, "the tail has been through the stage that generates code"
+    read = tuple(positions[p.name] for p in deferred.traces[0].args if p.name in positions)
+    finish = deferred.fn
+    assert finish is not None, "the deferred writes have been through the stage that generates code"
 
     def run(*args: Any) -> Any:
-        return last(*fn(*args), *[args[i] for i in read])
+        return finish(*fn(*args), *[args[i] for i in read])
 
     return run
 
@@ -235,7 +231,7 @@ def _with_plugins(options: Mapping[str, Any]) -> Pipeline:
 
 
 def configured_pipeline(transforms: Sequence[Transform], options: Mapping[str, Any]) -> Pipeline:
-    """The stages of core with those that plugins, in their order, and then transforms, in theirs, insert."""
+    """Return the builtin stages with those that plugins and then transforms insert, each in their order."""
     pipeline = isolated(get_manager(), lambda: _with_plugins(options))
     for transform in transforms:
         transform.configure_pipeline(pipeline, options)

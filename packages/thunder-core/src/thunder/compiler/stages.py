@@ -1,8 +1,7 @@
 """The stages from an acquired program to one that runs, as an explicit list.
 
-A stage is a named function ``(trace, context) -> trace``. One that returns the trace that it got did nothing.
-Up to the partition there is one trace; from there on each stage is run for the forward and then for the
-backward.
+A stage is a named function ``(trace, context) -> trace``. One that returns its argument did nothing. Up to
+the partition there is one trace; after it each stage is run for the forward and then for the backward.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from thunder.autograd.partition import partition
 from thunder.autograd.segments import inner_values, segments_of, whole
 from thunder.base.extension_origin import origin_of
 from thunder.base.tags import OpTags
-from thunder.compiler.context import Context, Gradient, Line
-from thunder.compiler.copy_on_edit import edited
+from thunder.compiler.context import AutogradState, Branch, Context
+from thunder.compiler.copy_on_edit import edit_copy
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ir.verify import check_work
@@ -38,32 +37,43 @@ from thunder.passes.keep_errors import keep_errors
 from thunder.passes.runtime_checks import watch
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
 
-__all__ = ["STAGES", "Stage", "StageFn"]
+__all__ = ["LATE_STAGES", "STAGES", "Stage", "StageFn", "Step"]
 
 StageFn = Callable[[TraceCtx, Context], TraceCtx]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A named step of the pipeline: a function, or a hook of every transform, in list order.
+    """A named stage of the pipeline: a function, or a hook of every transform, in list order.
 
-    ``for_joint`` is a stage that only programs with gradients have: the others have no joint trace.
+    ``for_joint`` marks a stage for the joint trace, which only programs with gradients have. ``is_builtin``
+    is False for a stage that a plugin or a transform inserted.
     """
 
     name: str
     run: StageFn | None = None
     hook: str | None = None
     for_joint: bool = False
+    is_builtin: bool = True
 
-    def steps(self, context: Context) -> Iterator[tuple[str, StageFn]]:
-        """What is run, for the forward and then for the backward, before the next step; with its name."""
-        if self.for_joint and context.gradient is None:
+    def steps(self, context: Context) -> Iterator[Step]:
+        """Yield the steps of the stage; each runs for the forward and then for the backward."""
+        if self.for_joint and context.autograd is None:
             return
         if self.run is not None:
-            yield self.name, self.run
+            yield Step(self.name, self.run, self.is_builtin)
         for transform in context.transforms:
             if self.hook is not None and defines_hook(transform, self.hook):
-                yield type(transform).__name__, partial(_transformed, transform, self.hook)
+                yield Step(type(transform).__name__, partial(_transformed, transform, self.hook), False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One function of a stage: the stage's own, or the hook of one transform."""
+
+    name: str
+    run: StageFn
+    is_builtin: bool
 
 
 def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -79,19 +89,21 @@ def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
                 context.prologue,
                 trace,
                 context.epilogue,
-                **context.facts,
+                **context.hook_arguments,
             )
-            context.record(trace, type(transform).__name__)
+            context.append(trace, type(transform).__name__)
     return trace
 
 
 def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Context) -> TraceCtx:
-    def change(given: TraceCtx) -> TraceCtx:
-        (result,) = call_trace_hook(transform, hook, given, **context.facts)
+    def change(copy: TraceCtx) -> TraceCtx:
+        (result,) = call_trace_hook(transform, hook, copy, **context.hook_arguments)
         return result  # type: ignore[no-any-return]
 
-    changed: TraceCtx = edited(trace, change, type(transform).__name__)
-    if changed is not trace and not context.check:  # with it, each trace is checked, and more thoroughly
+    changed: TraceCtx = edit_copy(trace, change, type(transform).__name__)
+    if (
+        changed is not trace and not context.check
+    ):  # with the option, each trace is checked, and more thoroughly
         check_work(changed, type(transform).__name__, lambda: origin_of(type(transform)))
     return changed
 
@@ -105,40 +117,39 @@ def _cse(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
-    """The joint trace, if a result (or what is written to an input) requires grad."""
+    """Return the joint trace, if a result, or a value that is written to an input, requires grad."""
     if not trace.grad_enabled:
         return trace
-    core, tail = split_tail(trace)
+    core, deferred = split_tail(trace)
     outputs = differentiable_outputs(core)
     if not outputs:
         return trace
     tape = differentiate(core, context.executors)
-    written = written_inputs(tail)
-    context.gradient = Gradient(tape, outputs, written, tail)
+    written = written_inputs(deferred)
+    context.autograd = AutogradState(tape, outputs, written, deferred)
     return joint_trace(tape, outputs)
 
 
 def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
-    """The forward; the backward begins a line of its own."""
-    gradient = context.gradient
-    if gradient is None:
+    """Return the forward, and begin the branch of the backward."""
+    autograd = context.autograd
+    if autograd is None:
         return trace
-    cotangents = trace.args[-len(gradient.outputs) :]
+    cotangents = trace.args[-len(autograd.outputs) :]
     policy = context.options.get("rematerialization", "min-cut")
-    tape, outputs = gradient.tape, gradient.outputs
+    tape, outputs = autograd.tape, autograd.outputs
     segments = (whole(tape, outputs),) if context.backward_is_changed else segments_of(tape, outputs)
     inner = inner_values(segments)
-    forward, backward = partition(trace, cotangents, tape.values, policy, gradient.written, inner)
-    gradient.program = Differentiated(tape, outputs, segments, forward, backward)
-    context.backward = Line()
-    context.line = context.backward
-    context.record(backward, "partition")
-    context.line = context.forward
+    forward, backward = partition(trace, cotangents, tape.values, policy, autograd.written, inner)
+    autograd.program = Differentiated(tape, outputs, segments, forward, backward)
+    context.backward = context.branch = Branch()
+    context.append(backward, "partition")
+    context.branch = context.forward
     return forward.trace
 
 
 def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
-    claimed, context.line.placements = claim(trace, context.executors)
+    claimed, context.branch.placements = claim(trace, context.executors)
     return claimed
 
 
@@ -147,9 +158,9 @@ def _fuse(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _always(trace: TraceCtx, context: Context) -> TraceCtx:
-    last = always_executors(context.executors)
-    done, context.line.placements = always(trace, last, context.line.placements)
-    return done
+    fallbacks = always_executors(context.executors)
+    claimed, context.branch.placements = always(trace, fallbacks, context.branch.placements)
+    return claimed
 
 
 def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -162,16 +173,16 @@ def _requires_grad(arg: Any) -> bool:
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
     watched = watch(trace, None if context.check else OpTags.FALLBACK)
-    context.line.fn = watched.python_callable(decorated=_decorated(trace))
+    context.branch.fn = watched.python_callable(decorated=_decorated(trace))
     return trace
 
 
 def _decorated(trace: TraceCtx) -> bool:
-    """Whether the function needs its decorators, which set grad mode and autocast.
+    """Return whether the function needs its decorators, which set grad mode and autocast.
 
-    The guards hold the ambient state to what it is now, so they change something only where autocast is on,
-    or where gradients are to be left out although an input requires them. A forward and a backward run where
-    torch's autograd has set the mode; a backward may run under any autocast.
+    The ambient state is guarded, so it is the same in each call. The decorators therefore change something
+    only where autocast is on, or where no gradients are wanted although an input requires grad. Torch's
+    autograd sets the grad mode for a forward and a backward; a backward may run under any autocast.
     """
     if TraceTag.BACKWARD in trace.tags or torch._C._is_any_autocast_enabled():
         return True
@@ -198,5 +209,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("codegen", _codegen),
 )
 
-#: what a trace goes through that is made after the compile, when it is first needed
-LOWERING: tuple[str, ...] = ("claim", "fuse", "always", "del_last_used", "codegen")
+#: the stages of a trace that is constructed after the pipeline has run, when it is first needed
+LATE_STAGES: tuple[Stage, ...] = tuple(
+    stage for stage in STAGES if stage.name in ("claim", "fuse", "always", "del_last_used", "codegen")
+)

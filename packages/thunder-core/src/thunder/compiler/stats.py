@@ -1,4 +1,4 @@
-"""What a compiled object knows of itself: its settings, its entries, and what happened in its calls."""
+"""The settings, cache entries and statistics of a compiled object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CompileData:
 
 @dataclass(kw_only=True, eq=False)
 class CacheEntry:
-    """One compiled program with the guards under which it may run."""
+    """One compiled program and the guards under which it may run."""
 
     prologue_fn: Callable[..., Any]
     prologue_traces: list[TraceCtx]
@@ -48,15 +48,15 @@ class CacheEntry:
     backward_ledger: Any = ()
     baked: tuple[str, ...] = ()
     last_use: int = 0
-    #: what is done when the computation raises
+    #: decides what a call does if the computation raises
     failures: FailurePlan
-    #: whether a call has to keep what it may have to undo
-    begins: bool = False
+    #: whether a call saves the state that it may have to restore
+    can_be_undone: bool = False
 
 
 @dataclass(frozen=True)
 class RecompileReason:
-    """Why an entry was not used: the first fact that failed, what the entry expects, what the call had."""
+    """The first fact of an entry that a call did not meet, with the expected and the found value."""
 
     entry: CacheEntry = field(repr=False)
     fact: str
@@ -75,7 +75,7 @@ class CompileStats:
     calls: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
-    runs_by_python: int = 0  # of programs that raised
+    runs_by_python: int = 0  # runs of programs that raised
     interpreter_cache: list[CacheEntry] = field(default_factory=list)
     last_entry: CacheEntry | None = None
     last_recompile_reasons: list[RecompileReason] = field(default_factory=list)
@@ -92,21 +92,21 @@ class CompileStats:
     last_prologue = property(lambda s: s.last_entry.prologue_fn if s.last_entry else None)
 
     def last_trace_construction_time(self) -> int:
-        """Of the last compile: from the call to the acquired trace."""
+        """Return the time from the call to the acquired trace, of the last compile."""
         return self.stage_times.get("acquire", 0)
 
     def last_prologue_transformation_time(self) -> int:
-        """Of the last compile: making the guard function."""
+        """Return the time to generate the guard function, of the last compile."""
         return self.stage_times.get("prologue", 0)
 
     def last_prologue_execution_time(self) -> int:
-        """Of the last call: the guards of the entry that ran."""
+        """Return the time of the guards of the entry that ran, of the last call."""
         return max(self.call_times[1] - self.call_times[0], 0)
 
     last_cache_lookup_time = last_prologue_execution_time
 
     def last_computation_execution_time(self) -> int:
-        """Of the last call: the computation."""
+        """Return the time of the computation, of the last call."""
         return max(self.call_times[2] - self.call_times[1], 0)
 
     def __repr__(self) -> str:

@@ -48,11 +48,12 @@ from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.facts import KINDS, RELATIONS, Fact, TensorFacts, has_keys, same_leaf
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ir.trace import RESERVED_NAMES, TraceCtx, TraceProvenance
+from thunder.ir.trace import RESERVED_NAMES, TraceCtx, TraceProvenance, from_trace
 
 #: exceptions that fetching a path raises where the way to it is gone; the fact that says so is found by
 #: first_failure
 _GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError)"
+_HANDLER = (f"except {_GONE}:", "  return None")
 
 
 _LINE = 90  # characters of conditions on a line
@@ -217,7 +218,7 @@ class Writer:
             self.lines.append(f"if not check_tensors({', '.join(names)}): return None")
             self.lines += [f"  # {f.expected.as_check(n)}" for f, n in zip(tensors, names, strict=True)]
         self.lines.append(f"return ({_tuple_text(inputs)}), ({_tuple_text(reached)})")
-        return ["try:", *(f"  {line}" for line in self.lines), f"except {_GONE}:", "  return None"]
+        return ["try:", *(f"  {line}" for line in self.lines), *_HANDLER]
 
     def _variable(self, path: Path) -> str:
         """A variable for a tensor, which is both checked and passed on."""
@@ -404,6 +405,24 @@ def ambient_fact() -> Fact:
     return Fact(
         "state", pinned("torch's ambient state", ambient_state.whole_state), ambient_state.whole_state()
     )
+
+
+def prologue_error(prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    """Return the exception on which a prologue returned None, or None if a check failed without one.
+
+    The generated text handles it; here the text runs without its handler.
+    """
+    unhandled = from_trace(prologue)
+    for bsym in prologue.bound_symbols:
+        lines, *rest = bsym.args
+        if isinstance(lines, tuple) and lines[-2:] == _HANDLER:
+            bsym = bsym.from_bsym(args=(tuple(line[2:] for line in lines[1:-2]), *rest))
+        unhandled.bound_symbols.append(bsym)
+    try:
+        unhandled.python_callable()(*args, **kwargs)
+    except Exception as error:
+        return error
+    return None
 
 
 def first_failure(
