@@ -1,4 +1,4 @@
-"""The compiled objects: made of the settings of a compile, and made again by copying and unpickling."""
+"""Construction of compiled objects from the settings of a compile, also by copying and unpickling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 def compiled_object(
     data: CompileData, overrides: Overrides | None = None, stats: CompileStats | None = None
 ) -> Any:
-    """The callable of a compile: a module around a module, with its overrides, else a function."""
+    """Return the compiled object: a module around a module, with its overrides, else a function."""
     if isinstance(data.fn, torch.nn.Module):
         overrides = overrides or Overrides(data.fn)
         dispatcher = Dispatcher(data, overrides)
@@ -39,34 +39,34 @@ def compiled_object(
 
 
 class Settings:
-    """The settings of a compile, from which compiled objects of other callables are made."""
+    """The settings of a compile, with which other callables can be compiled."""
 
     def __init__(self, data: CompileData) -> None:
         self._data = data
 
     def make(self, fn: Callable[..., Any], overrides: Overrides | None = None) -> Any:
-        """A compiled object of another callable, with an empty cache."""
+        """Return a compiled object of another callable, with an empty cache."""
         return compiled_object(dataclasses.replace(self._data, fn=fn), overrides)
 
     def without_hooks(self, forward: Callable[..., Any], overrides: Overrides, stats: CompileStats) -> Any:
-        """The compiled ``forward`` of a module, which counts its calls with those of the module."""
+        """Return the compiled ``forward`` of a module; it shares the statistics of the module."""
         data = dataclasses.replace(self._data, fn=forward, is_module=False)
         return compiled_object(data, overrides, stats)
 
     def reduce(self, fn: Callable[..., Any], overrides: Overrides | None = None) -> _Reduced:
-        """What pickle stores: the callable, the settings by name or value, and the overriding tensors.
+        """Return what pickle stores: the callable, the settings and the overriding tensors.
 
-        Raises InvalidArgument, which names the setting, for one that cannot be pickled.
+        Raises InvalidArgument, with its name, for a setting that cannot be pickled.
         """
         tensors = None if overrides is None else (overrides.tensors, overrides.originals)
-        return _compiled_again, (fn, _as_stored(self._data), tensors)
+        return _unpickled, (fn, _as_stored(self._data), tensors)
 
 
-def _compiled_again(
+def _unpickled(
     fn: Callable[..., Any], stored: Mapping[str, Any], tensors: tuple[dict[str, Any], dict[str, Any]] | None
 ) -> Any:
-    """The compiled object that pickle stored, with an empty cache."""
-    if isinstance(fn, CompiledFunction):  # pickle reads ``m.forward`` of m, which holds a compiled one
+    """Return the compiled object that pickle stored, with an empty cache."""
+    if isinstance(fn, CompiledFunction):  # pickle reads ``m.forward``, which is compiled
         return fn
     overrides = None
     if tensors is not None:
@@ -83,7 +83,7 @@ def _compiled_again(
 
 
 def _as_stored(data: CompileData) -> dict[str, Any]:
-    """The settings as they are pickled."""
+    """Return the settings as they are pickled: languages and executors by name."""
     settings = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
     del settings["fn"]
     options = data.compile_options

@@ -1,4 +1,4 @@
-"""Gradients as functions of functions: ``grad``, ``value_and_grad``, ``vjp``."""
+"""Gradients as transforms of functions: ``grad``, ``value_and_grad``, ``vjp``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ __all__ = ["grad", "value_and_grad", "vjp"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: marks what this module returns: it is called as it is, not compiled again
+#: attribute of the functions that this module returns: they are called as they are, not compiled
 _GRADIENT = "__thunder_gradient__"
 
 
 def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """A function that returns the gradients of ``fn``'s result with respect to its tensors.
+    """Return a function that computes the gradients of ``fn``'s result with respect to its tensors.
 
-    They are a tuple: one for each floating-point or complex tensor in the arguments, in the order in which
-    the arguments name them, whether or not it requires grad; zeros where the result does not depend on it. A
-    result of several elements is summed, and so are several results. ``fn`` is a function or what
-    ``thunder.jit`` returned. The function that is returned can be differentiated again, by ``grad`` or by
-    torch.
+    It returns a tuple with one gradient for each floating-point or complex tensor in the arguments, in their
+    order, whether or not the tensor requires grad; zeros where the result does not depend on it. A result of
+    several elements is summed, and so are several results. ``fn`` is a function or a compiled object. The
+    returned function can be differentiated again, by ``grad`` or by torch.
 
     Raises InvalidArgument if the result has no floating-point tensor, or a complex one.
     """
@@ -42,7 +41,7 @@ def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
 
 
 def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, ...]]]:
-    """A function that returns ``fn``'s result, and its gradients as :func:`grad` does."""
+    """Return a function that computes ``fn``'s result, and its gradients as :func:`grad` does."""
     compiled = _compiled(fn)
 
     @functools.wraps(fn)
@@ -56,10 +55,10 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[tor
 
 
 def vjp(fn: Callable[..., Any]) -> Callable[[Any, Any], tuple[Any, tuple[torch.Tensor, ...]]]:
-    """A function of ``fn``'s arguments (a tensor or a tuple) and of the cotangents of its result.
+    """Return a function of ``fn``'s arguments (a tensor or a tuple) and of the cotangents of its result.
 
     ``vjp(fn)(primals, cotangents)`` returns ``fn(*primals)`` and one gradient for each tensor in ``primals``,
-    in order. ``cotangents`` has the structure of the result; None stands for zeros.
+    in order. ``cotangents`` has the structure of the result; None means zeros.
 
     Raises InvalidArgument where the two structures differ.
     """
@@ -69,16 +68,16 @@ def vjp(fn: Callable[..., Any]) -> Callable[[Any, Any], tuple[Any, tuple[torch.T
     def run(primals: Any, cotangents: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:
         args = primals if isinstance(primals, tuple) else (primals,)
 
-        def given(result: Any) -> list[Any]:
-            found, wanted = tree_flatten(cotangents)[0], list(tree_iter(result))
-            if len(found) != len(wanted):
+        def matching(result: Any) -> list[Any]:
+            leaves, results = tree_flatten(cotangents)[0], list(tree_iter(result))
+            if len(leaves) != len(results):
                 raise InvalidArgument(
-                    "vjp got cotangents of another structure than the result has",
-                    found={"results": len(wanted), "cotangents": len(found)},
+                    "vjp received cotangents whose structure differs from that of the result",
+                    found={"results": len(results), "cotangents": len(leaves)},
                 )
-            return [c for c, r in zip(found, wanted, strict=True) if _tracks(r)]
+            return [c for c, r in zip(leaves, results, strict=True) if _tracks(r)]
 
-        return _differentiated(compiled, args, {}, given)
+        return _differentiated(compiled, args, {}, matching)
 
     return _marked(run)
 
@@ -112,33 +111,34 @@ def _differentiated(
     fn: Callable[..., Any], args: Any, kwargs: Any, cotangents_of: Callable[[Any], list[Any]]
 ) -> tuple[Any, tuple[torch.Tensor, ...]]:
     leaves, spec = tree_flatten((args, kwargs))
-    again = torch.is_grad_enabled() and any(map(_tracks, leaves))
+    differentiable_twice = torch.is_grad_enabled() and any(map(_tracks, leaves))
     with torch.enable_grad():
-        inputs = [_as_input(x, again) for x in leaves]
+        inputs = [_as_input(x, differentiable_twice) for x in leaves]
         new_args, new_kwargs = tree_unflatten(inputs, spec)
         result = fn(*new_args, **new_kwargs)
-        wanted = [x for x in inputs if _tracks(x)]
+        primals = [x for x in inputs if _tracks(x)]
         cotangents = cotangents_of(result)
         outputs = [t for t in tree_iter(result) if _tracks(t)]
         pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if c is not None]
         gradients = torch.autograd.grad(
             [o for o, _ in pairs],
-            wanted,
+            primals,
             [c for _, c in pairs],
-            create_graph=again,
+            create_graph=differentiable_twice,
             allow_unused=True,
             materialize_grads=True,
         )
-    return result if again else _detached(result), tuple(gradients)
+    return result if differentiable_twice else _detached(result), tuple(gradients)
 
 
-def _as_input(value: Any, again: bool) -> Any:
-    """A tensor of the call's own that requires grad; still connected to the caller's if gradients of the
-    gradients may be wanted.
+def _as_input(value: Any, differentiable_twice: bool) -> Any:
+    """Return a new tensor that requires grad.
+
+    It is connected to the caller's graph if the gradients may be differentiated again.
     """
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return value
-    if again and value.requires_grad:
+    if differentiable_twice and value.requires_grad:
         return value.view_as(value)
     return value.detach().requires_grad_()
 

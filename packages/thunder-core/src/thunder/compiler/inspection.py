@@ -1,4 +1,4 @@
-"""What can be asked of a compiled object: its traces, counters, reasons, settings."""
+"""Inspection of compiled objects: traces, counters, recompile reasons, settings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from thunder.wrappers.thunder_module import dispatcher_of
 
 
 def _dispatcher(fn: Any) -> Dispatcher:
-    found = dispatcher_of(fn)
-    if found is None:
+    dispatcher = dispatcher_of(fn)
+    if dispatcher is None:
         name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
         raise NotCompiled(
             f"{name} doesn't seem to be a thunder compiled function.", hint="Pass what thunder.jit returned."
         )
-    return found  # type: ignore[no-any-return]
+    return dispatcher  # type: ignore[no-any-return]
 
 
 def _last_entry(fn: Any) -> CacheEntry:
@@ -33,75 +33,75 @@ def _last_entry(fn: Any) -> CacheEntry:
 
 
 def compile_data(fn: Any) -> CompileData | None:
-    """The settings of a compiled object; None if it is not compiled."""
-    found = dispatcher_of(fn)
-    return found.data if found is not None else None
+    """Return the settings of a compiled object; None if it is not compiled."""
+    dispatcher = dispatcher_of(fn)
+    return dispatcher.data if dispatcher is not None else None
 
 
 def compile_stats(fn: Any) -> CompileStats | None:
-    """The statistics of a compiled object; None if it is not compiled."""
-    found = dispatcher_of(fn)
-    return found.stats if found is not None else None
+    """Return the statistics of a compiled object; None if it is not compiled."""
+    dispatcher = dispatcher_of(fn)
+    return dispatcher.stats if dispatcher is not None else None
 
 
 def last_traces(fn: Any) -> list[TraceCtx]:
-    """The computation of the last call: as acquired, then after each stage that changed it.
+    """Return the computation of the last call: as acquired, then after each stage that changed it.
 
-    The last one runs.
+    The last trace is the one that runs.
     """
     return list(_last_entry(fn).computation_traces)
 
 
 def last_backward_traces(fn: Any) -> list[TraceCtx]:
-    """The backward of the last call, stage by stage; empty if it had none."""
+    """Return the backward of the last call, stage by stage; empty if it had none."""
     return list(_last_entry(fn).backward_traces)
 
 
 def last_prologue_traces(fn: Any) -> list[TraceCtx]:
-    """The prologue of the last call."""
+    """Return the prologue of the last call."""
     return list(_last_entry(fn).prologue_traces)
 
 
 def last_epilogue_traces(fn: Any) -> list[TraceCtx]:
-    """The epilogue of the last call; empty if there is nothing to rebuild or write."""
+    """Return the epilogue of the last call; empty if there is nothing to rebuild or write."""
     return list(_last_entry(fn).epilogue_traces)
 
 
 def cache_option(fn: Any) -> CACHE_OPTIONS:
-    """The cache mode."""
+    """Return the cache mode."""
     return _dispatcher(fn).data.cache_option
 
 
 def cache_hits(fn: Any) -> int:
-    """How many calls an existing entry served."""
+    """Return the number of calls that an existing entry served."""
     return _dispatcher(fn).stats.cache_hits
 
 
 def cache_misses(fn: Any) -> int:
-    """How many calls needed a compile."""
+    """Return the number of calls that needed a compile."""
     return _dispatcher(fn).stats.cache_misses
 
 
 def last_recompile_reasons(fn: Any) -> list[RecompileReason]:
-    """For the last miss, why each entry that was tried did not serve it; empty on the first compile."""
+    """Return, for the last miss, the reason of each entry that was tried; empty on the first compile."""
     return list(_dispatcher(fn).stats.last_recompile_reasons)
 
 
 def explain(fn: Any) -> Explanation:
-    """The placement ledger of the last call.
+    """Return the placement ledger of the last call.
 
-    It says who runs each operator, why others that were asked do not, and who was not asked.
+    It lists the executor of each operator, the refusals of others, and the executors that were not consulted.
     """
     return Explanation.of_entry(_last_entry(fn), _dispatcher(fn).data.executors_list)
 
 
 def list_transforms(fn: Any) -> list[Any]:
-    """The transforms, in order."""
+    """Return the transforms, in order."""
     return list(_dispatcher(fn).data.transforms)
 
 
 def last_compile_options(fn: Any) -> None:
-    """Prints the options that compiles have read, and those that were given and nobody read."""
+    """Print the options that compiles have read, and those that were set and never read."""
     options = _dispatcher(fn).data.compile_options
     print("Used compile options:")
     print("\n".join(f"  {name}" for name in options.read) or "  none")
@@ -110,12 +110,12 @@ def last_compile_options(fn: Any) -> None:
 
 
 def last_interpreted_instructions(fn: Any) -> int:
-    """How many bytecode instructions the last compile interpreted."""
+    """Return the number of bytecode instructions that the last compile interpreted."""
     return _dispatcher(fn).stats.last_interpreted_instructions
 
 
 def last_interpreter_log(fn: Any) -> list[Any]:
-    """What the last compile interpreted, an entry an instruction.
+    """Return the log of the last compile, one entry for each interpreted instruction.
 
     It is empty without ``record_interpreter_history``.
     """
@@ -125,7 +125,7 @@ def last_interpreter_log(fn: Any) -> list[Any]:
 def print_last_interpreter_log(
     fn: Any, /, print_fn: Callable[[str], None] = print, indent: bool = True, max_depth: int | None = None
 ) -> None:
-    """Prints the log of the last compile, or which debug option makes one."""
+    """Print the log of the last compile, or the debug option that enables it."""
     log = last_interpreter_log(fn)
     if not log:
         print_fn(

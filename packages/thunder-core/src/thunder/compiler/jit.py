@@ -1,4 +1,4 @@
-"""``thunder.jit``: checks what it is given, and returns what compiles at its first call."""
+"""``thunder.jit``: check the arguments, and return an object that compiles at its first call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of
 
 
 def _no_function() -> None:
-    """What stands for a function that was not given."""
+    """The default of ``fn``, from which a missing argument is recognised."""
 
 
 _NO_FUNCTION = _no_function
@@ -59,18 +59,19 @@ def jit(
     require: dict[str, str] | None = None,
     **options: Any,
 ) -> Any:
-    """Compiles a function or module, at its first call and whenever a fact that it depends on has changed.
+    """Compile a function or module, at its first call and whenever a fact that it depends on has changed.
 
-    A module gives a :class:`~thunder.core.module.ThunderModule` around it; anything else gives a
-    :class:`~thunder.wrappers.compiled_function.CompiledFunction`, with ``fn``'s attributes and signature.
+    For a module the result is a :class:`~thunder.core.module.ThunderModule` around it; for anything else it
+    is a :class:`~thunder.wrappers.compiled_function.CompiledFunction`, with ``fn``'s attributes and
+    signature.
 
     Args:
         fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.
         langctx: the language in which the methods of proxies resolve.
         executors: executors or their names, first wins; they replace the defaults. The always-executors are
             appended.
-        sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: what happens where the program reads or writes
-            something that can be neither guarded nor replayed.
+        sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: the policy for reads and writes that can be
+            neither guarded nor replayed.
         cache: ``"constant values"``, ``"no caching"`` or ``"same input"``.
         disable_torch_autograd: no output requires grad, whatever the inputs.
         transforms: applied in list order; those attached to the module come first.
@@ -78,19 +79,18 @@ def jit(
         require: operator id → name of the executor that must run it.
         options: those that core and installed plugins declare.
 
-    Raises InvalidArgument, UnknownOption, UnknownExecutor or ExecutorUnavailable where it is called wrongly,
-    and UnsupportedProgram for modules that other systems have wrapped.
+    Raises InvalidArgument, UnknownOption, UnknownExecutor or ExecutorUnavailable for wrong arguments, and
+    UnsupportedProgram for modules that other systems have wrapped.
     """
     _check_callable(fn)
-    is_module = isinstance(fn, torch.nn.Module)
-    given = _as_sequence(transforms)
-    all_transforms = (*attached_transforms(fn), *given) if isinstance(fn, torch.nn.Module) else tuple(given)
+    attached = attached_transforms(fn) if isinstance(fn, torch.nn.Module) else ()
+    all_transforms = (*attached, *_as_sequence(transforms))
     _check_transforms(all_transforms)
     compile_options = resolve_options(options, declared_options(get_manager()), plugins=_plugin_names())
     executors_list = add_executor_lists(resolve_executors(executors), get_always_executors())
     data = CompileData(
         fn=fn,
-        is_module=is_module,
+        is_module=isinstance(fn, torch.nn.Module),
         langctx=resolve_language(langctx),
         executors_list=executors_list,
         cache_option=_checked_cache(cache),
@@ -108,7 +108,7 @@ def jit(
 
 
 def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
-    """Lets each transform change the overrides of a compiled module, once, before any trace exists."""
+    """Run each transform's ``transform_module`` on a compiled module, before any trace exists."""
     if isinstance(compiled, ThunderModule):
         for transform in transforms:
             transform.transform_module(compiled)
@@ -118,9 +118,9 @@ def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
 def add_transform(
     cfn: Any, *, transform: Transform | Sequence[Transform], disable_torch_autograd_support: bool = False
 ) -> Any:
-    """A new compiled object like ``cfn``, with transforms appended and every other argument and option kept.
+    """Return a new compiled object like ``cfn``, with the same settings and with transforms appended.
 
-    Raises NotCompiled if ``cfn`` is not what ``thunder.jit`` returned.
+    Raises NotCompiled if ``cfn`` is not a compiled object.
     """
     dispatcher = dispatcher_of(cfn)
     if dispatcher is None:
@@ -135,11 +135,12 @@ def add_transform(
         each.validate(data.fn, data.compile_options)
     autograd_off = data.disable_torch_autograd_support or disable_torch_autograd_support
     changes = {"transforms": (*data.transforms, *added), "disable_torch_autograd_support": autograd_off}
-    kept = dispatcher.overrides.copied(data.fn) if dispatcher.overrides is not None else None
-    return _transform_module(compiled_object(dataclasses.replace(data, **changes), kept), added)
+    overrides = dispatcher.overrides.copied(data.fn) if dispatcher.overrides is not None else None
+    return _transform_module(compiled_object(dataclasses.replace(data, **changes), overrides), added)
 
 
-# -- what may be given ---------------------------------------------------------------------------------------
+# -- checks of arguments
+# ---------------------------------------------------------------------------------------
 
 
 def _check_callable(fn: Any) -> None:
@@ -150,22 +151,22 @@ def _check_callable(fn: Any) -> None:
         )
     if isinstance(fn, type):
         raise InvalidArgument(
-            f"thunder.jit was given the class {fn.__qualname__}",
+            f"thunder.jit received the class {fn.__qualname__}",
             hint=f"Write thunder.jit({fn.__qualname__}(…)), with an instance.",
         )
     if isinstance(fn, ThunderModule):
         raise InvalidArgument(
-            "thunder.jit was given a module that is compiled already",
+            "thunder.jit received a module that is already compiled",
             hint="Use add_transform, or jit the wrapped module.",
         )
     if isinstance(fn, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise UnsupportedProgram(
-            "thunder.jit was given a TorchScript program", hint="It needs the Python source's module."
+            "thunder.jit received a TorchScript program", hint="It needs the Python source's module."
         )
     name = type(fn).__qualname__
     if "_torchdynamo_orig_callable" in getattr(fn, "__dict__", {}) or name == "OptimizedModule":
         raise InvalidArgument(
-            "thunder.jit was given the result of torch.compile", hint="Pass the original module."
+            "thunder.jit received the result of torch.compile", hint="Pass the original module."
         )
     _refuse_distributed(fn, name)
     if not callable(fn):
@@ -175,17 +176,17 @@ def _check_callable(fn: Any) -> None:
 
 
 def _refuse_distributed(fn: Any, name: str) -> None:
-    """Refuses what torch's own data parallelism has wrapped: it works by hooks, from outside of a program."""
+    """Refuse modules that torch's data parallelism has wrapped: it works by hooks outside of the program."""
     package = DOCUMENTED["thunder.distributed"]
     if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
         raise UnsupportedProgram(
-            f"thunder.jit was given a {name}",
-            hint="Compile the module inside of it, DistributedDataParallel(thunder.jit(model)); or use "
+            f"thunder.jit received a {name}",
+            hint="Compile the wrapped module, DistributedDataParallel(thunder.jit(model)); or use "
             f"thunder.distributed.ddp, of the package {package}.",
         )
     if name == "FullyShardedDataParallel" or name.startswith("FSDP"):
         raise UnsupportedProgram(
-            f"thunder.jit was given a {name}",
+            f"thunder.jit received a {name}",
             hint="Compile the module before it is sharded, thunder.jit(model); thunder.distributed.fsdp, of "
             f"the package {package}, shards compiled modules.",
         )
@@ -216,7 +217,7 @@ def _check_transforms(transforms: Sequence[Any]) -> None:
             )
         if not isinstance(transform, Transform):
             raise InvalidArgument(
-                f"transforms[{i}] is {transform!r}, of type {type(transform).__name__}, and no Transform"
+                f"transforms[{i}] is {transform!r}, of type {type(transform).__name__}, not a Transform"
             )
 
 
@@ -224,7 +225,7 @@ _places: weakref.WeakKeyDictionary[Transform, Location] = weakref.WeakKeyDiction
 
 
 def _claim_transforms(transforms: Sequence[Transform]) -> None:
-    """A transform belongs to one compiled object, unless its class says that it keeps no state."""
+    """Refuse a transform of another compiled object, unless its class is declared ``stateless``."""
     here = caller_location()
     for transform in transforms:
         if getattr(type(transform), "stateless", False):
@@ -233,7 +234,7 @@ def _claim_transforms(transforms: Sequence[Transform]) -> None:
             raise InvalidArgument(
                 f"this {type(transform).__name__} belongs to another compiled object",
                 found={"first": _places[transform], "again": here},
-                hint="Make two instances.",
+                hint="Use a separate instance for each.",
             )
         _places[transform] = here
 
@@ -242,13 +243,13 @@ def _checked_cache(cache: Any) -> CACHE_OPTIONS:
     option = resolve_cache_option(cache)
     if option is CACHE_OPTIONS.SYMBOLIC_VALUES:
         raise UnsupportedProgram(
-            'cache="symbolic values" is not there yet', hint='Use cache="constant values".'
+            'cache="symbolic values" is not supported yet', hint='Use cache="constant values".'
         )
     return option
 
 
 def _checked_requirements(require: dict[str, str] | None, executors: Sequence[Executor]) -> dict[str, str]:
-    known = {row.id for row in all_rows()}
+    operators = {row.id for row in all_rows()}
     names = {executor.name for executor in executors}
     for operator_id, executor in (require or {}).items():
         if executor not in names:
@@ -256,10 +257,10 @@ def _checked_requirements(require: dict[str, str] | None, executors: Sequence[Ex
                 f"require= names the executor {executor!r}, which is not among those of this compile."
                 f"{did_you_mean(executor, names)}",
                 found={"executors": ", ".join(sorted(names))},
-                hint="Add it to executors=, or take the requirement out.",
+                hint="Add it to executors=, or remove the requirement.",
             )
-        if operator_id not in known:
-            close = nearest(operator_id, known)
+        if operator_id not in operators:
+            close = nearest(operator_id, operators)
             raise InvalidArgument(
                 f"require= names the operator {operator_id!r}, which does not exist",
                 hint=f"Did you mean {close!r}?" if close else None,

@@ -1,4 +1,4 @@
-"""How much memory a compiled program needs, estimated from the life of each value in its final traces.
+"""An estimate of a program's memory, from the lifetime of each value in its final traces.
 
     t0 = torch.mm(x, w)          alive: t0
     t1 = torch.reshape(t0, …)    alive: t0's memory, under two names
@@ -37,25 +37,25 @@ _workspaces: dict[str, Callable[[BoundSymbol], int]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Memory in bytes: of what is there before the call, and of what the program adds to it."""
+    """Memory in bytes: of the tensors that exist before the call, and of those that the program computes."""
 
     #: arguments, parameters and buffers
     inputs: int
-    #: the most that the forward adds at one time
+    #: the peak of what the forward allocates
     forward: int
-    #: what is kept for the backward, without inputs
+    #: the tensors saved for the backward, without inputs
     saved: int = 0
-    #: the most that is there during the backward beside the inputs: saved tensors, results, gradients
+    #: the peak during the backward without the inputs: saved tensors, results, gradients
     backward: int = 0
 
     @property
     def peak(self) -> int:
-        """The most that is there at one time."""
+        """The peak of the whole program."""
         return self.inputs + max(self.forward, self.backward)
 
 
 def estimate_memory(forward: TraceCtx, backward: TraceCtx | None = None) -> MemoryEstimate:
-    """The memory of a program from the traces that run, with their ``del`` lines."""
+    """Estimate the memory of a program from the traces that run, with their ``del`` statements."""
     heap = _Heap()
     inputs = sum(heap.add_input(p) for p in forward.args if isinstance(p, TensorProxy))
     peak = heap.run(forward.bound_symbols)
@@ -91,13 +91,13 @@ def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
 
 
 class _Heap:
-    """Which storages are alive, and their bytes. A storage is named after the tensor that made it."""
+    """The live storages and their bytes. A storage is named after the first tensor in it."""
 
     def __init__(self) -> None:
         self.live = 0
         self.peak = 0
         self._storage: dict[str, str] = {}
-        self._bytes: dict[str, int] = {}  # of storages; those of inputs stay, so that they count nothing
+        self._bytes: dict[str, int] = {}  # of storages; 0 for those of inputs, which are never released
         self._names: dict[str, set[str]] = {}  # storage → the names that keep it alive
         self._stand_ins: dict[str, torch.Tensor] = {}
 
@@ -107,45 +107,45 @@ class _Heap:
         return self._bytes
 
     def add_input(self, proxy: TensorProxy) -> int:
-        """Notes a tensor that the caller holds; returns its bytes."""
+        """Add a tensor that the caller holds; return its bytes."""
         self._storage[proxy.name] = proxy.name
         self._bytes[proxy.name] = 0
         self._names[proxy.name] = {"the caller", proxy.name}
         return _bytes(proxy)
 
     def bytes_of(self, proxies: Sequence[TensorProxy]) -> int:
-        """The bytes of the storages of these tensors, each counted once, without inputs."""
+        """Return the bytes of the storages of these tensors, each counted once, without inputs."""
         return sum(self._bytes[s] for s in {self._storage[p.name] for p in proxies})
 
     def run(self, bsyms: Sequence[BoundSymbol]) -> int:
-        """Goes through a program; returns the most bytes that were alive at one time."""
+        """Walk through a program; return the peak of the live bytes."""
         read = {p.name for bsym in bsyms for p in bsym.flat_proxy_args}
         for bsym in bsyms:
             if bsym.sym.id == DEL:
                 self._release(p.name for p in bsym.flat_proxy_args)
             elif bsym.sym.id not in (RETURN, COMMENT, *RELEASES):
-                made = self._add_results(bsym)
+                results = self._add_results(bsym)
                 workspace = _workspaces.get(str(bsym.sym.id))
                 if workspace is not None:
                     self.peak = max(self.peak, self.live + workspace(bsym))
-                self._release(name for name in made if name not in read)
+                self._release(name for name in results if name not in read)
         return self.peak
 
     def _add_results(self, bsym: BoundSymbol) -> list[str]:
-        taken = {p.name for p in bsym.flat_proxy_args}
+        operands = {p.name for p in bsym.flat_proxy_args}
         views = {view.output.name: view for view in views_of(bsym)}
         written = _written(bsym)
-        made = []
+        results = []
         for out in bsym.flat_proxy_outs:
-            if not isinstance(out, TensorProxy) or out.name in taken or out.name in self._storage:
-                continue  # an argument, or what the forward has kept
-            made.append(out.name)
+            if not isinstance(out, TensorProxy) or out.name in operands or out.name in self._storage:
+                continue  # an operand, or a tensor that the forward saved
+            results.append(out.name)
             if written is not None:
                 self._add(out, self._storage.get(written.name, out.name))
             else:
                 self._add(out, self._base(views.get(out.name)) or out.name)
         self.peak = max(self.peak, self.live)
-        return made
+        return results
 
     def _add(self, proxy: TensorProxy, storage: str) -> None:
         self._storage[proxy.name] = storage
@@ -159,7 +159,7 @@ class _Heap:
         for name in names:
             storage = self._storage.pop(name, None)
             if storage is None:
-                continue  # no tensor
+                continue  # not a tensor
             self._stand_ins.pop(name, None)
             self._names[storage].discard(name)
             if not self._names[storage]:
@@ -168,29 +168,29 @@ class _Heap:
     # -- views
 
     def _base(self, view: View | None) -> str | None:
-        """The storage that a view lies in; None if it is a copy, as a reshape of a transposed tensor is."""
+        """Return the storage of a view; None if it is a copy, as a reshape of a transposed tensor is."""
         if view is None or view.source.name not in self._storage:
             return None
         stand_in = self._stand_in(view.source)
         moved = stand_in
         for call in view.path:
-            moved = _again(call, moved)
+            moved = _rerun_view(call, moved)
         self._stand_ins[view.output.name] = moved
         same = moved.untyped_storage()._cdata == stand_in.untyped_storage()._cdata
         return self._storage[view.source.name] if same else None
 
     def _stand_in(self, proxy: TensorProxy) -> torch.Tensor:
-        """A tensor without data that lies as this one does: as the input is known to, else contiguous."""
-        found = self._stand_ins.get(proxy.name)
-        if found is None:
+        """Return a meta tensor with the strides of an input, or contiguous if they are not known."""
+        stand_in = self._stand_ins.get(proxy.name)
+        if stand_in is None:
             shape, strides = proxy.shape, proxy.strides or contiguous_strides(proxy.shape)
-            found = torch.empty_strided(shape, strides, dtype=to_torch_dtype(proxy.dtype), device="meta")
-            self._stand_ins[proxy.name] = found
-        return found
+            stand_in = torch.empty_strided(shape, strides, dtype=to_torch_dtype(proxy.dtype), device="meta")
+            self._stand_ins[proxy.name] = stand_in
+        return stand_in
 
 
-def _again(call: BoundSymbol, base: torch.Tensor) -> torch.Tensor:
-    """The view that a primitive makes, of a tensor without data."""
+def _rerun_view(call: BoundSymbol, base: torch.Tensor) -> torch.Tensor:
+    """Return the view of a meta tensor that a primitive computes."""
     row = row_of(call.sym)
     assert row is not None, f"{call.sym.id} makes a view, so it is a primitive"
     assert row.eager is not None, f"{call.sym.id} has a function to run it"
@@ -201,7 +201,7 @@ def _again(call: BoundSymbol, base: torch.Tensor) -> torch.Tensor:
 
 
 def _written(bsym: BoundSymbol) -> TensorProxy | None:
-    """The tensor in whose memory the result of an in-place operator lies."""
+    """Return the tensor whose storage the result of an in-place operator shares, or None."""
     if bsym.sym.id == "prims.copy_":
         return bsym.args[1]  # type: ignore[no-any-return]
     return _written(bsym.subsymbols[0]) if len(bsym.subsymbols) == 1 else None

@@ -1,4 +1,4 @@
-"""`thunder.plan`: what a program would become on hardware that need not be here."""
+"""`thunder.plan`: compile for hardware that need not be present."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["Plan", "plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A compiled program that does not run: its traces, who runs what and why, and the memory that it needs.
+    """A compiled program that does not run: its traces, its ledger, and an estimate of its memory.
 
-    `str()` is a summary. `device` is None if each tensor was taken to be where it is.
+    `str()` is a summary. `device` is None if no device was assumed for the tensors.
     """
 
     device: DeviceProfile | None
@@ -41,12 +41,12 @@ class Plan:
     epilogue_traces: list[TraceCtx]
 
     def explain(self) -> Explanation:
-        """The placement ledger, as `thunder.explain` gives it for a compiled object that was called."""
+        """Return the placement ledger, as `thunder.explain` does for a compiled object that was called."""
         return self.ledger
 
     @property
     def fits(self) -> bool | None:
-        """Whether the estimated peak is within the device's memory; None if the device says nothing of it."""
+        """Whether the estimated peak fits into the device's memory; None if its size is not known."""
         if self.device is None or self.device.memory_bytes is None:
             return None
         return self.memory.peak <= self.device.memory_bytes
@@ -92,21 +92,21 @@ def plan(
     transforms: Transform | Sequence[Transform] | None = None,
     **options: Any,
 ) -> Plan:
-    """Compiles `fn` for the arguments `args`, and runs nothing.
+    """Compile `fn` for the arguments `args`, and run nothing.
 
-    `fn` and the further arguments are those of `thunder.jit`; `fn` may also be what `thunder.jit` returned,
-    which has its settings already. The tensors may be meta tensors.
+    `fn` and the further arguments are those of `thunder.jit`; `fn` may also be a compiled object, which has
+    its settings already. The tensors may be meta tensors.
 
     Args:
-        device: a profile or its name, such as `"h200"` (`thunder.extend.known_profiles()` has all). All
-            tensors that are there already (arguments, parameters, globals) are taken to lie on such a device,
-            checkers see its profile, and the program itself is told of it where it asks `torch.cuda`. No
-            device is touched. None leaves each tensor where it is.
+        device: a profile or its name, such as `"h200"` (`thunder.extend.known_profiles()` lists all). All
+            existing tensors (arguments, parameters, globals) are assumed to be on such a device, checkers
+            see its profile, and so does the program where it queries `torch.cuda`. No device is touched.
+            With None each tensor is on its own device.
 
-    Raises InvalidArgument for a device that is not known, and what compiling raises.
+    Raises InvalidArgument for an unknown device, and any error of compiling.
     """
     dispatcher = _dispatcher(fn, executors, transforms, options)
-    with _assumed(device) as profile, collector_paused():
+    with _assume_device(device) as profile, collector_paused():
         entry = _entry(dispatcher, args, profile)
     return _as_plan(entry, profile, dispatcher.data.executors_list)
 
@@ -116,7 +116,7 @@ def _entry(dispatcher: Dispatcher, args: tuple[Any, ...], profile: DeviceProfile
         return dispatcher.make_entry(args, {}, profile)
     except RaisedByProgram as raised:
         error = raised.error
-    raise error  # here, where it gets no other context than the program gave it
+    raise error  # outside of the handler, which would become its __context__
 
 
 def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, executors: Sequence[Executor]) -> Plan:
@@ -133,22 +133,22 @@ def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, executors: Sequen
 
 
 def _dispatcher(fn: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> Dispatcher:
-    """A dispatcher of its own, so that a compiled object's statistics and entries stay as they are."""
+    """Return a new dispatcher: planning must not change the statistics and entries of a compiled object."""
     compiled = dispatcher_of(fn)
     if compiled is None:
         compiled = dispatcher_of(jit(fn, executors=executors, transforms=transforms, **options))
     elif executors is not None or transforms is not None or options:
-        given = {"executors": executors, "transforms": transforms, **options}
+        settings = {"executors": executors, "transforms": transforms, **options}
         raise InvalidArgument(
-            "thunder.plan was given a compiled object, and settings for a compile",
-            found={"settings": ", ".join(name for name, value in given.items() if value is not None)},
+            "thunder.plan received a compiled object, and settings for a compile",
+            found={"settings": ", ".join(name for name, value in settings.items() if value is not None)},
             hint="Give the settings to thunder.jit, or pass the function itself.",
         )
     return Dispatcher(compiled.data, compiled.overrides)
 
 
 @contextmanager
-def _assumed(device: DeviceProfile | str | None) -> Iterator[DeviceProfile | None]:
+def _assume_device(device: DeviceProfile | str | None) -> Iterator[DeviceProfile | None]:
     if device is None:
         yield None
         return
@@ -163,7 +163,7 @@ def _assumed(device: DeviceProfile | str | None) -> Iterator[DeviceProfile | Non
 
 
 def _size(count: int) -> str:
-    """Bytes in the largest unit of which there is at least one."""
+    """Return a number of bytes in the largest unit that is not larger."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         power = {"TiB": 40, "GiB": 30, "MiB": 20, "KiB": 10}[unit]
         if count >= 1 << power:

@@ -1,4 +1,4 @@
-"""The library rich, which shows tables in terminals. It is optional: without it they are plain text."""
+"""The optional library rich, which shows tables in terminals; without it they are plain text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["rich_module"]
 
 
 def rich_module(name: str) -> ModuleType | None:
-    """A module of rich, imported now, or None where rich is not installed."""
+    """Import and return a module of rich, or return None if rich is not installed."""
     if find_spec("rich") is None:
         return None
     return importlib.import_module(f"rich.{name}")
