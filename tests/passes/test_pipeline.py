@@ -140,7 +140,7 @@ def test_a_trace_that_loses_which_inputs_overlap_is_refused():
     trace = traced(prims.add, "x", "y")
     trace.input_aliases = (tuple(InputAlias(p, (1,), 0) for p in trace.args),)
     assert compiled(trace, transforms=[Copies(from_trace)]).traces[-1].input_aliases == trace.input_aliases
-    with pytest.raises(TraceError, match="made by Copies has lost which inputs overlap"):
+    with pytest.raises(TraceError, match="the trace that Copies returned has lost which inputs overlap"):
         compiled(trace, transforms=[Copies(lambda trace: TraceCtx(args=trace.args))])
 
 

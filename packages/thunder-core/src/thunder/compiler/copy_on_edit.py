@@ -36,7 +36,7 @@ def edit_copy(trace: TraceCtx, change: Callable[[TraceCtx], Any], name: str) -> 
         raise TraceError(
             f"the trace that {name} returned has lost which inputs overlap in memory",
             found={"overlapping": [[alias.proxy.name for alias in group] for group in trace.input_aliases]},
-            hint="Create the trace with thunder.core.trace.from_trace, which copies every fact of the program.",
+            hint="Create it with thunder.core.trace.from_trace, which copies every fact of the program.",
         )
     return result
 
