@@ -1,6 +1,6 @@
-"""Makes the package of a new executor: `python -m thunder new-executor NAME`.
+"""The package of a new executor: `python -m thunder new-executor NAME`.
 
-What it writes is a package like any other: nothing in it depends on this module.
+The written package does not depend on this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The package of a new executor, written from templates that lie beside this file."""
+"""The package of a new executor, written from the templates beside this file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder.extend import get_registry
 
 __all__ = ["NewPackage", "new_executor"]
 
-#: template → the file that becomes of it
+#: template → the file that is written from it
 FILES: Mapping[str, str] = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -30,22 +30,22 @@ FILES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NewPackage:
-    """The names that go into a new package: all follow from that of its executor."""
+    """The names in a new package; all follow from the executor's name."""
 
     name: str
 
     @property
     def package(self) -> str:
-        """What is imported."""
+        """The import name."""
         return f"thunder_{self.name}"
 
     @property
     def distribution(self) -> str:
-        """What is installed."""
+        """The name of the distribution."""
         return f"thunder-{self.name.replace('_', '-')}"
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Path within the package and text of each of its files."""
+        """Yield the path within the package and the text of each file."""
         major, minor = map(int, __version__.split(".")[:2])
         words = {
             "name": self.name,
@@ -61,13 +61,13 @@ class NewPackage:
 
 
 def new_executor(name: str, directory: str | Path | None = None) -> Path:
-    """Writes the package of an executor to `directory`, by default `thunder-<name>`; returns the directory.
+    """Write the package of an executor to `directory`, by default `thunder-<name>`; return the directory.
 
     The package has a plugin with its entry point, an executor with an operator, its checker and its gradient,
-    and tests. It can be built, installed and tested as it is.
+    and tests. It can be built, installed and tested without changes.
 
-    Raises InvalidArgument for a name that cannot be an executor's or is one's, and for a directory that is
-    not empty.
+    Raises InvalidArgument for a name that is not an identifier or is taken, and for a directory that is not
+    empty.
     """
     package = NewPackage(_checked(name))
     folder = Path(package.distribution if directory is None else directory)
@@ -84,14 +84,14 @@ def new_executor(name: str, directory: str | Path | None = None) -> Path:
 
 
 def _checked(name: str) -> str:
-    """The name as an identifier in small letters, without the prefix that the package's name has anyway."""
+    """Return the name as an identifier in lower case, without the prefix `thunder_`."""
     plain = re.sub(r"[-.\s]+", "_", name.strip().lower()).removeprefix("thunder_")
     if not (plain.isascii() and plain.isidentifier()) or keyword.iskeyword(plain):
         raise InvalidArgument(
             f"an executor cannot be named {name!r}",
             hint="Its name becomes part of Python names: letters, digits and underscores, as in my_kernels.",
         )
-    taken = {known for ex in get_registry().get_all_executors() for known in (ex.name, *ex.aliases)}
+    taken = {used for ex in get_registry().get_all_executors() for used in (ex.name, *ex.aliases)}
     if plain in taken:
         raise InvalidArgument(
             f"there is an executor {plain!r} already",

@@ -1,4 +1,4 @@
-"""The commands of `python -m thunder`, a module each.
+"""The commands of `python -m thunder`, one module each.
 
-A module has `add(commands)`, which enters the command's parser, and sets its `run(options) -> exit status`.
+A module's `add(commands)` adds the command's parser and sets its function `run(options) -> exit status`.
 """

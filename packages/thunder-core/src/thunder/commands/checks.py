@@ -1,4 +1,4 @@
-"""What `python -m thunder doctor` looks at: one function for each part of the environment."""
+"""The checks of `python -m thunder doctor`: one function for each part of the environment."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ GIB: Final = 2**30
 
 
 class State(StrEnum):
-    """What is to be said of a finding."""
+    """Whether a finding is a fault."""
 
     OK = "ok"
-    NOTE = "note"  # works, or was not meant to
+    NOTE = "note"  # not a fault: an absent library, a disabled plugin
     BROKEN = "broken"
 
 
@@ -52,7 +52,7 @@ Findings = Iterator[Finding]
 
 
 def python() -> Findings:
-    """The interpreter; with a version whose byte code thunder does not know, nothing can be imported."""
+    """Report the Python interpreter and the platform."""
     yield Finding(
         "python", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
     )
@@ -60,64 +60,64 @@ def python() -> Findings:
 
 
 def pytorch() -> Findings:
-    """torch, against what the installed core asks for."""
+    """Report torch, and whether it meets the requirement of the installed core."""
     try:
-        wanted = requires("thunder-core") or []
+        requirements = requires("thunder-core") or []
     except PackageNotFoundError:
-        wanted = []  # core runs from a source tree
-    fault = requirement_fault(wanted, torch.__version__, of="torch")
+        requirements = []  # core runs from a source tree
+    fault = requirement_fault(requirements, torch.__version__, of="torch")
     yield Finding("torch", fault or f"{torch.__version__}, {torch.get_num_threads()} threads", _ok(not fault))
-    yield Finding("built for", f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU alone")
+    yield Finding("built for", f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only")
 
 
 def packages() -> Findings:
-    """Installed distributions of thunder and of plugins. Those of one release have one version."""
+    """Report the distributions of thunder and of plugins; first-party ones must have core's version."""
     yield Finding("thunder-core", __version__)
     seen = {"thunder-core"}
-    for found in distributions():
-        name = found.name
-        is_plugin = any(entry.group == ENTRY_POINT_GROUP for entry in found.entry_points)
+    for distribution in distributions():
+        name, version = distribution.name, distribution.version
+        is_plugin = any(entry.group == ENTRY_POINT_GROUP for entry in distribution.entry_points)
         if name in seen or not (is_plugin or name in FIRST_PARTY):
             continue
         seen.add(name)
-        fits = name not in FIRST_PARTY or found.version == __version__
-        text = found.version if fits else f"{found.version}, and thunder-core is {__version__}; upgrade one"
+        fits = name not in FIRST_PARTY or version == __version__
+        text = version if fits else f"{version}, and thunder-core is {__version__}; upgrade one"
         yield Finding(name, text, _ok(fits))
 
 
 def devices() -> Findings:
-    """The devices that are here."""
+    """Report the CUDA devices of this machine."""
     if not torch.cuda.is_available():
         reason = "no CUDA device is found" if torch.version.cuda else "torch is built without CUDA"
         yield Finding("cuda", reason, State.NOTE)
         return
     for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        capability = f"compute capability {found.major}.{found.minor}"
-        yield Finding(f"cuda:{index}", f"{found.name}, {capability}, {found.total_memory / GIB:.1f} GiB")
+        device = torch.cuda.get_device_properties(index)
+        capability = f"compute capability {device.major}.{device.minor}"
+        yield Finding(f"cuda:{index}", f"{device.name}, {capability}, {device.total_memory / GIB:.1f} GiB")
 
 
 def profiles() -> Findings:
-    """The devices that programs can be planned for."""
+    """Report the device profiles, for which programs can be planned."""
     try:
-        known = known_profiles()
+        by_name = known_profiles()
     except PluginError as error:
         yield Finding("profiles", str(error), State.BROKEN)
         return
-    for name, profile in known.items():
+    for name, profile in by_name.items():
         memory = f", {profile.memory_bytes / GIB:.0f} GiB" if profile.memory_bytes is not None else ""
         capability = ".".join(map(str, profile.capability))
         yield Finding(name, f"{profile.type} {capability}".strip() + memory)
 
 
 def plugins() -> Findings:
-    """Every plugin that was found."""
+    """Report the plugins, loaded or not."""
     try:
-        found = list_plugins()
+        infos = list_plugins()
     except PluginError as error:  # under THUNDER_PLUGIN_STRICT
         yield Finding("plugins", str(error), State.BROKEN)
         return
-    for info in found:
+    for info in infos:
         state = State.BROKEN if info.state in BROKEN else State.OK
         if info.state in (PluginState.UNAVAILABLE, PluginState.DISABLED):
             state = State.NOTE
@@ -126,34 +126,36 @@ def plugins() -> Findings:
 
 
 def executors() -> Findings:
-    """Every executor that is declared. They are imported: what fails in that is what a compile would meet."""
+    """Report the declared executors. They are imported, as a compile would import them."""
     manager = get_manager()
     for spec in manager.executor_specs():
-        found = manager.resolve(spec)
-        if isinstance(found, Unavailable):
-            yield Finding(spec.name, f"unavailable: {found.reason}", _of_unavailable(spec, found))
+        executor = manager.resolve(spec)
+        if isinstance(executor, Unavailable):
+            yield Finding(spec.name, f"unavailable: {executor.reason}", _state_of(spec, executor))
         else:
-            kinds = [word for word, said in (("default", spec.default), ("always", spec.always)) if said]
-            version = f"version {found.version}" if found.version else ""
+            kinds = [
+                word for word, declared in (("default", spec.default), ("always", spec.always)) if declared
+            ]
+            version = f"version {executor.version}" if executor.version else ""
             yield Finding(spec.name, ", ".join(filter(None, [f"rank {int(spec.rank)}", *kinds, version])))
 
 
-def _of_unavailable(spec: ExecutorSpec, found: Unavailable) -> State:
-    """Absent libraries, and what an executor says of itself, are no faults; an exception is one."""
-    return State.BROKEN if found.cause is not None and not spec.missing else State.NOTE
+def _state_of(spec: ExecutorSpec, unavailable: Unavailable) -> State:
+    """Return BROKEN for an exception; an absent library, or a reason that the package gives, is a note."""
+    return State.BROKEN if unavailable.cause is not None and not spec.missing else State.NOTE
 
 
 def options() -> Findings:
-    """The options of `thunder.jit`, with their defaults."""
+    """Report the options of `thunder.jit`, with their defaults."""
     for option in declared_options(get_manager()).values():
         yield Finding(option.name, f"{option.default!r}: {option.doc.partition(': ')[0]}")
 
 
-#: variable → what it does
+#: environment variable → its effect
 VARIABLES: Final[Mapping[str, str]] = {
     "THUNDER_PLUGINS": "of the installed plugins, only these are loaded",
     "THUNDER_DISABLE_PLUGINS": "these plugins are not loaded",
-    "THUNDER_PLUGIN_AUTOLOAD": "0: no installed plugin is looked for",
+    "THUNDER_PLUGIN_AUTOLOAD": "0: no installed plugin is loaded",
     "THUNDER_PLUGIN_STRICT": "1: a plugin that cannot be loaded is an error",
     "CUDA_VISIBLE_DEVICES": "the devices that CUDA sees",
     "CUDA_LAUNCH_BLOCKING": "1: kernels run one by one, which is slow",
@@ -168,7 +170,7 @@ VARIABLES: Final[Mapping[str, str]] = {
 
 
 def environment() -> Findings:
-    """The variables that matter and are set."""
+    """Report the environment variables that are set and have an effect."""
     for name in sorted(os.environ):
         if name in VARIABLES:
             yield Finding(name, f"{os.environ[name]!r} ({VARIABLES[name]})")
@@ -178,7 +180,7 @@ def environment() -> Findings:
 
 
 def program() -> Findings:
-    """A small program with its gradient, against eager."""
+    """Compile and run a small program with its gradient; compare with eager."""
 
     def example(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ w).sum()
@@ -189,12 +191,12 @@ def program() -> Findings:
     (gradient,) = torch.autograd.grad(expected, w)
     try:
         result = jit(example)(x, w)
-        (found,) = torch.autograd.grad(result, w)
+        (compiled_gradient,) = torch.autograd.grad(result, w)
     except Exception as error:
         yield Finding("a program", f"{type(error).__name__}: {error}", State.BROKEN)
         return
-    agrees = torch.allclose(result, expected) and torch.allclose(found, gradient)
-    text = "compiles, and agrees with eager" if agrees else "gives another result or gradient than eager"
+    agrees = torch.allclose(result, expected) and torch.allclose(compiled_gradient, gradient)
+    text = "compiles, and agrees with eager" if agrees else "has another result or gradient than eager"
     yield Finding("a program", text, _ok(agrees))
 
 
@@ -202,7 +204,7 @@ def _ok(fits: bool) -> State:
     return State.OK if fits else State.BROKEN
 
 
-#: part of the report → what finds it
+#: part of the report → its check
 CHECKS: Final[Mapping[str, Callable[[], Findings]]] = {
     "python": python,
     "torch": pytorch,
@@ -218,9 +220,9 @@ CHECKS: Final[Mapping[str, Callable[[], Findings]]] = {
 
 
 def examined() -> dict[str, list[Finding]]:
-    """The findings of all checks. What plugins warn of while they load is among them."""
+    """Return the findings of all checks; warnings of plugins are among the findings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)
-        # The program first: it calls hooks that nobody has called yet, whose faults are told of the plugins.
+        # The program runs first: it calls the hooks, whose faults the check of plugins reports.
         first = {"program": list(program())}
         return {part: first.get(part) or list(check()) for part, check in CHECKS.items()}

@@ -1,4 +1,4 @@
-"""`python -m thunder doctor [--json]`: whether thunder and its plugins are in order."""
+"""`python -m thunder doctor [--json]`: a report on thunder, its plugins and the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["add"]
 
 
 def add(commands: Any) -> None:
-    """Enters the command."""
+    """Add the command."""
     parser = commands.add_parser(
         "doctor", help="report on the environment; exit status 1 if something is broken"
     )
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the report."""
+    """Print the report; return 1 if something is broken."""
     report = examined()
     broken = [f for findings in report.values() for f in findings if f.state is State.BROKEN]
     print(_as_json(report) if options.json else _as_text(report, broken))

@@ -1,12 +1,12 @@
-"""`python -m thunder explain module:function`: who would run each call of a program, and why not others.
+"""`python -m thunder explain module:function`: which executor would run each call of a program, and why.
 
     python -m thunder explain mymodel:forward --args "torch.randn(2, 8, device='meta')" --device h200
 
 The part before the colon is a module, as `import` names it, or a file `path/to/mymodel.py`; the part after it
-an expression in that module: a function, a compiled one, or a call that makes an nn.Module,
-`"mymodel:Net().eval()"`. The arguments are what the expression `--args` gives, which may use the module's
-names and `torch`; or what a function `inputs()` of the module returns. Nothing is run: it is
-`thunder.plan(…).explain()`.
+is an expression in that module: a function, a compiled one, or a call that returns an nn.Module,
+`"mymodel:Net().eval()"`. The arguments are the values of the expression `--args`, which may use the module's
+names and `torch`; or the result of the module's function `inputs()`. The program is not run: the output is
+that of `thunder.plan(…).explain()`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["add"]
 
 
 def add(commands: Any) -> None:
-    """Enters the command."""
+    """Add the command."""
     parser = commands.add_parser(
         "explain",
-        help="who would run each call of a program, and why not others; runs nothing",
+        help="which executor would run each call of a program, and why; the program is not run",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -45,32 +45,32 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the table or the JSON; exit status 1 if the program cannot be compiled, 2 for a wrong call."""
+    """Print the ledger; return 1 if the program cannot be compiled, 2 for wrong arguments."""
     try:
         function, arguments = _program(options.target, options.args)
     except InvalidArgument as error:
         print(error, file=sys.stderr)
         return 2
     try:
-        made = plan(function, *arguments, device=options.device, executors=_names(options.executors))
-        ledger = made.explain()
+        planned = plan(function, *arguments, device=options.device, executors=_names(options.executors))
+        ledger = planned.explain()
         if options.why_not is not None:
             ledger = ledger.why_not(options.why_not, line=options.line)
     except ThunderError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps(_facts(made) | json.loads(ledger.to_json()), indent=2))
+        print(json.dumps(_facts(planned) | json.loads(ledger.to_json()), indent=2))
     else:
         ledger.show()
-        print(f"\n{made}")
+        print(f"\n{planned}")
     return 0
 
 
-def _facts(made: Plan) -> dict[str, Any]:
-    memory = made.memory
+def _facts(planned: Plan) -> dict[str, Any]:
+    memory = planned.memory
     return {
-        "device": made.device.name if made.device is not None else None,
+        "device": planned.device.name if planned.device is not None else None,
         "memory": {
             "peak": memory.peak,
             "inputs": memory.inputs,
@@ -86,11 +86,11 @@ def _names(executors: str | None) -> list[str] | None:
 
 
 def _program(target: str, arguments: str | None) -> tuple[Any, tuple[Any, ...]]:
-    """The function, and the arguments of its call."""
+    """Return the function and the arguments of its call."""
     place, colon, expression = target.partition(":")
     if not (place and colon and expression):
         raise InvalidArgument(
-            f"{target!r} names no function of a module",
+            f"{target!r} is not of the form module:function",
             hint="Write module:function, or path/to/file.py:function.",
         )
     names = vars(_module(place))
@@ -98,7 +98,7 @@ def _program(target: str, arguments: str | None) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _module(place: str) -> Any:
-    """The module, imported as from the working directory, or for a file as from the file's."""
+    """Import the module with the working directory, or a file's directory, first on `sys.path`."""
     path = Path(place)
     folder, name = (path.parent, path.stem) if path.suffix == ".py" else (Path(), place)
     sys.path.insert(0, str(folder.resolve()))
@@ -112,20 +112,20 @@ def _module(place: str) -> Any:
 
 def _arguments(expression: str | None, names: dict[str, Any], place: str) -> tuple[Any, ...]:
     if expression is not None:
-        written = f"({expression},)" if expression.strip() else "()"
-        return tuple(_value(written, {"torch": torch, **names}, expression))
-    make = names.get("inputs")
-    if not callable(make):
+        as_tuple = f"({expression},)" if expression.strip() else "()"
+        return tuple(_value(as_tuple, {"torch": torch, **names}, expression))
+    inputs = names.get("inputs")
+    if not callable(inputs):
         raise InvalidArgument(
             f"{place} has no function inputs(), and no arguments are given",
             hint="Define inputs() there, which returns the arguments as a tuple, or give --args.",
         )
-    found = make()
-    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    values = inputs()
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)
 
 
 def _value(expression: str, names: dict[str, Any], shown: str) -> Any:
-    """The value of an expression from the command line, in the names of the module."""
+    """Return the value of an expression from the command line, evaluated with the module's names."""
     try:
         return eval(expression, dict(names))
     except Exception as error:

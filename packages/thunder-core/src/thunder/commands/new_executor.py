@@ -1,4 +1,4 @@
-"""`python -m thunder new-executor NAME [--directory D]`: the package of a new executor."""
+"""`python -m thunder new-executor NAME [--directory D]`: write the package of a new executor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["add"]
 
 
 def add(commands: Any) -> None:
-    """Enters the command."""
+    """Add the command."""
     parser = commands.add_parser(
         "new-executor", help="write the package of a new executor, which installs and passes its tests"
     )
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the package and says what to do with it; exit status 2 if it is refused."""
+    """Write the package and print the next steps; return 2 if the name or directory is refused."""
     try:
         folder = new_executor(options.name, options.directory)
     except InvalidArgument as error:

@@ -1,4 +1,4 @@
-"""`python -m thunder plugins [--json]`: the installed plugins, what they bring, and why one does not work."""
+"""`python -m thunder plugins [--json]`: the plugins, what they provide, and why one does not work."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from thunder.plugins.listing import as_json, as_table
 
 __all__ = ["BROKEN", "add"]
 
-#: what a plugin is not by anybody's wish
+#: the states of a faulty plugin
 BROKEN = (PluginState.FAILED, PluginState.INCOMPATIBLE)
 
 
 def add(commands: Any) -> None:
-    """Enters the command."""
+    """Add the command."""
     parser = commands.add_parser(
         "plugins", help="list the plugins, loaded or not; exit status 1 if one failed"
     )
@@ -27,18 +27,18 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the list."""
+    """Print the list; return 1 if a plugin or an executor failed."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)  # the table says it
-        found = list_plugins()
+        warnings.simplefilter("ignore", PluginWarning)  # the table has the reasons
+        infos = list_plugins()
     unusable = _unusable()
-    print(as_json(found, unusable) if options.json else as_table(found, unusable))
-    failed = any(answer.cause is not None for answer in unusable.values())
-    return int(failed or any(info.state in BROKEN for info in found))
+    print(as_json(infos, unusable) if options.json else as_table(infos, unusable))
+    failed = any(unavailable.cause is not None for unavailable in unusable.values())
+    return int(failed or any(info.state in BROKEN for info in infos))
 
 
 def _unusable() -> Mapping[str, Unavailable]:
-    """The executors that cannot be used though their libraries are installed; finding out imports them."""
+    """Return the executors whose libraries are installed but whose import fails; this imports them."""
     manager = get_manager()
-    answers = {spec.name: manager.resolve(spec) for spec in manager.executor_specs() if not spec.missing}
-    return {name: answer for name, answer in answers.items() if isinstance(answer, Unavailable)}
+    resolved = {spec.name: manager.resolve(spec) for spec in manager.executor_specs() if not spec.missing}
+    return {name: executor for name, executor in resolved.items() if isinstance(executor, Unavailable)}
