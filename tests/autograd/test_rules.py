@@ -12,6 +12,9 @@ from autograd.judge import leaf
 from thunder import TensorProxy
 from thunder.core.transforms import register_grad
 from thunder.extend import OperatorExecutor
+from thunder.ir.gradients import NONDIFFERENTIABLE
+from thunder.ops import prims
+from thunder.ops.gradient_rules import nondifferentiable
 from thunder.ops.prims import get_grad, put_grad
 
 
@@ -226,3 +229,47 @@ def test_a_gradient_that_nobody_put_is_zeros(ex: OperatorExecutor) -> None:
 def test_register_grad_of_an_unknown_operator_is_refused() -> None:
     with pytest.raises(thunder.ThunderError, match="nonsense"):
         register_grad("torch.nonsense", lambda x: x)
+
+
+# -- operators without gradient ------------------------------------------------------------------------------
+
+
+def test_an_operator_declared_nondifferentiable_after_its_first_call_is_so(ex: OperatorExecutor) -> None:
+    cube = ex.register_operator("cube", meta=like, fn=cubed)
+
+    def program(x):
+        return cube(x) + x
+
+    with pytest.raises(thunder.MissingGradient, match="cube"):
+        gradient(program, leaf(3), executors=[ex])
+    nondifferentiable(cube.id)
+    torch.testing.assert_close(gradient(program, leaf(3), executors=[ex]), torch.ones(3).double())
+    assert not thunder.jit(cube, executors=[ex])(leaf(3)).requires_grad
+
+
+def test_an_operator_defined_like_one_without_gradient_has_none(ex: OperatorExecutor) -> None:
+    plain = ex.register_operator("plain", like=prims.detach, fn=torch.detach)
+    assert plain.declared_gradient is NONDIFFERENTIABLE
+    found = gradient(lambda x: plain(x) * x, x := leaf(3), executors=[ex])
+    torch.testing.assert_close(found, x.detach())
+
+
+def test_register_grad_gives_a_nondifferentiable_operator_a_gradient(ex: OperatorExecutor) -> None:
+    cube = ex.register_operator("cube", meta=like, fn=cubed)
+    nondifferentiable(cube.id)
+
+    def rule(x: Any) -> Any:
+        out = cube(x)
+        put_grad(x, get_grad(out) * 7)
+        return out
+
+    register_grad(cube, rule)
+    found = gradient(lambda x: cube(x) + x, leaf(3), executors=[ex])
+    torch.testing.assert_close(found, torch.full((3,), 8.0, dtype=torch.float64))
+
+
+def test_an_operator_has_one_gradient_declaration(ex: OperatorExecutor) -> None:
+    cube = ex.register_operator("cube", meta=like, fn=cubed)
+    nondifferentiable(cube.id)
+    with pytest.raises(thunder.ThunderError, match="has a gradient already"):
+        nondifferentiable(cube.id)

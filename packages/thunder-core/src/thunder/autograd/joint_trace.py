@@ -25,22 +25,21 @@ from typing import Any
 
 import torch
 
-from thunder.autograd.rule_lookup import claimer_of, find_rule, missing_gradient
+from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, missing_gradient
 from thunder.base.errors import PluginError
 from thunder.base.extension_origin import module_of, origin_of
 from thunder.base.langctx import TORCH, using_language
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
-from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor
 from thunder.ir.effects import has_effect
+from thunder.ir.gradients import Formulas, JointRule, NoGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.substitution import follow_replacements, rename_results, substitute
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 from thunder.ops import prims
-from thunder.ops.gradient_rules import Vjp, gradients_of, put_gradients
-from thunder.ops.operator import row_of
+from thunder.ops.gradient_rules import VjpFunction, put_gradients, vjp_function
 from thunder.ops.prims.gradient import get_grad_or_none
 from thunder.passes.placement import location_of
 from thunder.torch.namespace import ltorch
@@ -233,31 +232,32 @@ class _Writer:
         )
         for bsym, passes in zip(bsyms, passed, strict=True):
             bsym = follow_replacements(bsym, self.replaced)
-            if passes and OpTags.NONDIFFERENTIABLE not in bsym.sym.tags and _takes_grad(bsym):
+            if passes and _takes_grad(bsym):
                 self._differentiate(bsym, reached)
             else:
                 self.forward.append(bsym)
 
     def _differentiate(self, bsym: BoundSymbol, reached: set[str]) -> None:
-        rule = find_rule(bsym, self.executors)
-        row = row_of(bsym.sym)
-        gradients = gradients_of(row) if row is not None and rule is None else None
-        if rule is not None:
-            with _named(bsym, rule):
-                self._run_rule(rule, bsym)
-        elif gradients is not None:
-            with _named(bsym, gradients):
-                self._apply(gradients, bsym, reached)
-        elif bsym.subsymbols:
-            names = reached.intersection(p.name for p in bsym.flat_proxy_outs)
-            if self.keep_calls and claimer_of(bsym, self.executors) is not None:
-                self._keep(bsym, names)
-            else:
-                self.write_all([_as_part(s, bsym) for s in bsym.subsymbols], names)
-        elif not bsym.sym.is_prim:  # hands an input on
-            self.forward.append(bsym)
-        else:
-            raise missing_gradient(bsym)
+        match gradient_of(bsym, self.executors):
+            case JointRule(rule):
+                with _named(bsym, rule):
+                    self._run_rule(rule, bsym)
+            case Formulas() | Vjp() as gradient:
+                gradients = vjp_function(gradient)
+                with _named(bsym, gradients):
+                    self._apply(gradients, bsym, reached)
+            case Decompose():
+                names = reached.intersection(p.name for p in bsym.flat_proxy_outs)
+                if self.keep_calls and claimer_of(bsym, self.executors) is not None:
+                    self._keep(bsym, names)
+                else:
+                    self.write_all([_as_part(s, bsym) for s in bsym.subsymbols], names)
+            case NoGradient():
+                self.forward.append(bsym)
+            case None if bsym.sym.is_prim:
+                raise missing_gradient(bsym)
+            case None:  # the call returns an input
+                self.forward.append(bsym)
 
     def _keep(self, bsym: BoundSymbol, asked: Set[str]) -> None:
         """The call stays; gradients of its results go on to the results of a second call, which is computed
@@ -279,7 +279,7 @@ class _Writer:
                     prims.put_grad(second[o.name], prims.get_grad(o))
         self._add_step(step, bsym)
 
-    def _apply(self, gradients: Vjp, bsym: BoundSymbol, reached: set[str]) -> None:
+    def _apply(self, gradients: VjpFunction, bsym: BoundSymbol, reached: set[str]) -> None:
         """The call stays whole; the step puts what the row's formulas give."""
         self.forward.append(bsym)
         names = {o.name for o in bsym.flat_proxy_outs if isinstance(o, TensorProxy) and o.requires_grad}
@@ -319,7 +319,9 @@ class _Writer:
             self.steps.append(step)
 
 
-def _step_of(trace: TraceCtx, gradients: Vjp, bsym: BoundSymbol, asked: Set[str]) -> list[BoundSymbol]:
+def _step_of(
+    trace: TraceCtx, gradients: VjpFunction, bsym: BoundSymbol, asked: Set[str]
+) -> list[BoundSymbol]:
     """What a row's formulas record for a call, of whose results these have a gradient."""
     out = bsym.output
     with recording(trace) as step:
@@ -385,7 +387,7 @@ def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
     except PluginError as error:
         raise _told_of_rule(error, bsym, rule) from error.__cause__
     except Exception as error:
-        if rule is not bsym.sym.gradient and not module_of(rule).startswith("thunder."):
+        if not _is_rule_of_symbol(bsym, rule) and not module_of(rule).startswith("thunder."):
             fault = PluginError(
                 f"a gradient rule raised {type(error).__name__}: {error}",
                 found={"call": bsym.line},
@@ -398,17 +400,8 @@ def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
         raise
 
 
-def _paired_results(bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
-    """Return each proxy among the outputs of a call with what a gradient rule returned for it."""
-    old, old_spec = tree_flatten(bsym.output)
-    new, new_spec = tree_flatten(result)
-    if len(old) != len(new) or any(is_proxy(a) != is_proxy(b) for a, b in zip(old, new, strict=True)):
-        raise PluginError(
-            "a gradient rule returned something else than its operator gives",
-            found={"operator": _described(old, old_spec), "rule returned": _described(new, new_spec)},
-            hint="A rule computes and returns the result, and moves gradients on the way.",
-        )
-    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
+            bsym = follow_replacements(bsym, self.replaced)
+            if passes and _takes_grad(bsym):
 
 
 def _told_of_rule(error: PluginError, bsym: BoundSymbol, rule: Callable[..., Any]) -> PluginError:

@@ -14,10 +14,11 @@ from thunder.base.errors import Location, PluginError, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.pytree import tree_iter
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal, caller_location
+from thunder.ir.gradients import NoGradient, as_gradient
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
-from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.ops.operator import NONDIFFERENTIABLE, Operator, register, row_of, symbol_of
 
 __all__ = ["OperatorExecutor", "StatefulExecutor", "TemporaryExecutor", "operator_id", "with_replacements"]
 
@@ -107,12 +108,14 @@ class OperatorExecutor(Executor):
             call_path = f"{module if isinstance(module, str) else module.__name__}.{name}"
         composite = like is not None and not like.is_prim
         definition = meta if like is None else like.meta
+        without_gradient = like is not None and isinstance(like.declared_gradient, NoGradient)
         row = Operator(
             id=own,
             eager=fn if fn is not None or not isinstance(module, ModuleType) else getattr(module, name, None),
             eager_path=call_path,
             meta=None if composite else _checked_meta(self, own, definition),
             decomposition=definition if composite else None,
+            vjp=NONDIFFERENTIABLE if without_gradient else None,
             tags=frozenset(tags or ()) | (like.tags if like is not None else frozenset()),
             python_printer=python_printer,
             python_impl=fn,
@@ -205,6 +208,7 @@ class TemporaryExecutor(OperatorExecutor):
             tags=row.tags,
             python_printer=row.python_printer,
             python_impl=row.python_impl,
+            gradient=as_gradient(row.id, row.vjp),
         )
 
     def register_operator(self, name: str, **definition: Any) -> Symbol:

@@ -16,6 +16,7 @@ from thunder.base.pytree import tree_flatten_with_dataclass, tree_iter, tree_unf
 from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.codegen import statement_lines
+from thunder.ir.gradients import NONDIFFERENTIABLE, NoGradient, OperatorGradient, declared_gradient
 from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
 from thunder.ir.recorder import PLAIN
 from thunder.ir.trace import Source, get_tracectx
@@ -65,12 +66,19 @@ class Symbol:
     python_impl: Callable[..., Any] | None = None
     python_printer: Callable[..., Sequence[str]] | None = None
     bind_postprocess: Callable[[BoundSymbol], None] | None = field(default=None, repr=False)
-    #: a gradient rule of the symbol's own (see ``thunder.ops.gradient_rules``)
-    gradient: Callable[..., Any] | None = field(default=None, repr=False)
+    #: the gradient of an operator that has no row
+    gradient: OperatorGradient | None = field(default=None, repr=False)
 
-    @cached_property
-    def _differentiable(self) -> bool:
-        return OpTags.NONDIFFERENTIABLE not in self.tags
+    @property
+    def declared_gradient(self) -> OperatorGradient | None:
+        """The rule of ``register_grad``, else the gradient in the row, else the symbol's, or None.
+
+        The tag ``NONDIFFERENTIABLE`` is another way to declare that there is none.
+        """
+        declared = declared_gradient(self.id) or self.gradient
+        if declared is None and OpTags.NONDIFFERENTIABLE in self.tags:
+            return NONDIFFERENTIABLE
+        return declared
 
     @cached_property
     def _normaliser(self) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -107,7 +115,11 @@ class Symbol:
         subsymbols: list[BoundSymbol] = []
         if self.is_prim:
             output = self.meta(*args, **kwargs)
-            if self._differentiable and _any_requires_grad(args) and _tracks_gradients():
+            if (
+                _any_requires_grad(args)
+                and _tracks_gradients()
+                and not isinstance(self.declared_gradient, NoGradient)
+            ):
                 _require_grad(output)
         else:
             trace.push_scope(subsymbols)
@@ -117,7 +129,7 @@ class Symbol:
                 trace.pop_scope()
             if not subsymbols and _is_identity(output, args):
                 return output
-            if not self._differentiable:
+            if isinstance(self.declared_gradient, NoGradient):
                 _require_no_grad(output, args)
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
         if is_outermost:

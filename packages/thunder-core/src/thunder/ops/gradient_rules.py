@@ -46,15 +46,23 @@ from typing import Any
 
 from thunder.base.errors import OperatorError, RegistrationError
 from thunder.base.pytree import tree_iter
+from thunder.ir.gradients import (
+    Formulas,
+    JointRule,
+    OperatorGradient,
+    Vjp,
+    declare_gradient,
+    declared_gradient,
+)
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
-from thunder.ops.operator import NONDIFFERENTIABLE, Operator, replace_row, row_of, symbol_of
+from thunder.ops.operator import NONDIFFERENTIABLE, symbol_of
 from thunder.ops.prims.gradient import put_grad
 
 Formula = Callable[["Call"], Any]
-#: gives the gradients of a call's arguments, by name
-Vjp = Callable[["Call"], Mapping[str, Any]]
+#: the gradients of a call's arguments, by name
+VjpFunction = Callable[["Call"], Mapping[str, Any]]
 
 
 class Call:
@@ -91,13 +99,6 @@ def wants_grad(value: Any) -> bool:
     return any(isinstance(leaf, TensorProxy) and leaf.requires_grad for leaf in tree_iter(value))
 
 
-class Rule:
-    """A rule in the form in which it runs, as the ``vjp`` of a row."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self.fn = fn
-
-
 # -- declaring -----------------------------------------------------------------------------------------------
 
 
@@ -115,15 +116,15 @@ def formulas(*ids: str, **by_argument: Formula) -> None:
                 raise RegistrationError(
                     f"{operator_id} has no argument {name!r}", found={"arguments": ", ".join(names)}
                 )
-        _differentiate(operator_id, dict(by_argument))
+        _declare(operator_id, Formulas(dict(by_argument)))
 
 
-def vjp(*ids: str) -> Callable[[Vjp], Vjp]:
+def vjp(*ids: str) -> Callable[[VjpFunction], VjpFunction]:
     """Gives operators their gradients by a function ``call → {argument: gradient}``."""
 
-    def decorate(fn: Vjp) -> Vjp:
+    def decorate(fn: VjpFunction) -> VjpFunction:
         for operator_id in ids:
-            _differentiate(operator_id, fn)
+            _declare(operator_id, Vjp(fn))
         return fn
 
     return decorate
@@ -134,7 +135,7 @@ def gradient_rule(*ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
         for operator_id in ids:
-            _differentiate(operator_id, Rule(fn))
+            _declare(operator_id, JointRule(fn))
         return fn
 
     return decorate
@@ -143,15 +144,15 @@ def gradient_rule(*ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 def nondifferentiable(*ids: str) -> None:
     """Says of operators that no gradient flows through them."""
     for operator_id in ids:
-        _differentiate(operator_id, NONDIFFERENTIABLE)
+        _declare(operator_id, NONDIFFERENTIABLE)
 
 
-def _differentiate(operator_id: str, rule: Any) -> None:
-    row = row_of(symbol_of(operator_id))
-    assert row is not None, "a symbol of the registry has a row"
-    if row.vjp is not None:
-        raise RegistrationError(f"{operator_id} has a gradient rule", hint="One rule an operator.")
-    replace_row(row, vjp=rule)
+def _declare(operator_id: str, gradient: OperatorGradient) -> None:
+    if declared_gradient(symbol_of(operator_id).id) is not None:
+        raise RegistrationError(
+            f"{operator_id} has a gradient already", hint="An operator has one gradient declaration."
+        )
+    declare_gradient(operator_id, gradient)
 
 
 @functools.cache
@@ -164,14 +165,12 @@ def _parameters(operator_id: str) -> tuple[str, ...]:
 # -- running -------------------------------------------------------------------------------------------------
 
 
-def gradients_of(row: Operator) -> Vjp | None:
-    """The gradients that a row's formulas give, or None where it has a rule of another form, or none."""
-    if row.vjp is None or row.vjp is NONDIFFERENTIABLE or isinstance(row.vjp, Rule):
-        return None
-    return row.vjp if callable(row.vjp) else _from_formulas(row.vjp)
+def vjp_function(gradient: Formulas | Vjp) -> VjpFunction:
+    """Return the function of a call that computes the gradients of its arguments."""
+    if isinstance(gradient, Vjp):
+        return gradient.fn
+    by_argument = gradient.by_argument
 
-
-def _from_formulas(by_argument: Mapping[str, Formula]) -> Vjp:
     def gradients(call: Call) -> dict[str, Any]:
         return {name: formula(call) for name, formula in by_argument.items() if call.needs(name)}
 
@@ -179,7 +178,7 @@ def _from_formulas(by_argument: Mapping[str, Formula]) -> Vjp:
 
 
 def put_gradients(
-    gradients: Vjp, symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, g: Any
+    gradients: VjpFunction, symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, g: Any
 ) -> None:
     """Puts the gradients of a call ``out = symbol(*args, **kwargs)``, whose cotangents are ``g``."""
     arguments = _bound(symbol.id, args, kwargs)

@@ -7,23 +7,33 @@ refused if it is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from thunder.base.errors import RegistrationError, nearest
-from thunder.base.tags import OpTags
+from thunder.ir.gradients import (
+    NONDIFFERENTIABLE,
+    OperatorGradient,
+    as_gradient,
+    declare_gradient,
+    declared_gradient,
+)
 from thunder.ir.symbol import Symbol
 
+__all__ = [
+    "NONDIFFERENTIABLE",
+    "GradientDeclaration",
+    "Operator",
+    "Registered",
+    "all_rows",
+    "register",
+    "row_of",
+    "symbol_of",
+]
 
-class _NonDifferentiable:
-    """The ``vjp`` of an operator through which no gradient flows."""
-
-    def __repr__(self) -> str:
-        return "NONDIFFERENTIABLE"
-
-
-NONDIFFERENTIABLE = _NonDifferentiable()
+#: ``vjp=`` of a registration; ``as_gradient`` says what each means
+GradientDeclaration = OperatorGradient | Mapping[str, Callable[[Any], Any]] | Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +54,7 @@ class Operator:
     eager_path: str | None = None
     meta: Callable[..., Any] | None = None
     decomposition: Callable[..., Any] | None = None
-    vjp: Any = None
+    vjp: GradientDeclaration = None
     samples: Callable[..., Iterable[Any]] | None = None
     tags: frozenset[Any] = frozenset()
     module: str | None = None
@@ -55,6 +65,11 @@ class Operator:
     def name(self) -> str:
         """The last part of the id."""
         return self.id.rpartition(".")[2]
+
+    @property
+    def gradient(self) -> OperatorGradient | None:
+        """The declared gradient of the operator: ``vjp``, or what was declared after the registration."""
+        return declared_gradient(self.id)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,27 +97,20 @@ def register(row: Operator, *, replace: bool = False, make_symbol: Callable[...,
             found=f"the row {_registry[row.id].row!r}",
             hint="Use another id.",
         )
-    tags = row.tags | {OpTags.NONDIFFERENTIABLE} if row.vjp is NONDIFFERENTIABLE else row.tags
+    gradient = as_gradient(row.id, row.vjp)
     symbol = make_symbol(
         name=row.name,
         id=row.id,
         meta=row.meta or row.decomposition,
         is_prim=row.meta is not None,
-        tags=tags,
+        tags=row.tags,
         module=row.module,
         python_printer=row.python_printer,
         python_impl=row.python_impl,
     )
     _registry[row.id] = Registered(row, symbol)
+    declare_gradient(row.id, gradient)
     return symbol
-
-
-def replace_row(row: Operator, **changes: Any) -> None:
-    """Changes what a row says beside its definition. Its symbol stays the same object, which others hold."""
-    symbol = _registry[row.id].symbol
-    if changes.get("vjp") is NONDIFFERENTIABLE:
-        object.__setattr__(symbol, "tags", symbol.tags | {OpTags.NONDIFFERENTIABLE})
-    _registry[row.id] = Registered(replace(row, **changes), symbol)
 
 
 def row_of(symbol_or_id: Symbol | str) -> Operator | None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from thunder.autograd.rule_lookup import find_rule
 from thunder.base.errors import InvalidArgument, Location, nearest
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.ir.gradients import NoGradient
 from thunder.ir.symbol import Symbol
-from thunder.ops.operator import NONDIFFERENTIABLE, Operator, row_of, symbol_of
+from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.passes.placement import runs
 from thunder.testing.conformance_failure import ConformanceFailure, NothingToJudge, definition_of
 from thunder.testing.sample_call import Call
@@ -170,12 +170,9 @@ class Subject:
         if self.info.grad_transform is not None:
             return True
         own = self.symbol.executor is self.executor
-        if not own or OpTags.NONDIFFERENTIABLE in self.symbol.tags or self.row is None:
+        if not own or self.row is None:
             return False
-        recorded = next((c.recording for c in self.calls if c.recording_error is None), None)
-        return self.row.vjp not in (None, NONDIFFERENTIABLE) or (
-            recorded is not None and find_rule(recorded.bsym, ()) is not None
-        )
+        return not isinstance(self.symbol.declared_gradient, NoGradient | None)
 
     @property
     def where(self) -> list[Location]:

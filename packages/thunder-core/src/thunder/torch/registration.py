@@ -23,7 +23,7 @@ from thunder.base.errors import OperatorError, RegistrationError
 from thunder.base.langctx import TORCH
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
-from thunder.ops.operator import Operator, register
+from thunder.ops.operator import GradientDeclaration, Operator, register
 from thunder.torch.argument_binding import Spelling
 from thunder.torch.function_names import find_torch
 from thunder.torch.inplace import write_back
@@ -47,7 +47,7 @@ def torchsymbol(
     eager: Fn | None = None,
     eager_path: str | None = None,
     spelling: Spelling | None = None,
-    vjp: Any = None,
+    vjp: GradientDeclaration = None,
     tags: Iterable[Any] = (),
     samples: Callable[..., Iterable[Any]] | None = None,
 ) -> Callable[[Fn], Symbol]:

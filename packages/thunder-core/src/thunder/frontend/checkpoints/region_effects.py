@@ -28,6 +28,7 @@ from thunder.frontend.epilogue.subtrace import procedure, read_and_made, writes
 from thunder.frontend.natives import native_calls
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.gradients import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ops import prims
@@ -162,7 +163,8 @@ def saves(bsym: BoundSymbol) -> bool:
 
 def _rule_of(bsym: BoundSymbol) -> OwnRule | None:
     """The rule of a function that says its gradient itself."""
-    rule = getattr(bsym.sym.gradient, "__self__", None)
+    gradient = bsym.sym.gradient
+    rule = getattr(gradient.fn, "__self__", None) if isinstance(gradient, JointRule) else None
     return rule if isinstance(rule, OwnRule) else None
 
 

@@ -18,6 +18,7 @@ import torch
 
 from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.rebuilding import Maker
+from thunder.ir.gradients import JointRule
 from thunder.ir.proxies import AnyProxy, TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
@@ -134,5 +135,9 @@ def _rule(a: TensorProxy, call: Any, region: RegionAgain, tensors: Any, state: A
 
 #: a result of a region, in whose gradient the region is run again
 region_result = Symbol(
-    name="region_result", id="checkpoint.region_result", meta=_result, is_prim=False, gradient=_rule
+    name="region_result",
+    id="checkpoint.region_result",
+    meta=_result,
+    is_prim=False,
+    gradient=JointRule(_rule),
 )

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from thunder.ir.gradients import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
@@ -49,5 +50,5 @@ once_differentiable = Symbol(
     id="autograd_function.once_differentiable",
     meta=_once_differentiable,
     is_prim=False,
-    gradient=_gradient_of_once,
+    gradient=JointRule(_gradient_of_once),
 )

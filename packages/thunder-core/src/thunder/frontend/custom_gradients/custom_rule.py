@@ -9,6 +9,7 @@ import torch
 
 from thunder.base.errors import MissingGradient
 from thunder.frontend.epilogue.subtrace import returning
+from thunder.ir.gradients import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.rewrite import eval_trace
 from thunder.ir.symbol import Symbol
@@ -56,13 +57,13 @@ class OwnRule:
         self.saves, self.runs_later = saves, runs_later
         self.get_grad = get_grad_or_none if with_none else get_grad
         self.results_alone = returning(forward, forward.output[0])
-        self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=self._whole_rule)
+        self.whole = Symbol(name, id, self._whole, is_prim=False, gradient=JointRule(self._whole_rule))
         self.augmented = Symbol(
             f"{name}_forward",
             f"{id}.forward",
             self._augmented,
             is_prim=False,
-            gradient=self._augmented_rule,
+            gradient=JointRule(self._augmented_rule),
         )
 
     def _whole(self, *tensors: Any) -> Any:

@@ -22,8 +22,8 @@ from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.function_context import FunctionContext, context_class
 from thunder.frontend.custom_gradients.gradient_checks import Argument, checked, fitted_to
 from thunder.frontend.custom_gradients.rebuilding import Maker
+from thunder.ir.gradients import JointRule
 from thunder.ir.proxies import AnyProxy, TensorProxy
-from thunder.ops.gradient_rules import Rule
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.gradient import get_grad, put_grad
 
@@ -234,8 +234,12 @@ begin_backward = primitive("begin_backward", _begin_meta, eager=BackwardCall, ta
 record_backward = primitive("record_backward", _record_meta, eager=_record, tags=_TAGS)
 #: the derivative of a recorded backward, in the tensors at the places ``wanted``, and one that is recorded
 differentiate_backward = primitive(
-    "differentiate_backward", _differentiate_meta, eager=_differentiate, tags=_ONCE, vjp=Rule(_rule_again)
+    "differentiate_backward",
+    _differentiate_meta,
+    eager=_differentiate,
+    tags=_ONCE,
+    vjp=JointRule(_rule_again),
 )
 record_derivative = primitive("record_derivative", _record_again_meta, eager=_record_again, tags=_ONCE)
 #: a backward of it: the gradients of the arguments that require grad
-run_backward = primitive("run_backward", _run_meta, eager=_run, tags=_TAGS, vjp=Rule(_rule))
+run_backward = primitive("run_backward", _run_meta, eager=_run, tags=_TAGS, vjp=JointRule(_rule))

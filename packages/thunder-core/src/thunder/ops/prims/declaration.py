@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from thunder.ir.symbol import Symbol
-from thunder.ops.operator import Operator, register
+from thunder.ops.operator import GradientDeclaration, Operator, register
 
 
 class _Ids(type):
@@ -25,7 +25,7 @@ def primitive(
     eager: Callable[..., Any] | None = None,
     eager_path: str | None = None,
     tags: Iterable[Any] = (),
-    vjp: Any = None,
+    vjp: GradientDeclaration = None,
     short_id: str | None = None,
     **row: Any,
 ) -> Symbol:
