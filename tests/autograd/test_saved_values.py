@@ -10,10 +10,11 @@ import torch
 import thunder
 from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
 from thunder.base.errors import MissingGradient
+from thunder.base.tags import OpTags
 from thunder.core.transforms import get_grad, put_grad
 from thunder.extend import OperatorExecutor
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, vjp
+from thunder.ops.gradient_rules import Call, formulas, vjp
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
@@ -102,3 +103,27 @@ def test_a_result_whose_gradient_a_rule_ignores_is_no_beginning_of_a_second_deri
     assert torch.autograd.gradcheck(jf, (x,))
     with pytest.raises(MissingGradient, match="both has no gradient rule"):
         torch.autograd.grad(jf(x).sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("tag", [OpTags.CHEAP_TO_RECOMPUTE, OpTags.POINTWISE_OP])
+def test_a_registered_operator_that_is_cheap_is_recomputed_and_not_saved(tag: Any) -> None:
+    ex = OperatorExecutor(f"cheap_ex_{tag.name}")
+    runs: list[str] = []
+
+    def cubed(x: torch.Tensor) -> torch.Tensor:
+        runs.append("cube")
+        return x**3
+
+    saved = {}
+    for name, tags in (("cube", [tag]), ("slow_cube", [])):
+        cube = ex.register_operator(name, meta=lambda x: TensorProxy(like=x), fn=cubed, tags=tags)
+        formulas(cube.id, x=lambda c: c.g * 3 * c.x * c.x)
+        jf = thunder.jit(lambda x, w, cube=cube: (cube(x @ w) * cube(x @ w)).sum(), executors=[ex])
+        x, w = (torch.randn(4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        out = jf(x, w)
+        ran = len(runs)
+        out.backward()
+        saved[name] = len(get_saved_for_backward_tensors(thunder.last_traces(jf)[-1]))
+        assert (len(runs) > ran) == (name == "cube")
+        torch.testing.assert_close(x.grad, 6 * (x @ w).detach() ** 5 @ w.detach().T)
+    assert saved["cube"] == saved["slow_cube"] - 1

@@ -44,24 +44,10 @@ from thunder.ir.aliasing import DisjointSets, views_of
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
-from thunder.ops import prims
 
 __all__ = ["Forward", "choose_residuals", "graph_library", "is_cheap"]
 
-#: primitives of which torch saves the arguments themselves, where it saves any
-_POINTWISE = """
-abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor broadcast_in_dim
-ceil clone conj convert_element_type copysign cos cosh detach digamma div eq erf erfc erfcinv erfinv exp exp2
-expm1 floor fmod full ge gt hypot imag iota isfinite isinf isnan le lerp lgamma log log10 log1p log2
-logical_not lt maximum minimum mul ndtri ne neg pow py_abs real reciprocal remainder round rsqrt sgn
-shallow_copy sigmoid sign signbit sin sinh sqrt sub tan tanh trunc where
-"""
-#: and the others that cost little more than reading and writing their elements once
-_MOVING = """
-bitcast diagonal flip reshape dynamic_select slice_prim squeeze transpose view view_as_complex view_as_real
-"""
-POINTWISE = frozenset(getattr(prims, name).id for name in _POINTWISE.split())
-CHEAP = POINTWISE.union(getattr(prims, name).id for name in _MOVING.split())
+_CHEAP = frozenset({OpTags.POINTWISE_OP, OpTags.CHEAP_TO_RECOMPUTE})
 
 
 @dataclass
@@ -166,14 +152,14 @@ def is_cheap(bsym: BoundSymbol) -> bool:
     """Whether a call, or all that it decomposes into, is cheap, and may be run twice."""
     if OpTags.DONT_RECOMPUTE_IN_BACKWARD in bsym.tags:
         return False
-    if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in bsym.tags or bsym.sym.id in CHEAP:
+    if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in bsym.tags or not _CHEAP.isdisjoint(bsym.sym.tags):
         return True
     return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_cheap, bsym.subsymbols))
 
 
 def is_pointwise(bsym: BoundSymbol) -> bool:
     """Whether a call, or all that it decomposes into, computes each element from elements at its place."""
-    if bsym.sym.id in POINTWISE:
+    if OpTags.POINTWISE_OP in bsym.sym.tags:
         return True
     return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_pointwise, bsym.subsymbols))
 

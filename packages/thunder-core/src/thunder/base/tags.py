@@ -42,22 +42,34 @@ class OpenTag(metaclass=_TagMeta):
 
 
 class OpTags(OpenTag):
-    """What kind of operator a row describes; :meth:`register_tag` adds kinds."""
+    """Facts about an operator, declared in its row; :meth:`register_tag` adds more."""
 
 
 for _tag in (
+    #: moves elements, and computes none
     "SHAPE_OP",
     "REDUCTION_OP",
+    #: draws random numbers, or reads or changes the state of a generator
     "RANDOM_OP",
     "MATMUL_OP",
+    #: waits for the device
     "DEVICE_SYNC_OP",
+    #: runs even if nothing reads its results
     "DONT_DCE",
+    #: writes to an argument
     "IN_PLACE",
     "CTX_MANAGER_ENTER_EXIT_OP",
+    #: computes each element from the elements at the same place in the arguments; cheap to recompute
+    "POINTWISE_OP",
+    #: costs little more than reading and writing its elements once, so that a backward may compute it again
+    "CHEAP_TO_RECOMPUTE",
     "DONT_RECOMPUTE_IN_BACKWARD",
+    #: returns memory of an argument; with MAYBE, for some layouts of it
     "VIEW",
     "MAYBE_VIEW",
+    #: another way to declare ``vjp=NONDIFFERENTIABLE``
     "NONDIFFERENTIABLE",
+    #: a function of torch without a row, run as it is
     "FALLBACK",
 ):
     OpTags.register_tag(_tag)

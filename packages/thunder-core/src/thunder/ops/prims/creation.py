@@ -11,6 +11,7 @@ from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import to_torch_dtype
 from thunder.base.errors import OperatorError
+from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 
@@ -34,6 +35,7 @@ full = primitive(
     "full",
     _full_meta,
     eager=lambda shape, value, *, device, dtype: torch.full(shape, value, **_torch_kwargs(device, dtype)),
+    tags=(OpTags.POINTWISE_OP,),
 )
 
 
@@ -61,7 +63,7 @@ def _iota_eager(length: int, *, start: float, step: float, device: Any, dtype: A
     return (counts * step + start).to(kwargs["dtype"])
 
 
-iota = primitive("iota", _iota_meta, eager=_iota_eager)
+iota = primitive("iota", _iota_meta, eager=_iota_eager, tags=(OpTags.POINTWISE_OP,))
 
 
 def _linspace_meta(start: complex, end: complex, steps: int, *, device: Device, dtype: Dtype) -> TensorProxy:
@@ -75,6 +77,7 @@ linspace = primitive(
     eager=lambda start, end, steps, *, device, dtype: torch.linspace(
         start, end, steps, **_torch_kwargs(device, dtype)
     ),
+    tags=(OpTags.POINTWISE_OP,),
 )
 
 

@@ -1,8 +1,8 @@
 """Elementwise primitives. Tensors have one shape and one dtype; a binary primitive's operand may be a Python
 number.
 
-Each is one row of a table: name, kinds of dtype it takes, rule of the result's dtype, torch's function of the
-same meaning.
+Each is one row of a table: the name, the kinds of dtypes of the operands, the result's dtype, and torch's
+function of the same meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from thunder.ir.symbol import Symbol
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.promotion import bool_result, real_result, same_result
 
-Rule = Callable[[dtype], dtype]
+#: dtype of the operands → dtype of the result
+ResultDtype = Callable[[dtype], dtype]
+
+_POINTWISE = (OpTags.POINTWISE_OP,)
 
 BOOL, INT, FLOAT, COMPLEX = "bifc"
 NUMBERS = INT + FLOAT + COMPLEX
@@ -44,19 +47,19 @@ def _refused(name: str, *operands: Any) -> OperatorError:
     return OperatorError(f'"{name}" not implemented for {shown}')
 
 
-def _unary_meta(name: str, kinds: str, rule: Rule) -> Callable[[TensorProxy], TensorProxy]:
+def _unary_meta(name: str, kinds: str, result_dtype: ResultDtype) -> Callable[[TensorProxy], TensorProxy]:
     def meta(a: TensorProxy) -> TensorProxy:
         if not isinstance(a, TensorProxy):
             raise TypeError(f"{name}(): argument 'input' must be Tensor, not {type(a).__name__}")
         d = a.dtype
         if kind_of(d) not in kinds:
             raise _refused(name, a)
-        return TensorProxy(shape=a.shape, device=a.device, dtype=rule(d))
+        return TensorProxy(shape=a.shape, device=a.device, dtype=result_dtype(d))
 
     return meta
 
 
-def _binary_meta(name: str, kinds: str, rule: Rule) -> Callable[[Any, Any], TensorProxy]:
+def _binary_meta(name: str, kinds: str, result_dtype: ResultDtype) -> Callable[[Any, Any], TensorProxy]:
     def meta(a: Any, b: Any) -> TensorProxy:
         tensor = a
         if isinstance(a, TensorProxy):
@@ -72,7 +75,7 @@ def _binary_meta(name: str, kinds: str, rule: Rule) -> Callable[[Any, Any], Tens
         d = tensor.dtype
         if kind_of(d) not in kinds:
             raise _refused(name, a, b)
-        return TensorProxy(shape=tensor.shape, device=tensor.device, dtype=rule(d))
+        return TensorProxy(shape=tensor.shape, device=tensor.device, dtype=result_dtype(d))
 
     return meta
 
@@ -80,7 +83,7 @@ def _binary_meta(name: str, kinds: str, rule: Rule) -> Callable[[Any, Any], Tens
 def _unary(
     name: str,
     kinds: str,
-    rule: Rule = same_result,
+    result_dtype: ResultDtype = same_result,
     path: str | None = None,
     eager: Any = None,
     tags: tuple[Any, ...] = (),
@@ -88,19 +91,19 @@ def _unary(
     reference = eager or _find(path or f"torch.{name}")
     return primitive(
         name,
-        _unary_meta(name, kinds, rule),
+        _unary_meta(name, kinds, result_dtype),
         eager=reference,
         eager_path=None if eager else path or f"torch.{name}",
-        tags=tags,
+        tags=(*_POINTWISE, *tags),
     )
 
 
 def _binary(
-    name: str, kinds: str, rule: Rule = same_result, path: str | None = None, eager: Any = None
+    name: str, kinds: str, result_dtype: ResultDtype = same_result, path: str | None = None, eager: Any = None
 ) -> Symbol:
     reference = eager or _tensor_first(_find(path or f"torch.{name}"))
     # torch's functions of the same name take a number on the left only where their signature says so
-    return primitive(name, _binary_meta(name, kinds, rule), eager=reference)
+    return primitive(name, _binary_meta(name, kinds, result_dtype), eager=reference, tags=_POINTWISE)
 
 
 def _find(path: str) -> Callable[..., Any]:
@@ -189,7 +192,7 @@ def _frexp_meta(a: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
     )
 
 
-frexp = primitive("frexp", _frexp_meta, eager=lambda a: tuple(torch.frexp(a)))
+frexp = primitive("frexp", _frexp_meta, eager=lambda a: tuple(torch.frexp(a)), tags=_POINTWISE)
 
 # -- binary --------------------------------------------------------------------------------------------------
 
@@ -237,7 +240,7 @@ def _lerp_meta(start: TensorProxy, end: TensorProxy, weight: Any) -> TensorProxy
     return TensorProxy(shape=start.shape, device=start.device, dtype=start.dtype)
 
 
-lerp = primitive("lerp", _lerp_meta, eager=torch.lerp, eager_path="torch.lerp")
+lerp = primitive("lerp", _lerp_meta, eager=torch.lerp, eager_path="torch.lerp", tags=_POINTWISE)
 
 
 def _where_meta(pred: TensorProxy, a: Any, b: Any) -> TensorProxy:
@@ -250,4 +253,4 @@ def _where_meta(pred: TensorProxy, a: Any, b: Any) -> TensorProxy:
 
 
 #: one of ``a`` and ``b`` may be a number, of the other's type
-where = primitive("where", _where_meta, eager=torch.where, eager_path="torch.where")
+where = primitive("where", _where_meta, eager=torch.where, eager_path="torch.where", tags=_POINTWISE)

@@ -175,7 +175,10 @@ def _dynamic_select_eager(a: torch.Tensor, index: torch.Tensor, dim: int) -> tor
 
 #: the view ``a.select(dim, index)``, where ``index`` is a tensor without dimensions
 dynamic_select = primitive(
-    "dynamic_select", _dynamic_select_meta, eager=_dynamic_select_eager, tags=(OpTags.VIEW,)
+    "dynamic_select",
+    _dynamic_select_meta,
+    eager=_dynamic_select_eager,
+    tags=(OpTags.VIEW, OpTags.CHEAP_TO_RECOMPUTE),
 )
 
 

@@ -17,6 +17,8 @@ from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberPro
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
+_POINTWISE = (OpTags.POINTWISE_OP,)
+
 
 def _convert_element_type_meta(a: TensorProxy, dtype: Dtype) -> TensorProxy:
     return TensorProxy(shape=a.shape, device=a.device, dtype=dtype)
@@ -26,6 +28,7 @@ convert_element_type = primitive(
     "convert_element_type",
     _convert_element_type_meta,
     eager=lambda a, dtype: a.to(to_torch_dtype(dtype)),
+    tags=_POINTWISE,
 )
 
 
@@ -55,7 +58,10 @@ def _bitcast_meta(a: TensorProxy, dtype: Dtype) -> TensorProxy:
 
 
 bitcast = primitive(
-    "bitcast", _bitcast_meta, eager=lambda a, dtype: a.view(to_torch_dtype(dtype)), tags=(OpTags.VIEW,)
+    "bitcast",
+    _bitcast_meta,
+    eager=lambda a, dtype: a.view(to_torch_dtype(dtype)),
+    tags=(OpTags.VIEW, OpTags.CHEAP_TO_RECOMPUTE),
 )
 
 
@@ -64,10 +70,12 @@ def like_meta(a: TensorProxy) -> TensorProxy:
     return TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype)
 
 
-clone = primitive("clone", like_meta, eager=torch.clone, eager_path="torch.clone")
+clone = primitive("clone", like_meta, eager=torch.clone, eager_path="torch.clone", tags=_POINTWISE)
 
 #: the same memory under another name
-shallow_copy = primitive("shallow_copy", like_meta, eager=lambda a: a.view_as(a), tags=(OpTags.VIEW,))
+shallow_copy = primitive(
+    "shallow_copy", like_meta, eager=lambda a: a.view_as(a), tags=(*_POINTWISE, OpTags.VIEW)
+)
 
 #: the same memory, through which no gradient flows
 detach = primitive(
@@ -75,7 +83,7 @@ detach = primitive(
     like_meta,
     eager=torch.detach,
     eager_path="torch.detach",
-    tags=(OpTags.VIEW,),
+    tags=(*_POINTWISE, OpTags.VIEW),
     vjp=NONDIFFERENTIABLE,
 )
 

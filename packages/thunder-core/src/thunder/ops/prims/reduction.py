@@ -17,7 +17,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.prims.declaration import primitive
-from thunder.ops.prims.elementwise import ANY, INEXACT, NUMBERS, ORDERED, Rule, kind_of
+from thunder.ops.prims.elementwise import ANY, INEXACT, NUMBERS, ORDERED, ResultDtype, kind_of
 from thunder.ops.promotion import bool_result, real_result, same_result
 
 _REDUCTION = (OpTags.REDUCTION_OP,)
@@ -49,10 +49,12 @@ def _over_dims(fn: Callable[..., Any]) -> Callable[[torch.Tensor, Sequence[int]]
     return compute
 
 
-def _reduction(name: str, kinds: str, eager: Callable[..., Any], rule: Rule = same_result) -> Symbol:
+def _reduction(
+    name: str, kinds: str, eager: Callable[..., Any], result_dtype: ResultDtype = same_result
+) -> Symbol:
     def meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
         _check_kind(name, a, kinds)
-        return _like(a, _remaining(name, a, dims), rule(a.dtype))
+        return _like(a, _remaining(name, a, dims), result_dtype(a.dtype))
 
     return primitive(name, meta, eager=_over_dims(eager), tags=_REDUCTION)
 

@@ -15,6 +15,7 @@ from thunder.ops.promotion import complex_result, real_result
 
 Shape = tuple[int, ...]
 _VIEW = (OpTags.SHAPE_OP, OpTags.VIEW)
+_CHEAP_VIEW = (*_VIEW, OpTags.CHEAP_TO_RECOMPUTE)
 _MAYBE_VIEW = (OpTags.SHAPE_OP, OpTags.MAYBE_VIEW)
 _COPY = (OpTags.SHAPE_OP,)
 
@@ -54,7 +55,10 @@ def _broadcast_in_dim_eager(
 
 
 broadcast_in_dim = primitive(
-    "broadcast_in_dim", _broadcast_in_dim_meta, eager=_broadcast_in_dim_eager, tags=_VIEW
+    "broadcast_in_dim",
+    _broadcast_in_dim_meta,
+    eager=_broadcast_in_dim_eager,
+    tags=(*_VIEW, OpTags.POINTWISE_OP),
 )
 
 
@@ -79,7 +83,9 @@ def _flip_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
     return _with_shape(a, a.shape)
 
 
-flip = primitive("flip", _flip_meta, eager=torch.flip, eager_path="torch.flip", tags=_COPY)
+flip = primitive(
+    "flip", _flip_meta, eager=torch.flip, eager_path="torch.flip", tags=(*_COPY, OpTags.CHEAP_TO_RECOMPUTE)
+)
 
 
 def _pad_meta(a: TensorProxy, value: float, padding: Sequence[tuple[int, int, int]]) -> TensorProxy:
@@ -116,9 +122,15 @@ def _reshape_meta(a: TensorProxy, shape: Sequence[int]) -> TensorProxy:
 
 
 reshape = primitive(
-    "reshape", _reshape_meta, eager=torch.reshape, eager_path="torch.reshape", tags=_MAYBE_VIEW
+    "reshape",
+    _reshape_meta,
+    eager=torch.reshape,
+    eager_path="torch.reshape",
+    tags=(*_MAYBE_VIEW, OpTags.CHEAP_TO_RECOMPUTE),
 )
-view = primitive("view", _reshape_meta, eager=torch.Tensor.view, eager_path="torch.Tensor.view", tags=_VIEW)
+view = primitive(
+    "view", _reshape_meta, eager=torch.Tensor.view, eager_path="torch.Tensor.view", tags=_CHEAP_VIEW
+)
 
 
 def _slice_meta(
@@ -141,7 +153,7 @@ def _slice_eager(
     return a[tuple(slice(s, e, step) for s, e, step in zip(starts, ends, steps, strict=True))]
 
 
-slice_prim = primitive("slice_prim", _slice_meta, eager=_slice_eager, tags=_VIEW, short_id="SLICE")
+slice_prim = primitive("slice_prim", _slice_meta, eager=_slice_eager, tags=_CHEAP_VIEW, short_id="SLICE")
 
 
 def _squeeze_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
@@ -151,7 +163,9 @@ def _squeeze_meta(a: TensorProxy, dims: Sequence[int]) -> TensorProxy:
     return _with_shape(a, [s for d, s in enumerate(a.shape) if d not in dims])
 
 
-squeeze = primitive("squeeze", _squeeze_meta, eager=torch.squeeze, eager_path="torch.squeeze", tags=_VIEW)
+squeeze = primitive(
+    "squeeze", _squeeze_meta, eager=torch.squeeze, eager_path="torch.squeeze", tags=_CHEAP_VIEW
+)
 
 
 def _transpose_meta(a: TensorProxy, permutation: Sequence[int]) -> TensorProxy:
@@ -164,7 +178,7 @@ def _transpose_meta(a: TensorProxy, permutation: Sequence[int]) -> TensorProxy:
 
 
 transpose = primitive(
-    "transpose", _transpose_meta, eager=torch.permute, eager_path="torch.permute", tags=_VIEW
+    "transpose", _transpose_meta, eager=torch.permute, eager_path="torch.permute", tags=_CHEAP_VIEW
 )
 
 
@@ -189,7 +203,7 @@ def _diagonal_meta(a: TensorProxy, offset: int, dim1: int, dim2: int) -> TensorP
 
 
 diagonal = primitive(
-    "diagonal", _diagonal_meta, eager=torch.diagonal, eager_path="torch.diagonal", tags=_VIEW
+    "diagonal", _diagonal_meta, eager=torch.diagonal, eager_path="torch.diagonal", tags=_CHEAP_VIEW
 )
 
 
@@ -206,14 +220,18 @@ def _view_as_complex_meta(a: TensorProxy) -> TensorProxy:
 
 
 view_as_real = primitive(
-    "view_as_real", _view_as_real_meta, eager=torch.view_as_real, eager_path="torch.view_as_real", tags=_VIEW
+    "view_as_real",
+    _view_as_real_meta,
+    eager=torch.view_as_real,
+    eager_path="torch.view_as_real",
+    tags=_CHEAP_VIEW,
 )
 view_as_complex = primitive(
     "view_as_complex",
     _view_as_complex_meta,
     eager=torch.view_as_complex,
     eager_path="torch.view_as_complex",
-    tags=_VIEW,
+    tags=_CHEAP_VIEW,
 )
 
 
@@ -223,4 +241,6 @@ def _conj_meta(a: TensorProxy) -> TensorProxy:
     return _with_shape(a, a.shape)
 
 
-conj = primitive("conj", _conj_meta, eager=torch.conj, eager_path="torch.conj", tags=_VIEW)
+conj = primitive(
+    "conj", _conj_meta, eager=torch.conj, eager_path="torch.conj", tags=(*_VIEW, OpTags.POINTWISE_OP)
+)
