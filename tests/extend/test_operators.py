@@ -183,6 +183,30 @@ def test_m53_implementation_with_nothing_to_run_is_refused(ex: OperatorExecutor,
     assert "one of the two: op=" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("declaration", "value", "allowed"),
+    [
+        ({"tags": ["POINTWISE_OP"]}, "'POINTWISE_OP'", "OpTags.POINTWISE_OP"),
+        ({"tags": [OpTags("POINTWISE_OP")]}, "OpTags.POINTWISE_OP", "OpTags.RANDOM_OP"),
+        ({"tags": "VIEW"}, "'V'", "OpTags.VIEW"),
+    ],
+)
+def test_a_tag_that_is_not_registered_is_refused(
+    ex: OperatorExecutor, declaration: Any, value: str, allowed: str
+) -> None:
+    with pytest.raises(RegistrationError, match=r"a tag of the operator 'opex\.tagged'") as error:
+        ex.register_operator("tagged", meta=scale_meta, **declaration)
+    assert value in str(error.value)
+    assert allowed in str(error.value)
+    assert row_of("opex.tagged") is None
+
+
+def test_a_gradient_of_another_form_is_refused() -> None:
+    with pytest.raises(RegistrationError, match=r"vjp= of the operator 'opex\.row' is 'none'") as error:
+        Operator(id="opex.row", meta=scale_meta, vjp="none")  # type: ignore[arg-type]
+    assert "NONDIFFERENTIABLE" in str(error.value)
+
+
 def test_implementation_by_a_plain_function_is_refused(ex: OperatorExecutor, scale: Symbol) -> None:
     with pytest.raises(RegistrationError, match="op= of an implementation"):
         ex.register_implementation(scale, scale_impl)  # type: ignore[arg-type]

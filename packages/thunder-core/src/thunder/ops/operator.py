@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder.base.errors import RegistrationError, nearest
+from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.gradients import (
     NONDIFFERENTIABLE,
     OperatorGradient,
@@ -61,6 +62,10 @@ class Operator:
     python_printer: Callable[..., Any] | None = None
     python_impl: Callable[..., Any] | None = None
 
+    def __post_init__(self) -> None:
+        as_gradient(self.id, self.vjp)
+        _check_tags(self.id, self.tags)
+
     @property
     def name(self) -> str:
         """The last part of the id."""
@@ -70,6 +75,16 @@ class Operator:
     def gradient(self) -> OperatorGradient | None:
         """The declared gradient of the operator: ``vjp``, or what was declared after the registration."""
         return declared_gradient(self.id)
+
+
+def _check_tags(operator_id: str, tags: Iterable[Any]) -> None:
+    for tag in tags:
+        if not isinstance(tag, OpenTag) or type(tag).members.get(tag.name) is not tag:
+            raise RegistrationError(
+                f"a tag of the operator {operator_id!r} is {tag!r}",
+                found={"allowed": ", ".join(f"OpTags.{name}" for name in OpTags.members)},
+                hint="OpTags.register_tag(name) adds a tag.",
+            )
 
 
 @dataclass(frozen=True, eq=False)
