@@ -12,7 +12,7 @@ from autograd.judge import leaf
 from thunder import TensorProxy
 from thunder.core.transforms import register_grad
 from thunder.extend import OperatorExecutor
-from thunder.ir.gradients import NONDIFFERENTIABLE
+from thunder.ir.gradient_declarations import NONDIFFERENTIABLE
 from thunder.ops import prims
 from thunder.ops.gradient_rules import nondifferentiable
 from thunder.ops.prims import get_grad, put_grad

@@ -188,7 +188,7 @@ def test_m53_implementation_with_nothing_to_run_is_refused(ex: OperatorExecutor,
     [
         ({"tags": ["POINTWISE_OP"]}, "'POINTWISE_OP'", "OpTags.POINTWISE_OP"),
         ({"tags": [OpTags("POINTWISE_OP")]}, "OpTags.POINTWISE_OP", "OpTags.RANDOM_OP"),
-        ({"tags": "VIEW"}, "'V'", "OpTags.VIEW"),
+        ({"tags": "V"}, "'V'", "OpTags.VIEW"),
     ],
 )
 def test_a_tag_that_is_not_registered_is_refused(

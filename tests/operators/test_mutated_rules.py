@@ -12,7 +12,7 @@ import torch
 
 from operators.gradients import check_gradients, gradient_samples
 from operators.test_gradients import ENTRIES
-from thunder.ir.gradients import Formulas, JointRule, Vjp, declare_gradient
+from thunder.ir.gradient_declarations import Formulas, JointRule, Vjp, declare_gradient
 from thunder.ir.trace import get_tracectx
 from thunder.ops.gradient_rules import vjp_function
 from thunder.ops.operator import Operator, row_of, symbol_of

@@ -33,7 +33,7 @@ from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.executor_base.executor import Executor
 from thunder.ir.effects import has_effect
-from thunder.ir.gradients import Formulas, JointRule, NoGradient, Vjp
+from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.substitution import follow_replacements, rename_results, substitute
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
@@ -400,8 +400,22 @@ def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
         raise
 
 
-            bsym = follow_replacements(bsym, self.replaced)
-            if passes and _takes_grad(bsym):
+def _paired_results(bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
+    """Return each proxy among the outputs of a call with what a gradient rule returned for it."""
+    old, old_spec = tree_flatten(bsym.output)
+    new, new_spec = tree_flatten(result)
+    if len(old) != len(new) or any(is_proxy(a) != is_proxy(b) for a, b in zip(old, new, strict=True)):
+        raise PluginError(
+            "a gradient rule returned something else than its operator gives",
+            found={"operator": _described(old, old_spec), "rule returned": _described(new, new_spec)},
+            hint="A rule computes and returns the result, and moves gradients on the way.",
+        )
+    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
+
+
+def _is_rule_of_symbol(bsym: BoundSymbol, rule: Callable[..., Any]) -> bool:
+    gradient = bsym.sym.gradient
+    return isinstance(gradient, JointRule) and gradient.fn == rule
 
 
 def _told_of_rule(error: PluginError, bsym: BoundSymbol, rule: Callable[..., Any]) -> PluginError:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from thunder.base.errors import MissingGradient
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import operator_id
-from thunder.ir.gradients import JointRule, NoGradient, OperatorGradient, register_grad_rule
+from thunder.ir.gradient_declarations import JointRule, NoGradient, OperatorGradient, register_grad_rule
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
 from thunder.passes.placement import location_of

@@ -52,6 +52,8 @@ for _tag in (
     #: draws random numbers, or reads or changes the state of a generator
     "RANDOM_OP",
     "MATMUL_OP",
+    #: its results hold whatever their memory held before
+    "UNINITIALIZED",
     #: waits for the device
     "DEVICE_SYNC_OP",
     #: runs even if nothing reads its results

@@ -26,8 +26,8 @@ from thunder.ir.aliasing import View, views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceTag
-from thunder.ops.layouts import contiguous_strides
 from thunder.ops.operator import row_of
+from thunder.ops.stand_ins import empty_tensor
 
 __all__ = ["MemoryEstimate", "allocations", "estimate_memory", "register_workspace"]
 
@@ -183,9 +183,7 @@ class _Heap:
         """Return a meta tensor with the strides of an input, or contiguous if they are not known."""
         stand_in = self._stand_ins.get(proxy.name)
         if stand_in is None:
-            shape, strides = proxy.shape, proxy.strides or contiguous_strides(proxy.shape)
-            stand_in = torch.empty_strided(shape, strides, dtype=to_torch_dtype(proxy.dtype), device="meta")
-            self._stand_ins[proxy.name] = stand_in
+            stand_in = self._stand_ins[proxy.name] = empty_tensor(proxy, "meta")
         return stand_in
 
 

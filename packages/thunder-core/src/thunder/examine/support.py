@@ -17,7 +17,7 @@ from thunder.base.package_files import is_package_file
 from thunder.compiler.jit import jit
 from thunder.compiler.plan import plan
 from thunder.frontend.source_locations import is_torch_file
-from thunder.ops.meta_kernels import described_arguments
+from thunder.ops.torch_errors import described_arguments
 from thunder.torch.function_names import name_of
 
 __all__ = ["examine"]

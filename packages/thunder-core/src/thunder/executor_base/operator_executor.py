@@ -14,7 +14,7 @@ from thunder.base.errors import Location, PluginError, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.pytree import tree_iter
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal, caller_location
-from thunder.ir.gradients import NoGradient, as_gradient
+from thunder.ir.gradient_declarations import NoGradient, as_gradient
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx

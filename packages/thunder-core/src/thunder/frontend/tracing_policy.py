@@ -49,7 +49,7 @@ from thunder.interpreter.policy import MISSING, FunctionParts
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import Source, TraceCtx
-from thunder.ops.meta_kernels import as_torch_raises
+from thunder.ops.torch_errors import as_torch_raises
 from thunder.torch.autocast import is_interpreted
 from thunder.wrappers.compiled_function import CompiledFunction
 

@@ -16,7 +16,12 @@ from thunder.base.pytree import tree_flatten_with_dataclass, tree_iter, tree_unf
 from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.codegen import statement_lines
-from thunder.ir.gradients import NONDIFFERENTIABLE, NoGradient, OperatorGradient, declared_gradient
+from thunder.ir.gradient_declarations import (
+    NONDIFFERENTIABLE,
+    NoGradient,
+    OperatorGradient,
+    declared_gradient,
+)
 from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
 from thunder.ir.recorder import PLAIN
 from thunder.ir.trace import Source, get_tracectx

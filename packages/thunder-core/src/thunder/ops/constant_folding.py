@@ -1,13 +1,14 @@
-"""Values of tensors that are known while a program is traced, because they depend on no input.
+"""Constant folding while a program is traced: the values of tensors that depend on no input.
 
     position = torch.arange(0, n)          →   n is a number, and guarded
-    if position[0] > 0: …                  →   the answer is the same at each call of this program
+    if position[0] > 0: …                  →   the condition is the same in each call of this program
 
-What the few operators between constants and the question compute is computed, once, when the program asks.
-Only integers and truth values: they are the same on every device, and floating-point numbers are not.
+The few operators between constants and the condition run once, on the CPU, when the program reads the value.
+Only integers and booleans are folded: they are the same on every device, and floating-point numbers are not.
 
-One more is known without its operands: a number that `torch.rand` draws is neither below 0 nor 1 or above, as
-in the layer dropout of a model that leaves out none: `if torch.rand([]) < 0.0`. It is drawn all the same.
+Some operators draw numbers of a known interval: `torch.rand` of [0, 1). A comparison of them with a number
+outside of it is folded too, as in the layer dropout of a model that drops no layer: `if
+torch.rand([]) < 0.0`. The numbers are drawn all the same.
 """
 
 from __future__ import annotations
@@ -23,47 +24,51 @@ from thunder.base.pytree import tree_map
 from thunder.base.tags import OpTags
 from thunder.ir.effects import KEPT
 from thunder.ir.proxies import Proxy, TensorProxy
-from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx
 from thunder.ops.operator import row_of
 
 #: elements of the largest tensor that is computed while tracing
 _LARGEST: Final = 1 << 16
-_OF_TORCH: Final = ("torch.", "ltorch.")
-#: of operators whose results are not determined by their arguments
-_UNDETERMINED: Final = KEPT | {OpTags.FALLBACK}
-#: comparison with a number → whether it holds of numbers of [0, 1), where that is known
-_OF_FRACTIONS: Final[dict[str, Callable[[Any], bool | None]]] = {
-    "torch.lt": lambda bound: False if bound <= 0 else True if bound >= 1 else None,
-    "torch.le": lambda bound: False if bound < 0 else True if bound >= 1 else None,
-    "torch.gt": lambda bound: True if bound < 0 else False if bound >= 1 else None,
-    "torch.ge": lambda bound: True if bound <= 0 else False if bound >= 1 else None,
+#: first parts of the ids of operators that only compute; those of plugins may do more
+_PREFIXES: Final = ("torch.", "ltorch.")
+#: tags of operators whose results are not determined by their arguments
+_UNDETERMINED: Final = KEPT | {OpTags.FALLBACK, OpTags.UNINITIALIZED}
+
+#: operator → the half-open interval [low, high) of its results
+_INTERVALS: Final[dict[str, tuple[float, float]]] = {"torch.rand": (0.0, 1.0)}
+#: comparison with a number → its result for all numbers of [low, high), or None where they differ
+_COMPARISONS: Final[dict[str, Callable[[float, float, float], bool | None]]] = {
+    "torch.lt": lambda low, high, bound: False if bound <= low else True if bound >= high else None,
+    "torch.le": lambda low, high, bound: False if bound < low else True if bound >= high else None,
+    "torch.gt": lambda low, high, bound: True if bound < low else False if bound >= high else None,
+    "torch.ge": lambda low, high, bound: True if bound <= low else False if bound >= high else None,
 }
 
 
 def known_value(trace: TraceCtx, x: TensorProxy) -> torch.Tensor | None:
-    """The value of ``x``, on the CPU, in the program recorded so far; None unless it depends on no input."""
+    """Return the value of ``x`` in the program recorded so far, on the CPU, or None if it is not known."""
     recorded = [bsym for scope in trace.scopes for bsym in scope]
-    makers = {id(out): bsym for bsym in recorded for out in bsym.flat_proxy_outs}
-    needed = _made_of_constants(x, makers)
+    producers = {id(out): bsym for bsym in recorded for out in bsym.flat_proxy_outs}
+    needed = _constant_subprogram(x, producers)
     if needed is None:
-        return _of_a_fraction(x, makers, recorded)
+        return _compared_with_bound(x, producers, recorded)
     if any(_writes_to(recorded, needed)):
         return None
     values: dict[int, Any] = {}
     for bsym in recorded:
         if any(bsym is n for n in needed):
             _run(bsym, values)
-    found: torch.Tensor = values[id(x)]
-    return found
+    value: torch.Tensor = values[id(x)]
+    return value
 
 
-def _made_of_constants(x: TensorProxy, makers: dict[int, BoundSymbol]) -> list[BoundSymbol] | None:
-    """The calls that make ``x`` out of nothing but constants, or None."""
+def _constant_subprogram(x: TensorProxy, producers: dict[int, BoundSymbol]) -> list[BoundSymbol] | None:
+    """Return the calls that compute ``x`` from constants alone, or None."""
     needed: list[BoundSymbol] = []
     waiting: list[Any] = [x]
     while waiting:
-        bsym = makers.get(id(waiting.pop()))
+        bsym = producers.get(id(waiting.pop()))
         if bsym is None or not _is_determined(bsym):
             return None
         if not any(bsym is n for n in needed):
@@ -73,15 +78,14 @@ def _made_of_constants(x: TensorProxy, makers: dict[int, BoundSymbol]) -> list[B
 
 
 def _is_determined(bsym: BoundSymbol) -> bool:
-    """Whether a call computes small exact results out of its arguments alone."""
+    """Return whether a call computes small exact results from its arguments alone."""
     row = row_of(bsym.sym)
     return (
         row is not None
         and row.eager is not None
-        and row.id.startswith(_OF_TORCH)  # what others registered may do more than compute
+        and row.id.startswith(_PREFIXES)
         and all(_is_exact(p) for p in (*bsym.flat_proxy_outs, *bsym.flat_proxy_args))
         and not has_tags(bsym, _UNDETERMINED)
-        and not any("empty" in b.sym.name for b in with_parts((bsym,)))
     )
 
 
@@ -90,7 +94,7 @@ def _is_exact(p: Any) -> bool:
 
 
 def _writes_to(recorded: Iterable[BoundSymbol], needed: list[BoundSymbol]) -> Iterator[bool]:
-    """For each call of the program, whether it writes in place to something made of what is ``needed``."""
+    """Yield, for each call that reads a value computed from ``needed``, whether it writes in place."""
     reached = {id(out) for bsym in needed for out in bsym.flat_proxy_outs}
     for bsym in recorded:
         if any(id(p) in reached for p in bsym.flat_proxy_args):
@@ -99,16 +103,16 @@ def _writes_to(recorded: Iterable[BoundSymbol], needed: list[BoundSymbol]) -> It
 
 
 def _run(bsym: BoundSymbol, values: dict[int, Any]) -> None:
-    """Computes a call on the CPU; ``values`` are the results so far, by the ids of their proxies."""
+    """Compute a call on the CPU; ``values`` are the results so far, by the ids of their proxies."""
 
-    def here(value: Any) -> Any:
+    def on_cpu(value: Any) -> Any:
         if isinstance(value, Proxy | TensorProxy):
             return values[id(value)]
         return torch.device("cpu") if isinstance(value, torch.device | Device) else value
 
     eager = getattr(row_of(bsym.sym), "eager", None)
-    assert eager is not None, "a call of something else is not taken to be determined"
-    args, kwargs = tree_map(here, (bsym.args, bsym.kwargs))
+    assert eager is not None, "a determined call has an eager function"
+    args, kwargs = tree_map(on_cpu, (bsym.args, bsym.kwargs))
     if kwargs.get("device") is not None:
         kwargs["device"] = torch.device("cpu")
     result = eager(*args, **kwargs)
@@ -117,19 +121,20 @@ def _run(bsym: BoundSymbol, values: dict[int, Any]) -> None:
     values.update({id(out): value for out, value in zip(outs, results, strict=True)})
 
 
-def _of_a_fraction(
-    x: TensorProxy, makers: dict[int, BoundSymbol], recorded: Iterable[BoundSymbol]
+def _compared_with_bound(
+    x: TensorProxy, producers: dict[int, BoundSymbol], recorded: Iterable[BoundSymbol]
 ) -> torch.Tensor | None:
-    """What a comparison of numbers of ``torch.rand`` with a number comes to, where that is known."""
-    bsym = makers.get(id(x))
-    rule = _OF_FRACTIONS.get(bsym.sym.id) if bsym is not None else None
-    if bsym is None or rule is None or len(bsym.args) < 2:
+    """Return the comparison of numbers of a known interval with a number, where it is the same for all."""
+    comparison = producers.get(id(x))
+    rule = _COMPARISONS.get(comparison.sym.id) if comparison is not None else None
+    if comparison is None or rule is None or len(comparison.args) < 2:
         return None
-    drawn, bound = bsym.args[:2]
-    maker = makers.get(id(drawn))
-    if maker is None or maker.sym.id != "torch.rand" or type(bound) not in (int, float):
+    numbers, bound = comparison.args[:2]
+    producer = producers.get(id(numbers))
+    interval = _INTERVALS.get(producer.sym.id) if producer is not None else None
+    if producer is None or interval is None or type(bound) not in (int, float):
         return None
-    if any(_writes_to(recorded, [maker])):
+    if any(_writes_to(recorded, [producer])):
         return None
-    answer = rule(bound)
-    return None if answer is None else torch.full(x.shape, answer)
+    result = rule(*interval, bound)
+    return None if result is None else torch.full(x.shape, result)

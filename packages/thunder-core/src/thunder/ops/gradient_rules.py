@@ -46,7 +46,7 @@ from typing import Any
 
 from thunder.base.errors import OperatorError, RegistrationError
 from thunder.base.pytree import tree_iter
-from thunder.ir.gradients import (
+from thunder.ir.gradient_declarations import (
     Formulas,
     JointRule,
     OperatorGradient,
@@ -57,6 +57,7 @@ from thunder.ir.gradients import (
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE, symbol_of
 from thunder.ops.prims.gradient import put_grad
 
@@ -210,12 +211,8 @@ def fitted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
     """
     if g.dtype.is_complex and not like.dtype.is_complex:
         g = prims.real(g)
-    g = _converted(summed_to(g, tuple(like.shape)), like)
+    g = cast(summed_to(g, tuple(like.shape)), like.dtype)
     return g if g.device is like.device else prims.device_put(g, like.device)
-
-
-def _converted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
-    return g if g.dtype is like.dtype else prims.convert_element_type(g, like.dtype)
 
 
 def summed_to(g: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:

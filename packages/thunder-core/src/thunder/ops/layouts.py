@@ -32,10 +32,11 @@ from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
+from thunder.ops.stand_ins import empty_tensor
+from thunder.ops.torch_errors import TORCH_REFUSALS
 
 #: what fake tensors raise for functions that look at data
 _OF_DATA = (DataDependentOutputException, DynamicOutputShapeException)
-_REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
 #: operators whose results are contiguous, and those whose results lie as their first argument does
 _NEW = frozenset(
     f"torch.{name}" for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange")
@@ -167,7 +168,7 @@ class Layouts:
                 self._values.update(_in_one_storage(self._groups[wanted.name]))
                 pending.pop()
             elif call is None or wanted.name in self._inputs or wanted.strides is not None:
-                self._values[wanted.name] = _like(wanted)
+                self._values[wanted.name] = empty_tensor(wanted, _place(wanted.device))
                 pending.pop()
             else:
                 missing = [
@@ -201,7 +202,7 @@ class Layouts:
                 found=repr(call),
                 hint="Call contiguous() on them, before the program writes to them or asks for strides.",
             ) from error
-        except _REFUSALS as error:
+        except TORCH_REFUSALS as error:
             raise OperatorError(_text(row.eager, args, kwargs) or str(error), found=repr(call)) from error
         self._bind(call.output, result)
 
@@ -238,25 +239,16 @@ def _text(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
     try:
         with no_dispatch():
             fn(*args, **kwargs)
-    except _REFUSALS as error:
+    except TORCH_REFUSALS as error:
         return str(error)
     return None
-
-
-def _like(proxy: TensorProxy) -> torch.Tensor:
-    """An input: with its strides where they are known, else contiguous."""
-    shape, dtype, device = proxy.shape, to_torch_dtype(proxy.dtype), _place(proxy.device)
-    strides = proxy.strides
-    if strides is None:
-        return torch.empty(shape, dtype=dtype, device=device)
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def _in_one_storage(group: Sequence[InputAlias]) -> dict[str, torch.Tensor]:
     """Inputs that overlap, by name, each with its strides and its offset in one storage."""
     first = group[0].proxy
     if any(alias.proxy.dtype is not first.dtype for alias in group):
-        return {alias.proxy.name: _like(alias.proxy) for alias in group}
+        return {a.proxy.name: empty_tensor(a.proxy, _place(a.proxy.device)) for a in group}
     length = max(alias.end for alias in group)
     memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_place(first.device))
     return {a.proxy.name: memory.as_strided(a.size, a.stride, a.offset) for a in group}

@@ -13,7 +13,7 @@ from typing import Any
 
 from thunder.base.errors import RegistrationError, nearest
 from thunder.base.tags import OpenTag, OpTags
-from thunder.ir.gradients import (
+from thunder.ir.gradient_declarations import (
     NONDIFFERENTIABLE,
     OperatorGradient,
     as_gradient,

@@ -15,7 +15,7 @@ from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor
-from thunder.ir.gradients import NoGradient
+from thunder.ir.gradient_declarations import NoGradient
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.passes.placement import runs

@@ -18,7 +18,7 @@ from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import UnsupportedOperator
 from thunder.base.signature import make_normaliser
-from thunder.ops.meta_kernels import described_arguments
+from thunder.ops.torch_errors import described_arguments
 
 Fn = Callable[..., Any]
 #: returns the row's (args, kwargs) for those of a call

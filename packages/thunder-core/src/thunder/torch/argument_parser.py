@@ -27,7 +27,8 @@ from thunder.base.dtypes import dtype
 from thunder.base.errors import ThunderError
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.ir.proxies import FloatProxy, GeneratorProxy, IntegerProxy, NumberProxy, TensorProxy
-from thunder.ops.meta_kernels import refusal, torch_error
+from thunder.ops.meta_kernels import eager_error
+from thunder.ops.torch_errors import operator_error
 
 Fn = Callable[..., Any]
 
@@ -152,14 +153,14 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if parser.declines and isinstance(problem, TypeError):
         return NotImplemented
     problem.args = tuple(str(part).replace("TensorProxy", "Tensor") for part in problem.args)
-    raise refusal(problem, args, kwargs)
+    raise operator_error(problem, args, kwargs)
 
 
 def _ask(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises what ``fn`` raises when it runs."""
-    error = torch_error(fn, args, kwargs)
+    error = eager_error(fn, args, kwargs)
     if error is not None:
-        raise refusal(error, args, kwargs)
+        raise operator_error(error, args, kwargs)
 
 
 def _is_tracked_number(x: Any) -> bool:

@@ -22,8 +22,9 @@ from thunder.base.autocast_state import KINDS, autocast_now
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.ops.meta_kernels import ask_torch, described_arguments
+from thunder.ops.meta_kernels import raise_torch_error
 from thunder.ops.operator import Operator, row_of
+from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
 from thunder.torch.autocast_rules import RULES, STEPS, rule_of
 from thunder.torch.fallback.schema_probe import Unfit
 from thunder.torch.fallback.torch_rows import call_by_torch
@@ -36,9 +37,6 @@ Kwargs = dict[str, Any]
 _LEFT_ALONE = frozenset({dtypes.float64})
 
 _HINT = "Cast its arguments, and call it under torch.autocast(…, enabled=False)."
-
-#: what torch raises for a call that it refuses, or has no kernel without data for
-_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
 
 
 class Autocast:
@@ -213,8 +211,8 @@ def _by_torch(row: Operator, dtype: torch.dtype | None, *args: Any, **kwargs: An
         why, error = unfit.reason, None
     except UnsupportedOperator:
         raise
-    except _REFUSALS as raised:
-        ask_torch(fn, args, kwargs, raised)
+    except TORCH_REFUSALS as raised:
+        raise_torch_error(fn, args, kwargs, raised)
         why, error = str(raised).strip().partition("\n")[0], raised
     raise UnsupportedOperator(
         f"{row.id} under {autocast_now().label} autocast, within which torch casts: {why}",

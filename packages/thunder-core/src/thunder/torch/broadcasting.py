@@ -9,24 +9,16 @@ from typing import Any
 
 from thunder.base.devices import to_device
 from thunder.base.dtypes import dtype as Dtype
-from thunder.base.dtypes import to_dtype
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorIndexError, OperatorTypeError
+from thunder.ops.casting import cast
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import number_dtype, result_dtype, same_result
+from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError
 
 Shape = tuple[int, ...]
 Number = int | float | complex | NumberProxy
-
-
-def cast(a: TensorProxy, dtype: Any) -> TensorProxy:
-    """``a`` in this dtype; ``a`` itself if it has it."""
-    if a.dtype is dtype:
-        return a
-    wanted = to_dtype(dtype)
-    return a if a.dtype is wanted else prims.convert_element_type(a, wanted)
 
 
 def broadcast_to_shape(a: TensorProxy, shape: Shape) -> TensorProxy:

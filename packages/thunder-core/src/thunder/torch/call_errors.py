@@ -29,7 +29,8 @@ from thunder.base.errors import (
 from thunder.base.extension_origin import module_of, origin_of
 from thunder.base.pytree import tree_iter
 from thunder.ir.trace_context import get_tracectx
-from thunder.ops.meta_kernels import ask_torch, described_arguments, is_number
+from thunder.ops.meta_kernels import is_number, raise_torch_error
+from thunder.ops.torch_errors import described_arguments
 from thunder.torch.argument_binding import BindingError
 
 Fn = Callable[..., Any]
@@ -47,7 +48,7 @@ def raise_for_call(
     """
     if not concerns_call(error):
         return
-    ask_torch(eager, args, kwargs, error)
+    raise_torch_error(eager, args, kwargs, error)
     is_ours = isinstance(error, ThunderError)
     if isinstance(error, BindingError) or (is_ours and any(map(is_number, tree_iter((args, kwargs))))):
         raise_unsupported(name, args, kwargs, error)

@@ -21,7 +21,7 @@ from thunder.base.dtypes import bool8, int32, int64, uint8
 from thunder.base.errors import UnsupportedOperator
 from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, known_value, number_in, pyval
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorIndexError, OperatorTypeError, OperatorValueError
+from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError, OperatorValueError
 
 #: from this length on torch takes a sequence for numbers without a look at its items
 _LONG = 32

@@ -26,7 +26,8 @@ from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace_context import get_tracectx
-from thunder.ops.meta_kernels import described_arguments, meta_error, refusal, regular_error, torch_error
+from thunder.ops.meta_kernels import eager_error, eager_error_on_identity, meta_error
+from thunder.ops.torch_errors import described_arguments, operator_error
 from thunder.torch.autocast_rules import RULES, STEPS
 from thunder.torch.inplace import write_back
 from thunder.torch.tensor_attributes import is_contiguous
@@ -125,11 +126,11 @@ def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, A
     """
     fns = [fn for fn in fns if not _is_method(fn)] or fns
     without = {key: value for key, value in kwargs.items() if key != "out"}
-    for ask in (torch_error, regular_error, meta_error):
+    for ask in (eager_error, eager_error_on_identity, meta_error):
         answers = [ask(fn, args, kwargs) for fn in fns if ask(fn, args, without) is None]
         errors = [answer for answer in answers if answer is not None]
         if errors and len(errors) == len(answers):
-            raise refusal(errors[0], args, kwargs)
+            raise operator_error(errors[0], args, kwargs)
         if answers:
             return
 

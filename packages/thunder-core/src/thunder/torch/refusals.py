@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from thunder.base.errors import DataDependentControlFlow, ThunderError, UnsupportedProgram
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.meta_kernels import described_arguments
+from thunder.ops.torch_errors import described_arguments
 from thunder.torch.argument_binding import unpacked
 from thunder.torch.registration import torch_names
 from thunder.torch.rows.indexing import refuse_mask

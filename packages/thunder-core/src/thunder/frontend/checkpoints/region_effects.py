@@ -28,11 +28,12 @@ from thunder.frontend.epilogue.subtrace import procedure, read_and_made, writes
 from thunder.frontend.natives import native_calls
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.frontend.session import SessionState, TracingSession
-from thunder.ir.gradients import JointRule
+from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ops import prims
 from thunder.ops.operator import row_of
+from thunder.ops.stand_ins import empty_tensor
 
 
 @dataclasses.dataclass(eq=False)
@@ -180,7 +181,7 @@ def _without_data(x: Any) -> Any:
     """A meta tensor like a proxy; one that requires grad is no leaf, so that it can be written to."""
     if not isinstance(x, TensorProxy):
         return x
-    t = torch.empty(tuple(x.shape), dtype=x.dtype.torch_dtype, device="meta")
+    t = empty_tensor(x, "meta")
     return t.requires_grad_().view_as(t) if x.requires_grad else t
 
 

@@ -18,7 +18,7 @@ import torch
 
 from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.rebuilding import Maker
-from thunder.ir.gradients import JointRule
+from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import AnyProxy, TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims

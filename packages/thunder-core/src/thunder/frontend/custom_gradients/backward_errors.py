@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder.ir.gradients import JointRule
+from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims

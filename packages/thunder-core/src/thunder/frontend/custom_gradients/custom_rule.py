@@ -9,7 +9,7 @@ import torch
 
 from thunder.base.errors import MissingGradient
 from thunder.frontend.epilogue.subtrace import returning
-from thunder.ir.gradients import JointRule
+from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.rewrite import eval_trace
 from thunder.ir.symbol import Symbol

@@ -22,7 +22,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.function_context import FunctionContext, context_class
 from thunder.frontend.custom_gradients.gradient_checks import Argument, checked, fitted_to
 from thunder.frontend.custom_gradients.rebuilding import Maker
-from thunder.ir.gradients import JointRule
+from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import AnyProxy, TensorProxy
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.gradient import get_grad, put_grad

@@ -15,6 +15,8 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 
+__all__ = ["empty", "full", "iota", "linspace", "tensor_from_sequence"]
+
 
 def _full_meta(shape: Sequence[int], value: complex, *, device: Device, dtype: Dtype) -> TensorProxy:
     return TensorProxy(shape=_lengths(shape), device=device, dtype=dtype)
@@ -47,6 +49,7 @@ empty = primitive(
     "empty",
     _empty_meta,
     eager=lambda shape, *, device, dtype: torch.empty(shape, **_torch_kwargs(device, dtype)),
+    tags=(OpTags.UNINITIALIZED,),
 )
 
 

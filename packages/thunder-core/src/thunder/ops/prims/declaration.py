@@ -8,6 +8,8 @@ from typing import Any
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import GradientDeclaration, Operator, register
 
+__all__ = ["PrimIDs", "primitive"]
+
 
 class _Ids(type):
     def __getattr__(cls, name: str) -> str:

@@ -18,6 +18,8 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 
+__all__ = ["get_grad", "put_grad", "put_grads"]
+
 
 def _get_grad_meta(a: TensorProxy) -> TensorProxy:
     # Whether a gradient can be differentiated again is for the program that computes it to say.

@@ -17,6 +17,13 @@ from thunder.ops.meta_kernels import torch_meta
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.movement import like_meta
 
+# fmt: off
+__all__ = [
+    "copy_with_setitem", "dynamic_select", "gather", "index", "index_add", "index_copy", "index_put",
+    "scatter", "scatter_add", "take", "take_along_axis", "tril", "triu",
+]
+# fmt: on
+
 
 def _check_index(name: str, index: TensorProxy) -> None:
     if not index.dtype.is_integer:

@@ -9,6 +9,8 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 
+__all__ = ["matmul"]
+
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The shape to which both can be broadcast. Raises OperatorError with torch's text."""

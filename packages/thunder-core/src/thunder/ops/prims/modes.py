@@ -12,6 +12,8 @@ from thunder.ir.literals import Names
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.prims.declaration import primitive
 
+__all__ = ["enter_inference_mode", "leave_inference_mode", "set_default_dtype", "set_grad_enabled"]
+
 
 def _no_result(*mode: Any) -> None:
     """The meta function of a statement without result."""

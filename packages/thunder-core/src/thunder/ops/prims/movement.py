@@ -17,6 +17,13 @@ from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberPro
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
+# fmt: off
+__all__ = [
+    "bitcast", "clone", "convert_element_type", "copy_", "detach", "device_put", "item", "overwrite",
+    "shallow_copy", "stride_order", "untracked_alias",
+]
+# fmt: on
+
 _POINTWISE = (OpTags.POINTWISE_OP,)
 
 

@@ -15,11 +15,20 @@ from thunder.base.dtypes import dtype as Dtype
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.meta_kernels import asking_meta
+from thunder.ops.meta_kernels import eager_checked_meta
 from thunder.ops.prims.declaration import primitive
 
+__all__ = [
+    "batch_norm_update",
+    "convolution",
+    "embedding",
+    "embedding_renorm",
+    "instance_norm_update",
+    "linear",
+]
+
 #: for shapes that are rare, and of which torch accepts some: a bias ``(1, o)``
-_linear_by_torch = asking_meta(F.linear)
+_linear_by_torch = eager_checked_meta(F.linear)
 
 
 def _linear_meta(a: TensorProxy, w: TensorProxy, bias: TensorProxy | None) -> TensorProxy:

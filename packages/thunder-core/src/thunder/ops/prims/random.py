@@ -24,6 +24,13 @@ from thunder.ir.symbol import Symbol
 from thunder.ops.layouts import contiguous_strides
 from thunder.ops.prims.declaration import primitive
 
+# fmt: off
+__all__ = [
+    "bernoulli", "bernoulli_fill", "cauchy", "exponential", "geometric", "log_normal", "multinomial",
+    "normal", "randint", "randint_fill", "randn", "randperm", "trunc_normal", "uniform",
+]
+# fmt: on
+
 _RANDOM = (OpTags.RANDOM_OP,)
 
 Shape = Sequence[int]

@@ -20,6 +20,13 @@ from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.elementwise import ANY, INEXACT, NUMBERS, ORDERED, ResultDtype, kind_of
 from thunder.ops.promotion import bool_result, real_result, same_result
 
+# fmt: off
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "cummax", "cummin", "cumprod", "cumsum", "prod",
+    "sort", "std", "sum", "topk", "var", "var_mean",
+]
+# fmt: on
+
 _REDUCTION = (OpTags.REDUCTION_OP,)
 _Pair = tuple[TensorProxy, TensorProxy]
 

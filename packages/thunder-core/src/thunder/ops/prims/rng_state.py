@@ -18,9 +18,17 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import GeneratorProxy, IntegerProxy, TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.ops.meta_kernels import OperatorTypeError
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
+from thunder.ops.torch_errors import OperatorTypeError
+
+# fmt: off
+__all__ = [
+    "copy_generator", "get_cuda_rng_state", "get_generator_state", "make_generator", "manual_seed",
+    "seed_cuda", "seed_cuda_all", "seed_from_entropy", "seed_generator", "seed_generator_from_entropy",
+    "set_cuda_rng_state", "set_generator_state",
+]
+# fmt: on
 
 
 def _declare(path: str, name: str, meta: Callable[..., Any]) -> Symbol:

@@ -13,6 +13,13 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.promotion import complex_result, real_result
 
+# fmt: off
+__all__ = [
+    "broadcast_in_dim", "cat", "conj", "diagonal", "flip", "pad", "reshape", "slice_prim", "squeeze",
+    "transpose", "unfold", "view", "view_as_complex", "view_as_real",
+]
+# fmt: on
+
 Shape = tuple[int, ...]
 _VIEW = (OpTags.SHAPE_OP, OpTags.VIEW)
 _CHEAP_VIEW = (*_VIEW, OpTags.CHEAP_TO_RECOMPUTE)

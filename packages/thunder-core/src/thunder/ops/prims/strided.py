@@ -14,6 +14,8 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.movement import like_meta
 
+__all__ = ["as_strided", "as_strided_scatter", "diagonal_scatter"]
+
 
 def _as_strided_meta(a: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int) -> TensorProxy:
     return TensorProxy(shape=size, device=a.device, dtype=a.dtype)

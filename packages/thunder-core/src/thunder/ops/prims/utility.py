@@ -16,6 +16,13 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
+# fmt: off
+__all__ = [
+    "check_values", "clear_mutable_collection", "comment", "python_call", "python_del", "python_print",
+    "python_return", "sink", "unpack_sequence", "unpack_trivial",
+]
+# fmt: on
+
 #: what a line may be long before the targets of an unpacking are wrapped
 _WRAP_AT = 80
 

@@ -11,7 +11,8 @@ from typing import Any
 from thunder.base.autocast_state import autocast_off
 from thunder.base.langctx import current_language
 from thunder.ir.proxies import TensorProxy, unknown_torch_function
-from thunder.ops.meta_kernels import refusal, torch_error
+from thunder.ops.meta_kernels import eager_error
+from thunder.ops.torch_errors import operator_error
 from thunder.torch.argument_parser import parse
 from thunder.torch.function_names import find_torch, name_of
 from thunder.torch.inplace import write_back
@@ -49,9 +50,9 @@ def in_place_or(fn: Fn, otherwise: Fn) -> Fn:
         computed = current_language().resolve(functional) or unknown_torch_function(functional)
         with autocast_off():
             value = computed(*args, **kwargs)
-        error = torch_error(fn, args, kwargs)
-        if error is not None and torch_error(functional, args, kwargs) is None:
-            raise refusal(error, args, kwargs)
+        error = eager_error(fn, args, kwargs)
+        if error is not None and eager_error(functional, args, kwargs) is None:
+            raise operator_error(error, args, kwargs)
         return write_back(value, args[0])
 
     return call

@@ -27,7 +27,8 @@ from thunder.base import devices, dtypes
 from thunder.base.errors import UnsupportedOperator
 from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ops.meta_kernels import described_arguments
+from thunder.ops.stand_ins import empty_tensor, to_torch
+from thunder.ops.torch_errors import described_arguments
 
 #: of operators whose results have a shape, or are Python values, that depend on data
 _OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
@@ -118,24 +119,11 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
 
 
 def _stand_in(leaf: Any, given: dict[str, torch.Tensor]) -> Any:
-    """A tensor without data for a proxy, one for each; a new generator for one of the program's; of other
-    values what torch takes.
-    """
-    if isinstance(leaf, GeneratorProxy):
-        return torch.Generator(devices.to_torch_device(leaf.device))
-    if isinstance(leaf, dtypes.dtype):
-        return leaf.torch_dtype
-    if isinstance(leaf, devices.Device):
-        return devices.to_torch_device(leaf)
+    """Return a tensor without data for a proxy, one for each; torch's value for anything else."""
     if not isinstance(leaf, TensorProxy):
-        return leaf
+        return to_torch(leaf)
     if leaf.name not in given:
-        dtype, device = dtypes.to_torch_dtype(leaf.dtype), devices.to_torch_device(leaf.device)
-        strides = leaf.strides
-        if strides is None:
-            fake = torch.empty(leaf.shape, dtype=dtype, device=device)
-        else:
-            fake = torch.empty_strided(leaf.shape, strides, dtype=dtype, device=device)
+        fake = empty_tensor(leaf, devices.to_torch_device(leaf.device))
         if leaf.requires_grad:
             fake = fake.requires_grad_().view_as(fake)  # no leaf: a write is for the observer to refuse
         given[leaf.name] = fake

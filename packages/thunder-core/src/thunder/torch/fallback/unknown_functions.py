@@ -15,16 +15,14 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.base.langctx import TORCH, LanguageContext
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import UNKNOWN
-from thunder.ops.meta_kernels import ask_torch, described_arguments
+from thunder.ops.meta_kernels import raise_torch_error
 from thunder.ops.operator import all_rows
+from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
 from thunder.torch.fallback.inplace_variants import in_place_or
 from thunder.torch.fallback.schema_probe import Unfit
 from thunder.torch.fallback.torch_rows import call_by_torch, under_autocast_now
 from thunder.torch.function_names import name_of
 from thunder.torch.out_argument import write_to_out
-
-#: what torch raises for a call that it refuses, or has no kernel without data for
-_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
 
 _WAYS_OUT = (
     "Register it (thunder.extend.OperatorExecutor.register_operator), or compute it outside the compiled "
@@ -79,8 +77,8 @@ def by_torch(fn: Any) -> Callable[..., Any]:
             raise _refusal(name, args, kwargs, unfit.reason, f"{unfit.hint} {_WAYS_OUT}") from None
         except UnsupportedOperator:
             raise
-        except _REFUSALS as error:
-            ask_torch(fn, args, kwargs, error)
+        except TORCH_REFUSALS as error:
+            raise_torch_error(fn, args, kwargs, error)
             why = f"what it returns cannot be found out without data ({_first_line(error)})"
             raise _refusal(name, args, kwargs, why) from error
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import Call, conj, formulas, vjp
 from thunder.torch.broadcasting import broadcast_to_shape, canonical_dims, common_shape
 from thunder.torch.gradients.backward_kernels import kernel
@@ -45,20 +46,21 @@ def _order(p: Any) -> float:
     return 2.0 if p is None or p == "fro" else float(p)
 
 
-def _cast(x: Tensor, dtype: Any) -> Tensor:
-    return x if dtype is None else ltorch.to(x, dtype)
-
-
 formulas(
     "torch.linalg.vector_norm",
     x=lambda c: norm_gradient(
-        c.g, _cast(c.x, c.dtype), float(c.ord), c.out, canonical_dims(c.dim, len(c.x.shape)), c.keepdim
+        c.g,
+        cast(c.x, c.dtype or c.x.dtype),
+        float(c.ord),
+        c.out,
+        canonical_dims(c.dim, len(c.x.shape)),
+        c.keepdim,
     ),
 )
 formulas(
     "torch.norm",
     input=lambda c: norm_gradient(
-        c.g, _cast(c.input, c.dtype), _order(c.p), c.out, reduced_dims(c), c.keepdim
+        c.g, cast(c.input, c.dtype or c.input.dtype), _order(c.p), c.out, reduced_dims(c), c.keepdim
     ),
 )
 

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import Call, conj, formulas, vjp
-from thunder.torch.broadcasting import cast
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import linalg
 from thunder.torch.rows.nn import linear  # noqa: F401  (the rows)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import Call, conj, formulas, summed_to, vjp
-from thunder.torch.broadcasting import canonical_dim, cast
+from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.gradients.selection_adjoints import reshaped, zeros
 from thunder.torch.namespace import ltorch

@@ -11,9 +11,10 @@ from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy, pytype, pyval
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import complex_result, float_result, same_result
-from thunder.torch.broadcasting import cast, operands, require_tensor
+from thunder.torch.broadcasting import operands, require_tensor
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.unary import reciprocal
 

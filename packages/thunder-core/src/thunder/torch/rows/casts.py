@@ -15,9 +15,10 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, TensorProxy, number_in
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorValueError
+from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
-from thunder.torch.broadcasting import broadcast_to_shape, cast
+from thunder.ops.torch_errors import OperatorValueError
+from thunder.torch.broadcasting import broadcast_to_shape
 from thunder.torch.inplace import assign
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.tensor_attributes import is_contiguous

@@ -11,9 +11,10 @@ from typing import Any
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorIndexError
+from thunder.ops.casting import cast
 from thunder.ops.promotion import result_dtype
-from thunder.torch.broadcasting import canonical_dim, cast, on_one_device
+from thunder.ops.torch_errors import OperatorIndexError
+from thunder.torch.broadcasting import canonical_dim, on_one_device
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.shape import COPY, VIEW, atleast_1d, atleast_2d, atleast_3d, reshape, unsqueeze
 

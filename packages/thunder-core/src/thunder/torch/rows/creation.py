@@ -16,10 +16,11 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, number_in, pytype
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import complex_result, number_dtype, python_type_of
 from thunder.torch.argument_binding import BindingError, unpacked
-from thunder.torch.broadcasting import broadcast_to_shape, cast, operands
+from thunder.torch.broadcasting import broadcast_to_shape, operands
 from thunder.torch.inplace import assign, write_back
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.casts import check_memory_format, to
@@ -108,8 +109,12 @@ def _strided_meta(
     return TensorProxy(shape=size, device=default_device(device), dtype=default_dtype(dtype))
 
 
-empty_strided = torchsymbol("torch.empty_strided", prim=True, vjp=NONDIFFERENTIABLE)(_strided_meta)
-empty_permuted = torchsymbol("torch.empty_permuted", prim=True, vjp=NONDIFFERENTIABLE)(_strided_meta)
+empty_strided, empty_permuted = (
+    torchsymbol(f"torch.{name}", prim=True, vjp=NONDIFFERENTIABLE, tags=(OpTags.UNINITIALIZED,))(
+        _strided_meta
+    )
+    for name in ("empty_strided", "empty_permuted")
+)
 
 
 @torchsymbol("torch.full", vjp=NONDIFFERENTIABLE)

@@ -12,9 +12,9 @@ from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.promotion import sum_result
 from thunder.torch.argument_binding import unpacked
-from thunder.torch.broadcasting import cast
 from thunder.torch.registration import torchsymbol
 
 #: stands for dimension ``i`` (from the end) of an ellipsis; upper-case letters and lower-case ones are the

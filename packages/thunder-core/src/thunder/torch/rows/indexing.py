@@ -17,8 +17,9 @@ from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import NumberProxy, TensorProxy, pytype
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorIndexError, OperatorTypeError
-from thunder.torch.broadcasting import broadcast_to_shape, cast, common_shape
+from thunder.ops.casting import cast
+from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError
+from thunder.torch.broadcasting import broadcast_to_shape, common_shape
 from thunder.torch.index_keys import Selection, is_constant_mask, is_mask, key_items, normal_key, select
 from thunder.torch.inplace import assign
 from thunder.torch.registration import torch_names, torchsymbol

@@ -12,9 +12,9 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import result_dtype
-from thunder.torch.broadcasting import cast
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.binary import add, mul
 from thunder.torch.rows.cat_split import narrowed

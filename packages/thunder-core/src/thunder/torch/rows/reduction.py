@@ -15,10 +15,11 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import sum_result
 from thunder.torch.argument_binding import BindingError
-from thunder.torch.broadcasting import canonical_dim, canonical_dims, cast
+from thunder.torch.broadcasting import canonical_dim, canonical_dims
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.binary import maximum, minimum
 

@@ -11,10 +11,11 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, pytype
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import result_dtype
 from thunder.torch.argument_binding import BindingError
-from thunder.torch.broadcasting import broadcast_to_shape, canonical_dim, cast, on_one_device
+from thunder.torch.broadcasting import broadcast_to_shape, canonical_dim, on_one_device
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.indexing import refuse_mask
 from thunder.torch.rows.shape import reshape

@@ -13,6 +13,7 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.promotion import sum_result
 from thunder.torch.argument_binding import BindingError, Spelling, unpacked
 from thunder.torch.broadcasting import (
@@ -20,7 +21,6 @@ from thunder.torch.broadcasting import (
     broadcast_to_shape,
     canonical_dim,
     canonical_dims,
-    cast,
     common_shape,
     integers,
 )

@@ -13,10 +13,11 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorIndexError
+from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import float_result, sum_result
-from thunder.torch.broadcasting import canonical_dim, cast
+from thunder.ops.torch_errors import OperatorIndexError
+from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.binary import ne, sub
 from thunder.torch.rows.cat_split import cat, narrowed

@@ -10,9 +10,10 @@ from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.promotion import float_result
-from thunder.torch.broadcasting import canonical_dims, cast
-from thunder.torch.mixed_precision import computed_in, rounded_to
+from thunder.torch.broadcasting import canonical_dims
+from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.reduction import REDUCTION, Arguments, Dims, keeping, reduced
@@ -84,7 +85,7 @@ def _norm(a: TensorProxy, ord: float, dim: Dims, keepdim: bool) -> TensorProxy:
     """``(sum |a|^ord)^(1 / ord)`` and its limits; powers of half precision in float32, where they fit."""
     wide = computed_in(a)
     if wide is not a:
-        return rounded_to(_norm(wide, ord, dim, keepdim), a.dtype)
+        return cast(_norm(wide, ord, dim, keepdim), a.dtype)
     size = prims.abs(a)
     if math.isinf(ord):
         return reduced(prims.amax if ord > 0 else prims.amin, size, dim, keepdim)

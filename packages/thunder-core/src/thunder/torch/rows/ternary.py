@@ -8,11 +8,11 @@ from thunder.base.dtypes import bool8
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.casting import cast
 from thunder.ops.promotion import result_dtype
 from thunder.torch.broadcasting import (
     all_operands,
     broadcast_to_shape,
-    cast,
     common_shape,
     on_one_device,
     require_tensor,

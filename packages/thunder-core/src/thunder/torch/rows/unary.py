@@ -15,10 +15,11 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorTypeError
+from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import float_result, same_result
-from thunder.torch.broadcasting import cast, require_tensor
+from thunder.ops.torch_errors import OperatorTypeError
+from thunder.torch.broadcasting import require_tensor
 from thunder.torch.registration import torch_names, torchsymbol
 
 

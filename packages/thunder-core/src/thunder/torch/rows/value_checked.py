@@ -20,9 +20,10 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.layouts import contiguous_strides
-from thunder.ops.meta_kernels import refusal, regular_error, torch_error
+from thunder.ops.meta_kernels import eager_error, eager_error_on_identity
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import float_result, real_result, result_dtype
+from thunder.ops.torch_errors import operator_error
 from thunder.torch.fallback.torch_rows import gradients_by_torch
 from thunder.torch.function_names import find_torch
 from thunder.torch.meta_by_torch import signature_of
@@ -46,9 +47,9 @@ def left_to_run(
         fn, name = eager or find_torch(path), path.rpartition(".")[2]
 
         def meta(*args: Any, **kwargs: Any) -> Any:
-            error = regular_error(fn, args, kwargs)
-            if error is not None and torch_error(fn, args, kwargs) is not None:
-                raise refusal(error, args, kwargs)
+            error = eager_error_on_identity(fn, args, kwargs)
+            if error is not None and eager_error(fn, args, kwargs) is not None:
+                raise operator_error(error, args, kwargs)
             return shapes(*args, **kwargs)
 
         def by_name(**arguments: Any) -> Any:

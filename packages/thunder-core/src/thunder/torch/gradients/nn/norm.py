@@ -23,10 +23,11 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import Call, conj, formulas, gradient_rule, vjp, wants_grad
 from thunder.ops.prims.gradient import get_grad, put_grads
 from thunder.torch.gradients.backward_kernels import computed_by
-from thunder.torch.mixed_precision import computed_in, rounded_to
+from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn.norm import (
     laid_for_groups,
@@ -71,9 +72,9 @@ def _of_parameters(
     """``dw`` and ``db`` of the formula above, summed over the dimensions that parameters lack."""
     dw = db = None
     if mask[1] and weight is not None:
-        dw = rounded_to(_summed(ltorch.mul(g, normal), over), weight.dtype)
+        dw = cast(_summed(ltorch.mul(g, normal), over), weight.dtype)
     if mask[2] and bias is not None:
-        db = rounded_to(_summed(g, over), bias.dtype)
+        db = cast(_summed(g, over), bias.dtype)
     return dw, db
 
 
@@ -107,7 +108,7 @@ def layer_norm_backward(
     normal, _, rstd = standardised(computed_in(input), dims, eps)
     over = tuple(range(len(input.shape) - len(dims)))
     h = g if weight is None else ltorch.mul(g, weight)
-    dx = rounded_to(_through_standardisation(h, normal, rstd, dims), input.dtype) if output_mask[0] else None
+    dx = cast(_through_standardisation(h, normal, rstd, dims), input.dtype) if output_mask[0] else None
     return dx, *_of_parameters(g, normal, over, weight, bias, output_mask)
 
 
@@ -156,7 +157,7 @@ def rms_norm_backward(
     if output_mask[0]:
         h = g if weight is None else ltorch.mul(g, conj(weight))
         along = ltorch.mul(normal, ltorch.mean(ltorch.mul(h, normal), dims, True))
-        dx = rounded_to(ltorch.mul(conj(r), ltorch.sub(h, along)), input.dtype)
+        dx = cast(ltorch.mul(conj(r), ltorch.sub(h, along)), input.dtype)
     return dx, _of_parameters(g, normal, over, weight, None, (False, output_mask[1], False))[0]
 
 
@@ -202,7 +203,7 @@ def group_norm_backward(
         grouped = (input.shape[0], num_groups, math.prod(input.shape[1:]) // num_groups)
         h, by_group = ltorch.reshape(h, grouped), ltorch.reshape(normal, grouped)
         dx = ltorch.reshape(_through_standardisation(h, by_group, rstd, (2,)), input.shape)
-        dx = rounded_to(dx, input.dtype)
+        dx = cast(dx, input.dtype)
     return dx, *_of_parameters(g, normal, _but_channels(input), weight, bias, output_mask)
 
 
@@ -278,7 +279,7 @@ def batch_norm_backward(
     dx = None
     if output_mask[0]:
         h = g if weight is None else ltorch.mul(g, per_channel(weight, input))
-        dx = rounded_to(_through_standardisation(h, normal, rstd, over), input.dtype)
+        dx = cast(_through_standardisation(h, normal, rstd, over), input.dtype)
     return dx, *_of_parameters(g, normal, over, weight, bias, output_mask)
 
 

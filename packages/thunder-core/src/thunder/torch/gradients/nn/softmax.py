@@ -6,9 +6,10 @@ from typing import Any
 
 from thunder.base.dtypes import to_dtype
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import Call, formulas
 from thunder.torch.gradients.backward_kernels import kernel
-from thunder.torch.mixed_precision import computed_in, rounded_to
+from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn.softmax import default_dim
 
@@ -21,7 +22,7 @@ def _softmax_backward_data(
     g, y = computed_in(grad_output), computed_in(output)
     products = ltorch.mul(g, y)
     gradient = ltorch.sub(products, ltorch.mul(y, ltorch.sum(products, dim, True)))
-    return rounded_to(gradient, to_dtype(input_dtype))
+    return cast(gradient, to_dtype(input_dtype))
 
 
 @kernel("_log_softmax_backward_data")
@@ -31,7 +32,7 @@ def _log_softmax_backward_data(
     """``g - softmax(x) * sum(g)``, where ``softmax(x) = exp(output)``."""
     g, y = computed_in(grad_output), computed_in(output)
     gradient = ltorch.sub(g, ltorch.mul(ltorch.exp(y), ltorch.sum(g, dim, True)))
-    return rounded_to(gradient, to_dtype(input_dtype))
+    return cast(gradient, to_dtype(input_dtype))
 
 
 def _of_softmax(c: Call) -> TensorProxy:

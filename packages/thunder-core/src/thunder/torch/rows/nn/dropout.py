@@ -13,7 +13,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorValueError
+from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.inplace import write_back
 from thunder.torch.meta_by_torch import by_torch_or_inplace
 from thunder.torch.namespace import ltorch

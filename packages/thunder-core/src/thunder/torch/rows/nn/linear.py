@@ -9,7 +9,7 @@ import torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorValueError
+from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.inplace import assign
 from thunder.torch.registration import torch_names, torchsymbol
 

@@ -11,9 +11,9 @@ from torch.nn import _reduction
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorValueError
+from thunder.ops.casting import cast
 from thunder.ops.promotion import result_dtype
-from thunder.torch.broadcasting import cast
+from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.meta_by_torch import checked_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol

@@ -13,11 +13,12 @@ from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
-from thunder.ops.meta_kernels import OperatorValueError
+from thunder.ops.casting import cast
 from thunder.ops.prims.nn import statistics_dtype
+from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.broadcasting import integers
 from thunder.torch.inplace import assign
-from thunder.torch.mixed_precision import computed_in, rounded_to
+from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
@@ -46,7 +47,7 @@ def standardised(
 
 def _kept(statistic: TensorProxy, input: TensorProxy, weight: TensorProxy | None) -> TensorProxy:
     """A statistic as torch's kernels keep it for the backward, without gradient."""
-    return prims.detach(rounded_to(statistic, statistics_dtype(input, weight)))
+    return prims.detach(cast(statistic, statistics_dtype(input, weight)))
 
 
 def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None) -> TensorProxy:
@@ -89,7 +90,7 @@ def native_layer_norm(
         if vector is not None and vector.shape != tuple(normalized_shape):
             raise OperatorError(f"Expected {name} to be of same shape as normalized_shape")
     normal, mean, rstd = standardised(computed_in(input), dims, eps)
-    out = rounded_to(_scaled(normal, weight, bias), input.dtype)
+    out = cast(_scaled(normal, weight, bias), input.dtype)
     return out, _kept(mean, input, weight), _kept(rstd, input, weight)
 
 
@@ -121,7 +122,7 @@ def _rms_norm(
     if weight is not None and weight.shape != tuple(normalized_shape):
         raise OperatorError("Expected weight to be of same shape as normalized_shape")
     a = computed_in(input)
-    return rounded_to(_scaled(ltorch.mul(a, rms_factor(a, dims, eps)), weight, None), input.dtype)
+    return cast(_scaled(ltorch.mul(a, rms_factor(a, dims, eps)), weight, None), input.dtype)
 
 
 def rms_factor(a: TensorProxy, dims: Sequence[int], eps: float | None) -> TensorProxy:
@@ -165,7 +166,7 @@ def native_group_norm(
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
     """Group normalisation with its ``mean`` and ``rstd: (n, num_groups)``."""
     normal, mean, rstd = standardised_groups(input, num_groups, eps)
-    out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+    out = cast(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
     mean, rstd = (_kept(ltorch.squeeze(s, -1), input, weight) for s in (mean, rstd))
     return out, mean, rstd
 
@@ -225,7 +226,7 @@ def norm_by_statistics(
     a = computed_in(input)
     centred = ltorch.sub(a, per_channel(mean, input))
     normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(per_channel(var, input), eps)))
-    return rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+    return cast(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
 
 
 def _native_batch_norm(
@@ -241,7 +242,7 @@ def native_batch_norm(
     """Batch normalisation of ``input: (n, c, *)`` by its own statistics, with ``mean`` and ``rstd: (c,)``."""
     over = (0, *range(2, len(input.shape)))
     normal, mean, rstd = standardised(computed_in(input), over, eps)
-    out = rounded_to(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
+    out = cast(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
     mean, rstd = (_kept(ltorch.reshape(s, (-1,)), input, weight) for s in (mean, rstd))
     return out, mean, rstd
 

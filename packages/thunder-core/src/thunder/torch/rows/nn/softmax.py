@@ -8,7 +8,8 @@ from thunder.base.dtypes import to_dtype
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.torch.mixed_precision import computed_in, rounded_to
+from thunder.ops.casting import cast
+from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
@@ -30,7 +31,7 @@ def _softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
     result = to_dtype(dtype) if dtype is not None else x.dtype
     x = computed_in(x, dtype)
     exponentials = ltorch.exp(_below_zero(x, dim))
-    return rounded_to(ltorch.div(exponentials, ltorch.sum(exponentials, dim, True)), result)
+    return cast(ltorch.div(exponentials, ltorch.sum(exponentials, dim, True)), result)
 
 
 def _log_softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
@@ -39,7 +40,7 @@ def _log_softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
     x = computed_in(x, dtype)
     shifted = _below_zero(x, dim)
     total = ltorch.log(ltorch.sum(ltorch.exp(shifted), dim, True))
-    return rounded_to(ltorch.sub(shifted, total), result)
+    return cast(ltorch.sub(shifted, total), result)
 
 
 @torchsymbol("torch.softmax", "torch.special.softmax", methods=("softmax",))

@@ -1,0 +1,71 @@
+"""Torch's values in place of proxies, to run a function of torch while a program is traced."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import torch
+
+from thunder.base import devices, dtypes
+from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
+
+__all__ = ["SMALL", "empty_tensor", "to_cpu_identity", "to_cpu_zeros", "to_meta", "to_torch"]
+
+#: number of elements up to which a tensor on the cpu has memory for each; beyond, its elements share one
+SMALL: Final = 1 << 16
+
+
+def empty_tensor(proxy: TensorProxy, device: torch.device | str) -> torch.Tensor:
+    """Return a tensor with a proxy's shape, dtype and strides, contiguous where they are not known.
+
+    On the device ``meta``, and under ``FakeTensorMode``, it has no data.
+    """
+    dtype, strides = dtypes.to_torch_dtype(proxy.dtype), proxy.strides
+    if strides is None:
+        return torch.empty(proxy.shape, dtype=dtype, device=device)
+    return torch.empty_strided(proxy.shape, strides, dtype=dtype, device=device)
+
+
+def to_torch(x: Any) -> Any:
+    """Return torch's value for a number proxy, a dtype, a device; other values as they are.
+
+    A generator becomes a new one on its device, so that the program's keeps its state.
+    """
+    if isinstance(x, NumberProxy):
+        return x.value
+    if isinstance(x, GeneratorProxy):
+        return torch.Generator(devices.to_torch_device(x.device))
+    if isinstance(x, torch.Generator):
+        return torch.Generator(x.device)
+    if isinstance(x, dtypes.dtype):
+        return x.torch_dtype
+    if isinstance(x, devices.Device):
+        return devices.to_torch_device(x)
+    return x
+
+
+def to_meta(x: Any) -> Any:
+    """Return :func:`empty_tensor` on the meta device for a tensor, else :func:`to_torch`."""
+    if isinstance(x, TensorProxy):
+        return empty_tensor(x, "meta")
+    return torch.Generator() if isinstance(x, GeneratorProxy | torch.Generator) else to_torch(x)
+
+
+def to_cpu_zeros(x: Any) -> Any:
+    """As :func:`to_meta`, with contiguous zeros on the cpu; a large tensor costs next to no memory."""
+    if not isinstance(x, TensorProxy):
+        return to_meta(x)
+    dtype = dtypes.to_torch_dtype(x.dtype)
+    if math.prod(x.shape) <= SMALL:
+        return torch.zeros(x.shape, dtype=dtype, device="cpu")
+    return torch.zeros((), dtype=dtype, device="cpu").expand(x.shape)
+
+
+def to_cpu_identity(x: Any) -> Any:
+    """As :func:`to_cpu_zeros`, with identity matrices, and ones in tensors of fewer dimensions."""
+    zeros = to_cpu_zeros(x)
+    if not isinstance(x, TensorProxy) or math.prod(x.shape) > SMALL:
+        return zeros
+    ones = torch.ones_like(zeros)
+    return ones.tril().triu() if ones.dim() > 1 else ones
