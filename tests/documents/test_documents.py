@@ -13,7 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [path for path in (*READMES, *DOCS) if examples(path)]
-PAGES = [*READMES, *DOCS, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+PAGES = [
+    *READMES,
+    *DOCS,
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "benchmarks" / "README.md",
+]
 
 
 def identifier(path: Path) -> str:
