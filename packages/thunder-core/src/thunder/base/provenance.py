@@ -144,14 +144,14 @@ STEPS: dict[str, Step] = {
 class Path:
     """A way to a value: a root (``parent`` is None) or a step from another path.
 
-    ``key`` of a root is its printed name; ``pinned`` roots stand for one object that is known when
+    ``key`` of a root is its printed name; a root with a ``root_object`` is that object, that is known when
     the trace is made.
     """
 
     parent: Path | None
     kind: str
     key: Any
-    pinned: Any = ABSENT
+    root_object: Any = ABSENT
 
     def step(self, kind: str, key: Any) -> Path:
         """One step further."""
@@ -169,9 +169,9 @@ class Path:
         return STEPS[self.kind].source(self.parent.source, self.key)
 
     def fetch(self, roots: dict[str, Any]) -> Any:
-        """The value now, or ABSENT; ``roots`` are the values of the roots that are not pinned."""
+        """The value now, or ABSENT; ``roots`` are the values of the roots ``args`` and ``kwargs``."""
         if self.parent is None:
-            return roots[self.key] if self.pinned is ABSENT else self.pinned
+            return roots[self.key] if self.root_object is ABSENT else self.root_object
         parent = self.parent.fetch(roots)
         return ABSENT if parent is ABSENT else STEPS[self.kind].fetch(parent, self.key)
 
@@ -187,7 +187,7 @@ def root(name: str) -> Path:
     return Path(None, "root", name)
 
 
-def pinned(name: str, obj: Any) -> Path:
+def object_root(name: str, obj: Any) -> Path:
     """A root that stands for one object (the compiled function, a class, a module's globals)."""
     return Path(None, "root", name, obj)
 
@@ -196,7 +196,7 @@ def comes_with_arguments(path: Path) -> bool:
     """Whether a path begins at the arguments of the call."""
     while path.parent is not None:
         path = path.parent
-    return path.pinned is ABSENT
+    return path.root_object is ABSENT
 
 
 def is_weak(path: Path) -> bool:

@@ -46,7 +46,7 @@ from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, Recomp
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
 from thunder.frontend.facts import expected_text
-from thunder.frontend.guards import first_failure, prologue_error
+from thunder.frontend.guards import Trusted, first_failure, prologue_error
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
@@ -262,7 +262,7 @@ class Dispatcher:
             language=self._language() if device is None else with_device_profile(self._language(), device),
             sharp_edge=_SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
-            pinning=self._pinning(),
+            trusted=self._trusted(),
             record_log=data.debug_options.record_interpreter_history,
             contributed=_contributed_state(data.transforms),
             overrides=self.overrides,
@@ -315,7 +315,7 @@ class Dispatcher:
             language if data.compile_options["operator_fallback"] == "eager" else without_fallback(language)
         )
 
-    def _pinning(self) -> str:
+    def _trusted(self) -> Trusted:
         if self._same_input:
             return "everything"
         return "structure" if self.data.compile_options["frozen"] else "nothing"

@@ -21,9 +21,9 @@ from thunder.frontend import ambient_state
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.default_lookasides import default_lookasides
-from thunder.frontend.epilogue.epilogue_builder import Builder, is_simple
+from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.facts import Fact
-from thunder.frontend.guards import ambient_fact, prologue_trace
+from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.mode_regions import InferenceModes
@@ -79,7 +79,7 @@ def acquire(
     language: LanguageContext,
     sharp_edge: Callable[[ThunderError], None],
     disable_grad: bool = False,
-    pinning: str = "nothing",
+    trusted: Trusted = "nothing",
     record_log: bool = False,
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
     overrides: Overrides | None = None,
@@ -107,14 +107,14 @@ def acquire(
             result = _recorded(session, machine, fn, args, kwargs)
             trace.grad_enabled |= _needs_grad_mode(trace, inputs, session.modes.grad) and not disable_grad
             _refuse_grad_in_inference_mode(session)
-            finish = _Finish(session, inputs, fn)
-            computation, epilogue, reached = finish.run(result)
+            finalizer = _TraceFinalizer(session, inputs, fn)
+            computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
             roots = {"args": args, "kwargs": kwargs}
             classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
             patches.note_special_methods(session, classes)
             _note_last_facts(trace, objects, inputs, roots, contributed or {})
-            prologue = prologue_trace(objects.facts, finish.inputs, reached, roots, pinning)
+            prologue = prologue_trace(objects.facts, finalizer.inputs, reached, roots, trusted)
     finally:
         session.forget()
     return Acquisition(
@@ -124,7 +124,7 @@ def acquire(
         facts=(ambient_fact(), *objects.facts),
         interpreted=machine.instructions,
         log=machine.history,
-        writes=finish.writes,
+        writes=finalizer.writes,
         handles_errors=session.handles_errors,
         calls_symbols=session.calls_symbols,
     )
@@ -312,7 +312,7 @@ def _rooted_call(
     return function, values, keywords
 
 
-class _Finish:
+class _TraceFinalizer:
     """Names the values of a trace, and ends it: what the computation returns, and what the epilogue does."""
 
     def __init__(self, session: TracingSession, inputs: list[Input], fn: Callable[..., Any]) -> None:
@@ -345,7 +345,7 @@ class _Finish:
             backward_reads.refuse_changed(session, seen)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
-        builder = Builder(session)
+        builder = EpilogueBuilder(session)
         for value in _built_values(session, written, result):
             builder.count(value)
         backward_reads.refuse_changed(session, builder.uses)

@@ -14,7 +14,7 @@ from thunder.base.autocast_state import KINDS
 from thunder.base.errors import UnsupportedProgram
 
 #: the cheap questions, asked at each call; (name in generated code, function)
-QUESTIONS = {
+AMBIENT_QUERIES = {
     "is_grad_enabled": torch.is_grad_enabled,
     "is_inference_mode_enabled": torch.is_inference_mode_enabled,
     "get_default_dtype": torch.get_default_dtype,
@@ -24,12 +24,12 @@ QUESTIONS = {
 }
 
 
-def quick_state() -> tuple[Any, ...]:
+def ambient_key() -> tuple[Any, ...]:
     """Grad mode, inference mode, default dtype, whether autocast is on, how many modes are active."""
-    return tuple(question() for question in QUESTIONS.values())
+    return tuple(question() for question in AMBIENT_QUERIES.values())
 
 
-def detailed_state() -> tuple[Any, ...]:
+def ambient_details() -> tuple[Any, ...]:
     """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default
     device.
     """
@@ -47,7 +47,7 @@ def _default_device() -> str:
     return ", ".join(f"{type(m).__name__}({getattr(m, 'device', '')})" for m in modes)
 
 
-def needs_detail(quick: tuple[Any, ...]) -> bool:
+def needs_details(quick: tuple[Any, ...]) -> bool:
     """Whether the detailed state must be guarded as well."""
     return bool(quick[3] or quick[4] or quick[5])
 
@@ -74,9 +74,9 @@ def refuse_foreign_modes() -> None:
             )
 
 
-def whole_state() -> tuple[Any, ...]:
+def full_ambient_state() -> tuple[Any, ...]:
     """All of it."""
-    return (*quick_state(), *detailed_state())
+    return (*ambient_key(), *ambient_details())
 
 
 @dataclass(frozen=True)

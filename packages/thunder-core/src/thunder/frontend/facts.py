@@ -1,8 +1,8 @@
-"""Facts: what a program read that its trace depends on. One set serves guards, recompile reasons and the
-mutation suite.
+"""Facts: what a program read that its trace depends on, for guards and for the reasons of recompiles.
 
-Each kind of fact is a row of :data:`KINDS`: how it is checked, and how the check is written in generated
-code, where it states the *failure*. The two say the same; tests compare them.
+Each kind of fact is a row of :data:`KINDS`: how it is checked, how the condition under which it *fails* is
+written in generated code, and how it is described. Adding a kind of guard is adding a row; the check and the
+text must agree.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from thunder.base.provenance import ABSENT, Path, lookup_instance
+from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
 from thunder.frontend.objects.input_overlap import overlapping_groups
 
 
@@ -100,58 +100,40 @@ class TensorFacts:
         return None
 
 
-class Kind(NamedTuple):
-    """How a kind of fact is checked, and the condition in generated code under which it fails."""
-
-    holds: Callable[[Any, Any], bool]
-    fails: str
-
-
-def refers_to(reference: weakref.ref[Any], x: Any) -> bool:
-    """Whether ``x`` is the object that ``reference`` was made for, which is still there."""
-    return x is not None and reference() is x
-
-
-#: ``x`` is the value at the path, ``e`` the expected value.
-KINDS: dict[str, Kind] = {
-    "is": Kind(lambda x, e: x is e, "{x} is not {e}"),
-    # "is", without holding it; a reference to what is gone gives None, which is another object
-    "refers": Kind(lambda x, e: refers_to(e, x), "{x} is None or {e}() is not {x}"),
-    "type": Kind(lambda x, e: type(x) is e, "type({x}) is not {e}"),
-    "equal": Kind(same_leaf, "not same_leaf({x}, {e})"),
-    "int": Kind(same_leaf, "type({x}) is not int or {x} != {e}"),
-    "str": Kind(same_leaf, "type({x}) is not str or {x} != {e}"),
-    "len": Kind(lambda x, e: len(x) == e, "len({x}) != {e}"),
-    "keys": Kind(has_keys, "not has_keys({x}, {e})"),
-    "order": Kind(has_keys, "not has_keys({x}, {e})"),  # of a set: not the same in every process
-    "lacks": Kind(lambda x, e: lookup_instance(x, e) is ABSENT, "{e} in {x}.__dict__"),
-    "has_key": Kind(lambda x, e: e in x, "{e} not in {x}"),
-    "lacks_key": Kind(lambda x, e: e not in x, "{e} in {x}"),
-    "empty": Kind(lambda x, e: not x, "{x}"),
-    "tensor": Kind(lambda x, e: e.describe(x) is None, "{e}.describe({x}) is not None"),
-    "dir": Kind(lambda x, e: dir(x) == e, "dir({x}) != {e}"),
-    "offset": Kind(lambda x, e: x.storage_offset() == e, "{x}.storage_offset() != {e}"),
-    "seed": Kind(lambda x, e: x.initial_seed() == e, "{x}.initial_seed() != {e}"),
-    "state": Kind(lambda x, e: x() == e, "{x}() != {e}"),
-}
-
-
-#: facts about several values → the function whose result is compared with the expected one
-RELATIONS: dict[str, Callable[..., Any]] = {
-    "same": operator.is_,
-    "overlap": overlapping_groups,
-    "distinct": lambda *values: len({id(v) for v in values}) == len(values),
-    "different": lambda *values: len({id(v) for v in values}) == len(values),
-}
+GuardKind = Literal[
+    "is",
+    "refers",
+    "type",
+    "equal",
+    "int",
+    "str",
+    "len",
+    "keys",
+    "order",
+    "lacks",
+    "has_key",
+    "lacks_key",
+    "empty",
+    "tensor",
+    "dir",
+    "offset",
+    "seed",
+    "state",
+    "same",
+    "overlap",
+    "distinct",
+    "different",
+]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fact:
-    """That ``kind`` holds of the value at ``path`` with ``expected``; ``others`` are further paths of facts
-    about several values.
+    """That ``kind`` holds of the value at ``path`` with ``expected``.
+
+    ``others`` are further paths, of the facts about several values.
     """
 
-    kind: str
+    kind: GuardKind
     path: Path
     expected: Any
     others: tuple[Path, ...] = ()
@@ -161,73 +143,202 @@ class Fact:
         """The path as the user would write it."""
         return self.path.source
 
+    @property
+    def sources(self) -> str:
+        """All paths as the user would write them."""
+        return ", ".join(path.source for path in (self.path, *self.others))
+
     def failure(self, roots: dict[str, Any]) -> tuple[Any] | None:
-        """What was found instead, in a tuple of one; None if the fact holds."""
-        value = self.path.fetch(roots)
-        if self.others:
-            found = RELATIONS[self.kind](value, *(path.fetch(roots) for path in self.others))
-            return None if found == self.expected else (found,)
+        """Return what there is instead, in a tuple of one; None if the fact holds."""
+        row, value = KINDS[self.kind], self.path.fetch(roots)
+        if isinstance(row, Relation):
+            related = row.compute(value, *(path.fetch(roots) for path in self.others))
+            return None if related == self.expected else (related,)
         if value is ABSENT:
-            return None if self.expected is ABSENT and self.kind == "is" else (ABSENT,)
-        if KINDS[self.kind].holds(value, self.expected):
-            return None
-        return (found_text(self, value),)
+            return None if self.expected is ABSENT else (ABSENT,)
+        return None if row.holds(value, self.expected) else (row.found(self, value),)
 
     def __str__(self) -> str:
-        if self.kind == "same":
-            return f"{self.source} is {'' if self.expected else 'not '}{self.others[0].source}"
-        if self.kind == "distinct":
-            return "all tensors are different objects"
-        if self.kind == "different":
-            return f"difference of {', '.join(p.source for p in (self.path, *self.others))}"
-        if self.kind == "overlap":
-            return f"overlap in memory of {', '.join(p.source for p in (self.path, *self.others))}"
-        return f"{_WORDS.get(self.kind, self.kind)} of {self.source}"
+        return KINDS[self.kind].describe(self)
 
 
-_WORDS = {
-    "is": "identity",
-    "refers": "identity",
-    "equal": "value",
-    "int": "value",
-    "str": "value",
-    "len": "length",
-    "tensor": "metadata",
+class ConditionWriter(Protocol):
+    """The names that the generated code has for values, paths and constants."""
+
+    def value(self, path: Path) -> str:
+        """Return the expression for the value at a path."""
+
+    def dictionary(self, path: Path) -> str:
+        """Return the variable of the ``__dict__`` of the value at a path."""
+
+    def constant(self, value: Any) -> str:
+        """Return an object's literal, or a name for it."""
+
+    def identity(self, value: Any) -> str:
+        """Return a name for an object that is compared by identity."""
+
+    def absence(self, path: Path) -> str:
+        """Return the condition that there is something at a path."""
+
+    def class_conditions(self, fact: Fact) -> Sequence[str]:
+        """Return the conditions under which an attribute of a class has changed."""
+
+
+#: writes the conditions in generated code under which a fact fails
+Write = Callable[[ConditionWriter, Fact], Sequence[str]]
+
+
+class FactKind(NamedTuple):
+    """A kind of fact about one value.
+
+    ``holds(value, expected)`` checks it. ``write`` is None if the batched check of all tensors includes it.
+    ``noun`` describes it, and ``found(fact, value)`` what there is instead, without holding the value alive.
+    """
+
+    holds: Callable[[Any, Any], bool]
+    write: Write | None
+    noun: str
+    found: Callable[[Fact, Any], Any] = lambda fact, value: f"another {type(value).__name__}"
+
+    def describe(self, fact: Fact) -> str:
+        """Return the fact in words."""
+        return f"{self.noun} of {fact.source}"
+
+
+class Relation(NamedTuple):
+    """A kind of fact about several values: ``compute`` of them must equal the expected result."""
+
+    compute: Callable[..., Any]
+    write: Write | None
+    describe: Callable[[Fact], str]
+
+
+# -- conditions ----------------------------------------------------------------------------------------------
+
+
+def _fails_if(condition: str) -> Write:
+    """Return a writer of a condition on ``{x}``, the value, and ``{e}``, the expected one."""
+    return lambda writer, fact: (
+        condition.format(x=writer.value(fact.path), e=writer.constant(fact.expected)),
+    )
+
+
+def _is_another(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
+    if fact.path.kind == "typeattr":
+        return writer.class_conditions(fact)
+    if fact.expected is ABSENT:
+        return (writer.absence(fact.path),)
+    return (f"{writer.value(fact.path)} is not {writer.identity(fact.expected)}",)
+
+
+def _has_other_keys(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
+    value, keys = writer.value(fact.path), writer.constant(fact.expected)
+    if not _has_string_keys(fact.path):
+        return (f"not has_keys({value}, {keys})",)
+    return (f"(*{value},) != {keys}",) if fact.expected else (value,)
+
+
+def _has_string_keys(path: Path) -> bool:
+    """Return whether a dict can have no other keys than strings, of which equal ones are the same."""
+    return path.parent is None or (path.kind == "instance" and path.key in MEMBER_DICTS)
+
+
+def _has_other_order(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
+    # The order of a set differs between processes, and the text must not: it names the keys.
+    return (f"not has_keys({writer.value(fact.path)}, {writer.identity(fact.expected)})",)
+
+
+def _has_attribute(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
+    return (f"{writer.constant(fact.expected)} in {writer.dictionary(fact.path)}",)
+
+
+def _is_other_object(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
+    other = writer.value(fact.others[0])
+    return (f"{writer.value(fact.path)} is {'not ' if fact.expected else ''}{other}",)
+
+
+def _has_other_relation(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
+    values = ", ".join(writer.value(path) for path in (fact.path, *fact.others))
+    row = KINDS[fact.kind]
+    assert isinstance(row, Relation), "facts about several values are relations"
+    return (f"{writer.constant(row.compute)}({values}) != {writer.constant(fact.expected)}",)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
+
+
+def refers_to(reference: weakref.ref[Any], x: Any) -> bool:
+    """Return whether ``x`` is the object of a weak reference, which is still alive."""
+    return x is not None and reference() is x
+
+
+def _are_distinct(*values: Any) -> bool:
+    return len({id(value) for value in values}) == len(values)
+
+
+def _number_or_type(fact: Fact, value: Any) -> Any:
+    is_plain = isinstance(value, int | float | complex | str | bytes) or value is None
+    return value if is_plain else type(value)
+
+
+def _is_present(fact: Fact, value: Any) -> str:
+    return f"{fact.expected!r} is there"
+
+
+KINDS: dict[GuardKind, FactKind | Relation] = {
+    "is": FactKind(lambda x, e: x is e, _is_another, "identity"),
+    # "is" without holding the object; the reference returns None when it is gone, which is another object
+    "refers": FactKind(
+        lambda x, e: refers_to(e, x), _fails_if("{x} is None or {e}() is not {x}"), "identity"
+    ),
+    "type": FactKind(
+        lambda x, e: type(x) is e, _fails_if("type({x}) is not {e}"), "type", lambda fact, x: type(x)
+    ),
+    "equal": FactKind(same_leaf, _fails_if("not same_leaf({x}, {e})"), "value", _number_or_type),
+    "int": FactKind(same_leaf, _fails_if("type({x}) is not int or {x} != {e}"), "value", _number_or_type),
+    "str": FactKind(same_leaf, _fails_if("type({x}) is not str or {x} != {e}"), "value", _number_or_type),
+    "len": FactKind(lambda x, e: len(x) == e, _fails_if("len({x}) != {e}"), "length", lambda fact, x: len(x)),
+    "keys": FactKind(has_keys, _has_other_keys, "keys", lambda fact, x: tuple(x)),
+    "order": FactKind(has_keys, _has_other_order, "order", lambda fact, x: tuple(x)),
+    "lacks": FactKind(lambda x, e: lookup_instance(x, e) is ABSENT, _has_attribute, "lacks", _is_present),
+    "has_key": FactKind(
+        lambda x, e: e in x,
+        _fails_if("{e} not in {x}"),
+        "has_key",
+        lambda fact, x: f"{fact.expected!r} is not there",
+    ),
+    "lacks_key": FactKind(lambda x, e: e not in x, _fails_if("{e} in {x}"), "lacks_key", _is_present),
+    "empty": FactKind(lambda x, e: not x, _fails_if("{x}"), "empty"),
+    "tensor": FactKind(
+        lambda x, e: e.describe(x) is None, None, "metadata", lambda fact, x: fact.expected.describe(x)
+    ),
+    "dir": FactKind(lambda x, e: dir(x) == e, _fails_if("dir({x}) != {e}"), "dir"),
+    "offset": FactKind(
+        lambda x, e: x.storage_offset() == e, _fails_if("{x}.storage_offset() != {e}"), "offset"
+    ),
+    "seed": FactKind(
+        lambda x, e: x.initial_seed() == e,
+        _fails_if("{x}.initial_seed() != {e}"),
+        "seed",
+        lambda fact, x: x.initial_seed(),
+    ),
+    "state": FactKind(lambda x, e: x() == e, _fails_if("{x}() != {e}"), "state", lambda fact, x: x()),
+    "same": Relation(
+        operator.is_,
+        _is_other_object,
+        lambda fact: f"{fact.source} is {'' if fact.expected else 'not '}{fact.others[0].source}",
+    ),
+    "overlap": Relation(
+        overlapping_groups, _has_other_relation, lambda fact: f"overlap in memory of {fact.sources}"
+    ),
+    "distinct": Relation(_are_distinct, None, lambda fact: "all tensors are different objects"),
+    "different": Relation(_are_distinct, _has_other_relation, lambda fact: f"difference of {fact.sources}"),
 }
 
 
 def expected_text(fact: Fact) -> Any:
-    """What is expected, for a message: of an object that is held weakly, a description."""
+    """Return what is expected, for a message: of an object that is held weakly, a description."""
     if fact.kind != "refers":
         return fact.expected
     expected = fact.expected()
     return "an object that is gone" if expected is None else repr(expected).partition("\n")[0]
-
-
-def found_text(fact: Fact, value: Any) -> Any:
-    """What was found where ``fact`` did not hold: short, and without holding the value alive."""
-    match fact.kind:
-        case "type":
-            return type(value)
-        case "len":
-            return len(value)
-        case "keys" | "order":
-            return tuple(value)
-        case "tensor":
-            return fact.expected.describe(value)
-        case "seed":
-            return value.initial_seed()
-        case "state":
-            return value()
-        case "lacks" | "lacks_key":
-            return f"{fact.expected!r} is there"
-        case "has_key":
-            return f"{fact.expected!r} is not there"
-        case "equal" | "int" | "str":
-            return (
-                value
-                if isinstance(value, int | float | complex | str | bytes) or value is None
-                else type(value)
-            )
-        case _:
-            return f"another {type(value).__name__}"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import InvalidArgument, nearest
-from thunder.base.provenance import Path, pinned
+from thunder.base.provenance import Path, object_root
 
 
 class Overrides:
@@ -27,7 +27,7 @@ class Overrides:
         self.model = model
         self.tensors: dict[str, torch.Tensor] = {}
         self.originals: dict[str, torch.Tensor | None] = {}
-        self.path = pinned("overrides", self.tensors)
+        self.path = object_root("overrides", self.tensors)
 
     def set(self, name: str, tensor: torch.Tensor) -> None:
         """Overrides a tensor under each of the names by which the module holds it, or adds a new name.

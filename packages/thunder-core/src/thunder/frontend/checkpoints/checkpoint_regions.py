@@ -26,7 +26,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.checkpoints.region_effects import Effects, Region, RegionState, are_repeated, effects_of
 from thunder.frontend.checkpoints.region_reruns import RegionAgain, begin_region, region_result
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
-from thunder.frontend.epilogue.subtrace import read_and_made, recorded
+from thunder.frontend.epilogue.subtrace import recorded, uses_and_definitions
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.session import TracingSession
@@ -186,7 +186,7 @@ class _Region:
                 session.state(Generators).proxy(session.state(Generators).default().obj)
             )
         begun = begin_region(region)
-        made = read_and_made(calls)[1]
+        made = uses_and_definitions(calls)[1]
         results = {p.name: p for p in proxies_in(result) if isinstance(p, TensorProxy)}
         outer = [p for p in results.values() if p.requires_grad and p.name in made]
         inner = {Variable(p): TensorProxy(like=p) for p in outer}
@@ -229,7 +229,7 @@ def _autocast() -> dict[str, dict[str, Any]]:
 def _check_reentrant(inputs: Iterable[Any], calls: Iterable[BoundSymbol], result: Any) -> None:
     """Refuses reentrant regions whose results or gradients torch gives another meaning than others have."""
     given = {x.name for x in inputs if isinstance(x, TensorProxy)}
-    read, made = read_and_made(calls, result)
+    read, made = uses_and_definitions(calls, result)
     captured = [p for p in read.values() if isinstance(p, TensorProxy) and p.name not in given]
     results = result if isinstance(result, tuple) else (result,)
     for what, wrong in (

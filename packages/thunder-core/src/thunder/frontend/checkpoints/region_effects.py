@@ -24,7 +24,7 @@ from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.backward_reads import is_in_library
 from thunder.frontend.custom_gradients.custom_rule import OwnRule
-from thunder.frontend.epilogue.subtrace import procedure, read_and_made, writes
+from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions, writes
 from thunder.frontend.natives import native_calls
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.frontend.session import SessionState, TracingSession
@@ -105,9 +105,9 @@ def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:
     places = list(marks)
     written: list[TensorProxy] = []
     if any(has_tags(b, {OpTags.IN_PLACE}) for b in calls):
-        read = list(read_and_made(calls)[0].values())
+        read = list(uses_and_definitions(calls)[0].values())
         with torch.no_grad():
-            program = procedure("region", tuple(read), calls, ())
+            program = make_subtrace("region", tuple(read), calls, ())
         written = [read[i] for i in writes(program)[0]]
         places += _writing(calls, {p.name for p in written})
     places += [i for i, b in enumerate(calls) if _has(b, prims.python_print)]

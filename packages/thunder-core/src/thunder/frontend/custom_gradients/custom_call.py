@@ -18,7 +18,7 @@ is the forward, and its gradient rule both:
 
 As in eager the forward is no part of what is differentiated: of its values only the results carry gradients.
 What either of the two reads without being given it becomes an argument of the composite. Both are then
-functional programs (:func:`~thunder.frontend.epilogue.subtrace.procedure`). What the forward writes to a
+functional programs (:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to a
 buffer is a further result, written after the composite; any other write to memory that the two were given is
 refused.
 """
@@ -47,10 +47,10 @@ from thunder.frontend.custom_gradients.function_context import FunctionContext, 
 from thunder.frontend.custom_gradients.gradient_checks import Argument, checked
 from thunder.frontend.custom_gradients.rebuilding import Rebuilding
 from thunder.frontend.epilogue.subtrace import (
-    procedure,
-    read_and_made,
+    make_subtrace,
     recorded,
     returning,
+    uses_and_definitions,
     without_grad_modes,
     writes,
 )
@@ -108,7 +108,7 @@ def _forward(session: TracingSession, fn: OwnGradient, needed: bool) -> tuple[li
     with torch.set_grad_enabled(False):
         with recorded(session.trace) as calls:
             returned = fn.forward()
-        made = set(read_and_made(calls)[1])
+        made = set(uses_and_definitions(calls)[1])
         with recorded(session.trace) as copies:
             results = Results(fn.context, returned, needed, made)
     return without_grad_modes([*calls, *copies]), results
@@ -139,15 +139,15 @@ def _differentiated(
                 raise
             begin, back, gradients = _as_it_runs(session, fn, returned, cotangents)
             calls = [*calls, *begin]
-    read, made = read_and_made(calls, results)
-    read_back, made_back = read_and_made(back, gradients)
+    read, made = uses_and_definitions(calls, results)
+    read_back, made_back = uses_and_definitions(back, gradients)
     residuals = tuple(p for name, p in read_back.items() if name in made)
     own = made.keys() | {c.name for c in cotangents.values()}
     given = (*(i for i in fn.inputs if isinstance(i, TensorProxy)), *read.values(), *read_back.values())
     tensors = {p.name: p for p in given if p.name not in own}
     with torch.no_grad():
-        forward = procedure(fn.name, tuple(tensors.values()), calls, (results, residuals))
-    backward = procedure(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
+        forward = make_subtrace(fn.name, tuple(tensors.values()), calls, (results, residuals))
+    backward = make_subtrace(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
     forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
     _note_attributes(session, fn, read_back.values(), results)
     rule = OwnRule(

@@ -22,7 +22,7 @@ from thunder.frontend.epilogue.reconstruction import (
     description,
     make_instance,
     original,
-    rule_for,
+    reconstruction_of,
     state_of,
 )
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
@@ -91,7 +91,7 @@ class Rebuilding:
         if cls is functools.partial:
             fn, args, keywords = self.makers((value.func, value.args, value.keywords))
             return lambda t, m: functools.partial(fn(t, m), *args(t, m), **keywords(t, m))
-        if isinstance(value, NumberProxy) or rule_for(value) is None or isinstance(value, type):
+        if isinstance(value, NumberProxy) or reconstruction_of(value) is None or isinstance(value, type):
             raise UnsupportedProgram(
                 f"{description(value)} is needed when the backward runs, and cannot be made again",
                 hint="Keep tensors, constants and plain containers of them.",

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import Path, is_weak, lookup_type
-from thunder.frontend.epilogue.reconstruction import children, description, rule_for
+from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
+from thunder.frontend.epilogue.reconstruction import children, description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
-from thunder.frontend.guards import readable_name
+from thunder.frontend.guard_writer import readable_name
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.object_table import DELETED, ObjectEntry
@@ -57,7 +57,7 @@ def discard_attribute(obj: Any, name: str) -> None:
         (type if isinstance(obj, type) else object).__delattr__(obj, name)
 
 
-class Builder:
+class EpilogueBuilder:
     """Turns values of the traced program into expressions over the computation's results and the objects
     reached by paths.
     """
@@ -140,7 +140,7 @@ class Builder:
         return name
 
     def _construct(self, value: Any) -> str:
-        rule = rule_for(value) if id(type(value)) not in self.session.created_by_program else None
+        rule = reconstruction_of(value) if id(type(value)) not in self.session.created_by_program else None
         if rule is None or id(value) in self._unfinished:
             cyclic = ", which contains itself and" if id(value) in self._unfinished else ", which"
             raise UnsupportedProgram(
@@ -156,7 +156,7 @@ class Builder:
 
     def count(self, value: Any) -> None:
         """Counts the references to each container or object among the values to be built."""
-        if rule_for(value) is None:
+        if reconstruction_of(value) is None:
             return
         self.uses[id(value)] += 1
         if self.uses[id(value)] == 1 and self.session.entry_of(value) is None:
@@ -254,7 +254,7 @@ class Builder:
         """Writes or empties a closure cell."""
         assert path.parent is not None, "a cell's content is reached through the cell"
         cell_path = path.parent
-        cell = cell_path.fetch({}) if _is_pinned(cell_path) else None
+        cell = cell_path.fetch({}) if not comes_with_arguments(cell_path) else None
         name = self._fresh("cell")
         if cell is None:
             self.reached[id(cell_path)] = (name, cell_path, cell_path)
@@ -270,12 +270,6 @@ _CONSTANTS = (*IDENTITY_TYPES, enum.Enum)
 
 def _begins_with(items: list[Any], start: list[Any]) -> bool:
     return len(items) >= len(start) and all(a is b for a, b in zip(items, start, strict=False))
-
-
-def _is_pinned(path: Path) -> bool:
-    while path.parent is not None:
-        path = path.parent
-    return path.key not in ("args", "kwargs")
 
 
 def _has_plain_setattr(obj: Any, name: str) -> bool:

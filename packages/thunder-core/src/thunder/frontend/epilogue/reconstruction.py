@@ -24,22 +24,22 @@ from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
 if TYPE_CHECKING:
-    from thunder.frontend.epilogue.epilogue_builder import Builder
+    from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder
 
-Rule = Callable[["Builder", Any], str]
+Reconstruction = Callable[["EpilogueBuilder", Any], str]
 
 
-def rule_for(value: Any) -> Rule | None:
+def reconstruction_of(value: Any) -> Reconstruction | None:
     """How ``value`` is built; None for what is not built (leaves, tensors, functions), or cannot be."""
     cls = type(value)
     if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
         return None
     if isinstance(value, IDENTITY_TYPES) and not isinstance(value, torch.nn.Module):
         return None
-    return _CONSTRUCTORS.get(cls) or _rule_by_structure(value)
+    return _CONSTRUCTORS.get(cls) or _reconstruction_by_structure(value)
 
 
-def _rule_by_structure(value: Any) -> Rule | None:
+def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
     cls = type(value)
     if isinstance(value, tuple) and hasattr(cls, "_fields"):
         return _namedtuple
@@ -77,27 +77,27 @@ def description(value: Any) -> str:
 # -- containers ----------------------------------------------------------------------------------------------
 
 
-def _tuple(b: Builder, value: tuple[Any, ...]) -> str:
+def _tuple(b: EpilogueBuilder, value: tuple[Any, ...]) -> str:
     return b.items("(", value, ",)" if len(value) == 1 else ")")
 
 
-def _list(b: Builder, value: list[Any]) -> str:
+def _list(b: EpilogueBuilder, value: list[Any]) -> str:
     return b.shared(value, b.items("[", value, "]"))
 
 
-def _dict(b: Builder, value: dict[Any, Any]) -> str:
+def _dict(b: EpilogueBuilder, value: dict[Any, Any]) -> str:
     return b.shared(value, b.pairs(value.items()))
 
 
-def _set(b: Builder, value: set[Any]) -> str:
+def _set(b: EpilogueBuilder, value: set[Any]) -> str:
     return b.shared(value, b.items("set([", value, "])"))
 
 
-def _frozenset(b: Builder, value: frozenset[Any]) -> str:
+def _frozenset(b: EpilogueBuilder, value: frozenset[Any]) -> str:
     return b.items("frozenset([", value, "])")
 
 
-def _ordered(b: Builder, value: Any) -> str:
+def _ordered(b: EpilogueBuilder, value: Any) -> str:
     items = ", ".join(f"({b.expression(k)}, {b.expression(v)})" for k, v in value.items())
     cls = b.refer(type(value))
     if isinstance(value, defaultdict):
@@ -107,15 +107,15 @@ def _ordered(b: Builder, value: Any) -> str:
     return b.shared(value, f"{cls}([{items}])")
 
 
-def _deque(b: Builder, value: deque[Any]) -> str:
+def _deque(b: EpilogueBuilder, value: deque[Any]) -> str:
     return b.shared(value, f"{b.refer(deque)}({b.items('[', value, ']')}, {value.maxlen})")
 
 
-def _slice(b: Builder, value: slice) -> str:
+def _slice(b: EpilogueBuilder, value: slice) -> str:
     return b.items("slice(", (value.start, value.stop, value.step), ")")
 
 
-def _reference(b: Builder, value: weakref.ref[Any]) -> str:
+def _reference(b: EpilogueBuilder, value: weakref.ref[Any]) -> str:
     return f"{b.refer(weakref.ref)}({b.expression(value())})"
 
 
@@ -124,7 +124,7 @@ def original(fn: Any) -> Any:
     return getattr(fn, "interpreted", fn)
 
 
-_CONSTRUCTORS: dict[type, Rule] = {
+_CONSTRUCTORS: dict[type, Reconstruction] = {
     tuple: _tuple,
     list: _list,
     dict: _dict,
@@ -139,17 +139,17 @@ _CONSTRUCTORS: dict[type, Rule] = {
 }
 
 
-def _namedtuple(b: Builder, value: Any) -> str:
+def _namedtuple(b: EpilogueBuilder, value: Any) -> str:
     items = b.items("[", tuple.__iter__(value), "]")
     return b.shared(value, f"tuple.__new__({b.refer(type(value))}, {items})")
 
 
-def _structseq(b: Builder, value: Any) -> str:
+def _structseq(b: EpilogueBuilder, value: Any) -> str:
     cls = f"torch.return_types.{type(value).__name__}"  # the text of an epilogue imports torch
     return b.shared(value, f"{cls}({b.items('[', value, ']')})")
 
 
-def _plain_subclass(b: Builder, value: Any) -> str:
+def _plain_subclass(b: EpilogueBuilder, value: Any) -> str:
     base = plain_base(type(value))
     return b.shared(value, f"{b.refer(type(value))}({_CONSTRUCTORS[base](b, base(value))})")
 
@@ -191,12 +191,12 @@ def state_of(value: Any) -> dict[str, Any]:
     return state | getattr(value, "__dict__", {})
 
 
-def _object(b: Builder, value: Any) -> str:
+def _object(b: EpilogueBuilder, value: Any) -> str:
     state = b.parts(state_of(value))
     return b.shared(value, f"{b.refer(make_instance)}({b.refer(type(value))}, {state})")
 
 
-def _dataclass_of_items(b: Builder, value: Any) -> str:
+def _dataclass_of_items(b: EpilogueBuilder, value: Any) -> str:
     """Such as the outputs of Hugging Face's models: the same values as items and as attributes."""
     view = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
     items, state = b.parts(dict(view)), b.parts(value.__dict__)

@@ -34,7 +34,9 @@ def without_grad_modes(calls: Iterable[BoundSymbol]) -> list[BoundSymbol]:
     return [b for b in calls if b.sym is not prims.set_grad_enabled]
 
 
-def read_and_made(calls: Iterable[BoundSymbol], results: Any = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def uses_and_definitions(
+    calls: Iterable[BoundSymbol], results: Any = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values that calls and results read without making them, and those that the calls make, by name."""
     read: dict[str, Any] = {}
     made: dict[str, Any] = {}
@@ -45,7 +47,7 @@ def read_and_made(calls: Iterable[BoundSymbol], results: Any = ()) -> tuple[dict
     return read, made
 
 
-def procedure(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], results: Any) -> TraceCtx:
+def make_subtrace(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], results: Any) -> TraceCtx:
     """The functional program ``inputs → results`` of the calls, with values of its own.
 
     Names of values are final only when the whole program has been traced; those of a procedure are its own

@@ -21,8 +21,16 @@ import torch
 
 from thunder.base.devices import to_torch_device
 from thunder.base.errors import UnsupportedProgram
-from thunder.base.provenance import ABSENT, Path, comes_with_arguments, is_weak, own_name, pinned, proxied
-from thunder.frontend.facts import Fact, TensorFacts, ThisObject
+from thunder.base.provenance import (
+    ABSENT,
+    Path,
+    comes_with_arguments,
+    is_weak,
+    object_root,
+    own_name,
+    proxied,
+)
+from thunder.frontend.facts import Fact, GuardKind, TensorFacts, ThisObject
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -107,7 +115,7 @@ class ObjectTable:
     # -- facts -----------------------------------------------------------------------------------------------
 
     def note(
-        self, kind: str, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
+        self, kind: GuardKind, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
     ) -> None:
         """Records a fact once. ``key`` tells facts of one kind about one path apart."""
         mark = (kind, id(path), key, *map(id, others))
@@ -119,7 +127,7 @@ class ObjectTable:
         """The root that stands for an object which is known when the trace is made."""
         known = self._object_roots.get(id(obj))
         if known is None:
-            known = self._object_roots[id(obj)] = pinned(name, obj)
+            known = self._object_roots[id(obj)] = object_root(name, obj)
         return known
 
     # -- records ---------------------------------------------------------------------------------------------
@@ -206,7 +214,7 @@ class ObjectTable:
         if issubclass(t, ThunderModule):
             return self._adopt_compiled(raw, path)
         if isinstance(raw, IDENTITY_TYPES) or is_ufunc(raw):
-            if path.parent is not None or path.pinned is ABSENT:
+            if path.parent is not None or path.root_object is ABSENT:
                 self.note("is", path, raw)
             if isinstance(raw, torch.nn.Module):  # its class may be swapped: ``m.__class__ = C``
                 self.note("type", path, t)
@@ -239,7 +247,7 @@ class ObjectTable:
 
     def _adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:
         """A compiled module is the module that it was made of, with its overrides."""
-        if path.parent is not None or path.pinned is ABSENT:
+        if path.parent is not None or path.root_object is ABSENT:
             self.note("is", path, raw)
         overrides, module = dispatcher_of(raw).overrides, get_thunder_module(raw)
         self.apply_overrides(overrides)
@@ -444,4 +452,11 @@ def _a(noun: str) -> str:
 
 #: what a container has beside its items
 _PARTS: dict[type, tuple[str, ...]] = {deque: ("maxlen",), defaultdict: ("default_factory",)}
-_LEAF_KINDS = {int: "int", str: "str", bool: "is", type(None): "is", type(...): "is", torch.dtype: "is"}
+_LEAF_KINDS: dict[type, GuardKind] = {
+    int: "int",
+    str: "str",
+    bool: "is",
+    type(None): "is",
+    type(...): "is",
+    torch.dtype: "is",
+}

@@ -1,0 +1,311 @@
+"""The text of a guard function: conditions on the values at paths, and names for the constants in it."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.provenance import (
+    ABSENT,
+    STEPS,
+    Path,
+    cell_content,
+    comes_with_arguments,
+    lookup_item,
+    lookup_slot,
+    lookup_type,
+    own_name,
+    proxied,
+    referent,
+)
+from thunder.frontend import ambient_state
+from thunder.frontend.facts import KINDS, Fact, has_keys, same_leaf
+from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.frontend.tensor_guards import tensor_check
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.trace import RESERVED_NAMES
+
+#: exceptions that fetching a path raises where a part of it is gone; `first_failure` finds the fact
+_GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError)"
+
+
+#: ends the text of a guard function
+HANDLER = (f"except {_GONE}:", "  return None")
+_LINE = 90  # characters of conditions on a line
+
+
+class GuardWriter:
+    """The text of a guard function, which fetches each path once, inline where it is used once.
+
+    Args:
+        facts: what is guarded.
+        inputs: the inputs of the computation, with their paths.
+        reached: the paths of the objects that the epilogue needs.
+    """
+
+    def __init__(
+        self,
+        facts: Sequence[Fact],
+        inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]],
+        reached: Sequence[Path],
+    ) -> None:
+        self.facts, self.inputs, self.reached = facts, [path for _, path in inputs], reached
+        self.frozen_values: dict[int, Any] = {}  # values taken as constants, by id of the path
+        self.input_names = {id(path): proxy for proxy, path in inputs}
+        self.variables_of_inputs = {proxy.name for proxy, _ in inputs}
+        self.objects: dict[str, Any] = {}
+        self.lines: list[str] = []
+        self.conditions: list[str] = []
+        self.variables: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        self.written: set[str] = set()
+        self.classes: dict[str, type] = {}
+        self.ordered: set[type] = set()  # classes whose order of bases is checked already
+        self.uses = self._count_uses()
+
+    def _count_uses(self) -> Counter[int]:
+        uses: Counter[int] = Counter()
+        seen: set[int] = set()
+        paths = (
+            [f.path for f in self.facts]
+            + [p for f in self.facts for p in f.others]
+            + [*self.inputs, *self.reached]
+        )
+        for path in paths:
+            uses[id(path)] += 1
+            while path.parent is not None and id(path) not in seen:
+                seen.add(id(path))
+                path = path.parent
+                uses[id(path)] += 1
+        return uses
+
+    # -- names -----------------------------------------------------------------------------------------------
+
+    def constant(self, value: Any) -> str:
+        """Return an object's literal, or a name for it."""
+        return repr(value) if is_literal(value) else self.identity(value)
+
+    def identity(self, value: Any) -> str:
+        """Return a name for an object that is compared by identity."""
+        if value is None or value is True or value is False:
+            return repr(value)
+        known = self.names.get(id(value))
+        if known is None:
+            known = base = readable_name(value)
+            serial = 0
+            while known in self.objects or self._is_taken(known):
+                known, serial = f"{base}_{serial}", serial + 1
+            self.names[id(value)] = known
+            self.objects[known] = value
+        return known
+
+    def _is_taken(self, name: str) -> bool:
+        """Return whether a name already has a meaning in the text of a prologue."""
+        return name in _CALLED or name in self.variables_of_inputs or _VARIABLE.fullmatch(name) is not None
+
+    def value(self, path: Path) -> str:
+        """Return the expression for the value at a path, a variable if it is used again."""
+        if path.parent is None:
+            return str(path.key) if path.root_object is ABSENT else self.constant(path.root_object)
+        if id(path) in self.frozen_values:
+            return self.constant(self.frozen_values[id(path)])
+        known = self.variables.get(id(path))
+        if known is not None:
+            return known
+        code = self.fetch(path)
+        if self.uses[id(path)] <= 1:
+            return code
+        self.flush()
+        proxy = self.input_names.get(id(path))
+        if proxy is None:
+            name = f"v{len(self.variables)}"
+            self.lines.append(f"{name} = {code}")
+        else:
+            name = f"input_{proxy.name}" if proxy.name in _CALLED else proxy.name
+            self.lines.append(f'{name}: "{proxy.type_string()}" = {code}')
+        self.variables[id(path)] = name
+        return name
+
+    def fetch(self, path: Path) -> str:
+        """Return the code of the last step of a path."""
+        assert path.parent is not None, "roots are named, not fetched"
+        parent = self.dictionary(path.parent) if path.kind == "instance" else self.value(path.parent)
+        return STEPS[path.kind].code.format(p=parent, k=self.constant(path.key), name=path.key)
+
+    def dictionary(self, path: Path) -> str:
+        """Return the variable of the ``__dict__`` of the object at a path."""
+        name = self.variables.get(-id(path))
+        if name is None:
+            owner = self.value(path)
+            self.flush()
+            name = f"v{len(self.variables)}"
+            self.lines.append(f"{name} = {owner}.__dict__")
+            self.variables[-id(path)] = name
+        return name
+
+    # -- conditions ------------------------------------------------------------------------------------------
+
+    def fail_if(self, *conditions: str) -> None:
+        """Add conditions under which the entry is a miss, each once: nothing changes between them."""
+        for condition in conditions:
+            if condition not in self.written:
+                self.written.add(condition)
+                self.conditions.append(condition)
+
+    def flush(self) -> None:
+        """Write the pending conditions as lines of at most ``_LINE`` characters."""
+        line = ""
+        for condition in self.conditions:
+            if line and len(line) + len(condition) > _LINE:
+                self.lines.append(f"if {line}: return None")
+                line = ""
+            line += f" or {condition}" if line else condition
+        if line:
+            self.lines.append(f"if {line}: return None")
+        self.conditions = []
+
+    def guard_ambient_state(self) -> None:
+        """Guard torch's ambient state as it is now."""
+        key = ambient_state.ambient_key()
+        self.objects.update(ambient_state.AMBIENT_QUERIES)
+        calls = ", ".join(f"{name}()" for name in ambient_state.AMBIENT_QUERIES)
+        self.fail_if(f"({calls}) != {self.constant(key)}")
+        if ambient_state.needs_details(key):
+            self.objects["ambient_details"] = ambient_state.ambient_details
+            self.fail_if(f"ambient_details() != {self.constant(ambient_state.ambient_details())}")
+
+    def freeze(self, roots: dict[str, Any]) -> None:
+        """Drop the facts about what does not come with the arguments, and take its values as constants."""
+        self.facts = [f for f in self.facts if comes_with_arguments(f.path)]
+        for path in (*self.inputs, *self.reached):
+            if not comes_with_arguments(path):
+                self.frozen_values[id(path)] = path.fetch(roots)
+
+    def write(self, roots: dict[str, Any]) -> list[str]:
+        """Return the lines of the guard function's body."""
+        for fact in self.facts:
+            write = KINDS[fact.kind].write
+            if write is not None:  # else it is part of the batched check of tensors
+                self.fail_if(*write(self, fact))
+        tensors = [f for f in self.facts if f.kind == "tensor"]
+        names = [self._variable(f.path) for f in tensors]
+        inputs = [self._variable(p) for p in self.inputs]
+        reached = [self.value(p) for p in self.reached]
+        self.flush()
+        if tensors:
+            self.objects["check_tensors"] = tensor_check(
+                [f.expected for f in tensors], [f.path.fetch(roots) for f in tensors]
+            )
+            self.lines += _refuse_nested(tensors, names)
+            self.lines.append(f"if not check_tensors({', '.join(names)}): return None")
+            self.lines += [f"  # {f.expected.as_check(n)}" for f, n in zip(tensors, names, strict=True)]
+        self.lines.append(f"return ({_tuple_text(inputs)}), ({_tuple_text(reached)})")
+        return ["try:", *(f"  {line}" for line in self.lines), *HANDLER]
+
+    def _variable(self, path: Path) -> str:
+        """Return a variable for a tensor, which is both checked and passed on."""
+        self.uses[id(path)] += 2
+        return self.value(path)
+
+    def absence(self, path: Path) -> str:
+        """Return the condition that there is something at a path, where there was nothing."""
+        assert path.parent is not None, "a root is always there"
+        key = self.constant(path.key)
+        if path.kind == "attribute":
+            return f"hasattr({self.value(path.parent)}, {path.key!r})"
+        if path.kind == "slot":
+            return f"{self.fetch(path)} is not ABSENT"
+        if path.kind == "cell":
+            return f"cell_content({self.value(path.parent)}) is not ABSENT"
+        return f"{key} in {self.value(path.parent)}"
+
+    def class_conditions(self, fact: Fact) -> list[str]:
+        """Return the conditions under which an attribute of a class has changed.
+
+        They compare the dictionaries along the MRO that were searched, and no others.
+        """
+        assert fact.path.parent is not None, "a class attribute is read from a class"
+        cls, name = fact.path.parent.root_object, fact.path.key
+        conditions = []
+        if cls not in self.ordered:
+            self.ordered.add(cls)
+            conditions.append(f"{self.constant(cls)}.__mro__ is not {self.identity(cls.__mro__)}")
+        for base in cls.__mro__:
+            found = name in base.__dict__
+            if found:
+                if not is_immutable(base):
+                    conditions.append(
+                        f"{self._namespace(base)}[{name!r}] is not {self.identity(fact.expected)}"
+                    )
+                break
+            if not is_immutable(base):
+                conditions.append(f"{name!r} in {self._namespace(base)}")
+        return conditions
+
+    def _namespace(self, cls: type) -> str:
+        name = f"{cls.__name__}_dict"
+        while self.classes.setdefault(name, cls) is not cls:
+            name += "_"
+        self.objects[name] = cls.__dict__  # a live view
+        return name
+
+
+def is_literal(value: Any) -> bool:
+    """Whether ``repr`` of a value is an expression for the same value."""
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) in (tuple, list):
+        return all(map(is_literal, value))
+    return type(value) in (int, str, bool, bytes, type(None))
+
+
+def readable_name(value: Any) -> str:
+    """A name for an object in the text of a prologue, after what the object is called."""
+    if isinstance(value, weakref.ref):
+        name = f"ref_of_{readable_name(value())}"
+    elif isinstance(value, dict) and isinstance(value.get("__name__"), str):
+        name = f"globals_of_{value['__name__']}"
+    else:
+        name = own_name(value, "__qualname__", "__name__") or f"{type(value).__name__.lower()}_value"
+    text = re.sub(r"\W+", "_", name).strip("_")
+    return (
+        f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
+    )
+
+
+def _tuple_text(items: Sequence[str]) -> str:
+    return "".join(f"{item}, " for item in items)
+
+
+def _refuse_nested(tensors: Sequence[Fact], names: Sequence[str]) -> list[str]:
+    """The condition that no tensor is nested: of one, torch's batched check ends the process."""
+    asked = [n for f, n in zip(tensors, names, strict=True) if f.expected.type is not torch.nn.Parameter]
+    return [f"if {' or '.join(f'{name}.is_nested' for name in asked)}: return None"] if asked else []
+
+
+#: functions that the text of every prologue may call
+HELPERS = {
+    "ABSENT": ABSENT,
+    "lookup_type": lookup_type,
+    "lookup_item": lookup_item,
+    "lookup_slot": lookup_slot,
+    "cell_content": cell_content,
+    "same_leaf": same_leaf,
+    "has_keys": has_keys,
+    "proxied": proxied,
+    "referent": referent,
+    "ref": weakref.ref,
+}
+
+
+_OWN_NAMES = frozenset({*HELPERS, "args", "kwargs", "check_tensors", "ambient_details"})
+#: names of functions that the text calls, which an argument may have as well
+_CALLED = _OWN_NAMES | ambient_state.AMBIENT_QUERIES.keys() | {"len", "type", "hasattr"}
+_VARIABLE = re.compile(r"v\d+")

@@ -1,0 +1,30 @@
+"""The batched check of the metadata of all tensors of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from thunder.frontend.facts import TensorFacts
+
+
+def tensor_check(expected: Sequence[TensorFacts], examples: Sequence[torch.Tensor]) -> Callable[..., bool]:
+    """Return a function of as many tensors, which returns whether each has its expected metadata.
+
+    It is torch's batched check, which TorchDynamo uses: written in C, it compares type, dispatch keys, dtype,
+    device, sizes, strides and requires_grad, and fails if a tensor comes twice. Sizes and strides are passed
+    because None would mean "any". A torch without it gets the check in Python.
+    """
+    batched = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    if batched is None:
+        return lambda *tensors: (
+            len({*map(id, tensors)}) == len(tensors)
+            and all(f.describe(t) is None for f, t in zip(expected, tensors, strict=True))
+        )
+    in_c = batched.TensorGuards(
+        *examples,
+        dynamic_dims_sizes=[list(t.shape) for t in examples],
+        dynamic_dims_strides=[list(t.stride()) for t in examples],
+    )
+    return in_c.check  # type: ignore[no-any-return]
