@@ -137,6 +137,9 @@ INTEGERS: list[Callable[[torch.Tensor], Any]] = [
     lambda x: torch.softmax(x, ONE),
     lambda x: torch.roll(x, ONE, ZERO),
     lambda x: torch.movedim(x, ZERO, ONE),
+    lambda x: torch.roll(x, ONE),
+    lambda x: torch.squeeze(x[:1], ZERO),
+    lambda x: torch.split(x, [ONE, ONE]),
     lambda x: torch.tensor_split(x, TWO),
     lambda x: F.lp_pool1d(x, 2.0, TWO),
 ]
@@ -147,9 +150,17 @@ def test_an_integer_of_numpy_is_an_integer(program: Callable[[torch.Tensor], Any
     torch.testing.assert_close(thunder.jit(program)(X), program(X), rtol=0, atol=0)
 
 
-def test_a_dimension_in_a_tensor_is_refused_as_a_value_that_is_not_known() -> None:
-    with pytest.raises(DataDependentControlFlow, match="asks for the value of a tensor"):
-        thunder.jit(lambda x, d: x.sum(d))(X, torch.tensor(1))
+IN_A_TENSOR: list[Callable[[torch.Tensor, torch.Tensor], Any]] = [
+    lambda x, n: x.sum(n),
+    lambda x, n: torch.split(x, n),
+    lambda x, n: torch.tensordot(x, x.T, n),
+]
+
+
+@pytest.mark.parametrize("program", IN_A_TENSOR)
+def test_an_integer_in_a_tensor_is_refused(program: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+    with pytest.raises((DataDependentControlFlow, UnsupportedOperator), match="tensor"):
+        thunder.jit(program)(X, torch.tensor(1))
 
 
 def test_attention_takes_a_mask_without_dimensions() -> None:

@@ -26,8 +26,8 @@ from thunder.ops.meta_kernels import raise_torch_error
 from thunder.ops.operator import Operator, row_of
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
 from thunder.torch.autocast_rules import RULES, STEPS, rule_of
-from thunder.torch.fallback.schema_probe import Unfit
-from thunder.torch.fallback.torch_rows import call_by_torch
+from thunder.torch.fallback.schema_probe import CannotProbe
+from thunder.torch.fallback.torch_rows import record_fallback
 from thunder.torch.namespace import ltorch
 
 Args = tuple[Any, ...]
@@ -68,7 +68,7 @@ class Autocast:
             if rule in STEPS:
                 if any(map(_may_be_cast, tensors[:1] if rule == "inside" else tensors)):
                     inside = torch.get_autocast_dtype(kind) if rule == "inside" else None
-                    return functools.partial(_by_torch, row, inside), args, kwargs
+                    return functools.partial(_run_by_torch, row, inside), args, kwargs
             elif rule is not None:
                 args, kwargs = self._cast(symbol, rule, kind, tensors, args, kwargs)
         return symbol, args, kwargs
@@ -200,15 +200,15 @@ def _with_results_in(dtype: torch.dtype, fn: Callable[..., torch.Tensor]) -> Cal
     return run
 
 
-def _by_torch(row: Operator, dtype: torch.dtype | None, *args: Any, **kwargs: Any) -> Any:
+def _run_by_torch(row: Operator, dtype: torch.dtype | None, *args: Any, **kwargs: Any) -> Any:
     """A call that torch runs under the autocast that is on now. Raises UnsupportedOperator."""
     fn = row.eager
     error: Exception | None
     assert fn is not None, f"{row.id} has casts within, so torch has it"
     try:
-        return call_by_torch(row.id, fn if dtype is None else _with_results_in(dtype, fn), args, kwargs)
-    except Unfit as unfit:
-        why, error = unfit.reason, None
+        return record_fallback(row.id, fn if dtype is None else _with_results_in(dtype, fn), args, kwargs)
+    except CannotProbe as problem:
+        why, error = problem.reason, None
     except UnsupportedOperator:
         raise
     except TORCH_REFUSALS as raised:

@@ -1,10 +1,9 @@
-"""Rows whose metadata torch computes, on meta tensors: for operators that models call rarely and that nobody
-takes apart.
+"""Rows whose metadata torch computes on meta tensors.
 
-    by_torch("torch.nn.functional.fold", "input, output_size, kernel_size, dilation=1, padding=0, stride=1")
+    meta_by_torch("torch.linalg.eigh", "A, UPLO='L'")
 
-The parameters are written out because most of torch's functions are builtins, whose signatures Python cannot
-read.
+For operators that models rarely call, and that no executor needs to decompose. The parameters are written out
+because most torch functions are builtins, whose signatures Python cannot read.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ from thunder.torch.registration import torch_names, torchsymbol
 
 
 def signature_of(parameters: str) -> inspect.Signature:
-    """The signature of a function with these parameters, written as in a ``def``."""
+    """Return the signature of a function whose parameters are written as in a ``def``."""
     return inspect.signature(eval(f"lambda {parameters}: None", {"torch": torch}))
 
 
-def by_torch(path: str, parameters: str, *also: str, claimed: bool = True, **row: Any) -> Symbol:
-    """A primitive that is torch's function at ``path``; ``also`` are other paths to the same function.
+def meta_by_torch(path: str, parameters: str, *also: str, in_language: bool = True, **row: Any) -> Symbol:
+    """Register torch's function at ``path`` as a primitive, and return its symbol.
 
-    ``claimed`` says whether a program that calls torch's function means this row; ``row`` are further
-    arguments of ``torchsymbol``.
+    ``also`` are other paths to the function. Without ``in_language`` a program that calls torch's function
+    does not reach this row. ``row`` are further arguments of ``torchsymbol``. Raises RegistrationError if
+    torch has no such function.
     """
     fn = find_torch(path)
     if fn is None:
@@ -42,12 +42,14 @@ def by_torch(path: str, parameters: str, *also: str, claimed: bool = True, **row
     meta = torch_meta(fn)
     meta.__signature__ = signature_of(parameters)  # type: ignore[attr-defined]
     meta.__name__ = path.rpartition(".")[2]
-    return torchsymbol(*((path, *also) if claimed else ()), id=path, prim=True, **row)(meta)
+    return torchsymbol(*((path, *also) if in_language else ()), id=path, prim=True, **row)(meta)
 
 
 def checked_by_torch(path: str, *also: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
-    """Registers the decorated decomposition as the row of torch's function at ``path``, and lets torch judge
-    the arguments: for operators whose conditions are many, and which nobody calls often.
+    """Register the decorated decomposition as the row of torch's function at ``path``.
+
+    Torch checks the arguments on meta tensors first: for operators with many conditions that are rarely
+    called.
     """
 
     def decorate(fn: Callable[..., Any]) -> Symbol:
@@ -66,16 +68,15 @@ def checked_by_torch(path: str, *also: str, **row: Any) -> Callable[[Callable[..
     return decorate
 
 
-def by_torch_or_inplace(
+def meta_by_torch_or_inplace(
     path: str, parameters: str, *, unchanged: Callable[..., bool] = lambda *args: False, **row: Any
 ) -> Symbol:
-    """As :func:`by_torch`, of a function with a last parameter ``inplace=False``, which ``parameters`` leave
-    out.
+    """Register a row as :func:`meta_by_torch` does, for a function with a last parameter ``inplace=False``.
 
-    ``inplace=True`` is the functional call and a write to the first argument. Where ``unchanged(*args)`` says
-    so, torch returns its first argument itself.
+    ``parameters`` leave ``inplace`` out. ``inplace=True`` is the functional call and a write to the first
+    argument. Where ``unchanged(*args)``, torch returns its first argument itself.
     """
-    symbol = by_torch(path, parameters, claimed=False, **row)
+    symbol = meta_by_torch(path, parameters, in_language=False, **row)
     bind = make_normaliser(symbol.meta, symbol.name)  # type: ignore[arg-type]
 
     def call(*args: Any, inplace: bool = False, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""In-place functions that nobody wrote a row for: the functional one, and a write to its first argument.
+"""In-place functions without a row: the functional variant, and a write to the first argument.
 
 x.i0_()      →      t1 = torch.i0(x); x.copy_(t1)
 """
@@ -19,12 +19,12 @@ from thunder.torch.inplace import write_back
 
 Fn = Callable[..., Any]
 
-#: where the functional one is, if it is not beside the one that writes
+#: where the functional variant is, if not in the namespace of the in-place function
 _ELSEWHERE = ("torch", "torch.nn.functional")
 
 
 def functional_of(name: str) -> Fn | None:
-    """The function of torch that computes what the in-place function of this name writes, or None."""
+    """Return the functional variant of the in-place torch function of this name, or None."""
     prefix, _, last = name.rpartition(".")
     if not last.endswith("_") or last.endswith("__"):
         return None
@@ -35,10 +35,8 @@ def functional_of(name: str) -> Fn | None:
     return None
 
 
-def in_place_or(fn: Fn, otherwise: Fn) -> Fn:
-    """The function that stands for ``fn``: where it is the in-place form of another, that one and a write;
-    else ``otherwise``.
-    """
+def inplace_variant_or(fn: Fn, otherwise: Fn) -> Fn:
+    """Return the meaning of ``fn``: its functional variant and a write, or ``otherwise`` if it has none."""
     functional = functional_of(name_of(fn))
     if functional is None:
         return otherwise

@@ -1,10 +1,9 @@
-"""What a call of a torch function does, found by running it on tensors without data: the metadata of what
-it returns, whether it draws random numbers, and that it neither writes to its arguments nor returns their
-memory.
+"""Probes of torch functions: calls on tensors without data, under a mode that reads operator schemas.
 
-torch's fake tensors follow the kernels of the real device. Below its autograd, torch shows each operator
-that a function consists of to a mode, with its schema: what it writes, and what its tags say of data and of
-chance.
+A probe finds the metadata of the results, whether the call draws random numbers, and that it neither writes
+to its arguments nor returns their memory. Torch's fake tensors follow the kernels of the real device. Below
+autograd, torch passes each operator of the function to a dispatch mode; its schema declares writes, and its
+tags whether the result depends on data or on random numbers.
 """
 
 from __future__ import annotations
@@ -30,13 +29,15 @@ from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ops.stand_ins import empty_tensor, to_torch
 from thunder.ops.torch_errors import described_arguments
 
-#: of operators whose results have a shape, or are Python values, that depend on data
+#: tags of operators whose results have a shape, or are Python values, that depend on data
 _OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
-#: that write to running statistics, and whose schemas do not say so
-_WRITES_UNSAID = frozenset({"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"})
+#: operators that write to running statistics, which their schemas do not declare
+_UNDECLARED_MUTATION = frozenset(
+    {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
+)
 
-#: what an argument may be beside tensors, and sequences of all these
+#: types of arguments besides tensors, and sequences of all these
 _CONSTANTS = (
     bool,
     int,
@@ -52,44 +53,46 @@ _CONSTANTS = (
     devices.Device,
 )
 
+_OUTSIDE = "Call it outside the compiled function."
 
-class Unfit(Exception):
-    """Why a call cannot be left to torch, and what to do about it."""
+
+class CannotProbe(Exception):
+    """The reason why torch cannot run a call in a compiled program, and what to do about it."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
         self.reason, self.hint = reason, hint
 
 
-_WRITES = Unfit("it writes to its arguments", "Use a form of it that returns what it computes.")
+_WRITES = CannotProbe("it writes to its arguments", "Use a form of it that returns what it computes.")
 
 
 @dataclass(frozen=True)
-class Observed:
-    """What a call does: its result, of tensors without data, and whether it is random."""
+class ProbeResult:
+    """The result of a call, of tensors without data, and whether the call draws random numbers."""
 
     result: Any
     is_random: bool
 
 
-def observe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Observed:
-    """Runs ``fn`` on tensors without data in place of proxies.
+def probe(name: str, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProbeResult:
+    """Run ``fn`` on tensors without data in place of proxies.
 
-    Raises Unfit for a call whose program would not mean what eager means; UnsupportedOperator for one whose
-    result has a shape that depends on data; and what torch raises for a call that it refuses.
+    Raises CannotProbe for a call whose program would not mean what eager means, UnsupportedOperator for one
+    whose result has a shape that depends on data, and torch's error for a call that torch refuses.
     """
     _check_arguments(args, kwargs)
-    # The proxies' own __torch_function__, and the mode under which programs are traced, must not see this.
+    # Neither the proxies' __torch_function__ nor the mode under which programs are traced may handle this.
     with torch._C.DisableTorchFunction(), _silently(), FakeTensorMode(allow_fallback_kernels=False):
-        given: dict[str, torch.Tensor] = {}
-        fake_args, fake_kwargs = tree_map(lambda leaf: _stand_in(leaf, given), (tuple(args), dict(kwargs)))
-        observer = _Observer(name, given.values(), described_arguments(tuple(args), dict(kwargs)))
-        with observer:
+        fakes: dict[str, torch.Tensor] = {}
+        fake_args, fake_kwargs = tree_map(lambda leaf: _stand_in(leaf, fakes), (tuple(args), dict(kwargs)))
+        mode = _DispatchProbe(name, fakes.values(), described_arguments(tuple(args), dict(kwargs)))
+        with mode:
             result = fn(*fake_args, **fake_kwargs)
-    if not observer.operators:
-        raise Unfit("torch has no schema of what it does", "Compute it outside the compiled function.")
-    _check_result(result, given.values())
-    return Observed(result, observer.is_random)
+    if not mode.operators:
+        raise CannotProbe("torch has no schema of what it does", _OUTSIDE)
+    _check_result(result, fakes.values())
+    return ProbeResult(result, mode.is_random)
 
 
 _log = logging.getLogger("torch._subclasses.fake_tensor")
@@ -97,46 +100,46 @@ _log = logging.getLogger("torch._subclasses.fake_tensor")
 
 @contextmanager
 def _silently() -> Iterator[None]:
-    """What torch refuses here is said in an error, and not in its log."""
-    known, _log.disabled = _log.disabled, True
+    """Disable torch's log of fake tensors: what torch refuses here becomes an error."""
+    was_disabled, _log.disabled = _log.disabled, True
     try:
         yield
     finally:
-        _log.disabled = known
+        _log.disabled = was_disabled
 
 
 def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     if kwargs.get("out") is not None:
-        raise Unfit("it is called with out=", "Leave out= out, and use what it returns.")
+        raise CannotProbe("it is called with out=", "Leave out= out, and use what it returns.")
     for leaf in tree_iter((tuple(args), dict(kwargs))):
         if not isinstance(leaf, TensorProxy | GeneratorProxy) and type(leaf) not in _CONSTANTS:
-            raise Unfit(
+            raise CannotProbe(
                 f"an argument is of type {type(leaf).__qualname__}", "Pass tensors, numbers and strings."
             )
     proxies = [leaf for leaf in tree_iter((tuple(args), dict(kwargs))) if isinstance(leaf, TensorProxy)]
     if not proxies:
-        raise Unfit("it is called without a tensor", "Compute it outside the compiled function.")
+        raise CannotProbe("it is called without a tensor", _OUTSIDE)
 
 
-def _stand_in(leaf: Any, given: dict[str, torch.Tensor]) -> Any:
+def _stand_in(leaf: Any, fakes: dict[str, torch.Tensor]) -> Any:
     """Return a tensor without data for a proxy, one for each; torch's value for anything else."""
     if not isinstance(leaf, TensorProxy):
         return to_torch(leaf)
-    if leaf.name not in given:
+    if leaf.name not in fakes:
         fake = empty_tensor(leaf, devices.to_torch_device(leaf.device))
         if leaf.requires_grad:
-            fake = fake.requires_grad_().view_as(fake)  # no leaf: a write is for the observer to refuse
-        given[leaf.name] = fake
-    return given[leaf.name]
+            fake = fake.requires_grad_().view_as(fake)  # not a leaf: the mode refuses writes
+        fakes[leaf.name] = fake
+    return fakes[leaf.name]
 
 
-class _Observer(TorchDispatchMode):
-    """Looks at each operator that a call consists of."""
+class _DispatchProbe(TorchDispatchMode):
+    """A mode that reads the schema of each operator of a call."""
 
-    def __init__(self, name: str, given: Iterable[torch.Tensor], found: dict[str, str]) -> None:
+    def __init__(self, name: str, fakes: Iterable[torch.Tensor], arguments: dict[str, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name, self.found = name, found
-        self.memory = {memory_of(t) for t in given}
+        self.name, self.described = name, arguments
+        self.memory = {memory_of(t) for t in fakes}
         self.operators = 0
         self.is_random = False
 
@@ -147,7 +150,7 @@ class _Observer(TorchDispatchMode):
         self.operators += 1
         if not _OF_DATA.isdisjoint(func.tags):
             raise self._of_data()
-        if func._schema.name in _WRITES_UNSAID:
+        if func._schema.name in _UNDECLARED_MUTATION:
             raise _WRITES
         arguments = func._schema.arguments
         self.is_random |= torch.Tag.nondeterministic_seeded in func.tags or any(
@@ -164,7 +167,7 @@ class _Observer(TorchDispatchMode):
     def _of_data(self) -> UnsupportedOperator:
         return UnsupportedOperator(
             f"the shape or the value of what {self.name} returns depends on data",
-            found=self.found,
+            found=self.described,
             hint="Call it outside the compiled function, or keep all elements, with torch.where.",
         )
 
@@ -175,32 +178,34 @@ class _Observer(TorchDispatchMode):
 
 
 def memory_of(t: torch.Tensor) -> int:
-    """What tells the memory of a tensor from that of others, as long as it lives."""
+    """Return a key of a tensor's storage, valid as long as the tensor is alive."""
     return t.untyped_storage()._cdata
 
 
 def results_of(result: Any) -> list[Any]:
-    """The results of a call that returns a tensor, or a sequence of tensors and None."""
+    """Return the results of a call that returns a tensor, or a sequence of tensors and None, as a list."""
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-def _check_result(result: Any, given: Iterable[torch.Tensor]) -> None:
-    memory = {memory_of(t) for t in given}
+def _check_result(result: Any, fakes: Iterable[torch.Tensor]) -> None:
+    memory = {memory_of(t) for t in fakes}
     tensors = [r for r in results_of(result) if r is not None]
     if not tensors:
-        raise Unfit("it returns nothing", "Call it outside the compiled function.")
+        raise CannotProbe("it returns nothing", _OUTSIDE)
     for t in tensors:
         if not isinstance(t, torch.Tensor):
-            raise Unfit(f"it returns {type(t).__qualname__}, and no tensor", "Call it outside.")
+            raise CannotProbe(f"it returns {type(t).__qualname__}, which is not a tensor", _OUTSIDE)
         if t.layout is not torch.strided or t.is_quantized or t.is_nested:
-            raise Unfit("it returns a tensor that is not strided", "Call it outside the compiled function.")
+            raise CannotProbe("it returns a tensor that is not strided", _OUTSIDE)
         if memory_of(t) in memory:
-            raise Unfit("it returns memory of its arguments, or of two results", "Use reshape or indexing.")
+            raise CannotProbe(
+                "it returns memory of its arguments, or of two results", "Use reshape or indexing."
+            )
         memory.add(memory_of(t))
 
 
 def as_proxies(result: Any) -> Any:
-    """The result of an observed call, as proxies."""
+    """Return the result of a probed call as proxies."""
     leaves, spec = tree_flatten(result)
     return tree_unflatten(
         [

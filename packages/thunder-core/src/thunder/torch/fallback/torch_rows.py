@@ -1,18 +1,18 @@
-"""Rows for torch functions that nobody wrote a row for: torch runs them as they are.
+"""Rows of the fallback: torch functions without a row of their own, run by torch as they are.
 
 Metadata come from torch's kernels for tensors without data, and gradients from torch's autograd: the backward
-is one operator that computes the function again and differentiates it.
+is one operator that recomputes the function and differentiates it.
 
     q, r = torch.qr(x)      →      backward:   (t1,) = qr_backward((g0, g1), (0,), x)
 
-That operator is differentiated in the same way, to any order. What a program computes is what eager
-computes, or the call is refused: see :mod:`thunder.torch.fallback.schema_probe`.
+That operator is differentiated in the same way, to any order. A call of which the result could differ from
+eager's is refused: see :mod:`thunder.torch.fallback.schema_probe`.
 
 Note [Trust in schemas]
 
-A schema may lie (``aten::native_batch_norm`` writes to its running statistics and does not say so). So each
-call is watched when it runs, too: no argument may have another version afterwards, no result may be memory
-of an argument, and results have the metadata that the program was made for. When a function runs for the
+A schema may be wrong (``aten::native_batch_norm`` writes to its running statistics, undeclared). So each call
+is checked at run time, too: no argument may have another version afterwards, no result may share memory with
+an argument, and results have the metadata that the program was compiled for. When a function runs for the
 first time with these constants among its arguments, the elements of its arguments are compared as well.
 """
 
@@ -31,61 +31,62 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.gradient_rules import Call, wants_grad
 from thunder.ops.operator import Operator, register, row_of, symbol_of
-from thunder.torch.fallback.schema_probe import as_proxies, memory_of, observe, results_of
+from thunder.torch.fallback.schema_probe import as_proxies, memory_of, probe, results_of
 
 Fn = Callable[..., Any]
 
 _TAGS = frozenset({OpTags.FALLBACK, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
 
 
-def call_by_torch(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Records a call that torch runs as it is, under the autocast that is on now. Raises what :func:`observe`
-    raises.
+def record_fallback(name: str, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record a call that torch runs as it is, under the current autocast.
+
+    Raises what :func:`~thunder.torch.fallback.schema_probe.probe` raises.
     """
     if under_autocast_now(args, kwargs):
         state = autocast_now()
         name, fn = f"autocast.{state.label}.{name}", under_autocast(state, fn)
-    observed = observe(name, fn, args, kwargs)
-    result = fallback_symbol(name, fn, is_random=observed.is_random)(*args, **kwargs)
-    for proxy, fake in zip(results_of(result), results_of(observed.result), strict=True):
+    outcome = probe(name, fn, args, kwargs)
+    result = fallback_symbol(name, fn, is_random=outcome.is_random)(*args, **kwargs)
+    for proxy, fake in zip(results_of(result), results_of(outcome.result), strict=True):
         if isinstance(proxy, TensorProxy) and not fake.requires_grad:
             proxy.requires_grad = False  # torch has no gradient of this result
     return result
 
 
 def under_autocast_now(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether autocast is on for the device of a tensor among the arguments."""
+    """Return whether autocast is on for the device of a tensor among the arguments."""
     on = autocast_kinds()
     return any(isinstance(t, TensorProxy) and t.device.type in on for t in tree_iter((args, kwargs)))
 
 
 def fallback_symbol(name: str, fn: Fn, *, is_random: bool) -> Symbol:
-    """The operator of a function; its row is made when it is first met."""
+    """Return the operator of a function; the first call registers its row."""
     prefix = "random." if is_random else ""
     for row_id in (f"{prefix}{name}", f"fallback.{prefix}{name}"):
-        known = row_of(row_id)
-        if known is None:
+        row = row_of(row_id)
+        if row is None:
             return _register(row_id, name, fn, is_random)
-        if _runs(known, fn):
+        if _runs(row, fn):
             return symbol_of(row_id)
     raise UnsupportedOperator(f"two functions of torch are called {name}", hint="Call one of them outside.")
 
 
 def _runs(row: Operator, fn: Fn) -> bool:
-    """Whether a row was made for a function. One of C's functions may be found as several equal objects."""
+    """Return whether a row runs a function. A function written in C can be several equal objects."""
     return OpTags.FALLBACK in row.tags and getattr(row.eager, "__wrapped__", None) == fn
 
 
 def _register(row_id: str, name: str, fn: Fn, is_random: bool) -> Symbol:
     def meta(*args: Any, **kwargs: Any) -> Any:
-        return as_proxies(observe(name, fn, args, kwargs).result)
+        return as_proxies(probe(name, fn, args, kwargs).result)
 
     return register(
         Operator(
             id=row_id,
             eager=checked(name, fn),
             meta=meta,
-            # Another run would draw other numbers, so there is nothing to be differentiated.
+            # The backward would compute the function again, and draw other numbers.
             vjp=None if is_random else gradients_by_torch(row_id, fn),
             tags=_TAGS | {OpTags.RANDOM_OP} if is_random else _TAGS,
         )
@@ -93,8 +94,9 @@ def _register(row_id: str, name: str, fn: Fn, is_random: bool) -> Symbol:
 
 
 def checked(name: str, fn: Fn) -> Fn:
-    """``fn``, and an error where it wrote to an argument or returned the memory of one (Note [Trust in
-    schemas]).
+    """Return ``fn`` with checks that it writes to no argument and returns no argument's memory.
+
+    See Note [Trust in schemas].
     """
     audited: set[str] = set()
 
@@ -133,7 +135,7 @@ def _equal(before: Iterable[torch.Tensor], after: Iterable[torch.Tensor]) -> boo
 
 def _broken(name: str, deed: str) -> UnsupportedOperator:
     return UnsupportedOperator(
-        f"{name} {deed}, and torch does not say so in its schema",
+        f"{name} {deed}, which its schema does not declare",
         hint='Call it outside the compiled function; operator_fallback="error" refuses such functions.',
     )
 
@@ -142,16 +144,16 @@ def _broken(name: str, deed: str) -> UnsupportedOperator:
 
 
 def gradients_by_torch(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
-    """The ``vjp`` of an operator that ``fn`` computes: torch's autograd of ``fn``."""
+    """Return the ``vjp`` of an operator that runs ``fn``, by torch's autograd."""
 
     def gradients(call: Call) -> dict[str, Any]:
         arguments = dict(call.arguments)
-        given = arguments.pop("args", ()), arguments
-        leaves, spec = tree_flatten(given)
-        wanted = tuple(i for i, leaf in enumerate(leaves) if wants_grad(leaf))
+        positional = arguments.pop("args", ())
+        leaves, spec = tree_flatten((positional, arguments))
+        places = tuple(i for i, leaf in enumerate(leaves) if wants_grad(leaf))
         cotangents = tuple(call.g) if isinstance(call.out, tuple | list) else (call.g,)
-        found = derivative_symbol(row_id, fn)(cotangents, wanted, *given[0], **given[1])
-        by_leaf = dict(zip(wanted, found, strict=True))
+        input_gradients = derivative_symbol(row_id, fn)(cotangents, places, *positional, **arguments)
+        by_leaf = dict(zip(places, input_gradients, strict=True))
         args, kwargs = tree_unflatten([by_leaf.get(i) for i in range(len(leaves))], spec)
         return {"args": args, **kwargs} if args else dict(kwargs)
 
@@ -159,12 +161,14 @@ def gradients_by_torch(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
 
 
 def derivative_symbol(row_id: str, fn: Fn) -> Symbol:
-    """The operator ``(cotangents, wanted, *args, **kwargs)`` → the gradients of the tensors at the places
-    ``wanted`` among the leaves of the arguments, by torch's autograd of ``fn``.
+    """Return the operator of the gradients of ``fn``, by torch's autograd.
+
+    ``(cotangents, places, *args, **kwargs)`` → the gradients of the tensors at ``places`` among the leaves of
+    the arguments.
     """
     derivative_id = f"fallback.{row_id.removeprefix('fallback.')}_backward"
-    known = row_of(derivative_id)
-    if known is not None and _runs(known, fn):
+    row = row_of(derivative_id)
+    if row is not None and _runs(row, fn):
         return symbol_of(derivative_id)
     derivative = _derivative_of(fn)
     return register(
@@ -175,33 +179,31 @@ def derivative_symbol(row_id: str, fn: Fn) -> Symbol:
             vjp=gradients_by_torch(derivative_id, derivative),
             tags=_TAGS,
         ),
-        replace=known is not None,
+        replace=row is not None,
     )
 
 
 def _derivative_meta(*args: Any, **kwargs: Any) -> tuple[TensorProxy, ...]:
-    _, wanted, *given = args
-    leaves = tree_flatten((tuple(given), kwargs))[0]
-    return tuple(TensorProxy(like=leaves[i], requires_grad=False) for i in wanted)
+    _, places, *fn_args = args
+    leaves = tree_flatten((tuple(fn_args), kwargs))[0]
+    return tuple(TensorProxy(like=leaves[i], requires_grad=False) for i in places)
 
 
 def _derivative_of(fn: Fn) -> Fn:
-    """``(cotangents, wanted, *args, **kwargs)`` → the gradients of the tensors at the places ``wanted`` among
-    the arguments of ``fn``.
-    """
+    """Return the function that :func:`derivative_symbol` runs."""
 
-    def derivative(*given: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        cotangents, wanted, *args = given
+    def derivative(*all_args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        cotangents, places, *args = all_args
         leaves, spec = tree_flatten((tuple(args), kwargs))
-        # within a derivative of higher order, what torch knows of the arguments is kept
-        nested = torch.is_grad_enabled() and any(_tracked((given, kwargs)))
+        # a derivative of higher order keeps the graph of the arguments
+        nested = torch.is_grad_enabled() and any(_tracked((all_args, kwargs)))
         with torch.enable_grad():
-            for i in wanted:  # one tensor at two places is two arguments
+            for i in places:  # one tensor at two places is two arguments
                 leaf = leaves[i]
                 leaves[i] = leaf.view_as(leaf) if nested and leaf.requires_grad else _leaf(leaf)
             again_args, again_kwargs = tree_unflatten(leaves, spec)
             pairs = _pairs(results_of(fn(*again_args, **again_kwargs)), cotangents)
-            return _gradients(pairs, [leaves[i] for i in wanted], nested)
+            return _gradients(pairs, [leaves[i] for i in places], nested)
 
     derivative.__wrapped__ = fn  # type: ignore[attr-defined]
     return derivative
@@ -216,7 +218,7 @@ def _leaf(t: torch.Tensor) -> torch.Tensor:
 
 
 def _pairs(results: Iterable[Any], cotangents: Iterable[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The results through which gradients flow, each with its cotangent."""
+    """Return the results that require grad, each with its cotangent."""
     return [
         (r, g)
         for r, g in zip(results, cotangents, strict=True)
@@ -225,15 +227,15 @@ def _pairs(results: Iterable[Any], cotangents: Iterable[Any]) -> list[tuple[torc
 
 
 def _gradients(
-    pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], wanted: Sequence[torch.Tensor], create_graph: bool
+    pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], inputs: Sequence[torch.Tensor], create_graph: bool
 ) -> tuple[torch.Tensor, ...]:
     if not pairs:
-        return tuple(map(torch.zeros_like, wanted))
-    found = torch.autograd.grad(
+        return tuple(map(torch.zeros_like, inputs))
+    gradients = torch.autograd.grad(
         [r for r, _ in pairs],
-        wanted,
+        inputs,
         [g for _, g in pairs],
         create_graph=create_graph,
         allow_unused=True,
     )
-    return tuple(torch.zeros_like(w) if g is None else g for w, g in zip(wanted, found, strict=True))
+    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, gradients, strict=True))

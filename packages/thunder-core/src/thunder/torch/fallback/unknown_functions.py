@@ -1,5 +1,7 @@
-"""What stands for a torch function that has no row: torch itself, where that is sound; else, or where the
-program says ``operator_fallback="error"``, a refusal by name, with the nearest rows.
+"""Calls of torch functions without a row: run by torch where that is sound, else refused.
+
+A refusal names the function and the rows with similar names. With ``operator_fallback="error"`` all such
+calls are refused.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from thunder.ir.proxies import UNKNOWN
 from thunder.ops.meta_kernels import raise_torch_error
 from thunder.ops.operator import all_rows
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
-from thunder.torch.fallback.inplace_variants import in_place_or
-from thunder.torch.fallback.schema_probe import Unfit
-from thunder.torch.fallback.torch_rows import call_by_torch, under_autocast_now
+from thunder.torch.fallback.inplace_variants import inplace_variant_or
+from thunder.torch.fallback.schema_probe import CannotProbe
+from thunder.torch.fallback.torch_rows import record_fallback, under_autocast_now
 from thunder.torch.function_names import name_of
 from thunder.torch.out_argument import write_to_out
 
@@ -31,18 +33,18 @@ _WAYS_OUT = (
 
 
 def nearest_rows(name: str) -> list[str]:
-    """Up to three ids of rows that are most like a name."""
-    known = [row.id for row in all_rows() if row.id.startswith("torch.") and OpTags.FALLBACK not in row.tags]
-    last = {row_id: row_id.rpartition(".")[2] for row_id in known}
+    """Return up to three ids of rows whose names are most similar to a name."""
+    ids = [row.id for row in all_rows() if row.id.startswith("torch.") and OpTags.FALLBACK not in row.tags]
+    last = {row_id: row_id.rpartition(".")[2] for row_id in ids}
     close = difflib.get_close_matches(name.rpartition(".")[2], sorted(set(last.values())), n=3, cutoff=0.6)
-    return [next(row_id for row_id in known if last[row_id] == word) for word in close]
+    return [next(row_id for row_id in ids if last[row_id] == word) for word in close]
 
 
 def _refusal(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", hint: str = _WAYS_OUT
 ) -> UnsupportedOperator:
     close = nearest_rows(name)
-    suggestion = f" Operators with a like name: {', '.join(close)}." if close else ""
+    suggestion = f" Operators with a similar name: {', '.join(close)}." if close else ""
     return UnsupportedOperator(
         f"{name} is not an operator thunder knows"
         + (f", and torch cannot run it here: {why}" if why else ""),
@@ -52,37 +54,37 @@ def _refusal(
     )
 
 
-def refused(fn: Any) -> Callable[..., Any]:
-    """The function that refuses a call of ``fn``, unless it writes what a known function computes."""
+def refuse_unknown(fn: Any) -> Callable[..., Any]:
+    """Return a function that refuses a call of ``fn``, unless it is the in-place variant of a known one."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise _refusal(name_of(fn), args, kwargs)
 
-    return in_place_or(fn, refuse)
+    return inplace_variant_or(fn, refuse)
 
 
-def by_torch(fn: Any) -> Callable[..., Any]:
-    """The function that lets torch run a call of ``fn`` where that is sound, and else refuses it."""
+def run_by_torch(fn: Any) -> Callable[..., Any]:
+    """Return a function that records a call of ``fn`` by torch where that is sound, and else refuses it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         name = name_of(fn)
         try:
             if kwargs.get("out") is not None and not isinstance(fn, torch._ops.OpOverload):
                 if under_autocast_now(args, kwargs):
-                    raise Unfit("it is called with out= under autocast", "Leave out= out.")
-                compute = functools.partial(call_by_torch, name, fn)
+                    raise CannotProbe("it is called with out= under autocast", "Leave out= out.")
+                compute = functools.partial(record_fallback, name, fn)
                 return write_to_out(name, [fn], lambda *a, **k: compute(a, k), args, kwargs, is_random=False)
-            return call_by_torch(name, fn, args, kwargs)
-        except Unfit as unfit:
-            raise _refusal(name, args, kwargs, unfit.reason, f"{unfit.hint} {_WAYS_OUT}") from None
+            return record_fallback(name, fn, args, kwargs)
+        except CannotProbe as problem:
+            raise _refusal(name, args, kwargs, problem.reason, f"{problem.hint} {_WAYS_OUT}") from None
         except UnsupportedOperator:
             raise
         except TORCH_REFUSALS as error:
             raise_torch_error(fn, args, kwargs, error)
-            why = f"what it returns cannot be found out without data ({_first_line(error)})"
+            why = f"its result cannot be computed without data ({_first_line(error)})"
             raise _refusal(name, args, kwargs, why) from error
 
-    return in_place_or(fn, call)
+    return inplace_variant_or(fn, call)
 
 
 def _first_line(error: Exception) -> str:
@@ -90,13 +92,13 @@ def _first_line(error: Exception) -> str:
 
 
 def without_fallback(language: LanguageContext) -> LanguageContext:
-    """The language, in which functions without a row are refused."""
-    return LanguageContext(language.name, {**language.functions, UNKNOWN: refused})
+    """Return the language in which functions without a row are refused."""
+    return LanguageContext(language.name, {**language.functions, UNKNOWN: refuse_unknown})
 
 
 def may_fall_back(language: LanguageContext) -> bool:
-    """Whether torch may run what thunder has no trace of."""
-    return language.functions[UNKNOWN] is not refused
+    """Return whether torch may run functions without a row."""
+    return language.functions[UNKNOWN] is not refuse_unknown
 
 
-TORCH.functions[UNKNOWN] = by_torch
+TORCH.functions[UNKNOWN] = run_by_torch

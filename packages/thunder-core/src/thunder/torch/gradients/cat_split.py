@@ -8,7 +8,13 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.gradient_rules import Call, formulas
 from thunder.torch.broadcasting import canonical_dim
-from thunder.torch.gradients.selection_adjoints import placed, reshaped, unpadded, unsliced, zeros
+from thunder.torch.gradients.selection_adjoints import (
+    pad_prim_backward,
+    reshaped,
+    scatter_at,
+    slice_backward,
+    zeros,
+)
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows import cat_split, padding  # noqa: F401  (the rows)
@@ -44,7 +50,7 @@ def _rejoined(c: Call, a: TensorProxy, dim: int) -> TensorProxy | None:
     if len(known) == 1:
         (at,) = known
         start = sum(o.shape[dim] for o in c.out[:at])
-        return placed(c.g[at], dim, start, a.shape[dim])
+        return scatter_at(c.g[at], dim, start, a.shape[dim])
     return ltorch.cat(_filled(c), dim) if known else None
 
 
@@ -61,13 +67,13 @@ def _selected(g: TensorProxy, a: TensorProxy, dim: int, index: int) -> TensorPro
     """Zeros like ``a`` with ``g`` at one place of a dimension."""
     dim = canonical_dim(dim, len(a.shape))
     row = reshaped(g, (*a.shape[:dim], 1, *a.shape[dim + 1 :]))
-    return placed(row, dim, index % a.shape[dim], a.shape[dim])
+    return scatter_at(row, dim, index % a.shape[dim], a.shape[dim])
 
 
 def _narrowed(c: Call) -> TensorProxy:
     dim = canonical_dim(c.dim, len(c.input.shape))
     length = c.input.shape[dim]
-    return placed(c.g, dim, c.start + length if c.start < 0 else c.start, length)
+    return scatter_at(c.g, dim, c.start + length if c.start < 0 else c.start, length)
 
 
 formulas("torch.split", tensor=lambda c: _rejoined(c, c.tensor, c.dim))
@@ -75,7 +81,7 @@ formulas("torch.split_with_sizes", "torch.chunk", input=lambda c: _rejoined(c, c
 formulas("torch.unbind", input=_unbind)
 formulas("torch.select", input=lambda c: _selected(c.g, c.input, c.dim, c.index))
 formulas("torch.narrow", input=_narrowed)
-formulas("prims.slice_prim", a=lambda c: unsliced(c.g, c.a.shape, c.starts, c.strides))
+formulas("prims.slice_prim", a=lambda c: slice_backward(c.g, c.a.shape, c.starts, c.strides))
 
 formulas(
     "torch.select_scatter",
@@ -98,17 +104,19 @@ def _part_of_slice(c: Call) -> TensorProxy:
 # -- padding -------------------------------------------------------------------------------------------------
 
 
-def _unconstant(g: TensorProxy, shape: Sequence[int], pad: Sequence[int]) -> TensorProxy:
+def _constant_pad_backward(g: TensorProxy, shape: Sequence[int], pad: Sequence[int]) -> TensorProxy:
     """Without a border of constants; ``pad`` has (before, after) for the last dimension first."""
     given = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
     rest = [(0, 0, 0)] * (len(shape) - len(given))
-    return unpadded(g, shape, [*rest, *reversed(given)])
+    return pad_prim_backward(g, shape, [*rest, *reversed(given)])
 
 
-def _unborder(g: TensorProxy, dim: int, length: int, before: int, after: int, mode: str) -> TensorProxy:
+def _border_backward(
+    g: TensorProxy, dim: int, length: int, before: int, after: int, mode: str
+) -> TensorProxy:
     """The elements of a border added to those that they are copies of."""
     if mode == "replicate" and length <= max(-before, -after):  # all are copies of one edge
-        return placed(ltorch.sum(g, dim, True), dim, length - 1 if -before >= length else 0, length)
+        return scatter_at(ltorch.sum(g, dim, True), dim, length - 1 if -before >= length else 0, length)
     first, last = max(0, -before), length - max(0, -after)
     before, after, kept = max(0, before), max(0, after), last - first
     low, inner, high = ltorch.split_with_sizes(g, [before, kept, after], dim)
@@ -116,7 +124,7 @@ def _unborder(g: TensorProxy, dim: int, length: int, before: int, after: int, mo
         inner = inner + _copied(low, dim, kept, kept - before, 1, 0, mode)
     if after:
         inner = inner + _copied(high, dim, kept, 0, kept - 1 - after, kept - 1, mode)
-    return placed(inner, dim, first, length)
+    return scatter_at(inner, dim, first, length)
 
 
 def _copied(
@@ -124,10 +132,10 @@ def _copied(
 ) -> TensorProxy:
     """A border at the place that it is a copy of, which begins at one of three positions."""
     if mode == "circular":
-        return placed(border, dim, wrapped, length)
+        return scatter_at(border, dim, wrapped, length)
     if mode == "reflect":
-        return placed(prims.flip(border, (dim,)), dim, mirrored, length)
-    return placed(ltorch.sum(border, dim, True), dim, edge, length)
+        return scatter_at(prims.flip(border, (dim,)), dim, mirrored, length)
+    return scatter_at(ltorch.sum(border, dim, True), dim, edge, length)
 
 
 @torchsymbol(id="ltorch.pad_backward")
@@ -136,17 +144,17 @@ def pad_backward(grad: TensorProxy, size: Sequence[int], pad: Sequence[int], mod
     for i in reversed(range(0, len(pad), 2)):
         if pad[i] or pad[i + 1]:
             dim = len(size) - 1 - i // 2
-            grad = _unborder(grad, dim, size[dim], pad[i], pad[i + 1], mode)
+            grad = _border_backward(grad, dim, size[dim], pad[i], pad[i + 1], mode)
     return grad
 
 
 def _pad(c: Call) -> TensorProxy:
     if c.mode == "constant":
-        return _unconstant(c.g, c.input.shape, c.pad)
+        return _constant_pad_backward(c.g, c.input.shape, c.pad)
     return ltorch.pad_backward(c.g, c.input.shape, c.pad, c.mode)
 
 
-formulas("prims.pad", a=lambda c: unpadded(c.g, c.a.shape, c.padding))
-formulas("torch.constant_pad_nd", input=lambda c: _unconstant(c.g, c.input.shape, c.pad))
+formulas("prims.pad", a=lambda c: pad_prim_backward(c.g, c.a.shape, c.padding))
+formulas("torch.constant_pad_nd", input=lambda c: _constant_pad_backward(c.g, c.input.shape, c.pad))
 formulas("torch.nn.functional.pad", input=_pad)
 formulas("ltorch.pad_backward", grad=lambda c: ltorch.pad(c.g, c.pad, c.mode))

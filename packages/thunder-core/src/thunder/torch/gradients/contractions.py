@@ -16,6 +16,7 @@ from thunder.ops.prims.gradient import get_grad, put_grad
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import einsum, linalg  # noqa: F401  (the rows)
 from thunder.torch.rows.einsum import parse
+from thunder.torch.rows.linalg import summed_dims
 
 Tensor = TensorProxy
 
@@ -74,14 +75,6 @@ def _on_diagonals(g: Tensor, term: str) -> Tensor:
 # -- tensordot -----------------------------------------------------------------------------------------------
 
 
-def _summed_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
-    """The dimensions over which ``tensordot(a, b, dims)`` sums, counted from the front."""
-    if isinstance(dims, int):
-        return list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
-    left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
-    return [d % max(1, len(a.shape)) for d in left], [d % max(1, len(b.shape)) for d in right]
-
-
 def _contraction_gradient(
     g: Tensor, like: Tensor, summed: Sequence[int], other: Tensor, others_summed: Sequence[int], is_left: bool
 ) -> Tensor:
@@ -103,7 +96,7 @@ def _contraction_gradient(
 
 @vjp("torch.tensordot")
 def _of_tensordot(c: Call) -> dict[str, Any]:
-    left, right = _summed_dims(c.a, c.b, c.dims)
+    left, right = summed_dims(c.a, c.b, c.dims)
     found = {}
     if c.needs("a"):
         found["a"] = _contraction_gradient(c.g, c.a, left, c.b, right, True)

@@ -14,7 +14,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.gradient_rules import Call, formulas, summed_to, vjp
 from thunder.torch.gradients.backward_kernels import computed_by, kernel
-from thunder.torch.gradients.selection_adjoints import reshaped, unsliced, zeros
+from thunder.torch.gradients.selection_adjoints import reshaped, slice_backward, zeros
 from thunder.torch.index_keys import is_mask, key_items, select
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import scattering, torch_kernels  # noqa: F401  (the rows)
@@ -59,7 +59,7 @@ def index_select_backward(grad: Tensor, self_sizes: Any, dim: int, index: Tensor
 # -- x[key] --------------------------------------------------------------------------------------------------
 
 
-def _ungot(g: Tensor, a: Tensor, key: Any) -> Tensor:
+def _getitem_backward(g: Tensor, a: Tensor, key: Any) -> Tensor:
     """Zeros like ``a`` with ``g`` at ``a[key]``: its sum where integer tensors name a place several times."""
     found = select(a.shape, key_items(key))
     bounds = zip(found.starts, found.ends, found.steps, strict=True)
@@ -72,10 +72,10 @@ def _ungot(g: Tensor, a: Tensor, key: Any) -> Tensor:
     for dim in sorted(found.picked):
         left = tuple(size for d, size in enumerate(viewed) if d <= dim or d not in found.picked)
         g = ltorch.index_backward(g, left, index_list({dim: found.picked[dim]}))
-    return unsliced(reshaped(g, sliced), a.shape, found.starts, found.steps)
+    return slice_backward(reshaped(g, sliced), a.shape, found.starts, found.steps)
 
 
-formulas("torch.Tensor.__getitem__", input=lambda c: _ungot(c.g, c.input, c.key))
+formulas("torch.Tensor.__getitem__", input=lambda c: _getitem_backward(c.g, c.input, c.key))
 
 
 def _mask_of(key: Any) -> Tensor | None:
@@ -153,7 +153,9 @@ formulas("torch.index_put", input=_index_put_input, values=_index_put_values)
 
 def _grown(g: Tensor, shape: Any) -> Tensor:
     """``g`` with zeros behind it: elements of a source beyond the index are not used."""
-    return unsliced(g, shape, [0] * len(shape), None) if len(g.shape) == len(shape) else reshaped(g, shape)
+    return (
+        slice_backward(g, shape, [0] * len(shape), None) if len(g.shape) == len(shape) else reshaped(g, shape)
+    )
 
 
 def _gathered(c: Call) -> Tensor:

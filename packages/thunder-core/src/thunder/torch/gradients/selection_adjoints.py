@@ -24,7 +24,7 @@ def reshaped(g: TensorProxy, shape: Shape) -> TensorProxy:
     return g if tuple(g.shape) == shape else prims.reshape(g, shape)
 
 
-def unsliced(g: TensorProxy, shape: Shape, starts: Shape, strides: Shape | None) -> TensorProxy:
+def slice_backward(g: TensorProxy, shape: Shape, starts: Shape, strides: Shape | None) -> TensorProxy:
     """Zeros of ``shape`` with ``g`` at the places that a slice begins at ``starts`` and steps over."""
     if tuple(g.shape) == tuple(shape):
         return g
@@ -37,14 +37,14 @@ def unsliced(g: TensorProxy, shape: Shape, starts: Shape, strides: Shape | None)
     return ltorch.constant_pad_nd(g, [n for low, high, _ in reversed(rows) for n in (low, high)])
 
 
-def placed(g: TensorProxy, dim: int, start: int, length: int) -> TensorProxy:
+def scatter_at(g: TensorProxy, dim: int, start: int, length: int) -> TensorProxy:
     """``g`` from ``start`` on in a dimension of ``length`` elements, zeros before and after."""
     shape, starts = list(g.shape), [0] * len(g.shape)
     shape[dim], starts[dim] = length, start
-    return unsliced(g, shape, starts, None)
+    return slice_backward(g, shape, starts, None)
 
 
-def unpadded(g: TensorProxy, shape: Shape, padding: Sequence[tuple[int, int, int]]) -> TensorProxy:
+def pad_prim_backward(g: TensorProxy, shape: Shape, padding: Sequence[tuple[int, int, int]]) -> TensorProxy:
     """The elements of ``g`` that were a tensor of ``shape`` before the padding; zero where it cut one off.
 
     A view, unless something was cut off.

@@ -238,14 +238,14 @@ def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> 
 def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_format) -> TensorProxy:
     """The elements in the order of a memory format: a copy, unless they lie so already."""
     check_memory_format("contiguous", memory_format, len(input.shape))
-    if keeps_its_gradient(input) and is_contiguous(input, memory_format):
+    if retains_grad(input) and is_contiguous(input, memory_format):
         return input
     order = _FORMAT_ORDERS.get(memory_format)
     rank = len(input.shape)
     return prims.stride_order(input, tuple(reversed(range(rank))) if order is None else order)
 
 
-def keeps_its_gradient(input: TensorProxy) -> bool:
+def retains_grad(input: TensorProxy) -> bool:
     """Whether it matters if a result is the input itself, which keeps its gradient under ``torch.no_grad``,
     or a copy, which has none.
     """
@@ -254,9 +254,9 @@ def keeps_its_gradient(input: TensorProxy) -> bool:
     return tracked and input.requires_grad and not torch.is_grad_enabled()
 
 
-def refuse_where_the_input_keeps_its_gradient(name: str, input: TensorProxy) -> None:
+def refuse_if_grad_is_retained(name: str, input: TensorProxy) -> None:
     """For functions that return their input or a copy: which of the two it is, the trace does not know."""
-    if keeps_its_gradient(input):
+    if retains_grad(input):
         raise UnsupportedProgram(
             f"{name}() under torch.no_grad() of a tensor that requires grad",
             found={input.name: f'"{input.type_string()}"'},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from numbers import Integral
@@ -110,9 +111,9 @@ def split(
     """Pieces of one size (the last may be smaller), or of the given sizes."""
     _require_dims("split", tensor)
     d = canonical_dim(dim, len(tensor.shape))
-    size = split_size_or_sections
-    if not isinstance(size, int):
-        return _pieces(tensor, size, d)
+    if not isinstance(split_size_or_sections, int | Integral | TensorProxy):
+        return _pieces(tensor, split_size_or_sections, d)
+    size = operator.index(split_size_or_sections)
     length = tensor.shape[d]
     if size < 0 or (size == 0 and length):
         raise OperatorError(f"split expects split_size be non-negative, but got split_size={size}")

@@ -8,13 +8,14 @@ from typing import Any
 
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import int64
-from thunder.base.errors import OperatorError
+from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import result_dtype
+from thunder.torch.broadcasting import integers
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.binary import add, mul
 from thunder.torch.rows.cat_split import narrowed
@@ -179,17 +180,28 @@ def multi_dot(tensors: Sequence[TensorProxy]) -> TensorProxy:
     return functools.reduce(prims.matmul, tensors)
 
 
+def summed_dims(a: TensorProxy, b: TensorProxy, dims: Any) -> tuple[list[int], list[int]]:
+    """Return the dimensions of each operand over which ``tensordot(a, b, dims)`` sums, from the front.
+
+    Raises UnsupportedOperator for dimensions in a tensor.
+    """
+    if isinstance(dims, TensorProxy):
+        raise UnsupportedOperator(
+            "torch.tensordot over dimensions in a tensor, whose values are not known while tracing",
+            hint="Pass the dimensions as Python integers.",
+        )
+    if isinstance(dims, int):
+        return list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
+    left, right = map(integers, dims)
+    return [d % max(1, len(a.shape)) for d in left], [d % max(1, len(b.shape)) for d in right]
+
+
 @torchsymbol("torch.tensordot", tags=MATMUL)
 def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
     """Products summed over the last ``dims`` of ``a`` and the first of ``b``, or over two lists of
     dimensions.
     """
-    if isinstance(dims, int):
-        left, right = list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
-    else:
-        left, right = ([d] if isinstance(d, int) else list(d) for d in dims)
-    left = [d % max(1, len(a.shape)) for d in left]
-    right = [d % max(1, len(b.shape)) for d in right]
+    left, right = summed_dims(a, b, dims)
     for m, n in zip(left, right, strict=True):  # a dimension of length 1 is summed against any other
         if a.shape[m] != b.shape[n] and 1 in (a.shape[m], b.shape[n]):
             a, b = (_summed(a, m), b) if b.shape[n] == 1 else (a, _summed(b, n))

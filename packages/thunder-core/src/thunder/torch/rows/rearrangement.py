@@ -111,12 +111,12 @@ def roll(
     the flat tensor.
     """
     shifts = integers(shifts)
-    if dims is None or dims == ():
+    dims = () if dims is None else integers(dims)
+    if not dims:
         if len(shifts) != 1:
             raise OperatorError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:0")
         flat = prims.reshape(input, (math.prod(input.shape),))
         return prims.reshape(_rolled(flat, shifts[0], 0), input.shape)
-    dims = integers(dims)
     if len(dims) != len(shifts):
         raise OperatorError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
     for shift, d in zip(shifts, dims, strict=True):

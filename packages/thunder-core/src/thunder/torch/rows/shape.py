@@ -177,8 +177,9 @@ def _squeeze_spelling(input: Any, dim: Any = None) -> tuple[tuple[Any, ...], dic
 def squeeze(input: TensorProxy, dim: int | Sequence[int] | None = None) -> TensorProxy:
     """Without dimensions of length 1: all of them, or those of ``dim``."""
     rank = len(input.shape)
-    asked = range(rank) if dim is None else () if dim == () else canonical_dims(dim, rank)
-    return prims.squeeze(input, tuple(d for d in asked if input.shape[d] == 1))
+    dims = tuple(range(rank)) if dim is None else integers(dim)
+    dims = canonical_dims(dims, rank) if dims else ()
+    return prims.squeeze(input, tuple(d for d in dims if input.shape[d] == 1))
 
 
 @torchsymbol("torch.unsqueeze", methods=("unsqueeze",), tags=VIEW)

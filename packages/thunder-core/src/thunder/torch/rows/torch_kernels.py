@@ -15,9 +15,9 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.torch.function_names import find_torch
-from thunder.torch.meta_by_torch import by_torch
+from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.registration import SYMBOLS, torch_names, torchsymbol
-from thunder.torch.rows.casts import refuse_where_the_input_keeps_its_gradient
+from thunder.torch.rows.casts import refuse_if_grad_is_retained
 
 ELEMENTWISE = (
     ("torch.angle", "input"),
@@ -161,7 +161,7 @@ def _add(path: str, parameters: str, **row: Any) -> None:
         return
     paths = (path, *ALIASES.get(path, ()))
     methods = [p.rpartition(".")[2] for p in paths if p.count(".") == 1 and p not in WITHOUT_METHOD]
-    by_torch(
+    meta_by_torch(
         path,
         parameters,
         *ALIASES.get(path, ()),
@@ -197,13 +197,13 @@ def slogdet(input: TensorProxy) -> Any:
 
 def _resolved(name: str, unchanged: Callable[[TensorProxy], bool]) -> None:
     """A function that returns its argument where that has no mark (of a conjugate, a negative) to resolve."""
-    symbol = by_torch(f"torch.{name}", "input", claimed=False, tags=(OpTags.MAYBE_VIEW,))
+    symbol = meta_by_torch(f"torch.{name}", "input", in_language=False, tags=(OpTags.MAYBE_VIEW,))
 
     @torch_names(f"torch.{name}", methods=(name,))
     def resolve(input: TensorProxy) -> TensorProxy:
         if unchanged(input):
             return input
-        refuse_where_the_input_keeps_its_gradient(name, input)
+        refuse_if_grad_is_retained(name, input)
         return symbol(input)
 
 

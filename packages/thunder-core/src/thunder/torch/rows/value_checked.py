@@ -32,7 +32,7 @@ from thunder.torch.registration import torch_names, torchsymbol
 Fn = Callable[..., Any]
 
 
-def left_to_run(
+def value_checked(
     path: str,
     parameters: str,
     *,
@@ -91,20 +91,20 @@ def _between_variables(x: TensorProxy, dtype: Dtype) -> TensorProxy:
     return _dense(x, (x.shape[0], x.shape[0]) if several else (), float_result(dtype))
 
 
-@left_to_run("torch.cov", "input, *, correction=1, fweights=None, aweights=None")
+@value_checked("torch.cov", "input, *, correction=1, fweights=None, aweights=None")
 def cov(input: TensorProxy, *, aweights: TensorProxy | None = None, **how: Any) -> TensorProxy:
     """``input: (v, n)`` → ``(v, v)``; torch warns where there are too few observations."""
     weighted = input.dtype if aweights is None else result_dtype(input, aweights)
     return _between_variables(input, weighted)
 
 
-@left_to_run("torch.corrcoef", "input")
+@value_checked("torch.corrcoef", "input")
 def corrcoef(input: TensorProxy) -> TensorProxy:
     """``input: (v, n)`` → ``(v, v)``."""
     return _between_variables(input, input.dtype)
 
 
-@left_to_run("torch.combinations", "input, r=2, with_replacement=False")
+@value_checked("torch.combinations", "input, r=2, with_replacement=False")
 def combinations(input: TensorProxy, r: int = 2, with_replacement: bool = False) -> TensorProxy:
     """``input: (n,)`` → each choice of ``r`` elements, ``(count, r)``."""
     n = input.shape[0]
@@ -121,7 +121,7 @@ def _histogram(input: torch.Tensor, bins: Any, *, range: Any, **how: Any) -> Any
     return torch.histogram(input, bins, **how, **({} if range is None else {"range": range}))
 
 
-@left_to_run(
+@value_checked(
     "torch.histogram", "input, bins=100, *, range=None, weight=None, density=False", eager=_histogram
 )
 def histogram(input: TensorProxy, bins: Any, **how: Any) -> Any:
@@ -143,7 +143,7 @@ def _with_given_edges(result: Any, input: TensorProxy, bins: Any, *how: Any, **n
     return torch.return_types.histogramdd((result[0], edges))
 
 
-@left_to_run(
+@value_checked(
     "torch.histogramdd",
     "input, bins, range=None, weight=None, density=False",
     eager=_histogramdd,
@@ -160,7 +160,7 @@ def histogramdd(input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
 # -- matrices ------------------------------------------------------------------------------------------------
 
 
-@left_to_run("torch.geqrf", "input")
+@value_checked("torch.geqrf", "input")
 def geqrf(input: TensorProxy) -> Any:
     """``input: (*, m, n)`` → ``(*, m, n)`` and ``(*, min(m, n))``, of which LAPACK makes Q and R."""
     *batch, m, n = input.shape
@@ -176,7 +176,7 @@ def _without_gradient_of_singular_values(result: Any, *args: Any, **kwargs: Any)
     return result
 
 
-@left_to_run(
+@value_checked(
     "torch.linalg.lstsq",
     "A, B, rcond=None, *, driver=None",
     finish=_without_gradient_of_singular_values,
@@ -208,7 +208,7 @@ def lstsq(A: TensorProxy, B: TensorProxy, rcond: Any = None, *, driver: str | No
 # -- signals -------------------------------------------------------------------------------------------------
 
 
-@left_to_run(
+@value_checked(
     "torch.istft",
     "input, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, "
     "onesided=None, length=None, return_complex=False",

@@ -30,12 +30,12 @@ from thunder.torch.gradients.backward_kernels import computed_by
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn.norm import (
-    laid_for_groups,
     last_dims,
     per_channel,
     rms_factor,
     standardised,
     standardised_groups,
+    to_group_norm_layout,
 )
 
 _F = "torch.nn.functional."
@@ -177,7 +177,7 @@ def _group_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     sizes = (*input.shape[:2], math.prod(input.shape[2:]))
     kernel = torch.ops.aten.native_group_norm_backward.default
     # the cotangent is taken as the input lies: the kernel has one order for both
-    lying = laid_for_groups(input)
+    lying = to_group_norm_layout(input)
     grad_out = grad_out.contiguous(memory_format=suggest_memory_format(lying))
     return kernel(grad_out, lying, mean, rstd, weight, *sizes, groups, mask)
 

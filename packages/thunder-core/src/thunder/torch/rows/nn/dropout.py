@@ -15,7 +15,7 @@ from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.inplace import write_back
-from thunder.torch.meta_by_torch import by_torch_or_inplace
+from thunder.torch.meta_by_torch import meta_by_torch_or_inplace
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
 
@@ -67,7 +67,7 @@ def _whole_channels(name: str, training: bool) -> Any:
             )
         return _identity(input, p, training)
 
-    return by_torch_or_inplace(
+    return meta_by_torch_or_inplace(
         f"{_F}{name}", f"input, p=0.5, training={training}", unchanged=unchanged, tags=(OpTags.RANDOM_OP,)
     )
 
@@ -78,7 +78,7 @@ dropout1d, dropout2d, dropout3d = (_whole_channels(f"dropout{n}d", True) for n i
 alpha_dropout, feature_alpha_dropout = (
     _whole_channels(name, False) for name in ("alpha_dropout", "feature_alpha_dropout")
 )
-rrelu = by_torch_or_inplace(
+rrelu = meta_by_torch_or_inplace(
     f"{_F}rrelu", f"input, lower={1 / 8!r}, upper={1 / 3!r}, training=False", tags=(OpTags.RANDOM_OP,)
 )
 

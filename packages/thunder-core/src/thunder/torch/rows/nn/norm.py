@@ -148,7 +148,7 @@ def group_norm(
     return native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
-def laid_for_groups(x: torch.Tensor) -> torch.Tensor:
+def to_group_norm_layout(x: torch.Tensor) -> torch.Tensor:
     """As torch's kernels for groups of channels take a tensor: contiguous, or in channels-last on CPUs."""
     return x.contiguous(memory_format=suggest_memory_format(x)) if x.device.type == "cpu" else x.contiguous()
 
@@ -157,7 +157,7 @@ def _native_group_norm(
     input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, num_groups: int, eps: float
 ) -> Any:
     (n, c), size = input.shape[:2], math.prod(input.shape[2:])
-    return torch.native_group_norm(laid_for_groups(input), weight, bias, n, c, size, num_groups, eps)
+    return torch.native_group_norm(to_group_norm_layout(input), weight, bias, n, c, size, num_groups, eps)
 
 
 @torchsymbol(id="ltorch.native_group_norm", eager=_native_group_norm)

@@ -11,7 +11,7 @@ from typing import Any
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.torch.meta_by_torch import by_torch, checked_by_torch
+from thunder.torch.meta_by_torch import checked_by_torch, meta_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.nn.conv import each
@@ -20,9 +20,9 @@ _F = "torch.nn.functional."
 _WINDOW = "input, kernel_size, stride=None, padding=0"
 _DIMS = (1, 2, 3)
 
-avg_pool1d = by_torch(f"{_F}avg_pool1d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True")
+avg_pool1d = meta_by_torch(f"{_F}avg_pool1d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True")
 avg_pool2d, avg_pool3d = (
-    by_torch(
+    meta_by_torch(
         f"{_F}avg_pool{n}d", f"{_WINDOW}, ceil_mode=False, count_include_pad=True, divisor_override=None"
     )
     for n in (2, 3)
@@ -30,7 +30,7 @@ avg_pool2d, avg_pool3d = (
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    by_torch(f"{_F}adaptive_avg_pool{n}d", "input, output_size") for n in _DIMS
+    meta_by_torch(f"{_F}adaptive_avg_pool{n}d", "input, output_size") for n in _DIMS
 )
 
 
@@ -54,30 +54,30 @@ lp_pool1d, lp_pool2d, lp_pool3d = (_power_average(n) for n in _DIMS)
 
 _MAX = f"{_WINDOW}, dilation=1, ceil_mode=False, return_indices=False"
 max_pool1d, max_pool2d, max_pool3d = (
-    by_torch(f"{_F}max_pool{n}d", _MAX, f"torch.max_pool{n}d") for n in _DIMS
+    meta_by_torch(f"{_F}max_pool{n}d", _MAX, f"torch.max_pool{n}d") for n in _DIMS
 )
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
-    by_torch(f"{_F}max_pool{n}d_with_indices", _MAX) for n in _DIMS
+    meta_by_torch(f"{_F}max_pool{n}d_with_indices", _MAX) for n in _DIMS
 )
 _ADAPTIVE = "input, output_size, return_indices=False"
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    by_torch(f"{_F}adaptive_max_pool{n}d", _ADAPTIVE) for n in _DIMS
+    meta_by_torch(f"{_F}adaptive_max_pool{n}d", _ADAPTIVE) for n in _DIMS
 )
 adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
-    by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE) for n in _DIMS
+    meta_by_torch(f"{_F}adaptive_max_pool{n}d_with_indices", _ADAPTIVE) for n in _DIMS
 )
 _FRACTIONAL = (
     "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None"
 )
 fractional_max_pool2d, fractional_max_pool3d = (
-    by_torch(f"{_F}fractional_max_pool{n}d", _FRACTIONAL, tags=(OpTags.RANDOM_OP,)) for n in (2, 3)
+    meta_by_torch(f"{_F}fractional_max_pool{n}d", _FRACTIONAL, tags=(OpTags.RANDOM_OP,)) for n in (2, 3)
 )
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = (
-    by_torch(f"{_F}fractional_max_pool{n}d_with_indices", _FRACTIONAL, tags=(OpTags.RANDOM_OP,))
+    meta_by_torch(f"{_F}fractional_max_pool{n}d_with_indices", _FRACTIONAL, tags=(OpTags.RANDOM_OP,))
     for n in (2, 3)
 )
 max_unpool1d, max_unpool2d, max_unpool3d = (
-    by_torch(
+    meta_by_torch(
         f"{_F}max_unpool{n}d",
         "input, indices, kernel_size, stride=None, padding=0, output_size=None",
     )
@@ -86,7 +86,7 @@ max_unpool1d, max_unpool2d, max_unpool3d = (
 
 # -- resampling ------------------------------------------------------------------------------------
 
-interpolate = by_torch(
+interpolate = meta_by_torch(
     f"{_F}interpolate",
     "input, size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None, "
     "antialias=False",
@@ -117,12 +117,12 @@ def upsample_bilinear(input: TensorProxy, size: Any = None, scale_factor: Any = 
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-affine_grid = by_torch(f"{_F}affine_grid", "theta, size, align_corners=None")
+affine_grid = meta_by_torch(f"{_F}affine_grid", "theta, size, align_corners=None")
 
 # -- sliding windows -------------------------------------------------------------------------------
 
-fold = by_torch(f"{_F}fold", "input, output_size, kernel_size, dilation=1, padding=0, stride=1")
-unfold = by_torch(f"{_F}unfold", "input, kernel_size, dilation=1, padding=0, stride=1")
+fold = meta_by_torch(f"{_F}fold", "input, output_size, kernel_size, dilation=1, padding=0, stride=1")
+unfold = meta_by_torch(f"{_F}unfold", "input, kernel_size, dilation=1, padding=0, stride=1")
 
 
 @checked_by_torch("torch.channel_shuffle", f"{_F}channel_shuffle", "torch.native_channel_shuffle")

@@ -26,7 +26,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import torch_meta
 from thunder.torch.fallback.torch_rows import gradients_by_torch
-from thunder.torch.fallback.unknown_functions import by_torch as left_to_torch
+from thunder.torch.fallback.unknown_functions import run_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
 
@@ -47,7 +47,7 @@ def _refuse_autocast(name: str, input: TensorProxy) -> None:
 
 def _sequence(name: str, packed_at: int) -> None:
     fn = getattr(torch, name.rpartition(".")[2])
-    by_torch = torch_meta(fn)
+    kernel_meta = torch_meta(fn)
 
     def meta(
         input: TensorProxy,
@@ -62,7 +62,9 @@ def _sequence(name: str, packed_at: int) -> None:
         *,
         grad_mode: bool = False,
     ) -> Any:
-        return by_torch(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        return kernel_meta(
+            input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
+        )
 
     def differentiated(*args: Any, grad_mode: bool = False, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
@@ -78,7 +80,7 @@ def _sequence(name: str, packed_at: int) -> None:
     @torch_names(name)
     def call(*args: Any, **kwargs: Any) -> Any:
         if "batch_sizes" in kwargs or isinstance((*args[packed_at:], None)[0], TensorProxy):
-            return left_to_torch(fn)(*args, **kwargs)
+            return run_by_torch(fn)(*args, **kwargs)
         return by_layers(symbol, *args, **kwargs)
 
 
