@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +47,19 @@ def called_with(x, *, w, scale):
     return (x @ w).sin() * scale
 
 
+#: whether ``checkpoint`` without a function is a decorator, as it is since torch 2.15
+DECORATES = inspect.signature(checkpoint).parameters["function"].default is None
+
+
+def wrapped(fn):
+    return checkpoint(use_reentrant=False)(fn) if DECORATES else functools.partial(again, fn)
+
+
+wrapped_block = wrapped(block)
+
 PROGRAMS = {
+    "a decorated function": lambda x, w: wrapped_block(x, w).tanh(),
+    "decorated in the program": lambda x, w: wrapped(block)(x, w).tanh(),
     "one region": lambda x, w: again(block, x, w).tanh(),
     "two regions": lambda x, w: again(block, again(block, x, w), w),
     "a closure": lambda x, w: again(lambda y: block(y, w), x * 2),

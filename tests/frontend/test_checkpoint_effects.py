@@ -348,7 +348,7 @@ def test_warnings_of_the_first_call_are_eagers(options):
     assert want
 
 
-@pytest.mark.parametrize("options", [{"k": 1}, {"debug": True}])
+@pytest.mark.parametrize("options", [{"k": 1}, {"debug": True}, {"respect_saved_tensors_hooks": True}])
 def test_a_wrong_option_raises_as_eager(options):
     texts = []
     for wrap in (lambda f: f, thunder.jit):

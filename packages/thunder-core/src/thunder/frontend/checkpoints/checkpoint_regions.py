@@ -14,8 +14,9 @@ put back. A region with effects, such as the statistics of a batch norm, is run 
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -36,60 +37,84 @@ from thunder.ops import prims
 
 TABLE = LookasideTable()
 
+_PARAMETERS = inspect.signature(torch_checkpoint.checkpoint).parameters.values()
+#: the keywords that ``checkpoint`` reads; others are arguments of the region
+_OPTIONS = frozenset({"preserve_rng_state", *(p.name for p in _PARAMETERS if p.kind is p.KEYWORD_ONLY)})
 _DETERMINISM_CHECKS = tuple(torch_checkpoint._allowed_determinism_checks_to_fns)
 
 
-@TABLE.lookaside(torch_checkpoint.checkpoint)
+#: since torch 2.15 the body of ``checkpoint``, which wrapped functions call too
+_BODY = getattr(torch_checkpoint, "_checkpoint_impl", None)
+
+
+@TABLE.lookaside(torch_checkpoint.checkpoint if _BODY is None else None)
 def _checkpoint(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    def call(
-        function: Any,
-        *inputs: Any,
-        use_reentrant: bool | None = None,
-        context_fn: Any = torch_checkpoint.noop_context_fn,
-        determinism_check: str = "default",
-        debug: bool = False,  # the recomputation is the same program: it has no error to report
-        early_stop: bool = True,
-        preserve_rng_state: bool = True,
-        **keywords: Any,
-    ) -> Any:
-        if use_reentrant is None:
-            session.call(warnings.warn, (_NOT_SAID,), {"stacklevel": 2})
-        reentrant = use_reentrant is None or bool(use_reentrant)
-        _check_options(reentrant, context_fn, determinism_check, debug, keywords)
-        region = _Region(session, function, inputs, keywords)
-        if reentrant and not _needs_grad(session, inputs):
-            return region.without_gradients()
-        if not torch.is_grad_enabled():
-            return session.call(function, inputs, keywords)
-        return region.run(reentrant, not reentrant and _stops_early(session, early_stop), preserve_rng_state)
+    options = {name: value for name, value in kwargs.items() if name in _OPTIONS}
+    keywords = {name: value for name, value in kwargs.items() if name not in _OPTIONS}
 
-    return call(*args, **kwargs)
+    def call(function: Any, *inputs: Any) -> Any:
+        return _region(session, function, inputs, keywords, **options)
+
+    return call(*args)
 
 
-#: torch's own words
-_NOT_SAID = (
-    "torch.utils.checkpoint: the use_reentrant parameter should be "
-    "passed explicitly. Starting in PyTorch 2.9, calling checkpoint "
-    "without use_reentrant will raise an exception. use_reentrant=False is "
-    "recommended, but if you need to preserve the current default "
-    "behavior, you can pass use_reentrant=True. Refer to docs for more "
-    "details on the differences between the two variants."
-)
+@TABLE.lookaside(_BODY)
+def _checkpoint_body(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    function, inputs, keywords = args
+    return _region(session, function, inputs, keywords, **kwargs)
 
 
-def _check_options(
-    reentrant: bool, context_fn: Any, determinism_check: Any, debug: Any, keywords: Mapping[str, Any]
-) -> None:
-    if reentrant and keywords:
-        raise ValueError("Unexpected keyword arguments: " + ",".join(keywords))
-    if reentrant and (context_fn is not torch_checkpoint.noop_context_fn or debug is not False):
-        raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
-    if context_fn is not torch_checkpoint.noop_context_fn:
+def _region(
+    session: TracingSession,
+    function: Any,
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
+    *,
+    use_reentrant: bool | None = None,
+    context_fn: Any = torch_checkpoint.noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,  # the recomputation is the same program: it has no error to report
+    early_stop: bool = True,
+    preserve_rng_state: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,  # of what selective checkpointing saves
+) -> Any:
+    """Trace a checkpointed call of ``function`` with the options of ``checkpoint``."""
+    if use_reentrant is None:
+        session.call(warnings.warn, (_REENTRANT_NOT_PASSED,), {"stacklevel": 2})
+    reentrant = use_reentrant is None or bool(use_reentrant)
+    selective = context_fn is not torch_checkpoint.noop_context_fn
+    if reentrant:
+        if keywords:
+            raise ValueError("Unexpected keyword arguments: " + ",".join(keywords))
+        if selective or debug is not False or respect_saved_tensors_hooks is not None:
+            raise ValueError(_ONLY_WITHOUT_REENTRANT)
+    else:
+        _check_options(selective, determinism_check)
+    region = _Region(session, function, inputs, keywords)
+    if reentrant and not _needs_grad(session, inputs):
+        return region.without_gradients()
+    if not torch.is_grad_enabled():
+        return session.call(function, inputs, keywords)
+    return region.run(reentrant, not reentrant and _stops_early(session, early_stop), preserve_rng_state)
+
+
+def _text_of_torch(beginning: str) -> str:
+    """Return the message of ``checkpoint`` that begins so, in the words of the installed torch."""
+    code = (_BODY or inspect.unwrap(torch_checkpoint.checkpoint)).__code__
+    return next(c for c in code.co_consts if isinstance(c, str) and c.startswith(beginning))
+
+
+_REENTRANT_NOT_PASSED = _text_of_torch("torch.utils.checkpoint: the use_reentrant")
+_ONLY_WITHOUT_REENTRANT = _text_of_torch("Passing `context_fn`")
+
+
+def _check_options(selective: bool, determinism_check: Any) -> None:
+    if selective:
         raise UnsupportedProgram(
             "torch.utils.checkpoint with context_fn (selective checkpointing)",
             hint="Leave it out: thunder itself computes again what is cheap (rematerialization=).",
         )
-    if not reentrant and determinism_check not in _DETERMINISM_CHECKS:
+    if determinism_check not in _DETERMINISM_CHECKS:
         raise ValueError(
             f"determinism_check should be one of {list(_DETERMINISM_CHECKS)}, but got {determinism_check}"
         )

@@ -122,6 +122,19 @@ def _get_default_device(session: TracingSession, args: Args, kwargs: Kwargs) -> 
     )  # of the call: guarded as ambient state; of a region: known
 
 
+# -- functions under a mode ----------------------------------------------------------------------------------
+
+
+_rename = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
+
+
+@TABLE.lookaside(_rename)
+def _set_stack_frame_name(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    """Rename the code of the wrapper that ``torch.no_grad()(fn)`` has just made, as torch 2.15 does."""
+    assert _rename is not None, "the program called it"
+    _rename(*args, **kwargs)
+
+
 # -- autocast ------------------------------------------------------------------------------------------------
 
 
