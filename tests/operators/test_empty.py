@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -62,12 +65,27 @@ def test_instance_norm(shape: tuple[int, ...]) -> None:
     assert_as_eager(F.instance_norm, leaf(*shape))
 
 
+WITHOUT_HEADS = """
+import torch
+q = torch.ones(2, 0, 3, 4)
+torch.nn.functional.scaled_dot_product_attention(q, q, q)
+"""
+
+
+@functools.cache
+def dies_without_heads() -> bool:
+    """Whether torch's attention on CPUs divides by the number of heads, a signal that ends the process."""
+    return subprocess.run([sys.executable, "-c", WITHOUT_HEADS], capture_output=True).returncode < 0
+
+
 @pytest.mark.parametrize(
     "sizes", [(0, 2, 3, 3), (2, 0, 3, 3), (2, 2, 0, 3), (2, 2, 3, 0), (2, 2, 0, 0)], ids=str
 )
 @pytest.mark.parametrize("width", [4, 0])
 def test_attention(sizes: tuple[int, ...], width: int) -> None:
     batch, heads, queries, keys = sizes
+    if heads == 0 and width > 0 and dies_without_heads():
+        pytest.skip("this torch ends the process")
     q, k, v = (leaf(batch, heads, n, e) for n, e in ((queries, width), (keys, width), (keys, 4)))
     assert_as_eager(F.scaled_dot_product_attention, q, k, v)
     assert_as_eager(lambda *x: F.scaled_dot_product_attention(*x, is_causal=True), q, k, v)
