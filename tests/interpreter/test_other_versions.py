@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from interpreter.differential import SOURCE
 
 RUNNER = Path(__file__).with_name("differential.py")
 
@@ -24,6 +27,68 @@ def find_python(version: str) -> str | None:
         if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
             return candidate
     return None
+
+
+REFUSED = r"ImportError: thunder interprets the byte code of CPython 3\.11, 3\.12 and 3\.13; this is {}\."
+
+IMPORT = f"""
+import sys
+sys.path.insert(0, {str(SOURCE)!r})
+import thunder
+"""
+
+#: what CPython 3.14 has at import that 3.13 does not
+LATER = """
+import opcode, sys
+sys.version_info = type("version_info", (tuple,), {"major": 3, "minor": 14})((3, 14, 0, "final", 0))
+opcode._nb_ops = [*opcode._nb_ops, ("NB_SUBSCR", "[]")]
+"""
+
+OTHER_IMPLEMENTATION = """
+import sys
+sys.implementation.name = "pypy"
+"""
+
+
+def assert_refused(python: str, program: str, found: str) -> None:
+    """The import ends with one sentence, before torch or a table is imported."""
+    done = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    *frames, sentence = done.stderr.splitlines()
+    assert re.fullmatch(REFUSED.format(found), sentence), done.stderr
+    files = {line.split('"')[1] for line in frames if line.startswith("  File ")}
+    assert files == {"<string>", str(SOURCE / "thunder" / "__init__.py")}
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.14", "3.15"])
+def test_import_on_a_version_that_is_not_supported_says_so(version: str):
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no CPython {version} on PATH or in pyenv")
+    assert_refused(python, IMPORT, f"CPython {re.escape(version)}")
+
+
+def test_import_on_a_later_version_says_so():
+    assert_refused(sys.executable, LATER + IMPORT, r"CPython 3\.14")
+
+
+def test_import_on_another_implementation_says_so():
+    version = rf"{sys.version_info[0]}\.{sys.version_info[1]}"
+    assert_refused(sys.executable, OTHER_IMPLEMENTATION + IMPORT, f"pypy {version}")
+
+
+def test_the_interpreter_alone_says_so():
+    """Without ``thunder/__init__``, which asks first."""
+    program = (
+        LATER
+        + f"""
+package = sys.modules["thunder"] = type(sys)("thunder")
+package.__path__ = [{str(SOURCE / "thunder")!r}]
+import thunder.interpreter
+"""
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=False)
+    assert re.fullmatch(REFUSED.format(r"CPython 3\.14"), done.stderr.splitlines()[-1]), done.stderr
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])

@@ -11,12 +11,15 @@ import enum
 import inspect
 import opcode
 import re
+import subprocess
 import sys
 import types
 import typing
 
 import pytest
 
+from interpreter.differential import SOURCE
+from thunder.base.python_versions import SUPPORTED
 from thunder.interpreter import decode, interpret
 from thunder.interpreter.handlers import control
 from thunder.interpreter.opcode_tables import TABLE, TABLES
@@ -42,7 +45,22 @@ def test_every_operation_of_the_running_version_is_in_its_table():
 
 
 def test_there_is_a_table_for_each_supported_version():
-    assert list(TABLES) == [(3, 11), (3, 12), (3, 13)]
+    assert list(TABLES) == list(SUPPORTED) == [(3, 11), (3, 12), (3, 13)]
+
+
+def test_operators_that_a_later_version_numbers_do_not_change_the_tables():
+    later = ", ".join(map(repr, [*opcode._nb_ops, ("NB_SUBSCR", "[]")]))
+    program = f"""
+import opcode, sys
+sys.path[:0] = {[str(SOURCE)]!r}
+sys.modules |= {{name: type(sys)(name) for name in ("thunder",)}}
+sys.modules["thunder"].__path__ = [{str(SOURCE / "thunder")!r}]
+opcode._nb_ops = [{later}]
+from thunder.interpreter import interpret
+print(interpret(lambda a, b: (a + b, a[0]))([1], [2]))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("([1, 2], 1)\n", "")
 
 
 def test_an_operation_that_exists_at_run_time_only_is_refused():

@@ -11,6 +11,11 @@ __path__ = __import__("pkgutil").extend_path(__path__, __name__)
 import importlib
 from typing import Any
 
+from thunder.base.python_versions import python_refusal
+
+if python_refusal():  # before a module that another version could break
+    raise ImportError(python_refusal())
+
 from thunder import core, extend, plugins
 from thunder import torch as torch
 from thunder.__about__ import __version__

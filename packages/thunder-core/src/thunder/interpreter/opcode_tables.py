@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from thunder.base.python_versions import python_refusal
 from thunder.interpreter.decode import Handler, Kind, Reader, Row, install_table
 from thunder.interpreter.handlers import (
     calling,
@@ -95,12 +96,10 @@ def always(arg: Any) -> Rule:
     return lambda reader, value: arg
 
 
-_BINARY_BY_NUMBER: Final = [BINARY_OPERATORS[symbol] for _, symbol in opcode._nb_ops]  # type: ignore[attr-defined]
-
-
 def binary_operator(reader: Reader, value: int) -> Any:
     """A row of the table of binary operators."""
-    return _BINARY_BY_NUMBER[value]
+    _, symbol = opcode._nb_ops[value]  # type: ignore[attr-defined]
+    return BINARY_OPERATORS[symbol]
 
 
 def comparison(shift: int) -> Rule:
@@ -328,15 +327,9 @@ TABLES: Final = {(3, 11): _3_11, (3, 12): _3_12, (3, 13): _3_13}
 
 def table_of_running_version() -> dict[str, Row]:
     """The table for this interpreter process, with the intrinsics that the version names."""
-    version = sys.version_info[:2]
-    if version not in TABLES:
-        supported = ", ".join(f"{major}.{minor}" for major, minor in TABLES)
-        raise ImportError(
-            f"thunder interprets the bytecode of CPython {supported}\n"
-            f"  found: CPython {version[0]}.{version[1]}\n"
-            "Run with one of these versions."
-        )
-    table = dict(TABLES[version])
+    if python_refusal():
+        raise ImportError(python_refusal())
+    table = dict(TABLES[sys.version_info[:2]])
     for operation, rows, names in (
         ("CALL_INTRINSIC_1", intrinsics.ONE_OPERAND, getattr(opcode, "_intrinsic_1_descs", None)),
         ("CALL_INTRINSIC_2", intrinsics.TWO_OPERANDS, getattr(opcode, "_intrinsic_2_descs", None)),
