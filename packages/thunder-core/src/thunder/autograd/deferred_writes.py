@@ -1,12 +1,12 @@
-"""What of a differentiated program runs behind the function that torch's autograd sees.
+"""Statements of a differentiated program that run after its node in torch's graph: writes and returned views.
 
-    def f(x, w):                   the function:   t0 = x * w
-        x.add_(x * w)              the tail:       x.copy_(x + t0); return x, x.view(-1)
+    def f(x, w):                   the function:          t0 = x * w
+        x.add_(x * w)              the deferred writes:   x.copy_(x + t0); return x, x.view(-1)
         return x, x.view(-1)
 
-Writes to inputs, and views of inputs or of other results that the program returns, mean to torch what they
-mean in eager only where torch sees them itself: then a view has its base, and a write its place in the
-history of the tensor. They are the last statements of a functional program, or can be.
+Writes to inputs, and returned views of inputs or of other results, have the effect of eager only where torch
+itself sees them: then a view has its base, and a write its place in the history of the tensor. They are the
+last statements of a functional program, or can be moved there.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ import torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
+from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
-__all__ = ["split_tail", "written_inputs"]
+__all__ = ["split_deferred_writes", "written_inputs"]
 
 _VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
-def split_tail(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
-    """The program without its tail, and the tail, or None if there is none.
+def split_deferred_writes(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
+    """Return the program without its deferred writes, and these as a trace, or None if there are none.
 
-    The tail takes what the rest returns and then the inputs that it reads, and returns what the program
-    returned. Statements that set the grad mode are left out; where the program leaves another mode behind,
-    the tail sets it.
+    The second trace takes what the first returns and then the inputs that it reads, and returns what the
+    program returned. Statements that set the grad mode are left out; if the program ends in another mode than
+    it began with, the second trace sets it.
     """
     *body, end = trace.bound_symbols
     modes = [b for b in body if b.sym is prims.set_grad_enabled]
@@ -43,54 +44,56 @@ def split_tail(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
     body = body[:first_write]
     views: list[BoundSymbol] = []
     if torch.is_grad_enabled():
-        views, alone = _returned_views(trace, body, end)
-        trace, body, end = _without_base(trace, body, end, alone)
-    left_behind = [modes[-1]] if modes and modes[-1].args[0] != torch.is_grad_enabled() else []
-    if not (writes or views or left_behind):
+        views, sole_views = _returned_views(trace, body, end)
+        trace, body, end = _untracked(trace, body, end, sole_views)
+    final_mode = [modes[-1]] if modes and modes[-1].args[0] != torch.is_grad_enabled() else []
+    if not (writes or views or final_mode):
         return _with_body(trace, [*body, end]), None
-    return _split(trace, body, [*views, *writes, *left_behind], end)
+    return _split(trace, body, [*views, *writes, *final_mode], end)
 
 
 def _returned_views(
     trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
-    """The calls that make returned views of what the caller holds too: of inputs, of other results, or of one
-    value of which several calls have made some; and the returned views of what nobody else holds.
+    """Return the calls that compute returned views of memory that the caller also holds, and other views.
 
-    The views that one call makes, such as ``split``, stay what they are: nobody may write to them anyway.
+    The caller holds inputs, other results, and values of which several calls compute returned views. The
+    other returned views, the second result, are of values that only the view refers to. The views that one
+    call computes, such as ``split``, belong to neither: torch forbids in-place writes to them anyway.
     """
     producer = {p.name: b for b in body for p in b.flat_proxy_outs}
-    chains = {p.name: _chain(p.name, producer) for p in end.flat_proxy_args}
-    made_by = {(root, calls[0] if calls else None) for root, calls in chains.values()}
-    roots = Counter(root for root, _ in made_by)
-    held = {p.name for p in trace.args if is_proxy(p)} | {root for root, count in roots.items() if count > 1}
-    found = {call for root, calls in chains.values() if root in held for call in calls}
-    alone = {
+    chains = {p.name: _view_chain(p.name, producer) for p in end.flat_proxy_args}
+    origins = {(root, calls[0] if calls else None) for root, calls in chains.values()}
+    counts = Counter(root for root, _ in origins)
+    held = {p.name for p in trace.args if is_proxy(p)} | {root for root, count in counts.items() if count > 1}
+    moved = {call for root, calls in chains.values() if root in held for call in calls}
+    sole_views = {
         p.name: p
         for p in end.flat_proxy_args
         if isinstance(p, TensorProxy) and p.requires_grad and chains[p.name][1]
         if chains[p.name][0] not in held and len(chains[p.name][1][0].flat_proxy_outs) == 1
     }
-    return [b for b in body if b in found], list(alone.values())
+    return [b for b in body if b in moved], list(sole_views.values())
 
 
-def _without_base(
-    trace: TraceCtx, body: list[BoundSymbol], end: BoundSymbol, alone: Sequence[TensorProxy]
+def _untracked(
+    trace: TraceCtx, body: list[BoundSymbol], end: BoundSymbol, sole_views: Sequence[TensorProxy]
 ) -> tuple[TraceCtx, list[BoundSymbol], BoundSymbol]:
-    """The program that returns these views as tensors of their own: torch would forbid the caller to write to
-    a view that comes out of a function, and here no other tensor would change.
+    """Return the program with these views returned as tensors that torch does not track as views.
+
+    torch forbids writes to a view that a function returns, and here no other tensor would change.
     """
-    if not alone:
+    if not sole_views:
         return trace, body, end
     trace = _with_body(trace, [])
     with tracectx(trace):
-        results = {Variable(p): TensorProxy(like=p) for p in alone}
-        calls = [prims.untracked_alias.bind(p, output=results[Variable(p)]) for p in alone]
+        results = {Variable(p): TensorProxy(like=p) for p in sole_views}
+        calls = [prims.untracked_alias.bind(p, output=results[Variable(p)]) for p in sole_views]
     return trace, [*body, *calls], end.from_bsym_swap_proxies(results)
 
 
-def _chain(name: str, producer: Mapping[str, BoundSymbol]) -> tuple[str, list[BoundSymbol]]:
-    """What a value is a view of, by calls that may make one, and those calls."""
+def _view_chain(name: str, producer: Mapping[str, BoundSymbol]) -> tuple[str, list[BoundSymbol]]:
+    """Return the value that a value may be a view of, and the calls from there."""
     calls: list[BoundSymbol] = []
     while (call := producer.get(name)) is not None and may_be_view(call) and _keeps_grad(call):
         calls.append(call)
@@ -99,7 +102,7 @@ def _chain(name: str, producer: Mapping[str, BoundSymbol]) -> tuple[str, list[Bo
 
 
 def may_be_view(bsym: BoundSymbol) -> bool:
-    """Whether the result may be memory of the call's one argument; with some layouts of it, say."""
+    """Return whether the result may be memory of the call's one argument."""
     if len({p.name for p in bsym.flat_proxy_args}) != 1:
         return False
     if not _VIEWS.isdisjoint(bsym.tags):
@@ -108,8 +111,9 @@ def may_be_view(bsym: BoundSymbol) -> bool:
 
 
 def _keeps_grad(call: BoundSymbol) -> bool:
-    """Whether the call was made where gradients are on: its results require grad if an argument does. A call
-    with a gradient of its own is no view to torch's autograd.
+    """Return whether results of a call require grad exactly if an argument does.
+
+    So it is where gradients are on. torch's autograd tracks no view through a call with a custom gradient.
     """
     if call.sym.gradient is not None:
         return False
@@ -126,25 +130,28 @@ def _with_body(trace: TraceCtx, body: list[BoundSymbol]) -> TraceCtx:
 def _split(
     trace: TraceCtx, body: list[BoundSymbol], last: list[BoundSymbol], end: BoundSymbol
 ) -> tuple[TraceCtx, TraceCtx]:
-    made = {p.name for b in last for p in b.flat_proxy_outs}
+    """Return the traces of ``body`` and of the statements ``last``."""
+    computed = {p.name for b in last for p in b.flat_proxy_outs}
     inputs = {p.name for p in trace.args if is_proxy(p)}
-    read: dict[str, Any] = {p.name: p for b in (*last, end) for p in b.flat_proxy_args if p.name not in made}
-    handed_on = [p for name, p in read.items() if name not in inputs]
+    read: dict[str, Any] = {
+        p.name: p for b in (*last, end) for p in b.flat_proxy_args if p.name not in computed
+    }
+    passed_on = [p for name, p in read.items() if name not in inputs]
     core = _with_body(trace, body)
     with tracectx(core):
-        prims.python_return(tuple(handed_on))
-    tail = from_trace(trace)
-    tail.name, tail.grad_enabled = "epilogue_of_computation", True
-    tail.args = [*handed_on, *(p for p in trace.args if is_proxy(p) and p.name in read)]
-    tail.bound_symbols = [*last, end]
-    tail.set_provenance(TraceProvenance("Partition"))
-    return core, tail
+        prims.python_return(tuple(passed_on))
+    deferred = from_trace(trace)
+    deferred.name, deferred.grad_enabled = "deferred_writes", True
+    deferred.args = [*passed_on, *(p for p in trace.args if is_proxy(p) and p.name in read)]
+    deferred.bound_symbols = [*last, end]
+    deferred.set_provenance(TraceProvenance("Partition"))
+    return core, deferred
 
 
-def written_inputs(tail: TraceCtx | None) -> frozenset[str]:
-    """Return the names of the inputs to whose memory the tail writes."""
-    if tail is None:
+def written_inputs(deferred: TraceCtx | None) -> frozenset[str]:
+    """Return the names of the inputs to whose memory the deferred writes write."""
+    if deferred is None:
         return frozenset()
-    targets = {b.args[1].name for b in tail.bound_symbols if b.sym is prims.copy_}
-    overlapping = (names for g in tail.input_aliases if (names := {a.proxy.name for a in g}) & targets)
+    targets = {b.args[1].name for b in deferred.bound_symbols if b.sym is prims.copy_}
+    overlapping = (names for g in deferred.input_aliases if (names := {a.proxy.name for a in g}) & targets)
     return frozenset(targets.union(*overlapping))

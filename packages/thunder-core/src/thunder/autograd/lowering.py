@@ -1,4 +1,4 @@
-"""From a partitioned program to one that runs and that torch can differentiate, as often as it likes."""
+"""From a partitioned program to a function that runs and that torch can differentiate to any order."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thunder.autograd.joint_trace import Tape, differentiable_outputs, differentiate, joint_trace, recording
-from thunder.autograd.partition import AugmentedForward, backward_trace, partition, read_by, split
-from thunder.autograd.residuals import Forward
+from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
+from thunder.autograd.partition import AugmentedForward, backward_trace, partition, split, values_read
+from thunder.autograd.residuals import ForwardGraph
 from thunder.autograd.rule_lookup import missing_gradient
 from thunder.autograd.segments import Segment, whole
+from thunder.autograd.tape import Tape, recording
 from thunder.autograd.torch_node import Connected, Node
 from thunder.autograd.wiring import (
     Interface,
     Present,
     Wiring,
-    originals,
+    residual_tensors,
     segment_wiring,
     watched_inputs,
     whole_wiring,
@@ -26,7 +27,8 @@ from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.rewrite import eval_trace
 from thunder.ir.symbol import BoundSymbol
-from thunder.ir.trace import TraceCtx, from_trace, tracectx
+from thunder.ir.trace import TraceCtx, from_trace
+from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
 __all__ = ["Differentiated", "Lowering", "connected"]
@@ -34,7 +36,7 @@ __all__ = ["Differentiated", "Lowering", "connected"]
 
 @dataclass(frozen=True)
 class Lowering:
-    """How traces that are made when they are first needed become functions."""
+    """How a backward that is traced when it is first needed becomes a function."""
 
     executors: Sequence[Executor]
     policy: str | int
@@ -43,9 +45,9 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Differentiated:
-    """A program with its tape, the segments of it that become nodes, and its partition.
+    """A program with its tape, its partition, and the segments that become nodes of torch's graph.
 
-    ``backward`` is that of all results, from all segments.
+    ``backward`` is the backward of all ``outputs``, through all segments.
     """
 
     tape: Tape
@@ -55,46 +57,54 @@ class Differentiated:
     backward: TraceCtx
 
     def backward_for(
-        self, forward: AugmentedForward, segment: Segment, begun: Sequence[TensorProxy], wanted: Sequence[Any]
+        self,
+        forward: AugmentedForward,
+        segment: Segment,
+        outputs: Sequence[TensorProxy],
+        inputs: Sequence[Any],
     ) -> TraceCtx:
-        """The backward of a segment that begins with the cotangents of the values ``begun``, computes the
-        gradients of those ``wanted``, and gets what ``forward`` keeps.
+        """Return the backward of a segment: cotangents of ``outputs`` → gradients of ``inputs``.
+
+        It reads the residuals of ``forward``.
         """
-        found = self._computation(segment, begun, wanted)
-        named = replace(forward, trace=_with_names(forward.trace, found.trace), values=found.values)
-        return backward_trace(named, found.values, found.late, found.cotangents, found.gradients)
+        parts = self._backward_parts(segment, outputs, inputs)
+        named = replace(forward, trace=_with_names(forward.trace, parts.trace), graph=parts.graph)
+        return backward_trace(named, parts.graph, parts.backward_part, parts.cotangents, parts.gradients)
 
-    def kept_for(self, segment: Segment, outputs: Sequence[TensorProxy]) -> AugmentedForward:
-        """The forward, as one that keeps what the backwards of a segment with these ``outputs`` need."""
-        found = self._computation(segment, outputs, segment.edges)
-        read = read_by(found.late, found.gradients, found.values)
-        kept = {p.name for p in self.forward.kept}
-        return self.forward.keeping(found.values.needed(read, found.values.values.keys(), kept) & kept)
+    def forward_for(self, segment: Segment, outputs: Sequence[TensorProxy]) -> AugmentedForward:
+        """Return the forward with the residuals that the backwards of a segment from ``outputs`` need."""
+        parts = self._backward_parts(segment, outputs, segment.edges)
+        read = values_read(parts.backward_part, parts.gradients, parts.graph)
+        residuals = {p.name for p in self.forward.residuals}
+        needed = parts.graph.needed(read, parts.graph.values.keys(), residuals)
+        return self.forward.with_residuals(needed & residuals)
 
-    def _computation(
-        self, segment: Segment, begun: Sequence[TensorProxy], wanted: Sequence[Any]
-    ) -> _Computation:
+    def _backward_parts(
+        self, segment: Segment, outputs: Sequence[TensorProxy], inputs: Sequence[Any]
+    ) -> _BackwardParts:
         trace = from_trace(self.forward.trace)
         with tracectx(trace):
-            cotangents = [TensorProxy(like=p, requires_grad=True) for p in begun]
+            cotangents = [TensorProxy(like=p, requires_grad=True) for p in outputs]
             sums: dict[str, TensorProxy] = {}
             with recording(trace) as additions:
-                for p, c in zip(begun, cotangents, strict=True):
+                for p, c in zip(outputs, cotangents, strict=True):
                     sums[p.name] = c if p.name not in sums else _added(sums[p.name], c)
-        steps, gradients = self.tape.backward(trace, sums, wanted, segment.steps)
-        early, late = split([*additions, *steps], cotangents)
+        steps, gradients = self.tape.backward(trace, sums, inputs, segment.steps)
+        forward_part, backward_part = split([*additions, *steps], cotangents)
         body = [b for b in self.tape.forward if b.sym is not prims.python_return]
-        values = Forward(self.forward.trace.args, [*body, *early], self.forward.values.on_tape)
-        return _Computation(trace, values, late, cotangents, gradients)
+        graph = ForwardGraph(
+            self.forward.trace.args, [*body, *forward_part], self.forward.graph.differentiable
+        )
+        return _BackwardParts(trace, graph, backward_part, cotangents, gradients)
 
 
 @dataclass(frozen=True)
-class _Computation:
-    """What a backward computes, before it is decided what of it is computed again."""
+class _BackwardParts:
+    """The calls and values of a backward, before the choice of what is computed again."""
 
     trace: TraceCtx
-    values: Forward
-    late: Sequence[BoundSymbol]
+    graph: ForwardGraph
+    backward_part: Sequence[BoundSymbol]
     cotangents: Sequence[TensorProxy]
     gradients: tuple[Any, ...]
 
@@ -104,7 +114,7 @@ def _added(a: TensorProxy, b: TensorProxy) -> TensorProxy:
 
 
 def _with_names(trace: TraceCtx, names_of: TraceCtx) -> TraceCtx:
-    """``trace`` with the names that another, made of it, has used up."""
+    """Return ``trace`` with the names that another, derived from it, has used up."""
     new = from_trace(names_of)
     new.bound_symbols = list(trace.bound_symbols)
     return new
@@ -118,11 +128,11 @@ def connected(
     interface: Interface | None = None,
     backward_is_changed: bool = False,
 ) -> Connected:
-    """The program as a function that torch can differentiate.
+    """Return the program as a function that torch can differentiate.
 
-    ``interface`` is that of the forward as it runs, which transforms may have changed. Where it keeps other
-    tensors than the partition chose, or where a transform has changed what the backward computes, the one
-    backward that there is serves all first derivatives, and there are no second ones.
+    ``interface`` is that of the forward as it runs, which transforms may have changed. If it saves other
+    tensors than the partition chose, or if a transform has changed what the backward computes, then the one
+    backward serves all first derivatives, and there are no second ones.
     """
     planned = Interface.of(program.forward.trace)
     if backward_is_changed or interface not in (None, planned):
@@ -135,7 +145,7 @@ def connected(
 def _only_node(program: Differentiated, interface: Interface, backward_fn: Callable[..., Any]) -> Node:
     def refused(present: Present) -> Callable[..., Any]:
         raise UnsupportedProgram(
-            "a transform changed the backward or what is kept for it: there are first derivatives only",
+            "a transform changed the backward or its residuals: there are first derivatives only",
             hint="Leave the transform out for second derivatives.",
         )
 
@@ -150,88 +160,90 @@ def _whole_node(
     program: Differentiated, interface: Interface, backward_fn: Callable[..., Any], lowering: Lowering
 ) -> Node:
     (segment,), forward = program.segments, program.forward
-    hidden = [originals(forward)[i] for i in interface.hidden]
+    hidden = [residual_tensors(forward)[i] for i in interface.hidden]
     wiring = whole_wiring(forward, interface, segment, watched_inputs(forward, program.backward))
-    piece = _Piece(program, forward, segment, (*program.outputs, *hidden), forward.trace.args)
-    return piece.node(wiring, lowering, backward_fn)
+    builder = _NodeBuilder(program, forward, segment, (*program.outputs, *hidden), forward.trace.args)
+    return builder.node(wiring, lowering, backward_fn)
 
 
 def _nodes(program: Differentiated, interface: Interface, lowering: Lowering) -> Iterator[Node]:
-    """A node for each segment."""
-    hidden, inputs = _hidden(program, interface), program.forward.values.input_names
+    """Yield a node for each segment."""
+    hidden, inputs = _hidden(program, interface), program.forward.graph.input_names
     watched = watched_inputs(program.forward, program.backward)
     for segment in program.segments:
         names = segment.computed | {e.name for e in segment.edges if e.name in inputs}
         own = [p for p in hidden if p.name in names]
         hidden = [p for p in hidden if p.name not in names]
         outputs = (*segment.outputs, *own)
-        kept = program.kept_for(segment, outputs)
-        wiring = segment_wiring(program.forward, kept, segment, own, watched)
-        yield _Piece(program, kept, segment, outputs, segment.edges).node(wiring, lowering)
+        forward = program.forward_for(segment, outputs)
+        wiring = segment_wiring(program.forward, forward, segment, own, watched)
+        yield _NodeBuilder(program, forward, segment, outputs, segment.edges).node(wiring, lowering)
 
 
 def _hidden(program: Differentiated, interface: Interface) -> list[TensorProxy]:
-    """The hidden results, under their names in the program, but what segments have as outputs anyway.
+    """Return the hidden results, under their names in the program, that are not outputs of segments.
 
     A result of the program is saved as another tensor of the same memory, which is a hidden result too; so is
     the copy of an input that will be overwritten.
     """
     outputs = {p.name for segment in program.segments for p in segment.outputs}
     connecting = outputs - {p.name for p in program.outputs}
-    found = [originals(program.forward)[i] for i in interface.hidden]
-    return [p for p in found if p.name not in connecting]
+    hidden = [residual_tensors(program.forward)[i] for i in interface.hidden]
+    return [p for p in hidden if p.name not in connecting]
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """A segment with the forward as it keeps things for it, the values that have cotangents, and those whose
-    gradients its backward returns.
+class _NodeBuilder:
+    """Builds the node of a segment: cotangents of ``outputs`` → gradients of ``inputs``.
+
+    ``forward`` has the residuals that the node saves.
     """
 
     program: Differentiated
     forward: AugmentedForward
     segment: Segment
     outputs: tuple[TensorProxy, ...]
-    wanted: Sequence[Any]
+    inputs: Sequence[Any]
 
-    def trace(self, present: Present) -> TraceCtx:
-        """The backward for these cotangents."""
-        begun = [p for p, there in zip(self.outputs, present, strict=True) if there]
-        return self.program.backward_for(self.forward, self.segment, begun, self.wanted)
+    def backward(self, present: Present) -> TraceCtx:
+        """Return the backward for the outputs that have a cotangent."""
+        outputs = [p for p, is_present in zip(self.outputs, present, strict=True) if is_present]
+        return self.program.backward_for(self.forward, self.segment, outputs, self.inputs)
 
     def node(self, wiring: Wiring, lowering: Lowering, backward_fn: Callable[..., Any] | None = None) -> Node:
-        """The node, whose other backwards are made when they are first needed."""
+        """Return the node; backwards other than ``backward_fn`` are compiled when they are first needed."""
 
         def variant(present: Present) -> Callable[..., Any]:
-            return lowering.lower(self.trace(present))
+            return lowering.lower(self.backward(present))
 
         def derivative(present: Present) -> Callable[..., Any]:
-            for value in originals(self.forward):
-                if self.forward.values.is_opaque(value):
-                    raise missing_gradient(self.forward.values.producer[value.name])
-            return _differentiable(self.trace(present), lowering)
+            for value in residual_tensors(self.forward):
+                if self.forward.graph.is_opaque(value):
+                    raise missing_gradient(self.forward.graph.producer[value.name])
+            return _differentiable_backward(self.backward(present), lowering)
 
         return Node(wiring, variant, derivative, backward_fn)
 
 
-def _differentiable(backward: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
-    """A backward as a function of what is kept and of the cotangents, which enters torch's graph."""
+def _differentiable_backward(backward: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
+    """Return a backward as a function ``(*residuals, *cotangents)`` that enters torch's graph."""
     flat, positions = _flat(backward)
     size = len(backward.bound_symbols[-1].args[0])
     program = _connect(flat, lowering)
 
     def gradients(*args: Any) -> tuple[Any, ...]:
-        found: list[Any] = [None] * size
+        grads: list[Any] = [None] * size
         for position, value in zip(positions, program(*args), strict=True):
-            found[position] = value
-        return tuple(found)
+            grads[position] = value
+        return tuple(grads)
 
     return gradients
 
 
 def _flat(backward: TraceCtx) -> tuple[TraceCtx, list[int]]:
-    """A backward with its collections unpacked, recorded anew so that cotangents require grad; and the
-    positions of the gradients that it returns.
+    """Return a backward without collections, and the positions of the gradients that it returns.
+
+    It is recorded again, so that its cotangents require grad.
     """
     unpacked: dict[str, tuple[Any, ...]] = {}
     body: list[BoundSymbol] = []
@@ -258,13 +270,13 @@ def _flat(backward: TraceCtx) -> tuple[TraceCtx, list[int]]:
 
 
 def _connect(trace: TraceCtx, lowering: Lowering) -> Callable[..., Any]:
-    """A flat functional trace as a function that torch can differentiate."""
+    """Return a flat functional trace as a function that torch can differentiate."""
     outputs = differentiable_outputs(trace)
     if not outputs:
         return lowering.lower(trace)
     tape = differentiate(trace, lowering.executors, keep_calls=True)
     joint = joint_trace(tape, outputs)
     cotangents = joint.args[len(trace.args) :]
-    forward, backward = partition(joint, cotangents, tape.values, lowering.policy)
+    forward, backward = partition(joint, cotangents, tape.differentiable, lowering.policy)
     program = Differentiated(tape, outputs, (whole(tape, outputs),), forward, backward)
     return connected(program, lowering.lower(forward.trace), lowering.lower(backward), lowering)

@@ -1,4 +1,4 @@
-"""A joint trace as two: the forward, which keeps values, and the backward, which gets them.
+"""The partition of a joint trace into a forward, which saves values, and a backward, which reads them.
 
 def joint(x, w, t2): …     def computation(x, w): …
                              return {'output': t0, 'flat_args': [x, w], 'flat_output': (t0,)}, ((x, w), ())
@@ -14,137 +14,142 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from thunder.autograd.residuals import Forward, choose_residuals
+from thunder.autograd.residuals import ForwardGraph, choose_residuals
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol, proxies_in
-from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag, from_trace, tracectx
+from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
+from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
-__all__ = ["AugmentedForward", "backward_trace", "partition", "read_by", "split"]
+__all__ = ["AugmentedForward", "backward_trace", "partition", "split", "values_read"]
 
 
 @dataclass(frozen=True)
 class AugmentedForward:
-    """The forward of a partitioned program, and what its backwards have to know of it.
+    """The forward of a partitioned program, with what its backwards need.
 
-    ``values`` are all values that need no cotangent, ``kept`` those that the backward gets, under their names
-    in the forward; ``renamed`` are the names in the backward of those that are
-    results of the program too, or will be overwritten.
+    ``graph`` has the values that need no cotangent. ``residuals`` are the values that the backward gets,
+    under their names in the forward; ``renamed`` maps those that are also results of the program, or that
+    will be overwritten, to their names in the backward.
     """
 
     trace: TraceCtx
-    values: Forward
-    kept: tuple[Any, ...]
+    graph: ForwardGraph
+    residuals: tuple[Any, ...]
     renamed: Mapping[Variable, Any]
 
     @property
     def saved(self) -> tuple[Any, ...]:
-        """What is kept, under its names in the backward."""
-        return tuple(self.renamed.get(Variable(p), p) for p in self.kept)
+        """The residuals under their names in the backward."""
+        return tuple(self.renamed.get(Variable(p), p) for p in self.residuals)
 
-    def keeping(self, names: Set[str]) -> AugmentedForward:
-        """The same forward, as one that keeps no tensors but those of these names.
+    def with_residuals(self, names: Set[str]) -> AugmentedForward:
+        """Return the same forward with the tensors of these names as its only residual tensors.
 
-        What is no tensor stays: every node gets all of it.
+        Other values stay: every node gets all of them.
         """
-        return replace(
-            self, kept=tuple(p for p in self.kept if p.name in names or not isinstance(p, TensorProxy))
-        )
+        chosen = (p for p in self.residuals if p.name in names or not isinstance(p, TensorProxy))
+        return replace(self, residuals=tuple(chosen))
 
 
 def partition(
     joint: TraceCtx,
     cotangents: Sequence[TensorProxy],
-    on_tape: Iterable[str],
+    differentiable: Iterable[str],
     policy: str | int,
     written: Set[str] = frozenset(),
-    inner: Iterable[TensorProxy] = (),
+    connecting: Iterable[TensorProxy] = (),
 ) -> tuple[AugmentedForward, TraceCtx]:
-    """Splits ``joint``, whose last arguments are ``cotangents``, into the forward and the backward.
+    """Split ``joint``, whose last arguments are ``cotangents``, into the forward and the backward.
 
-    ``on_tape`` are the names of the program's own values, ``policy`` says what is kept (see
-    :func:`~thunder.autograd.residuals.choose_residuals`), ``written`` are the names of inputs to whose
-    memory the program writes behind the forward. ``inner`` are values that leave the forward too, for they
-    connect one node with another (Note [Segments]).
+    ``differentiable`` are the names of the program's values. ``policy`` decides what is saved
+    (:func:`~thunder.autograd.residuals.choose_residuals`). ``written`` are the names of inputs to whose
+    memory the program writes after the forward. ``connecting`` are values that leave the forward too, because
+    they connect one node with another (Note [Segments]).
     """
     start = time.perf_counter_ns()
     inputs = joint.args[: len(joint.args) - len(cotangents)]
     result, gradients = joint.bound_symbols[-1].args
-    early, late = split(joint.bound_symbols[:-1], cotangents)
-    values = Forward(inputs, early, frozenset(on_tape), list(proxies_in(result)))
-    late = _computing(late, proxies_in(gradients))
-    kept = choose_residuals(values, read_by(late, gradients, values), policy)
-    known = {p.name for p in (*kept, *proxies_in(result))}
-    kept += [p for p in inner if p.name not in known]
+    forward_part, backward_part = split(joint.bound_symbols[:-1], cotangents)
+    graph = ForwardGraph(inputs, forward_part, frozenset(differentiable), list(proxies_in(result)))
+    backward_part = _live_calls(backward_part, proxies_in(gradients))
+    residuals = choose_residuals(graph, values_read(backward_part, gradients, graph), policy)
+    returned = {p.name for p in (*residuals, *proxies_in(result))}
+    residuals += [p for p in connecting if p.name not in returned]
     trace = from_trace(joint)
     trace.args, trace.name = list(inputs), "computation"
     trace.tags.add(TraceTag.AUGMENTED_FORWARD)
     trace.grad_enabled = False  # torch's autograd runs it where gradients are off
-    overwritten = {v.name for v in kept if _lies_in(v.name, values.producer, written)}
-    copies = _copies(trace, kept, result, overwritten)
-    trace.bound_symbols = [*_computing(early, [*proxies_in(result), *kept]), *copies]
-    forward = AugmentedForward(trace, values, tuple(kept), {Variable(c.args[0]): c.output for c in copies})
+    overwritten = {v.name for v in residuals if _aliases(v.name, written, graph.producer)}
+    copies = _copies(trace, residuals, result, overwritten)
+    trace.bound_symbols = [*_live_calls(forward_part, [*proxies_in(result), *residuals]), *copies]
+    renamed = {Variable(c.args[0]): c.output for c in copies}
+    forward = AugmentedForward(trace, graph, tuple(residuals), renamed)
     with tracectx(trace):
         prims.python_return(_results(result, inputs), _sorted(forward.saved))
     trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
-    return forward, backward_trace(forward, values, late, cotangents, gradients)
+    return forward, backward_trace(forward, graph, backward_part, cotangents, gradients)
 
 
 def split(
     bsyms: Sequence[BoundSymbol], cotangents: Sequence[TensorProxy]
 ) -> tuple[list[BoundSymbol], list[BoundSymbol]]:
-    """The calls that need no cotangent, and those that do."""
+    """Return the calls that do not depend on a cotangent, and those that do."""
     dependent = {c.name for c in cotangents}
-    early: list[BoundSymbol] = []
-    late: list[BoundSymbol] = []
+    forward_part: list[BoundSymbol] = []
+    backward_part: list[BoundSymbol] = []
     for bsym in bsyms:
         if any(p.name in dependent for p in bsym.flat_proxy_args):
             dependent.update(p.name for p in bsym.flat_proxy_outs)
-            late.append(bsym)
+            backward_part.append(bsym)
         else:
-            early.append(bsym)
-    return early, late
+            forward_part.append(bsym)
+    return forward_part, backward_part
 
 
-def read_by(late: Sequence[BoundSymbol], gradients: Any, values: Forward) -> list[Any]:
-    """The values that need no cotangent, and that the calls that do, or the gradients, read."""
-    read = {p.name for bsym in late for p in bsym.flat_proxy_args}
+def values_read(backward_part: Sequence[BoundSymbol], gradients: Any, graph: ForwardGraph) -> list[Any]:
+    """Return the values of the forward that the calls of a backward, or its gradients, read."""
+    read = {p.name for bsym in backward_part for p in bsym.flat_proxy_args}
     read.update(p.name for p in proxies_in(gradients))
-    return [v for name, v in values.values.items() if name in read]
+    return [v for name, v in graph.values.items() if name in read]
 
 
-def _computing(bsyms: Sequence[BoundSymbol], results: Iterable[Any]) -> list[BoundSymbol]:
-    """Those of the calls that compute the results, or have an effect."""
-    needed, kept = {p.name for p in results}, []
+def _live_calls(bsyms: Sequence[BoundSymbol], results: Iterable[Any]) -> list[BoundSymbol]:
+    """Return the calls that the results depend on, and those that have an effect."""
+    needed, live = {p.name for p in results}, []
     for bsym in reversed(bsyms):
         if has_effect(bsym) or any(p.name in needed for p in bsym.flat_proxy_outs):
             needed.update(p.name for p in bsym.flat_proxy_args)
-            kept.append(bsym)
-    kept.reverse()
-    return kept
+            live.append(bsym)
+    live.reverse()
+    return live
 
 
-def _copies(trace: TraceCtx, kept: Sequence[Any], result: Any, written: Set[str]) -> list[BoundSymbol]:
-    """Calls that give kept values a name of their own: those that are results too (A14), and, with memory of
-    its own, what the program will overwrite.
+def _copies(
+    trace: TraceCtx, residuals: Sequence[Any], result: Any, overwritten: Set[str]
+) -> list[BoundSymbol]:
+    """Return calls that give a second name to residuals which are results too, or will be overwritten.
+
+    One that is a result gets another tensor of the same memory: saved as the result itself, it would hold the
+    node that holds it. One that will be overwritten gets a clone.
     """
     inputs = {p.name for p in trace.args if is_proxy(p)}
     results = {p.name for p in proxies_in(result)} - inputs
     with tracectx(trace):
         return [
-            (prims.clone if value.name in written else prims.shallow_copy).bind(
+            (prims.clone if value.name in overwritten else prims.shallow_copy).bind(
                 value, output=TensorProxy(like=value)
             )
-            for value in kept
-            if isinstance(value, TensorProxy) and (value.name in results or value.name in written)
+            for value in residuals
+            if isinstance(value, TensorProxy) and (value.name in results or value.name in overwritten)
         ]
 
 
-def _lies_in(name: str, producer: Mapping[str, BoundSymbol], memories: Set[str]) -> bool:
-    """Whether a value is, or may be a view of, one of some inputs."""
-    while name not in memories:
+def _aliases(name: str, inputs: Set[str], producer: Mapping[str, BoundSymbol]) -> bool:
+    """Return whether a value is, or may be a view of, one of the inputs."""
+    while name not in inputs:
         views = views_of(producer[name]) if name in producer else []
         source = next((view.source.name for view in views if view.output.name == name), None)
         if source is None:
@@ -159,7 +164,7 @@ def _results(result: Any, inputs: Sequence[Any]) -> dict[str, Any]:
 
 
 def _sorted(saved: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The tensors, and the other values."""
+    """Return the tensors, and the other values."""
     tensors = tuple(v for v in saved if isinstance(v, TensorProxy))
     return tensors, tuple(v for v in saved if not isinstance(v, TensorProxy))
 
@@ -169,25 +174,25 @@ def _sorted(saved: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 def backward_trace(
     forward: AugmentedForward,
-    values: Forward,
-    late: Sequence[BoundSymbol],
+    graph: ForwardGraph,
+    backward_part: Sequence[BoundSymbol],
     cotangents: Sequence[TensorProxy],
     gradients: tuple[Any, ...],
 ) -> TraceCtx:
-    """The trace ``backward_fn(saved_for_backward, cotangents)`` of ``gradients``, from what is kept.
+    """Return the trace ``backward_fn(saved_for_backward, cotangents)`` that computes ``gradients``.
 
-    ``values`` that are not kept are computed again, as late as they can be; under the name ``bw_<name>``
-    where the forward computes them too.
+    Values of ``graph`` that are not saved are computed again just before their first use, under the name
+    ``bw_<name>`` where the forward computes them too.
     """
     start = time.perf_counter_ns()
     trace = from_trace(forward.trace)
     trace.name, trace.tags, trace.input_aliases = "backward_fn", {TraceTag.BACKWARD}, ()
     with tracectx(trace):
         _unpack(trace, *_sorted(forward.saved), tuple(cotangents))
-        recomputing = _Recomputing(trace, forward, values)
-        for bsym in _computing(late, proxies_in(gradients)):
-            trace.record(recomputing.ready(bsym))
-        prims.python_return(tuple(recomputing.value(g) for g in gradients))
+        rematerialiser = _Rematerialiser(trace, forward, graph)
+        for bsym in _live_calls(backward_part, proxies_in(gradients)):
+            trace.record(rematerialiser.with_arguments(bsym))
+        prims.python_return(tuple(rematerialiser.value(g) for g in gradients))
     trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
     return trace
 
@@ -207,37 +212,40 @@ def _unpack(
             trace.record(prims.unpack_sequence.bind(collection, len(elements), output=elements))
 
 
-class _Recomputing:
-    """Gives the calls of a backward their arguments: kept, or computed again before the first use."""
+class _Rematerialiser:
+    """Records, in a backward, the calls that compute unsaved values again."""
 
-    def __init__(self, trace: TraceCtx, forward: AugmentedForward, values: Forward) -> None:
-        self.trace, self.values = trace, values
-        self.taken = {p.name for b in forward.trace.bound_symbols for p in b.flat_proxy_outs}
-        self.known = {Variable(p): saved for p, saved in zip(forward.kept, forward.saved, strict=True)}
+    def __init__(self, trace: TraceCtx, forward: AugmentedForward, graph: ForwardGraph) -> None:
+        self.trace, self.graph = trace, graph
+        self.forward_names = {p.name for b in forward.trace.bound_symbols for p in b.flat_proxy_outs}
+        #: values of the forward → their names in the backward
+        self.available = {
+            Variable(p): saved for p, saved in zip(forward.residuals, forward.saved, strict=True)
+        }
 
-    def ready(self, bsym: BoundSymbol) -> BoundSymbol:
-        """The call with arguments that are there; what they lack is recorded first."""
-        swap = {}
+    def with_arguments(self, bsym: BoundSymbol) -> BoundSymbol:
+        """Return the call with available arguments, after the calls that compute missing ones."""
+        substitution = {}
         for p in bsym.flat_proxy_args:
             value = self.value(p)
             if value is not p:
-                swap[Variable(p)] = value
-        return bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym
+                substitution[Variable(p)] = value
+        return bsym.from_bsym_swap_proxies(substitution, skip_output=True) if substitution else bsym
 
     def value(self, p: Any) -> Any:
-        """A value under the name that it has in the backward."""
-        if not is_proxy(p) or p.name not in self.values.values:
+        """Return a value of the forward under its name in the backward; other values as they are."""
+        if not is_proxy(p) or p.name not in self.graph.values:
             return p
-        if Variable(p) not in self.known:
-            call = self.ready(self.values.producer[p.name])
-            swap = {Variable(o): self._renamed(o) for o in call.flat_proxy_outs}
-            for old, new in swap.items():
-                self.known.setdefault(old, new)  # what is kept stays what it is
-            again = {v: new for v, new in swap.items() if new.name != v.name}
-            self.trace.record(call.from_bsym_swap_proxies(again))
-        return self.known[Variable(p)]
+        if Variable(p) not in self.available:
+            call = self.with_arguments(self.graph.producer[p.name])
+            names = {Variable(o): self._renamed(o) for o in call.flat_proxy_outs}
+            for old, new in names.items():
+                self.available.setdefault(old, new)  # a saved value keeps its name
+            substitution = {v: new for v, new in names.items() if new.name != v.name}
+            self.trace.record(call.from_bsym_swap_proxies(substitution))
+        return self.available[Variable(p)]
 
     def _renamed(self, p: Any) -> Any:
-        if p.name not in self.taken:
+        if p.name not in self.forward_names:
             return p
         return p.replace_name(f"bw_{p.name}", disambiguate=True)

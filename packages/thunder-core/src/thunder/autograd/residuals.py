@@ -1,33 +1,30 @@
-"""Which values of the forward are kept for the backward, and which are computed again there.
+"""The choice of residuals: which values of the forward are saved, and which the backward computes again.
 
-A value that the backward reads can be kept, at the price of its bytes, or be computed again from others, if
-its operator is cheap. The cheapest choice is a minimum cut between what the forward has and what the
-backward reads, through an edge of each value's bytes (the formulation of AOTAutograd's partitioner; the
-theorem is Ford and Fulkerson's).
+A value that the backward reads can be saved, at the price of its bytes, or be computed again from others, if
+its operator is cheap. The cheapest choice is a minimum cut between what the forward has and what the backward
+reads, through an edge of each value's bytes (the formulation of AOTAutograd's partitioner; the theorem is
+Ford and Fulkerson's).
 
     forward has        h ──bytes(h)──▶ h'──∞──▶ a ──bytes(a)──▶ a'──∞──▶  the backward reads a
-    (matmul gave h)                        a = gelu(h)               cut at h: keep h, compute gelu again
+    (matmul gave h)                        a = gelu(h)               cut at h: save h, compute gelu again
 
-What may not be kept at all, in the words of the reasons:
+Some values may not be saved at all, and are computed again whatever their operators cost:
 
-- *not on the tape*: a value that requires grad, and that no gradient flows back into (Note [What a rule may
-  save] in ``thunder.ops.gradient_rules``);
-  What an operator without any gradient hands to its own backward is kept, and second derivatives are refused;
-- *a view*: its base is kept instead, which is the same memory;
-- *checkpointed*: the program asked for it to be computed again (``torch.utils.checkpoint``).
-
-Such a value is computed again whatever its operator costs.
+- a value that requires grad but is not *differentiable*: no gradient flows back into it (Note [What a rule
+  may save] in ``thunder.ops.gradient_rules``). An exception are results of an operator without gradient,
+  which are saved; their second derivatives are refused;
+- a *view*: its base is saved, which is the same memory;
+- a *checkpointed* value: the program wants it to be computed again (``torch.utils.checkpoint``).
 
 Note [What may change]
-Between forward and backward the caller may write to what it holds: inputs, and results. torch notices writes
-to what is saved, but not those through ``.data``. Eager has saved what the program computed from it before.
+Between forward and backward the caller may write to tensors that it holds: inputs and results. torch notices
+writes to saved tensors, but not those through ``.data``. Eager has saved what the program computed before.
 
     y = exp(w * 2)          # eager saves w * 2
     w.data.zero_()          # computed again from w, it would be another number
 
-So what the program computes from memory that the caller holds is kept itself, and not computed again from
-there, unless it is a view, which shows the write in eager too. Exceptions are what the caller asked for: a
-checkpointed region, and a budget of bytes.
+So values that the program computes from memory that the caller holds are saved, and not computed again,
+except views, which show the write in eager too. Checkpointed regions and a budget of bytes take precedence.
 """
 
 from __future__ import annotations
@@ -45,102 +42,106 @@ from thunder.ir.effects import has_effect
 from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 
-__all__ = ["Forward", "choose_residuals", "graph_library", "is_cheap"]
+__all__ = ["ForwardGraph", "choose_residuals", "graph_library", "is_cheap"]
 
 _CHEAP = frozenset({OpTags.POINTWISE_OP, OpTags.CHEAP_TO_RECOMPUTE})
 
 
 @dataclass
-class Forward:
-    """The part of a joint program that needs no cotangent, as the choice sees it."""
+class ForwardGraph:
+    """The calls of a joint program that need no cotangent, with the producers of their values."""
 
     inputs: Sequence[Any]
     bsyms: Sequence[BoundSymbol]
-    #: names of the program's own values; all others are what rules have computed for themselves
-    on_tape: Set[str]
+    #: the names of the program's values; the others are what gradient rules have computed for themselves
+    differentiable: Set[str]
     #: the program's results
     results: Sequence[Any] = ()
     producer: Mapping[str, BoundSymbol] = field(init=False)
     #: name → value, inputs first, then in the order in which they are computed
     values: Mapping[str, Any] = field(init=False)
     input_names: Set[str] = field(init=False)
-    #: the names of what lies, or may lie, in memory that the caller holds (Note [What may change])
-    held: Set[str] = field(init=False)
+    #: the names of values in memory that the caller holds, or may hold (Note [What may change])
+    held_by_caller: Set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.producer = {p.name: b for b in self.bsyms for p in b.flat_proxy_outs}
         inputs = {p.name: p for p in self.inputs if is_proxy(p)}
         self.input_names = inputs.keys()
         self.values = {**inputs, **{p.name: p for b in self.bsyms for p in b.flat_proxy_outs}}
-        self.held = self._held()
+        self.held_by_caller = self._held_by_caller()
 
-    def _held(self) -> set[str]:
-        families = DisjointSets()
+    def _held_by_caller(self) -> set[str]:
+        memories = DisjointSets()
         for bsym in self.bsyms:
             for view in views_of(bsym):
-                families.union(view.output.name, view.source.name)
-        held = {families.find(p.name) for p in (*self.inputs, *self.results) if isinstance(p, TensorProxy)}
-        return {name for name in self.values if families.find(name) in held}
+                memories.union(view.output.name, view.source.name)
+        held = {memories.find(p.name) for p in (*self.inputs, *self.results) if isinstance(p, TensorProxy)}
+        return {name for name in self.values if memories.find(name) in held}
 
-    def needed(self, read: Iterable[Any], again: Set[str], kept: Set[str]) -> set[str]:
-        """The names of what the backward reads, and of what those ``again`` are computed from, where they are
-        not ``kept``.
+    def needed(self, read: Iterable[Any], recomputed: Set[str], saved: Set[str]) -> set[str]:
+        """Return the names of the values ``read``, and of those that they are computed again from.
+
+        Values are computed again if they are in ``recomputed`` and not in ``saved``.
         """
-        found: set[str] = set()
+        names: set[str] = set()
         stack = [v.name for v in read]
         while stack:
             name = stack.pop()
-            if name in found:
+            if name in names:
                 continue
-            found.add(name)
-            if name in again and name not in kept and name not in self.input_names:
+            names.add(name)
+            if name in recomputed and name not in saved and name not in self.input_names:
                 stack += [p.name for p in self.producer[name].flat_proxy_args]
-        return found
+        return names
 
     def priced_arguments(self, name: str) -> Iterable[str]:
-        """What a value is computed from, without leaf tensors: they are there anyway."""
+        """Return the names of the arguments of a value's call, without leaf tensors, which cost nothing."""
         return (
             p.name for p in self.producer[name].flat_proxy_args if nbytes(p) or p.name not in self.input_names
         )
 
-    def is_keepable(self, value: Any) -> bool:
-        """Whether a value may be kept for the backward."""
+    def can_save(self, value: Any) -> bool:
+        """Return whether a value may be saved for the backward."""
         if value.name in self.input_names or not isinstance(value, TensorProxy):
             return True
-        made_by = self.producer[value.name]
-        if has_effect(made_by):
+        producer = self.producer[value.name]
+        if has_effect(producer):
             return True
-        if value.requires_grad and value.name not in self.on_tape and not self.is_opaque(value):
+        if value.requires_grad and value.name not in self.differentiable and not self.is_opaque(value):
             return False
-        return not is_view(made_by) and ProxyTag.RECOMPUTE_IN_BACKWARD not in value.tags
+        return not is_view(producer) and ProxyTag.RECOMPUTE_IN_BACKWARD not in value.tags
 
     def is_opaque(self, value: Any) -> bool:
-        """Whether a value is what an operator without any gradient hands to its own backward.
+        """Return whether a value is what an operator without gradient saves for its own backward.
 
-        Nothing could be gained by computing it again: there is no second derivative, and asking for one has
-        to be an error.
+        It is not computed again: there is no second derivative, and one that is needed is an error.
         """
-        if value.name in self.input_names or value.name in self.on_tape or not value.requires_grad:
+        if value.name in self.input_names or value.name in self.differentiable or not value.requires_grad:
             return False
         return not has_gradient(self.producer[value.name])
 
     def can_recompute(self, value: Any) -> bool:
-        """Whether a value may be computed again: it must be, or it is cheap, and what it is computed from
-        cannot have changed. No object is made twice.
+        """Return whether a value may be computed again.
+
+        Either it may not be saved, or its call is cheap and its arguments cannot have changed. Values that
+        are neither tensors nor numbers are not: a second object would be another one.
         """
         if value.name in self.input_names or type(value) is AnyProxy:
             return False
-        made_by = self.producer[value.name]
-        if has_effect(made_by):
+        producer = self.producer[value.name]
+        if has_effect(producer):
             return False
-        if not self.is_keepable(value):
+        if not self.can_save(value):
             return True
-        changes = value.name in self.on_tape and any(p.name in self.held for p in made_by.flat_proxy_args)
-        return not changes and is_cheap(made_by)
+        may_change = value.name in self.differentiable and any(
+            p.name in self.held_by_caller for p in producer.flat_proxy_args
+        )
+        return not may_change and is_cheap(producer)
 
 
 def is_view(bsym: BoundSymbol) -> bool:
-    """Whether the call's result is memory of an argument."""
+    """Return whether the call's result is memory of an argument."""
     if OpTags.VIEW in bsym.tags:
         return True
     if bsym.sym.is_prim or not bsym.subsymbols:
@@ -149,7 +150,7 @@ def is_view(bsym: BoundSymbol) -> bool:
 
 
 def is_cheap(bsym: BoundSymbol) -> bool:
-    """Whether a call, or all that it decomposes into, is cheap, and may be run twice."""
+    """Return whether a call, or each call that it decomposes into, is cheap and may run twice."""
     if OpTags.DONT_RECOMPUTE_IN_BACKWARD in bsym.tags:
         return False
     if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in bsym.tags or not _CHEAP.isdisjoint(bsym.sym.tags):
@@ -158,25 +159,25 @@ def is_cheap(bsym: BoundSymbol) -> bool:
 
 
 def is_pointwise(bsym: BoundSymbol) -> bool:
-    """Whether a call, or all that it decomposes into, computes each element from elements at its place."""
+    """Return whether a call computes each element from the elements at the same place."""
     if OpTags.POINTWISE_OP in bsym.sym.tags:
         return True
     return bool(bsym.subsymbols) and not bsym.sym.is_prim and all(map(is_pointwise, bsym.subsymbols))
 
 
 def nbytes(value: Any) -> int:
-    """The memory of a value (bytes); of a leaf tensor none, for it is there anyway."""
+    """Return the memory that saving a value costs (bytes): none for a leaf tensor, which stays anyway."""
     if not isinstance(value, TensorProxy) or value.declared_leaf:
         return 0
     return int(value.numel()) * value.dtype.itemsize
 
 
-def choose_residuals(forward: Forward, read: Iterable[Any], policy: str | int) -> list[Any]:
-    """The values to keep, for a backward that reads the values ``read``.
+def choose_residuals(forward: ForwardGraph, read: Iterable[Any], policy: str | int) -> list[Any]:
+    """Return the values to save for a backward that reads the values ``read``.
 
-    ``policy`` is ``"none"`` (keep what the backward reads), ``"min-cut"``, or the most bytes that may be
-    kept: then the largest values are computed again first, until the rest fits. Raises InvalidArgument if it
-    cannot fit.
+    ``policy`` is ``"none"`` (save what the backward reads), ``"min-cut"``, or a budget, the most bytes that
+    may be saved: then the largest values are computed again first, until the rest fits. Raises
+    InvalidArgument if it cannot fit.
     """
     read = list(read)
     if policy == "none":
@@ -185,11 +186,11 @@ def choose_residuals(forward: Forward, read: Iterable[Any], policy: str | int) -
     if policy == "min-cut":
         return _cut(forward, read, cheap)
     assert isinstance(policy, int), "the option is declared with these values"
-    return _within(forward, read, cheap, policy)
+    return _within_budget(forward, read, cheap, policy)
 
 
-def _within(forward: Forward, read: list[Any], cheap: frozenset[str], budget: int) -> list[Any]:
-    """As few values as possible computed again: cheap ones first, large ones first."""
+def _within_budget(forward: ForwardGraph, read: list[Any], cheap: frozenset[str], budget: int) -> list[Any]:
+    """Return the values to save when as few as possible are computed again, cheap and large ones first."""
     candidates = [
         p
         for b in forward.bsyms
@@ -201,75 +202,86 @@ def _within(forward: Forward, read: list[Any], cheap: frozenset[str], budget: in
     low, high = 0, len(names)
     while low < high:
         middle = (low + high) // 2
-        if _size(_cut(forward, read, frozenset(names[:middle]))) <= budget:
+        if _total_bytes(_cut(forward, read, frozenset(names[:middle]))) <= budget:
             high = middle
         else:
             low = middle + 1
-    kept = _cut(forward, read, frozenset(names[:low]))
-    if _size(kept) > budget:
+    saved = _cut(forward, read, frozenset(names[:low]))
+    if _total_bytes(saved) > budget:
         raise InvalidArgument(
-            f"rematerialization={budget}: the backward cannot do with so few bytes",
-            found={"least": _size(kept)},
+            f"rematerialization={budget}: the backward needs more saved bytes than that",
+            found={"least": _total_bytes(saved)},
             hint='Give a larger budget, or "min-cut".',
         )
-    return kept
+    return saved
 
 
-def _size(values: Iterable[Any]) -> int:
+def _total_bytes(values: Iterable[Any]) -> int:
     return sum(map(nbytes, values))
 
 
-def _cut(forward: Forward, read: list[Any], recomputable: frozenset[str]) -> list[Any]:
-    """The values of a minimum cut that the backward reads or computes others from, in the program's order."""
-    again = {
+def _cut(forward: ForwardGraph, read: list[Any], recomputable: frozenset[str]) -> list[Any]:
+    """Return the saved values of a minimum cut, in the program's order."""
+    recomputed = {
         v.name: v
         for v in forward.values.values()
-        if v.name not in forward.input_names and (v.name in recomputable or not forward.is_keepable(v))
+        if v.name not in forward.input_names and (v.name in recomputable or not forward.can_save(v))
     }
-    needed = forward.needed(read, again.keys(), frozenset())
+    needed = forward.needed(read, recomputed.keys(), frozenset())
     chosen: set[str] = set()
-    for part in _parts(forward, needed, again.keys()):
-        chosen.update(_cut_part(forward, part, again.keys(), {v.name for v in read}))
-    kept = forward.needed(read, forward.values.keys(), chosen) & (chosen | forward.input_names)
-    return [v for name, v in forward.values.items() if name in kept]
+    for component in _components(forward, needed, recomputed.keys()):
+        chosen.update(_cut_component(forward, component, recomputed.keys(), {v.name for v in read}))
+    saved = forward.needed(read, forward.values.keys(), chosen) & (chosen | forward.input_names)
+    return [v for name, v in forward.values.items() if name in saved]
 
 
 def graph_library() -> Any:
-    """networkx, which costs a tenth of a second to import, when it is first needed."""
+    """Return networkx, imported at the first call, which takes a tenth of a second."""
     return importlib.import_module("networkx")
 
 
-def _parts(forward: Forward, needed: Set[str], again: Set[str]) -> Iterable[Set[str]]:
-    """The needed values in groups that share no edge. Values that are not computed again end a group, and so
-    do inputs that cost nothing.
+def _components(forward: ForwardGraph, needed: Set[str], recomputed: Set[str]) -> Iterable[Set[str]]:
+    """Return the needed values in connected components.
+
+    Edges end at values that are not computed again, and at inputs that cost nothing.
     """
     networkx = graph_library()
     graph = networkx.Graph()
     graph.add_nodes_from(needed)
     graph.add_edges_from(
-        (argument, name) for name in needed & again for argument in forward.priced_arguments(name)
+        (argument, name) for name in needed & recomputed for argument in forward.priced_arguments(name)
     )
     return networkx.connected_components(graph)  # type: ignore[no-any-return]
 
 
-def _cut_part(forward: Forward, part: Set[str], again: Set[str], read: Set[str]) -> Set[str]:
-    if part.isdisjoint(again):  # a single value, which the forward has
-        return part
+def _cut_component(
+    forward: ForwardGraph, component: Set[str], recomputed: Set[str], read: Set[str]
+) -> Set[str]:
+    """Return the names of the saved values of one component.
+
+    Each value is an edge from its node ``computed`` to its node ``available``, with its bytes as capacity.
+    """
+    if component.isdisjoint(recomputed):  # a single value, which the forward has
+        return component
     networkx = graph_library()
     flow = networkx.DiGraph()
-    for name in part:
+    for name in component:
         value = forward.values[name]
-        # one more a value: of two cuts with the same bytes, the one with fewer values
-        price = {"capacity": nbytes(value) + 1} if forward.is_keepable(value) else {}
-        flow.add_edge((name, "made"), (name, "had"), **price)
+        # one more for each value: of two cuts with the same bytes, the one with fewer values
+        price = {"capacity": nbytes(value) + 1} if forward.can_save(value) else {}
+        flow.add_edge((name, "computed"), (name, "available"), **price)
         if name in read:
-            flow.add_edge((name, "had"), "backward")
-        if name not in again:
-            flow.add_edge("forward", (name, "made"))
+            flow.add_edge((name, "available"), "backward")
+        if name not in recomputed:
+            flow.add_edge("forward", (name, "computed"))
             continue
         for argument in forward.priced_arguments(name):
-            flow.add_edge((argument, "had"), (name, "made"))
+            flow.add_edge((argument, "available"), (name, "computed"))
     if "forward" not in flow or "backward" not in flow:  # all of it comes from constants and leaves
         return set()
-    _, (here, _) = networkx.minimum_cut(flow, "forward", "backward")
-    return {name for name in part if (name, "made") in here and (name, "had") not in here}
+    _, (source_side, _) = networkx.minimum_cut(flow, "forward", "backward")
+    return {
+        name
+        for name in component
+        if (name, "computed") in source_side and (name, "available") not in source_side
+    }

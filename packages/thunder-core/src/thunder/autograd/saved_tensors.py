@@ -1,4 +1,4 @@
-"""What a forward of training keeps for its backward, for transforms that change it."""
+"""The tensors that a forward saves for its backward, for transforms that change them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _returning(trace: TraceCtx) -> BoundSymbol:
 
 
 def get_saved_for_backward_tensors(trace: TraceCtx) -> tuple[TensorProxy, ...]:
-    """The tensors that a forward keeps for its backward, in the order in which the backward unpacks them.
+    """Return the tensors that a forward saves for its backward, in the backward's order.
 
     Raises InvalidArgument for a trace that is not tagged ``AUGMENTED_FORWARD``.
     """
@@ -35,7 +35,7 @@ def get_saved_for_backward_tensors(trace: TraceCtx) -> tuple[TensorProxy, ...]:
 
 
 def set_saved_for_backward_tensors(trace: TraceCtx, tensors: Sequence[Any]) -> None:
-    """Lets the forward itself keep other tensors; the backward has to unpack as many.
+    """Replace the tensors that a forward saves, in place; the backward has to unpack as many.
 
     Raises InvalidArgument for a trace that is not tagged ``AUGMENTED_FORWARD``.
     """

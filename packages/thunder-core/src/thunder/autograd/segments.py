@@ -1,4 +1,4 @@
-"""The parts of a differentiated program that torch's autograd sees as nodes of their own.
+"""Segments: the parts of a differentiated program that are separate nodes of torch's graph.
 
 Note [Segments]
 Eager has a node for each call: a backward runs those on which its result depends, and frees what these saved.
@@ -14,12 +14,13 @@ A segment begins as the steps that run in the backwards of the same results: any
 none. A value that one segment computes and another differentiates through (``h``) leaves the function, and
 enters the other segment's node as a tensor of torch's graph.
 
-Segments are one node where nobody can see a difference. A backward from a result ``r`` runs, in eager, the
-segments that ``r`` depends on. If these are one node with a segment that ``r`` does not depend on, that runs
-too: its inputs are reached, with no gradient, and what it saved is freed. That is invisible if its inputs are
-reached from ``r`` anyway, and if each backward that would miss what was freed fails in eager too, for it
-meets something else that the backward from ``r`` has freed. Two segments stay apart if gradients of a result
-flow from one into the other: hooks of that result see and change them, and ``retain_grad`` keeps them.
+Segments are one node where no program can observe a difference. A backward from a result ``r`` runs, in
+eager, the segments that ``r`` depends on. If these are one node with a segment that ``r`` does not depend on,
+that runs too: its inputs are reached, with no gradient, and what it saved is freed. That cannot be observed
+if its inputs are reached from ``r`` anyway, and if each backward that would miss what was freed fails in
+eager too, because it needs something else that the backward from ``r`` has freed. Two segments stay separate
+if gradients of a result flow from one into the other: hooks of that result read and change them, and
+``retain_grad`` keeps them.
 """
 
 from __future__ import annotations
@@ -27,35 +28,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from thunder.autograd.joint_trace import GET_GRAD, PUT_GRAD, Step, Tape
+from thunder.autograd.tape import GET_GRAD, PUT_GRAD, BackwardStep, Tape
 from thunder.ir.proxies import TensorProxy
 
-__all__ = ["Segment", "inner_values", "segments_of", "whole"]
+__all__ = ["Segment", "connecting_values", "segments_of", "whole"]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps of a tape that make one node.
+    """The steps of a tape that are one node.
 
-    ``outputs`` are the values whose cotangents the node gets: results of the program, then what later
-    segments give gradients to. ``edges`` are the values to which it gives gradients: inputs of the program,
+    ``outputs`` are the values whose cotangents the node gets: results of the program, then values to whose
+    gradients later segments add. ``edges`` are the values to whose gradients it adds: inputs of the program,
     and outputs of earlier segments.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[BackwardStep, ...]
     outputs: tuple[TensorProxy, ...]
     edges: tuple[TensorProxy, ...]
 
     @property
     def computed(self) -> frozenset[str]:
         """The names of the values whose gradients its steps read."""
-        return frozenset(name for step in self.steps for name in step.takes)
+        return frozenset(name for step in self.steps for name in step.reads)
 
 
 @dataclass(eq=False)
 class _Part:
-    """Steps that run in the backwards of the same results, by their numbers; the inputs that they give
-    gradients to, and the parts that they give gradients to.
+    """The steps (by number) that run in the backwards of the same results.
+
+    ``inputs`` and ``earlier`` are the inputs, and the other parts, to whose gradients they add.
     """
 
     results: frozenset[int]
@@ -63,22 +65,22 @@ class _Part:
     steps: list[int] = field(default_factory=list)
     inputs: set[str] = field(default_factory=set)
     earlier: set[_Part] = field(default_factory=set)
-    #: those of the earlier parts to which it gives gradients of results
+    #: the earlier parts to which gradients of results flow
     apart: set[_Part] = field(default_factory=set)
 
 
 def whole(tape: Tape, outputs: Sequence[TensorProxy]) -> Segment:
-    """The program as one segment."""
-    given = {p.name: p for step in tape.steps for p in step.gives}
-    inputs = [a for a in tape.trace.args if isinstance(a, TensorProxy) and a.name in given]
+    """Return the program as one segment."""
+    added_to = _added_to(tape.steps)
+    inputs = [a for a in tape.trace.args if isinstance(a, TensorProxy) and a.name in added_to]
     return Segment(tuple(tape.steps), tuple(outputs), tuple(inputs))
 
 
 def segments_of(tape: Tape, outputs: Sequence[TensorProxy]) -> tuple[Segment, ...]:
-    """The segments of a program with these results, earlier ones first.
+    """Return the segments of a program with these results, earlier ones first.
 
-    There is one if the steps do not tell where the results come from (a result that no step made, or steps
-    that are of use in second derivatives only), and where there would be too many.
+    There is one if a result comes from no step, if a step serves second derivatives only, and if there would
+    be more than ``MOST_PARTS``.
     """
     one = whole(tape, outputs)
     keys = _results_reached(tape, outputs)
@@ -94,39 +96,39 @@ def segments_of(tape: Tape, outputs: Sequence[TensorProxy]) -> tuple[Segment, ..
     return tuple(_segment(tape, outputs, numbers) for numbers in steps)
 
 
-def inner_values(segments: Sequence[Segment]) -> list[TensorProxy]:
-    """The values that leave the forward because another segment gives gradients to them."""
-    made = {o.name for s in segments for o in s.outputs}
-    found = {e.name: e for s in segments for e in s.edges if e.name in made}
-    return list(found.values())
+def connecting_values(segments: Sequence[Segment]) -> list[TensorProxy]:
+    """Return the values that leave the forward because another segment adds to their gradients."""
+    outputs = {o.name for s in segments for o in s.outputs}
+    values = {e.name: e for s in segments for e in s.edges if e.name in outputs}
+    return list(values.values())
 
 
 def _results_reached(tape: Tape, outputs: Sequence[TensorProxy]) -> list[frozenset[int]]:
-    """For each step the numbers of the results whose backwards run it."""
+    """Return, for each step, the numbers of the results whose backwards run it."""
     reached: dict[str, frozenset[int]] = {o.name: frozenset({i}) for i, o in enumerate(outputs)}
     none: frozenset[int] = frozenset()
     keys = [none] * len(tape.steps)
     for i, step in reversed([*enumerate(tape.steps)]):
-        keys[i] = none.union(*(reached.get(name, none) for name in step.takes))
-        for p in step.gives:
+        keys[i] = none.union(*(reached.get(name, none) for name in step.reads))
+        for p in step.adds_to:
             reached[p.name] = reached.get(p.name, none) | keys[i]
     return keys
 
 
 def _parts(tape: Tape, outputs: Sequence[TensorProxy], keys: Sequence[frozenset[int]]) -> list[_Part] | None:
-    """The parts, those that run in more backwards first; None if a gradient is read in several of them."""
+    """Return the parts, those of more results first, or None if several of them read one gradient."""
     parts: dict[frozenset[int], _Part] = {}
     owner: dict[str, _Part] = {}
     for i, (step, key) in enumerate(zip(tape.steps, keys, strict=True)):
         part = parts.setdefault(key, _Part(key))
         part.steps.append(i)
         part.saves |= _reads_a_tensor(step)
-        if any(owner.setdefault(name, part) is not part for name in step.takes):
+        if any(owner.setdefault(name, part) is not part for name in step.reads):
             return None
     inputs = {a.name for a in tape.trace.args if isinstance(a, TensorProxy)}
     results = {o.name for o in outputs}
     for step, key in zip(tape.steps, keys, strict=True):
-        for p in step.gives:
+        for p in step.adds_to:
             if p.name in owner:
                 parts[key].earlier.add(owner[p.name])
                 if p.name in results:
@@ -138,51 +140,51 @@ def _parts(tape: Tape, outputs: Sequence[TensorProxy], keys: Sequence[frozenset[
     return sorted(parts.values(), key=lambda part: (-len(part.results), part.steps[0]))
 
 
-def _reads_a_tensor(step: Step) -> bool:
-    """Whether a step reads a tensor of the forward, so that the node has to save one."""
-    made = {p.name for b in step.bsyms for p in b.flat_proxy_outs}
+def _reads_a_tensor(step: BackwardStep) -> bool:
+    """Return whether a step reads a tensor of the forward, so that the node has to save one."""
+    computed = {p.name for b in step.bsyms for p in b.flat_proxy_outs}
     return any(
-        isinstance(p, TensorProxy) and p.name not in made
+        isinstance(p, TensorProxy) and p.name not in computed
         for b in step.bsyms
         if b.sym.id not in (GET_GRAD, PUT_GRAD)
         for p in b.flat_proxy_args
     )
 
 
-#: a part of a program; a set of parts that are one node
+#: the parts that are one node
 _Group = frozenset[_Part]
 
-#: a program of more parts is one node: each node costs time, and so does finding them
+#: a program of more parts is one node: each node costs time, and so does the search for groups
 MOST_PARTS = 24
 
 
 def _grouped(parts: Sequence[_Part]) -> list[_Group]:
-    """The parts as nodes, earlier ones first, with those made one that nobody can tell apart."""
+    """Return the parts as nodes, earlier ones first; parts that no program can tell apart are joined."""
     run_by: dict[int, set[_Part]] = {}
     for part in parts:
         for result in part.results:
             run_by.setdefault(result, set()).add(part)
     groups = [frozenset({part}) for part in parts]
     for part in parts:
-        alone = next(g for g in groups if part in g)
-        for group in groups[: groups.index(alone)]:
-            joined = [group | {part} if g is group else g for g in groups if g is not alone]
-            if _can_be_ordered(joined) and _looks_the_same(joined, run_by):
+        single = next(g for g in groups if part in g)
+        for group in groups[: groups.index(single)]:
+            joined = [group | {part} if g is group else g for g in groups if g is not single]
+            if _can_be_ordered(joined) and _is_unobservable(joined, run_by):
                 groups = joined
                 break
     return groups
 
 
 def _can_be_ordered(groups: Sequence[_Group]) -> bool:
-    """Whether each group gives gradients to groups before it only."""
+    """Return whether each group adds to gradients of earlier groups only."""
     position = {part: i for i, group in enumerate(groups) for part in group}
     return all(
         position[earlier] <= i for i, group in enumerate(groups) for part in group for earlier in part.earlier
     )
 
 
-def _looks_the_same(groups: Sequence[_Group], run_by: Mapping[int, set[_Part]]) -> bool:
-    """Whether no backward shows that the parts of a group run together."""
+def _is_unobservable(groups: Sequence[_Group], run_by: Mapping[int, set[_Part]]) -> bool:
+    """Return whether no backward differs because the parts of a group run together."""
     if any(not part.apart.isdisjoint(group) for group in groups for part in group):
         return False
     group_of = {part: group for group in groups for part in group}
@@ -204,15 +206,17 @@ def _looks_the_same(groups: Sequence[_Group], run_by: Mapping[int, set[_Part]]) 
 
 
 def _segment(tape: Tape, outputs: Sequence[TensorProxy], numbers: Sequence[int]) -> Segment:
+    """Return the segment of the steps with these numbers."""
     steps = tuple(tape.steps[i] for i in numbers)
-    taken = {name for step in steps for name in step.takes}
+    read = {name for step in steps for name in step.reads}
     others = [tape.steps[i] for i in range(len(tape.steps)) if i not in set(numbers)]
-    results = {o.name: o for o in outputs if o.name in taken}
-    inner = [p for name, p in _given(others).items() if name in taken and name not in results]
-    known = {a.name for a in tape.trace.args} | {name for step in others for name in step.takes}
-    edges = [p for name, p in _given(steps).items() if name not in taken and name in known]
-    return Segment(steps, (*results.values(), *inner), tuple(edges))
+    results = {o.name: o for o in outputs if o.name in read}
+    connecting = [p for name, p in _added_to(others).items() if name in read and name not in results]
+    outside = {a.name for a in tape.trace.args} | {name for step in others for name in step.reads}
+    edges = [p for name, p in _added_to(steps).items() if name not in read and name in outside]
+    return Segment(steps, (*results.values(), *connecting), tuple(edges))
 
 
-def _given(steps: Iterable[Step]) -> Mapping[str, TensorProxy]:
-    return {p.name: p for step in steps for p in step.gives}
+def _added_to(steps: Iterable[BackwardStep]) -> Mapping[str, TensorProxy]:
+    """Return the values to whose gradients steps add, by name."""
+    return {p.name: p for step in steps for p in step.adds_to}

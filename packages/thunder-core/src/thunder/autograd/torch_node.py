@@ -1,4 +1,4 @@
-"""What torch's autograd sees of a compiled program: nodes, with their tensors saved as torch saves them.
+"""The nodes of a compiled program in torch's graph, with their tensors saved as torch saves them.
 
 Note [Hidden results]
 
@@ -6,9 +6,9 @@ Note [Hidden results]
         return torch.sin(x) * w      backward:  g_w = g * h; g_x = g * w * cos(x)
 
 A second derivative flows through ``g_w`` into ``h``, and so into ``x``. torch can follow that only if ``h``
-comes out of the function, like ``out``. So what is saved and requires grad is a result of the function too.
-The program does not see it; its cotangent is None except in a second derivative, for which there is a
-backward of its own: the same steps, begun with the cotangents that are there.
+comes out of the function, like ``out``. So a saved tensor that requires grad is a result of the function too.
+The program does not see it. Its cotangent is None except in a second derivative, which has another backward:
+the same steps, begun with the cotangents that are present.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ __all__ = ["Connected", "Node", "ThunderFunction"]
 
 
 class ThunderFunction(torch.autograd.Function):
-    """Enters a node of a compiled program, which has run, into torch's graph."""
+    """The torch.autograd.Function of every node; the program has run when it is applied."""
 
     @staticmethod
     def forward(
         ctx: Any, node: Node, outputs: list[torch.Tensor], saved: Sequence[Any], others: Any, *edges: Any
     ) -> tuple[torch.Tensor, ...]:
-        """Connects ``outputs`` with ``edges``.
+        """Connect ``outputs`` with ``edges`` in torch's graph.
 
-        torch hands on the very tensors that are returned here, after it has entered them into its graph. So
-        the structure that the program returns already holds them.
+        torch returns the same tensor objects that are returned here, which the structure of the program's
+        results already holds.
         """
         ctx.node, ctx.others = node, others
-        ctx.memory = _memory_of(saved, node.wiring.watched)
+        ctx.memory = _addresses(saved, node.wiring.watched)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[Any, ...]:
-        """The gradients of the edges."""
+        """Return the gradients of the edges."""
         return (None, None, None, None, *ctx.node.gradients(ctx, cotangents))
 
 
 class Node:
     """A node of a program in torch's graph, with its backwards.
 
-    ``variant(present)`` compiles the backward for the cotangents that are there, and ``derivative(present)``
-    a form of it that enters torch's graph in turn: a function of the saved tensors, the other saved values
-    and the cotangents that are there. Where ``backward_fn`` is given, it is the backward for the usual
-    cotangents. Where ``results`` are given, proxies of the results, ``backward_fn`` is the only backward:
-    cotangents that are not there are zeros.
+    ``variant(present)`` compiles the backward for the cotangents that are present. ``derivative(present)``
+    compiles one that enters torch's graph: a function of the saved tensors, the other saved values and the
+    cotangents that are present. ``backward_fn`` is the backward for the usual cotangents, if it is already
+    compiled. With ``results``, proxies of the results, ``backward_fn`` is the only backward: cotangents that
+    are not present are zeros.
     """
 
     def __init__(
@@ -70,38 +70,39 @@ class Node:
     ) -> None:
         self.wiring = wiring
         self._variant, self._derivative, self._results = variant, derivative, results
-        known = {} if backward_fn is None else {wiring.usual: backward_fn}
-        self._backwards: dict[Present, Callable[..., Any]] = known
+        compiled = {} if backward_fn is None else {wiring.usual: backward_fn}
+        self._backwards: dict[Present, Callable[..., Any]] = compiled
         self._derivatives: dict[Present, Callable[..., Any]] = {}
 
     def gradients(self, ctx: Any, cotangents: Sequence[torch.Tensor | None]) -> Sequence[Any]:
-        """The gradients of the edges. With ``create_graph`` they enter torch's graph in turn."""
+        """Return the gradients of the edges. With ``create_graph`` they enter torch's graph."""
         if self._results is not None:
             cotangents = [*_filled(cotangents, self._results), *cotangents[len(self._results) :]]
         present = tuple(c is not None for c in cotangents)
-        given = [c for c in cotangents if c is not None]
+        grad_outputs = [c for c in cotangents if c is not None]
         if torch.is_grad_enabled():
-            derivative = self._of(self._derivatives, self._derivative, present)
-            found = derivative(*self._saved(ctx), *ctx.others, *given)
+            derivative = self._compiled(self._derivatives, self._derivative, present)
+            grads = derivative(*self._saved(ctx), *ctx.others, *grad_outputs)
         else:
-            found = self._computed(self._of(self._backwards, self._variant, present), ctx, given)
-        return [found[i] for i in self.wiring.given]
+            backward = self._compiled(self._backwards, self._variant, present)
+            grads = self._run(backward, ctx, grad_outputs)
+        return [grads[i] for i in self.wiring.gradients]
 
-    def _computed(self, backward: Callable[..., Any], ctx: Any, given: list[Any]) -> Any:
-        # The lists are this call's own, so that the backward can let go of each tensor after its last use.
-        kept = [list(self._saved(ctx)), list(ctx.others)]
-        if kept[0]:
+    def _run(self, backward: Callable[..., Any], ctx: Any, grad_outputs: list[Any]) -> Any:
+        # The lists belong to this call, so that the backward can release each tensor after its last use.
+        residuals = [list(self._saved(ctx)), list(ctx.others)]
+        if residuals[0]:
             ctx.maybe_clear_saved_tensors()
         try:
-            return backward(kept, given)
+            return backward(residuals, grad_outputs)
         except Exception as error:
             note_statement(error)
             raise
 
     def _saved(self, ctx: Any) -> Sequence[torch.Tensor]:
-        # A node that saves nothing may run again, as in eager. Of the others torch knows whether they may.
+        # A node that saves no tensor may run again, as in eager. For the others torch raises the error.
         saved: Sequence[torch.Tensor] = ctx.saved_tensors if self.wiring.saved else ()
-        if ctx.memory is not None and _memory_of(saved, self.wiring.watched) != ctx.memory:
+        if ctx.memory is not None and _addresses(saved, self.wiring.watched) != ctx.memory:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been given other memory since the "
                 "forward, by an assignment to .data. Eager would compute with the old memory where it has "
@@ -110,15 +111,15 @@ class Node:
         return saved
 
     @staticmethod
-    def _of(
-        known: dict[Present, Callable[..., Any]],
-        make: Callable[[Present], Callable[..., Any]],
+    def _compiled(
+        functions: dict[Present, Callable[..., Any]],
+        compile_for: Callable[[Present], Callable[..., Any]],
         present: Present,
     ) -> Callable[..., Any]:
-        found = known.get(present)
-        if found is None:
-            found = known[present] = make(present)
-        return found
+        function = functions.get(present)
+        if function is None:
+            function = functions[present] = compile_for(present)
+        return function
 
 
 class Connected:
@@ -128,7 +129,7 @@ class Connected:
         self.forward_fn, self.nodes = forward_fn, nodes
 
     def __call__(self, *args: Any) -> Any:
-        """Runs the program; its results are connected to ``args`` where gradients are tracked."""
+        """Run the program; its results are connected to ``args`` where gradients are tracked."""
         mode = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -137,24 +138,23 @@ class Connected:
             torch._C._set_grad_enabled(mode)
         values = [*args, *returned["flat_output"], *saved]
         if len(self.nodes) == 1:
-            _entered(self.nodes[0], values, saved, others)
+            _apply(self.nodes[0], values, saved, others)
         else:
             for node in self.nodes:
-                outputs = _entered(node, values, [values[i] for i in node.wiring.saved], others)
+                outputs = _apply(node, values, [values[i] for i in node.wiring.saved], others)
                 for i, value in zip(node.wiring.outputs, outputs, strict=True):
-                    values[i] = value  # for later nodes: an output that is an input too is another tensor now
+                    values[i] = value  # later nodes read it: an output that is an input is a new tensor
         return returned["output"]
 
 
-def _entered(node: Node, values: list[Any], saved: Sequence[Any], others: Any) -> tuple[torch.Tensor, ...]:
+def _apply(node: Node, values: list[Any], saved: Sequence[Any], others: Any) -> tuple[torch.Tensor, ...]:
     wiring = node.wiring
     outputs, edges = [values[i] for i in wiring.outputs], [values[i] for i in wiring.edges]
     return ThunderFunction.apply(node, outputs, saved, others, *edges)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _memory_of(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | None:
-    """Where the watched ones of the saved tensors lie; None if something else than torch keeps them, or if
-    nobody knows.
+def _addresses(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | None:
+    """Return the addresses of the watched saved tensors, or None if hooks save them or one has no storage.
 
     Without hooks torch saves the caller's own tensor objects, which an assignment to ``.data`` changes.
     """
@@ -169,7 +169,7 @@ def _memory_of(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | No
 def _filled(
     cotangents: Sequence[torch.Tensor | None], results: Sequence[TensorProxy]
 ) -> list[torch.Tensor | None]:
-    """Cotangents of the results, with zeros for those that are not there."""
+    """Return the cotangents of the results, with zeros for missing ones."""
     return [
         c
         if c is not None

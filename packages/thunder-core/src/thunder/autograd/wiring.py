@@ -1,4 +1,4 @@
-"""Which tensors of a program's forward its nodes in torch's graph get, as positions."""
+"""The tensors of each node in torch's graph, as positions among those of the program's forward."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ from thunder.autograd.segments import Segment
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
 
-__all__ = ["Interface", "Present", "Wiring", "originals", "segment_wiring", "watched_inputs", "whole_wiring"]
+__all__ = [
+    "Interface",
+    "Present",
+    "Wiring",
+    "residual_tensors",
+    "segment_wiring",
+    "watched_inputs",
+    "whole_wiring",
+]
 
-#: cotangent for each output of a node, whether it is there
+#: for each output of a node, whether it has a cotangent
 Present = tuple[bool, ...]
 
 
 @dataclass(frozen=True)
 class Interface:
-    """Which tensors of a forward are results of the function.
+    """The tensors of a forward that are results of the function for torch's autograd.
 
-    ``results`` are positions in ``flat_output``: what requires grad and is no input. ``hidden`` are positions
-    among the saved tensors (Note [Hidden results]).
+    ``results`` are positions in ``flat_output`` of what requires grad and is not an input. ``hidden`` are
+    positions among the saved tensors (Note [Hidden results]).
     """
 
     results: tuple[int, ...]
@@ -32,50 +40,50 @@ class Interface:
 
     @classmethod
     def of(cls, forward: TraceCtx) -> Interface:
-        """The interface of a trace tagged ``AUGMENTED_FORWARD``."""
+        """Return the interface of a trace tagged ``AUGMENTED_FORWARD``."""
         returned, (saved, _) = forward.bound_symbols[-1].args
         inputs = {p.name for p in returned["flat_args"] if isinstance(p, TensorProxy)}
         flat = returned["flat_output"]
         results = tuple(i for i, p in enumerate(flat) if p.requires_grad and p.name not in inputs)
-        known = inputs | {flat[i].name for i in results}
-        hidden = tuple(i for i, p in enumerate(saved) if p.requires_grad and p.name not in known)
+        visible = inputs | {flat[i].name for i in results}
+        hidden = tuple(i for i, p in enumerate(saved) if p.requires_grad and p.name not in visible)
         return cls(results, hidden, tuple(p.name for p in saved))
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """Where a node finds its tensors, as positions in one list: the inputs of the forward, what it returns
-    (``flat_output``), and what it keeps.
+    """The tensors of a node, as positions in one list.
 
-    ``usual`` says of each output whether it has a cotangent in a first derivative. ``edges`` are what the
-    node gives gradients to, ``given`` the positions of these gradients in what its backward returns.
-    ``watched`` are positions among what the node saves: the caller's tensors that eager may have saved views
-    of, so that an assignment to ``.data`` could mean one thing there and another here.
+    The list has the inputs of the forward, its results (``flat_output``), and the saved tensors. The node
+    adds to the gradients of ``edges``; ``gradients`` are the positions of these gradients in what its
+    backward returns. ``usual`` says for each of ``outputs`` whether it has a cotangent in a first derivative.
+    ``watched`` are positions among what the node saves: tensors of the caller of which eager may have saved
+    views, so that an assignment to ``.data`` could have another effect in eager than here.
     """
 
     edges: tuple[int, ...]
-    given: tuple[int, ...]
+    gradients: tuple[int, ...]
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
     watched: tuple[int, ...]
     usual: Present
 
 
-def originals(forward: AugmentedForward) -> list[TensorProxy]:
-    """The tensors that a forward keeps, under their names in the program."""
-    return [p for p in forward.kept if isinstance(p, TensorProxy)]
+def residual_tensors(forward: AugmentedForward) -> list[TensorProxy]:
+    """Return the tensors that a forward saves, under their names in the program."""
+    return [p for p in forward.residuals if isinstance(p, TensorProxy)]
 
 
 def watched_inputs(forward: AugmentedForward, backward: TraceCtx) -> frozenset[str]:
-    """The names of the inputs that the backward reads otherwise than element by element."""
+    """Return the names of the inputs that calls of the backward read other than elementwise."""
     others = (b for b in backward.bound_symbols if is_view(b) or not is_pointwise(b))
-    return frozenset(p.name for b in others for p in b.flat_proxy_args) & forward.values.input_names
+    return frozenset(p.name for b in others for p in b.flat_proxy_args) & forward.graph.input_names
 
 
 def whole_wiring(
     forward: AugmentedForward, interface: Interface, segment: Segment, watched: Set[str]
 ) -> Wiring:
-    """The wiring of the one node of a program, whose backward returns a gradient for every input."""
+    """Return the wiring of the one node of a program, whose backward returns a gradient for every input."""
     first, returned = len(forward.trace.args), _returned(forward)
     after = first + len(returned)
     edges = {p.name for p in segment.edges}
@@ -92,23 +100,27 @@ def whole_wiring(
 
 def segment_wiring(
     forward: AugmentedForward,
-    kept: AugmentedForward,
+    segment_forward: AugmentedForward,
     segment: Segment,
     hidden: Sequence[TensorProxy],
     watched: Set[str],
 ) -> Wiring:
-    """The wiring of the node of a segment, which keeps what ``kept`` does, and has these hidden results."""
+    """Return the wiring of the node of a segment with these hidden results.
+
+    The node saves the residuals of ``segment_forward``, which are some of those of ``forward``.
+    """
     after = len(forward.trace.args) + len(_returned(forward))
-    saved = {p.name: after + i for i, p in enumerate(originals(forward))}
+    saved = {p.name: after + i for i, p in enumerate(residual_tensors(forward))}
     returned = {p.name: len(forward.trace.args) + i for i, p in enumerate(_returned(forward))}
     inputs = {a.name: i for i, a in enumerate(forward.trace.args)}
-    known = {**saved, **returned, **inputs}
+    position = {**saved, **returned, **inputs}
+    residuals = residual_tensors(segment_forward)
     return Wiring(
-        tuple(known[p.name] for p in segment.edges),
+        tuple(position[p.name] for p in segment.edges),
         tuple(range(len(segment.edges))),
-        (*(known[p.name] for p in segment.outputs), *(saved[p.name] for p in hidden)),
-        tuple(saved[p.name] for p in originals(kept)),
-        tuple(i for i, p in enumerate(originals(kept)) if p.name in watched),
+        (*(position[p.name] for p in segment.outputs), *(saved[p.name] for p in hidden)),
+        tuple(saved[p.name] for p in residuals),
+        tuple(i for i, p in enumerate(residuals) if p.name in watched),
         (True,) * len(segment.outputs) + (False,) * len(hidden),
     )
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder.autograd.joint_trace import Tape
 from thunder.autograd.lowering import Differentiated
+from thunder.autograd.tape import Tape
 from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx

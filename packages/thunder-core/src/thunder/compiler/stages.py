@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from thunder.autograd.deferred_writes import split_tail, written_inputs
+from thunder.autograd.deferred_writes import split_deferred_writes, written_inputs
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.partition import partition
-from thunder.autograd.segments import inner_values, segments_of, whole
+from thunder.autograd.segments import connecting_values, segments_of, whole
 from thunder.base.extension_origin import origin_of
 from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
@@ -120,7 +120,7 @@ def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
     """Return the joint trace, if a result, or a value that is written to an input, requires grad."""
     if not trace.grad_enabled:
         return trace
-    core, deferred = split_tail(trace)
+    core, deferred = split_deferred_writes(trace)
     outputs = differentiable_outputs(core)
     if not outputs:
         return trace
@@ -139,8 +139,10 @@ def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
     policy = context.options.get("rematerialization", "min-cut")
     tape, outputs = autograd.tape, autograd.outputs
     segments = (whole(tape, outputs),) if context.backward_is_changed else segments_of(tape, outputs)
-    inner = inner_values(segments)
-    forward, backward = partition(trace, cotangents, tape.values, policy, autograd.written, inner)
+    connecting = connecting_values(segments)
+    forward, backward = partition(
+        trace, cotangents, tape.differentiable, policy, autograd.written, connecting
+    )
     autograd.program = Differentiated(tape, outputs, segments, forward, backward)
     context.backward = context.branch = Branch()
     context.append(backward, "partition")

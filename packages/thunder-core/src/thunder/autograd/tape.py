@@ -1,0 +1,146 @@
+"""The tape of a differentiated program: its forward, and one step of the backward for each call.
+
+Reverse mode over straight-line code: each call leaves a :class:`BackwardStep`, which computes gradients of
+its arguments from gradients of its results; the steps run in reverse order (Griewank and Walther, Evaluating
+Derivatives, 2nd ed., 3.2). A step is recorded with ``get_grad`` and ``put_grad``, so that the same steps
+serve every choice of results that have a cotangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from thunder.base.langctx import TORCH, using_language
+from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
+from thunder.ir.trace_context import get_tracectx, tracectx
+from thunder.ops import prims
+from thunder.ops.prims.gradient import get_grad_or_none
+from thunder.torch.namespace import ltorch
+
+__all__ = ["GETTERS", "GET_GRAD", "PUT_GRAD", "BackwardStep", "Tape", "recording"]
+
+GET_GRAD, PUT_GRAD = prims.get_grad.id, prims.put_grad.id
+#: the primitives that read a gradient
+GETTERS = frozenset({GET_GRAD, get_grad_or_none.id})
+
+
+@contextmanager
+def recording(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
+    """Yield the list into which symbols record, with names of ``trace`` and with gradients on."""
+    scope: list[BoundSymbol] = []
+    with tracectx(trace), using_language(TORCH), torch.enable_grad():
+        trace.push_scope(scope)
+        try:
+            yield scope
+        finally:
+            trace.pop_scope()
+
+
+@dataclass(frozen=True)
+class BackwardStep:
+    """The part of the backward for one call.
+
+    ``bsyms`` read gradients of the call's results with ``get_grad``, and add to those of its arguments with
+    ``put_grad``. ``without_cotangent`` are the names of results on which the program's results do not depend,
+    so that ``bsyms`` do not read their gradients. In a second derivative they may have one, if they were
+    saved; then ``record_all`` returns the step that reads those too, and that may add to the gradients of all
+    ``arguments``.
+    """
+
+    bsyms: Sequence[BoundSymbol]
+    without_cotangent: frozenset[str] = frozenset()
+    record_all: Callable[[], Sequence[BoundSymbol]] | None = None
+    arguments: tuple[TensorProxy, ...] = ()
+
+    @property
+    def reads(self) -> Iterator[str]:
+        """The names of the values whose gradients the step reads."""
+        return (b.args[0].name for b in self.bsyms if b.sym.id in GETTERS)
+
+    @property
+    def adds_to(self) -> Iterator[TensorProxy]:
+        """The values to whose gradients the step adds."""
+        yield from (b.args[0] for b in self.bsyms if b.sym.id == PUT_GRAD)
+        yield from self.arguments
+
+
+@dataclass(frozen=True)
+class Tape:
+    """A differentiated program: its forward, and the steps of its backward in the forward's order.
+
+    ``differentiable`` are the names of the values into which gradients flow back: the program's values, and
+    not those that gradient rules computed for themselves.
+    """
+
+    trace: TraceCtx
+    forward: Sequence[BoundSymbol]
+    steps: Sequence[BackwardStep]
+    differentiable: frozenset[str]
+
+    def backward(
+        self,
+        trace: TraceCtx,
+        cotangents: Mapping[str, TensorProxy],
+        inputs: Iterable[object],
+        steps: Sequence[BackwardStep] | None = None,
+    ) -> tuple[list[BoundSymbol], tuple[TensorProxy | None, ...]]:
+        """Return the calls that compute the gradients of ``inputs``, and these gradients.
+
+        ``cotangents`` are those of values, by name; ``steps`` are all, unless some are chosen. New values get
+        names of ``trace``. An input on which none of the values depends has the gradient None.
+        """
+        runner = _StepRunner(cotangents)
+        with recording(trace) as bsyms:
+            for step in reversed(self.steps if steps is None else steps):
+                runner.run(step)
+        return bsyms, tuple(
+            runner.grads.get(i.name) if isinstance(i, TensorProxy) and i.requires_grad else None
+            for i in inputs
+        )
+
+
+class _StepRunner:
+    """Records steps with ``get_grad`` replaced by the sum so far, and ``put_grad`` by an addition."""
+
+    def __init__(self, cotangents: Mapping[str, TensorProxy]) -> None:
+        self.grads: dict[str, TensorProxy] = dict(cotangents)
+        #: results of ``get_grad`` in steps → gradients
+        self.substitution: dict[Variable, TensorProxy | None] = {}
+
+    def run(self, step: BackwardStep) -> None:
+        """Record the calls of one step, unless no gradient reaches it."""
+        bsyms = step.bsyms
+        if step.record_all is not None and not step.without_cotangent.isdisjoint(self.grads):
+            bsyms = step.record_all()
+        elif not any(name in self.grads for name in step.reads):
+            return
+        trace = get_tracectx()
+        assert trace is not None, "steps run under recording(trace)"
+        for bsym in bsyms:
+            if self.substitution and any(Variable(p) in self.substitution for p in bsym.flat_proxy_args):
+                bsym = bsym.from_bsym_swap_proxies(self.substitution, skip_output=True)
+            if bsym.sym.id == GET_GRAD:
+                self.substitution[Variable(bsym.output)] = self._gradient(bsym.args[0])
+            elif bsym.sym.id == get_grad_or_none.id:
+                self.substitution[Variable(bsym.output)] = self.grads.get(bsym.args[0].name)
+            elif bsym.sym.id == PUT_GRAD:
+                self._put(*bsym.args)
+            else:
+                trace.record(bsym)
+
+    def _gradient(self, value: TensorProxy) -> TensorProxy:
+        gradient = self.grads.get(value.name)
+        if gradient is not None:
+            return gradient
+        # full depends on the shape alone, so that no tensor is saved for it, as zeros_like would
+        return prims.full(value.shape, 0.0, device=value.device, dtype=value.dtype)  # type: ignore[no-any-return]
+
+    def _put(self, value: TensorProxy, grad: TensorProxy) -> None:
+        total = self.grads.get(value.name)
+        self.grads[value.name] = grad if total is None else ltorch.add(total, grad)
