@@ -18,6 +18,15 @@ RUNNING: Final = TorchVersion(torch.__version__)
 FUNCTION_APPLY_TAKES_KEYWORDS: Final = RUNNING >= "2.13"
 """Whether ``autograd.Function.apply`` accepts keyword arguments."""
 
+BOUNDS_SHARE_GRADIENTS: Final = RUNNING >= "2.14"
+"""Whether the input of ``clamp`` at a tensor, and equal operands of ``fmax`` and ``fmin``, share a gradient.
+
+At a number the input then has none. Before 2.14 the input, or the first operand, had the whole gradient.
+"""
+
+FMAX_SKIPS_NAN: Final = not "2.14" <= RUNNING < "2.15"
+"""Whether the gradient of ``fmax`` and ``fmin`` goes to the operand that is not nan; in 2.14 both get it."""
+
 
 def function_apply() -> Any:
     """Return what ``autograd.Function.apply`` binds to a class: a function, since 2.15 a method in C."""

@@ -5,6 +5,7 @@
 
 from thunder.torch.gradients import (  # noqa: F401  (each gives rules to rows)
     binary,
+    bounds,
     casts,
     cat_split,
     contractions,

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from thunder.base.torch_versions import BOUNDS_SHARE_GRADIENTS, FMAX_SKIPS_NAN
 from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable
 from thunder.ops.operator import row_of
@@ -21,6 +22,7 @@ from thunder.torch.rows.casts import to
 Tensor = TensorProxy
 #: ``(g, a, b, result) → gradient``
 Binary = Callable[[Tensor, Any, Any, Tensor], Any]
+_Compare = Callable[[Tensor, Tensor], Tensor]
 
 
 def elementwise(name: str, of_a: Binary | None, of_b: Binary | None, second: str = "other") -> None:
@@ -179,21 +181,31 @@ elementwise(
 )
 
 
-def _chosen(name: str, better: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Of ``fmax`` and ``fmin`` the first operand gets everything if it is as good, or the other is nan."""
+def _chosen(name: str, is_better: _Compare, is_as_good: _Compare) -> None:
+    """Register the rule of ``fmax`` or ``fmin``, which choose the operand that is not nan.
 
-    def first(a: Tensor, b: Tensor) -> Tensor:
-        return ltorch.logical_or(better(a, b), ltorch.isnan(b))
+    Equal operands share the gradient, or the first gets it all, as in the running version of torch.
+    """
+    wins = is_better if BOUNDS_SHARE_GRADIENTS else is_as_good
 
-    elementwise(
-        name,
-        lambda g, a, b, y: ltorch.where(first(a, b), g, 0.0),
-        lambda g, a, b, y: ltorch.where(first(a, b), 0.0, g),
-    )
+    def share(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return ltorch.where(ltorch.eq(a, b), g / 2, g) if BOUNDS_SHARE_GRADIENTS else g
+
+    def of_first(g: Tensor, a: Tensor, b: Tensor, y: Tensor) -> Tensor:
+        if not FMAX_SKIPS_NAN:
+            return ltorch.where(is_better(b, a), 0.0, share(g, a, b))
+        return ltorch.where(ltorch.logical_or(is_as_good(a, b), ltorch.isnan(b)), share(g, a, b), 0.0)
+
+    def of_second(g: Tensor, a: Tensor, b: Tensor, y: Tensor) -> Tensor:
+        if not FMAX_SKIPS_NAN:
+            return ltorch.where(is_better(a, b), 0.0, share(g, a, b))
+        return ltorch.where(ltorch.logical_or(wins(a, b), ltorch.isnan(b)), 0.0, share(g, a, b))
+
+    elementwise(name, of_first, of_second)
 
 
-_chosen("fmax", ltorch.ge)
-_chosen("fmin", ltorch.le)
+_chosen("fmax", ltorch.gt, ltorch.ge)
+_chosen("fmin", ltorch.lt, ltorch.le)
 
 
 # -- logarithms ----------------------------------------------------------------------------------------------

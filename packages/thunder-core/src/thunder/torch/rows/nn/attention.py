@@ -45,7 +45,7 @@ def scaled_dot_product_attention(
         raise OperatorError("Expected query, key, and value to have the same dtype and at least 2 dimensions")
     arguments = (query, key, value, dropout_p, is_causal)
     if _takes_flash_kernel(*arguments, attn_mask, scale, enable_gqa):
-        return flash_attention_for_cpu(*arguments, attn_mask=attn_mask, scale=scale)[0]
+        return _by_flash_kernel(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if enable_gqa:
         key, value = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
@@ -122,6 +122,27 @@ def _takes_flash_kernel(
             q, k, v, added, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     return int(choice) == _FLASH
+
+
+def _by_flash_kernel(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    mask: TensorProxy | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> TensorProxy:
+    """Return the attention by torch's kernel, which takes four dimensions; torch 2.15 calls it for three."""
+    if len(query.shape) == 4:
+        return flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[
+            0
+        ]
+    batch = [ltorch.unsqueeze(x, 0) for x in (query, key, value)]
+    if mask is not None and len(mask.shape) == 3:
+        mask = ltorch.unsqueeze(mask, 0)
+    result = flash_attention_for_cpu(*batch, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+    return ltorch.squeeze(result, 0)
 
 
 def _stand_in(x: TensorProxy) -> torch.Tensor:
