@@ -19,6 +19,7 @@ import torch
 
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import tracectx
@@ -70,7 +71,7 @@ def _returned_views(
     sole_views = {
         p.name: p
         for p in end.flat_proxy_args
-        if isinstance(p, TensorProxy) and p.requires_grad and chains[p.name][1]
+        if requires_grad(p) and chains[p.name][1]
         if chains[p.name][0] not in held and len(chains[p.name][1][0].flat_proxy_outs) == 1
     }
     return [b for b in body if b in moved], list(sole_views.values())
@@ -117,7 +118,7 @@ def _keeps_grad(call: BoundSymbol) -> bool:
     """
     if call.sym.gradient is not None:
         return False
-    needs = any(p.requires_grad for p in call.flat_proxy_args if isinstance(p, TensorProxy))
+    needs = any_requires_grad(call.flat_proxy_args)
     return all(p.requires_grad == needs for p in call.flat_proxy_outs if isinstance(p, TensorProxy))
 
 

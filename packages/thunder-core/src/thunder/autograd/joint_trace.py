@@ -27,13 +27,13 @@ from thunder.executor_base.executor import Executor
 from thunder.ir.effects import has_effect
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import follow_replacements, rename_results, substitute
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
 from thunder.ops.gradient_rules import VjpFunction, put_gradients, vjp_function
-from thunder.passes.placement import location_of
 
 __all__ = ["differentiable_outputs", "differentiate", "joint_trace"]
 
@@ -81,7 +81,7 @@ def differentiable_outputs(trace: TraceCtx) -> tuple[TensorProxy, ...]:
     outputs = {
         p.name: p
         for p in trace.bound_symbols[-1].flat_proxy_args
-        if isinstance(p, TensorProxy) and p.requires_grad and p.name not in inputs
+        if requires_grad(p) and p.name not in inputs
     }
     return tuple(outputs.values())
 
@@ -99,7 +99,7 @@ def _on_gradient_path(bsyms: Sequence[BoundSymbol], results: set[str]) -> list[b
 
 
 def _needs_grad(p: object) -> bool:
-    return isinstance(p, TensorProxy) and p.requires_grad
+    return requires_grad(p)
 
 
 class _TapeWriter:
@@ -311,8 +311,7 @@ def _blame_rule(error: PluginError, bsym: BoundSymbol, rule: Callable[..., Any])
     """Add the name of a plugin's rule, its package and the line of the forward to an error."""
     name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
     error.found = {**(error.found if isinstance(error.found, dict) else {}), "rule": name}
-    where = location_of(bsym)
-    return error.of(origin_of(rule)).at([where] if where is not None else [])
+    return error.blame(origin_of(rule)).add_locations(bsym.locations)
 
 
 def _described(leaves: Sequence[Any], spec: Any) -> str:

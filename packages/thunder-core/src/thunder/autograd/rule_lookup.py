@@ -12,7 +12,6 @@ from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.gradient_declarations import JointRule, NoGradient, OperatorGradient, register_grad_rule
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
-from thunder.passes.placement import location_of
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,10 @@ def claimer_of(bsym: BoundSymbol, executors: Sequence[Executor]) -> Executor | N
 
 def missing_gradient(bsym: BoundSymbol) -> MissingGradient:
     """Return the error for a primitive without a gradient that a gradient has to pass."""
-    where = location_of(bsym)
     return MissingGradient(
         f"{bsym.sym.id} has no gradient rule, and a gradient through it is needed",
         found={"call": bsym.line},
-        where=[where] if where is not None else None,
+        where=bsym.locations,
         hint="Call under torch.no_grad(), detach its inputs, or give it a rule: grad_transform= of "
         "register_implementation, or thunder.core.transforms.register_grad.",
     )

@@ -16,6 +16,7 @@ import torch
 
 from thunder.base.langctx import TORCH, using_language
 from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx, tracectx
@@ -99,10 +100,7 @@ class Tape:
         with recording(trace) as bsyms:
             for step in reversed(self.steps if steps is None else steps):
                 runner.run(step)
-        return bsyms, tuple(
-            runner.grads.get(i.name) if isinstance(i, TensorProxy) and i.requires_grad else None
-            for i in inputs
-        )
+        return bsyms, tuple(runner.grads.get(i.name) if requires_grad(i) else None for i in inputs)
 
 
 class _StepRunner:

@@ -365,7 +365,7 @@ def _state_of(transform: Transform) -> dict[str, Hashable]:
     raise PluginError(
         f"{type(transform).__name__}.cache_state returned {state!r}",
         hint="It returns a mapping of names to hashable values, which are guarded by equality.",
-    ).of(origin_of(type(transform)))
+    ).blame(origin_of(type(transform)))
 
 
 def _changed_names(expected: object, found: object) -> str:

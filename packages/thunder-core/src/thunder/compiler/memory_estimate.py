@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from thunder.base.dtypes import dtype, to_torch_dtype
+from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
 from thunder.ir.aliasing import View, views_of
@@ -206,8 +207,7 @@ def _written(bsym: BoundSymbol) -> TensorProxy | None:
 
 
 def _bytes(proxy: TensorProxy) -> int:
-    strides = proxy.strides
     elements = int(proxy.numel)
-    if strides is not None and elements:  # an expanded tensor has fewer elements in memory than it shows
-        elements = min(elements, 1 + sum((n - 1) * s for n, s in zip(proxy.shape, strides, strict=True)))
+    if proxy.strides is not None:  # an expanded tensor has fewer elements in memory than it shows
+        elements = min(elements, element_span(proxy.shape, proxy.strides))
     return elements * to_torch_dtype(proxy.dtype).itemsize

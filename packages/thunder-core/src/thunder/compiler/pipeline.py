@@ -135,11 +135,11 @@ def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> Trac
         raise PluginError(
             f"the stage {name!r} raised {type(error).__name__}: {error}",
             hint="A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out.",
-        ).of(origin_of(fn)) from error
+        ).blame(origin_of(fn)) from error
     if not isinstance(result, TraceCtx):
         raise PluginError(
             f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
-        ).of(origin_of(fn))
+        ).blame(origin_of(fn))
     if (
         result is not trace and not context.check
     ):  # with the option, each trace is checked, and more thoroughly

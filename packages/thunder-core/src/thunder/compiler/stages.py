@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -22,7 +21,7 @@ from thunder.base.extension_origin import origin_of
 from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import edit_copy
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceTag
 from thunder.ir.verify import check_work
 from thunder.passes.claim import claim
@@ -169,10 +168,6 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
     return del_last_used(trace, clear_mutable_collections=True)
 
 
-def _requires_grad(arg: Any) -> bool:
-    return isinstance(arg, TensorProxy) and arg.requires_grad
-
-
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
     watched = watch(trace, None if context.check else OpTags.FALLBACK)
     context.branch.fn = watched.python_callable(decorated=_decorated(trace))
@@ -190,7 +185,7 @@ def _decorated(trace: TraceCtx) -> bool:
         return True
     if TraceTag.AUGMENTED_FORWARD in trace.tags:
         return False
-    differentiates = torch.is_grad_enabled() and any(map(_requires_grad, trace.args))
+    differentiates = torch.is_grad_enabled() and any_requires_grad(trace.args)
     return differentiates and not trace.grad_enabled
 
 

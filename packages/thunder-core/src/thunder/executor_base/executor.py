@@ -230,13 +230,12 @@ class Executor:
         raise self._checker_fault(bsym, name, f"returned {answer!r}", self.origin_of(checker))
 
     def _checker_fault(self, bsym: BoundSymbol, checker: str, what: str, origin: str) -> PluginError:
-        where = [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else None
         return PluginError(
             f"checker {checker} of executor {self.name!r} for {bsym.sym.id} {what}",
             found={"call": bsym.line},
-            where=where,
+            where=bsym.locations,
             hint="A checker has the operator's signature and returns a bool or a thunder.extend.Refusal.",
-        ).of(origin)
+        ).blame(origin)
 
     # -- identity
 

@@ -87,7 +87,7 @@ class FusionExecutor(Executor):
             f"fusion executor {self.name!r} has no method {method}",
             found={"class": f"{type(self).__module__}.{type(self).__qualname__}"},
             hint="A subclass of thunder.extend.FusionExecutor defines it.",
-        ).of(self.origin)
+        ).blame(self.origin)
 
     def register_temporary_operation(
         self,

@@ -337,7 +337,7 @@ def _check_signatures(
             f"fn of operator {label!r} does not take what its meta function takes: {error}",
             found={"meta": given, "fn": taken},
             hint="Both have the operator's signature.",
-        ).of(executor.origin) from error
+        ).blame(executor.origin) from error
 
 
 def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -353,7 +353,7 @@ def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | Non
                     f"the meta function of operator {label!r} returned {_kind_of(leaf)}",
                     found={"returned": repr(leaf)},
                     hint="It returns proxies (TensorProxy(like=x)), numbers, None, or nested tuples of them.",
-                ).of(executor.origin)
+                ).blame(executor.origin)
         return result
 
     return checked

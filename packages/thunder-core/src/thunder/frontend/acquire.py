@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from thunder.base.devices import Device
-from thunder.base.errors import Location, OperatorError, RaisedByProgram, ThunderError, UnsupportedProgram
+from thunder.base.errors import OperatorError, RaisedByProgram, ThunderError, UnsupportedProgram
 from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
@@ -39,6 +39,7 @@ from thunder.interpreter import Machine, jitting
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
 from thunder.ops import prims
@@ -138,7 +139,7 @@ def _object_table(
 
     def make_input(t: torch.Tensor | torch.Generator, path: Path) -> TensorProxy | GeneratorProxy:
         proxy = _input_proxy(t, device)
-        trace.grad_enabled |= tracks_grad and isinstance(proxy, TensorProxy) and proxy.requires_grad
+        trace.grad_enabled |= tracks_grad and requires_grad(proxy)
         inputs.append((proxy, path))
         return proxy
 
@@ -150,7 +151,7 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool
     if torch.is_grad_enabled() != before:
         return True
     regions_on = any(b.sym is prims.set_grad_enabled and b.args[0] for b in trace.bound_symbols)
-    return regions_on and any(proxy.requires_grad for proxy, _ in _tensors(inputs))
+    return regions_on and any(requires_grad(proxy) for proxy, _ in inputs)
 
 
 def _refuse_grad_in_inference_mode(session: TracingSession) -> None:
@@ -171,7 +172,7 @@ def _refuse_hidden(session: TracingSession) -> None:
                 raise UnsupportedProgram(
                     f"a tensor that {part} computed in its forward or backward is used outside of it",
                     found={"tensor": f'"{p.type_string()}"'},
-                    where=[Location.of(bsym.source.file, bsym.source.line)] if bsym.source else None,
+                    where=bsym.locations,
                     hint="Return it from the forward.",
                 )
 
@@ -288,9 +289,9 @@ def _recorded(
         with tracectx(session.trace, recorder=ProgramRecorder(session)):
             return machine.call(*_rooted_call(session, fn, args, kwargs))
     except OperatorError as error:  # torch raises here too
-        raise _raised(session, error.at(locations_of(error))) from None
+        raise _raised(session, error.add_locations(locations_of(error))) from None
     except ThunderError as error:
-        raise error.at(locations_of(error)) from error.__cause__
+        raise error.add_locations(locations_of(error)) from error.__cause__
     except KeyboardInterrupt:  # the user's, who wants an end
         raise
     except BaseException as error:  # the program's own

@@ -184,7 +184,7 @@ class Tracer(AttributePolicy):
                 return module_members.call_module(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
-            raise error.at(self.locations()) from error.__cause__
+            raise error.add_locations(self.locations()) from error.__cause__
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._region_stack:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
@@ -39,9 +40,7 @@ class InputAlias:
     @property
     def end(self) -> int:
         """One past the last element of the storage that belongs to the input."""
-        if 0 in self.size:
-            return self.offset
-        return self.offset + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True)) + 1
+        return self.offset + element_span(self.size, self.stride)
 
 
 @dataclass(frozen=True, eq=False)

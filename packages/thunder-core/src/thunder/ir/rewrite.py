@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any
 
@@ -14,6 +14,7 @@ from thunder.base.pytree import tree_flatten_with_dataclass
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.ir.dataflow import producers
 from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.substitution import substitute, substitute_in_tree
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
@@ -127,11 +128,7 @@ def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[s
 
 def _cuts_gradients(bsym: BoundSymbol) -> bool:
     """Whether arguments of a call require grad, and none of its results does."""
-    return _requires_grad(bsym.flat_proxy_args) and not _requires_grad(bsym.flat_proxy_outs)
-
-
-def _requires_grad(proxies: Iterable[Any]) -> bool:
-    return any(isinstance(p, TensorProxy) and p.requires_grad for p in proxies)
+    return any_requires_grad(bsym.flat_proxy_args) and not any_requires_grad(bsym.flat_proxy_outs)
 
 
 def _bind(values: dict[str, Any], formal: Any, actual: Any) -> None:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 
-from thunder.base.errors import OutsideTrace, TraceError
+from thunder.base.errors import Location, OutsideTrace, TraceError
 from thunder.base.pytree import tree_flatten_with_dataclass, tree_iter, tree_unflatten
 from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
@@ -24,6 +24,7 @@ from thunder.ir.gradient_declarations import (
 )
 from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
 from thunder.ir.recorder import PLAIN
+from thunder.ir.requires_grad import any_requires_grad, results_require_grad
 from thunder.ir.trace import Source, get_tracectx
 
 
@@ -47,6 +48,14 @@ def bsym_header(text: str) -> Iterator[None]:
         _header.reset(token)
 
 
+class SymbolOwner(Protocol):
+    """What the IR knows of an executor: its name."""
+
+    @property
+    def name(self) -> str:
+        """The name, unique among executors."""
+
+
 @dataclass(frozen=True, eq=False)
 class Symbol:
     """An operator. Two symbols are equal if their ids are.
@@ -63,7 +72,8 @@ class Symbol:
     is_prim: bool = True
     is_fusion: bool = False
     tags: frozenset[Any] = frozenset()
-    executor: Any = None
+    #: the executor that registered the operator, or made the fusion
+    executor: SymbolOwner | None = None
     module: str | None = None
     call_path: str | None = None
     #: the function at ``call_path`` when the symbol's row was made: what runs, whatever is there later
@@ -121,8 +131,8 @@ class Symbol:
         if self.is_prim:
             output = self.meta(*args, **kwargs)
             if (
-                _any_requires_grad(args)
-                and _tracks_gradients()
+                any_requires_grad(args)
+                and results_require_grad()
                 and not isinstance(self.declared_gradient, NoGradient)
             ):
                 _require_grad(output)
@@ -184,22 +194,6 @@ def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
     """
     inputs = {id(a) for a in tree_iter(args)}
     return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
-
-
-def _tracks_gradients() -> bool:
-    """Whether results of calls may require grad now: torch.enable_grad does not end torch.inference_mode."""
-    return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-
-
-def _any_requires_grad(args: Iterable[Any]) -> bool:
-    """Whether a tensor among the arguments, or in a sequence among them, requires grad."""
-    for a in args:
-        if isinstance(a, TensorProxy):
-            if a.requires_grad:
-                return True
-        elif isinstance(a, tuple | list) and _any_requires_grad(a):
-            return True
-    return False
 
 
 def _require_grad(output: Any) -> None:
@@ -328,6 +322,11 @@ class BoundSymbol:
     source_positions = property(
         lambda self: self.source.line if self.source else None, doc="The user's line."
     )
+
+    @property
+    def locations(self) -> list[Location]:
+        """The user's line, as errors take it: a list of at most one."""
+        return [self.source.location] if self.source is not None else []
 
     def _key(self) -> dict[str, Any]:
         return {

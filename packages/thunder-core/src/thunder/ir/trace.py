@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thunder.base.errors import TraceError
+from thunder.base.errors import Location, TraceError
 from thunder.base.generated_source import compile_text
 from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpenTag
@@ -67,6 +67,11 @@ class Source:
     line: int
     #: the line of torch's own Python that it led to, as a call of an `nn.Linear` does
     inner: Source | None = field(default=None, compare=False)
+
+    @property
+    def location(self) -> Location:
+        """The line with its text, as errors show it."""
+        return Location.of(self.file, self.line)
 
 
 #: Names that the text of a trace uses otherwise, so that no proxy may take them.

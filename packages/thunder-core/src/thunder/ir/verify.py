@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import Location, ThunderError, TraceError
+from thunder.base.errors import ThunderError, TraceError
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, proxies_in
@@ -52,7 +52,7 @@ def check_work(trace: TraceCtx, stage: str, maker: Callable[[], str]) -> None:
     try:
         check_trace(trace, stage=stage, check_meta=False)
     except TraceError as error:
-        raise error.of(maker()) from error.__cause__
+        raise error.blame(maker()) from error.__cause__
 
 
 class _Checker:
@@ -107,12 +107,11 @@ class _Checker:
     def error(self, index: int, fault: str) -> TraceError:
         """The error for a fault of the statement at `index`."""
         bsyms = self.trace.bound_symbols
-        source = bsyms[index].source if 0 <= index < len(bsyms) else None
         made_by = f" made by {self.stage}" if self.stage is not None else ""
         return TraceError(
             f"the trace{made_by} is malformed: {fault}",
             found={"program": "\n" + _excerpt(bsyms, index)},
-            where=[Location.of(source.file, source.line)] if source is not None else None,
+            where=bsyms[index].locations if 0 <= index < len(bsyms) else None,
             hint="The line marked → is at fault; the pass or transform that is named made it.",
             facts={"stage": self.stage, "index": index, "fault": fault},
         )

@@ -55,6 +55,7 @@ from thunder.ir.gradient_declarations import (
     declared_gradient,
 )
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
@@ -97,7 +98,7 @@ class Call:
 
 def wants_grad(value: Any) -> bool:
     """Whether a value, or one within it, is a tensor that requires grad."""
-    return any(isinstance(leaf, TensorProxy) and leaf.requires_grad for leaf in tree_iter(value))
+    return any(map(requires_grad, tree_iter(value)))
 
 
 # -- declaring -----------------------------------------------------------------------------------------------

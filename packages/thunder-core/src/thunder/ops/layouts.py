@@ -8,7 +8,6 @@ of the real device; meta tensors do not (convolution in channels-last, attention
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +25,7 @@ from torch.utils._mode_utils import no_dispatch
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.memory_layout import byte_span, contiguous_strides
 from thunder.base.pytree import tree_map
 from thunder.base.tags import OpTags
 from thunder.ir.aliasing import InputAlias
@@ -70,11 +70,6 @@ def untouched(kind: str) -> Iterator[None]:
         _untouched.reset(token)
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a contiguous tensor."""
-    return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
-
-
 def _place(device: Any) -> torch.device:
     place = to_torch_device(device)
     return torch.device("cpu") if place.type == _untouched.get() else place
@@ -108,7 +103,7 @@ class Layouts:
 
     def overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
         """Whether the stretches of one storage that eager gives the two have an element in common."""
-        (start, end), (other_start, other_end) = spans_of(self.of(a)), spans_of(self.of(b))
+        (start, end), (other_start, other_end) = byte_span(self.of(a)), byte_span(self.of(b))
         return max(start, other_start) < min(end, other_end)
 
     def is_part(self, proxy: TensorProxy) -> bool:
@@ -116,7 +111,7 @@ class Layouts:
         at an offset.
         """
         tensor = self.of(proxy)
-        start, end = spans_of(tensor)
+        start, end = byte_span(tensor)
         return start != 0 or end != tensor.numel() * tensor.element_size()
 
     def strides(self, proxy: TensorProxy) -> tuple[int, ...]:
@@ -252,15 +247,6 @@ def _in_one_storage(group: Sequence[InputAlias]) -> dict[str, torch.Tensor]:
     length = max(alias.end for alias in group)
     memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_place(first.device))
     return {a.proxy.name: memory.as_strided(a.size, a.stride, a.offset) for a in group}
-
-
-def spans_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the first byte of its storage that belongs to a tensor, and one past the last."""
-    if tensor.numel() == 0:
-        return 0, 0
-    start = int(tensor.storage_offset())
-    last = start + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return start * tensor.element_size(), (last + 1) * tensor.element_size()
 
 
 def _storage(tensor: torch.Tensor) -> int:

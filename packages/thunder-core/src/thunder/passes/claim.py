@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from thunder.base.errors import Location, NoExecutor, PluginError
+from thunder.base.errors import NoExecutor, PluginError
 from thunder.base.pytree import tree_flatten
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
@@ -26,7 +26,7 @@ from thunder.ir.substitution import follow_replacements, rename_results
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.ops.operator import row_of, symbol_of
-from thunder.passes.placement import Placement, location_of, runs
+from thunder.passes.placement import Placement, runs
 
 PROVENANCE = "Transform for execution"
 
@@ -194,9 +194,9 @@ def bind_as(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbo
             raise PluginError(
                 f"operator {symbol.id!r} of {executor.name!r} does not take the arguments of {bsym.sym.id}",
                 found={"call": bsym.line, "error": error},
-                where=_where(bsym),
+                where=bsym.locations,
                 hint="An implementation is called with the arguments of the operator that it implements.",
-            ).of(executor.origin) from error
+            ).blame(executor.origin) from error
     claimed = bsym.from_bsym(sym=symbol, args=args, kwargs=kwargs, subsymbols=(bsym,))
     if symbol.bind_postprocess is not None:
         symbol.bind_postprocess(claimed)
@@ -220,14 +220,14 @@ def expand(
     try:
         result = transform(*bsym.args, **bsym.kwargs)
     except PluginError as error:
-        raise error.of(executor.origin_of(transform)).at(_where(bsym)) from error.__cause__
+        raise error.blame(executor.origin_of(transform)).add_locations(bsym.locations) from error.__cause__
     except Exception as error:
         raise PluginError(
             f"{_of(executor, bsym)} raised {type(error).__name__}: {error}",
             found={"call": bsym.line},
-            where=_where(bsym),
+            where=bsym.locations,
             hint="It has the operator's signature. Let the checker refuse calls that it cannot do.",
-        ).of(executor.origin_of(transform)) from error
+        ).blame(executor.origin_of(transform)) from error
     finally:
         trace.pop_scope()
     results = _paired_results(executor, transform, bsym, result)
@@ -247,19 +247,14 @@ def _paired_results(
         raise PluginError(
             f"{_of(executor, bsym)} returns something else",
             found={"operator": _described(bsym.output), "transform": _described(result)},
-            where=_where(bsym),
+            where=bsym.locations,
             hint="It returns what the operator returns: the same structure, shapes, dtypes and devices.",
-        ).of(executor.origin_of(transform))
+        ).blame(executor.origin_of(transform))
     return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
 
 
 def _of(executor: Executor, bsym: BoundSymbol) -> str:
     return f"the execution transform of executor {executor.name!r} for {bsym.sym.id}"
-
-
-def _where(bsym: BoundSymbol) -> list[Location]:
-    where = location_of(bsym)
-    return [where] if where is not None else []
 
 
 def _nesting(tree: Any) -> Any:
@@ -288,7 +283,7 @@ def _no_executor(bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -
     return NoExecutor(
         f"no executor claims {bsym.sym.id}",
         found={"call": bsym.line, **{name: str(refusal) for name, refusal in refusals}},
-        where=_where(bsym),
+        where=bsym.locations,
         hint="Add an executor that takes it to executors=; the executor 'torch' runs every row of torch.",
         facts={"refusals": refusals},
     )

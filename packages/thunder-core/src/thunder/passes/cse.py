@@ -8,6 +8,7 @@ from typing import Any
 from thunder.base.structural_ids import RETURN
 from thunder.ir.effects import has_effect, is_barrier, may_alias
 from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import follow_replacements
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
@@ -85,7 +86,7 @@ def _results_with_gradients(trace: TraceCtx) -> dict[str, frozenset[str]]:
     """For each value that requires grad, the results through which a backward may come to it; of a program
     with several such results.
     """
-    results = [p for p in trace.bound_symbols[-1].flat_proxy_args if getattr(p, "requires_grad", False)]
+    results = [p for p in trace.bound_symbols[-1].flat_proxy_args if requires_grad(p)]
     found = {p.name: frozenset({p.name}) for p in results}
     if len(found) < 2 or not trace.grad_enabled:
         return {}
@@ -94,7 +95,7 @@ def _results_with_gradients(trace: TraceCtx) -> dict[str, frozenset[str]]:
         reached = nothing.union(*(found.get(p.name, nothing) for p in bsym.flat_proxy_outs))
         if reached:
             for p in bsym.flat_proxy_args:
-                if getattr(p, "requires_grad", False):
+                if requires_grad(p):
                     found[p.name] = found.get(p.name, nothing) | reached
     return found
 

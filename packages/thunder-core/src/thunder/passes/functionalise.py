@@ -28,12 +28,13 @@ from thunder.base.structural_ids import RETURN
 from thunder.ir.aliasing import DisjointSets, InputAlias, View, before_first_write, views_of
 from thunder.ir.proxies import ProxyTag, TensorProxy
 from thunder.ir.recorder import FixedLocation
+from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.substitution import substitute_in_tree, substitute_operands, substitute_outputs
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 from thunder.ops import prims
 from thunder.ops.layouts import CONTIGUOUS_RESULTS, Layouts
-from thunder.passes.mutations import COPY, flattened, primitives, where, writes
+from thunder.passes.mutations import COPY, flattened, primitives, writes
 from thunder.passes.overlapping_inputs import groups_written
 from thunder.passes.self_overlapping_writes import Overlaps
 from thunder.passes.storage_versions import (
@@ -168,13 +169,13 @@ class _Functionaliser:
             try:
                 handlers.get(bsym.sym.id, self._emit)(bsym)
             except ThunderError as error:
-                error.at(where(bsym))
+                error.add_locations(bsym.locations)
                 raise
 
     def _emit(self, bsym: BoundSymbol) -> None:
         """A call that writes nothing, on the values that its arguments have now."""
         arguments = _tensors(bsym.flat_proxy_args)
-        if any(o.requires_grad for o in _tensors(bsym.flat_proxy_outs)):
+        if any_requires_grad(bsym.flat_proxy_outs):
             for p in arguments:
                 self._refuse_cut(p)
         for p in arguments:

@@ -43,12 +43,12 @@ def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
         raise PluginError(
             f"the fusion pass of executor {executor.name!r} raised {type(error).__name__}: {error}",
             hint="set_fuel(0) of the executor makes no fusions; executors= without it leaves it out.",
-        ).of(executor.origin) from error
+        ).blame(executor.origin) from error
     if not isinstance(new, TraceCtx):
         raise PluginError(
             f"the fusion pass of executor {executor.name!r} returned {type(new).__name__}",
             hint="It returns a trace: the one that it got, or from_trace(trace) with other bound symbols.",
-        ).of(executor.origin)
+        ).blame(executor.origin)
     lost = Counter(_effects(trace.bound_symbols)) - Counter(_effects(new.bound_symbols))
     if lost:
         raise TraceError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from thunder.base.errors import Location, UnsupportedProgram
+from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, with_parts
 
-__all__ = ["COPY", "flattened", "primitives", "where", "writes", "writing_operators"]
+__all__ = ["COPY", "flattened", "primitives", "writes", "writing_operators"]
 
 COPY = "prims.copy_"
 
@@ -36,8 +36,8 @@ def flattened(
         elif bsym.subsymbols:
             yield from flattened(bsym.subsymbols, bsym.source, bsym.tags & _OF_REGIONS)
         else:
-            raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").at(
-                where(bsym)
+            raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").add_locations(
+                bsym.locations
             )
 
 
@@ -56,8 +56,3 @@ def writing_operators(bsyms: Iterable[BoundSymbol]) -> dict[tuple[str, str], Bou
     for call in with_parts(bsyms):
         found |= {(b.args[0].name, b.args[1].name): call for b in call.subsymbols if b.sym.id == COPY}
     return found
-
-
-def where(bsym: BoundSymbol) -> list[Location]:
-    """The line of a call, for an error."""
-    return [Location.of(bsym.source.file, bsym.source.line)] if bsym.source is not None else []

@@ -39,18 +39,13 @@ class Placement:
     @property
     def source(self) -> Location | None:
         """The user's line."""
-        return location_of(self.bsym)
+        return self.bsym.source.location if self.bsym.source is not None else None
 
     @property
     def inner(self) -> Location | None:
         """The line of torch's own Python that the user's line led to, if it did."""
         inner = self.bsym.source.inner if self.bsym.source is not None else None
-        return Location.of(inner.file, inner.line) if inner is not None else None
-
-
-def location_of(bsym: BoundSymbol) -> Location | None:
-    """The user's line that a bound symbol comes from."""
-    return Location.of(bsym.source.file, bsym.source.line) if bsym.source is not None else None
+        return inner.location if inner is not None else None
 
 
 def runs(symbol: Symbol) -> bool:

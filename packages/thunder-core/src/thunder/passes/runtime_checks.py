@@ -58,7 +58,7 @@ def _check_result(
             where=[Location.of(file, line)] if file is not None and line is not None else None,
             hint="The implementation of the executor that runs it, or the meta function, is wrong.",
         )
-        raise error if by is None else error.of(by)
+        raise error if by is None else error.blame(by)
 
 
 _check = Symbol(

@@ -16,11 +16,12 @@ import torch
 
 from thunder.base.dtypes import bool8
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.memory_layout import byte_span
 from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
-from thunder.ops.layouts import Layouts, spans_of
+from thunder.ops.layouts import Layouts
 from thunder.passes.mutations import writing_operators
 from thunder.passes.storage_versions import Memories
 
@@ -130,7 +131,7 @@ def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor, apa
         read = read.expand(written.shape) if _expands(read, written) else read
     elif moves:
         apart = True  # it is an ``index_put_``
-    (start, end), (other_start, other_end) = spans_of(written), spans_of(read)
+    (start, end), (other_start, other_end) = byte_span(written), byte_span(read)
     if max(start, other_start) >= min(end, other_end):
         return False
     if written.element_size() != read.element_size():

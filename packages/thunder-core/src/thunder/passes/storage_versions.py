@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from thunder.base.errors import UnsupportedProgram
 from thunder.ir.aliasing import View
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
@@ -189,9 +190,9 @@ def repeated(call: BoundSymbol, values: Mapping[str, TensorProxy]) -> BoundSymbo
 
     The tensor may require grad only since it was written; then all between it and the views does too.
     """
-    requires_grad = any(p.requires_grad for p in call.flat_proxy_outs if isinstance(p, TensorProxy))
+    differentiable = any_requires_grad(call.flat_proxy_outs)
     fresh = {
-        p.name: TensorProxy(like=p, requires_grad=p.requires_grad or (requires_grad and p.dtype.is_inexact))
+        p.name: TensorProxy(like=p, requires_grad=p.requires_grad or (differentiable and p.dtype.is_inexact))
         for p in _results(call)
     }
     # renamed first: the values may be results of the call as it was

@@ -112,7 +112,7 @@ def call_trace_hook(
         raise PluginError(
             f"{name}.{hook} raised {type(error).__name__}: {error}",
             hint="Leave the transform out of transforms=, or correct it; the traceback above shows where.",
-        ).of(origin_of(type(transform))) from error
+        ).blame(origin_of(type(transform))) from error
     returned = result if len(traces) > 1 else (result,)
     fits = isinstance(returned, tuple) and len(returned) == len(traces)
     if not fits or not all(
@@ -124,7 +124,7 @@ def call_trace_hook(
             f"{name}.{hook} returned {_kind(result)}",
             found={"expected": expected},
             hint="Return the trace, changed or not.",
-        ).of(origin_of(type(transform)))
+        ).blame(origin_of(type(transform)))
     for trace, given in zip(returned, traces, strict=True):
         if trace is not given and trace is not None and trace.provenance is None:
             trace.set_provenance(TraceProvenance(name))

@@ -152,7 +152,7 @@ class PluginManager:
         )
         hint = f"{remedy} {silence}"
         if LoadPolicy.from_environment(self._environment).strict:
-            raise PluginError(text, hint=hint, facts={"plugin": info.name, "reason": reason}).of(
+            raise PluginError(text, hint=hint, facts={"plugin": info.name, "reason": reason}).blame(
                 info.source
             ) from cause
         warnings.warn(f"{text}\n{hint}", PluginWarning, stacklevel=2)
@@ -239,7 +239,7 @@ class PluginManager:
         """Register with pluggy, which calls `thunder_configure`, and collect declarations; all or nothing."""
         fault = api_fault(plugin) or hook_fault(self._pluggy, plugin)
         if fault is not None:
-            raise PluginError(fault, found={"plugin": info.name}).of(info.source)
+            raise PluginError(fault, found={"plugin": info.name}).blame(info.source)
         try:
             self._pluggy.register(plugin, name=info.name)
             self._pluggy.check_pending()
@@ -250,9 +250,9 @@ class PluginManager:
             if self._pluggy.has_plugin(info.name):
                 self._pluggy.unregister(name=info.name)
             if isinstance(error, PluginError):
-                raise error.of(info.source) from error.__cause__
+                raise error.blame(info.source) from error.__cause__
             raised = PluginError(f"{type(error).__name__}: {error}", found={"plugin": info.name})
-            raise raised.of(info.source) from error
+            raise raised.blame(info.source) from error
         usable = not declares.executors or not all(spec.missing for spec in declares.executors)
         state = info.state if usable else PluginState.UNAVAILABLE
         reason = (
@@ -372,7 +372,7 @@ class PluginManager:
             asked,
             facts={"plugin": plugin, "hook": hook},
             hint=remedy if hint is None else f"{hint} {remedy}",
-        ).of(self.source_of(plugin))
+        ).blame(self.source_of(plugin))
 
     def source_of(self, plugin: str) -> str:
         """Return the package and module of a plugin, as text for errors."""

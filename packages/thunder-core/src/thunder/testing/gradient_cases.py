@@ -12,7 +12,7 @@ from thunder.autograd.joint_trace import differentiable_outputs, differentiate, 
 from thunder.base.pytree import tree_iter
 from thunder.base.structural_ids import RETURN
 from thunder.extend import get_always_executors
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.trace import TraceCtx, from_trace, tracectx
 from thunder.ops import prims
 from thunder.testing.conformance_failure import NothingToJudge, definition_of, described
@@ -155,7 +155,7 @@ def _returning_differentiable(trace: TraceCtx) -> TraceCtx:
             tuple(
                 x
                 for x in {id(x): x for x in tree_iter(trace.output)}.values()
-                if isinstance(x, TensorProxy) and x.requires_grad and x.name not in inputs
+                if requires_grad(x) and x.name not in inputs
             )
         )
     return new

@@ -86,4 +86,4 @@ def raise_fault(name: str, row: Fn, args: Any, kwargs: Any, error: Exception) ->
         raise InternalError(message, found=arguments) from error
     raise PluginError(
         message, found=arguments, hint="Correct the row's decomposition, or its meta function."
-    ).of(origin_of(row)) from error
+    ).blame(origin_of(row)) from error

@@ -25,6 +25,7 @@ from thunder.base.devices import to_torch_device
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops.meta_kernels import eager_error, eager_error_on_identity, meta_error
 from thunder.ops.torch_errors import described_arguments, operator_error
@@ -46,7 +47,7 @@ def write_to_out(
     """
     inputs = dict(kwargs)
     targets = [t for t in tree_iter(inputs.pop("out")) if isinstance(t, TensorProxy)]
-    if _tracks_gradients() and any(_requires_grad(x) for x in tree_iter((args, kwargs))):
+    if _is_recorded_by_autograd() and any(map(requires_grad, tree_iter((args, kwargs)))):
         raise OperatorError(
             f"{name.rpartition('.')[2]}(): functions with out=... arguments don't support automatic "
             "differentiation, but one of the arguments requires grad.",
@@ -89,14 +90,10 @@ def _refuse_casts_within(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
             )
 
 
-def _tracks_gradients() -> bool:
-    """Whether torch would record the call for a backward, which it cannot for one with ``out=``."""
+def _is_recorded_by_autograd() -> bool:
+    """Return whether torch would record the call for a backward, which it cannot for one with ``out=``."""
     trace = get_tracectx()
     return torch.is_grad_enabled() and not (trace is not None and trace.recorder.in_backward)
-
-
-def _requires_grad(x: Any) -> bool:
-    return isinstance(x, TensorProxy) and x.requires_grad
 
 
 def _check_shapes(name: str, values: Sequence[Any], targets: Sequence[TensorProxy]) -> None:

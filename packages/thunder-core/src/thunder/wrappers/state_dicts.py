@@ -67,7 +67,7 @@ def _mapped(
                     f"{type(transform).__name__}.{hook} returned an object of type {type(part).__name__}",
                     found={"submodule": owner or "the module itself", "expected": "a state dict"},
                     hint="Return the state dict, changed or not.",
-                ).of(origin_of(type(transform)))
+                ).blame(origin_of(type(transform)))
         result.update({f"{owner}.{key}" if owner else key: value for key, value in part.items()})
     return result
 

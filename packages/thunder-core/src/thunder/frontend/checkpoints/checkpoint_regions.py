@@ -32,6 +32,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags, proxies_in
 from thunder.ops import prims
 
@@ -134,7 +135,7 @@ def _early_stop_setting() -> bool | None:
 
 def _needs_grad(session: TracingSession, inputs: Iterable[Any]) -> bool:
     """Whether a reentrant region has a backward: one of its arguments, as they are, must require grad."""
-    needed = any(isinstance(x, TensorProxy) and x.requires_grad for x in inputs)
+    needed = any(map(requires_grad, inputs))
     if not needed:
         text = "None of the inputs have requires_grad=True. Gradients will be None"
         session.call(warnings.warn, (text,), {"stacklevel": 2})

@@ -30,6 +30,7 @@ from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags, with_parts
 from thunder.ops import prims
 from thunder.ops.operator import row_of
@@ -143,7 +144,7 @@ def saves(bsym: BoundSymbol) -> bool:
     data. Raises UnsupportedProgram where that cannot be asked.
     """
     outs = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
-    if not any(p.requires_grad for p in outs):
+    if not any_requires_grad(outs):
         return False
     rule = _rule_of(bsym)
     if rule is not None:

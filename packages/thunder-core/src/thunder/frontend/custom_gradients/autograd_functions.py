@@ -21,6 +21,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 
 TABLE = LookasideTable()
 
@@ -35,9 +36,7 @@ def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
     setup = session.load_attr(cls, "setup_context")
     separate = setup is not Function.setup_context
     inputs = _bound(cls, forward, given, kwargs, separate) if kwargs or separate else tuple(given)
-    context = context_class(cls.__name__)(
-        tuple(isinstance(a, TensorProxy) and a.requires_grad for a in inputs)
-    )
+    context = context_class(cls.__name__)(tuple(map(requires_grad, inputs)))
     session.created_by_program[id(type(context))] = type(context)  # nobody changes it: no guards
     single = False
 

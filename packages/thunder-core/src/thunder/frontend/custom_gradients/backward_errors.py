@@ -8,6 +8,7 @@ import torch
 
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.operator import NONDIFFERENTIABLE
@@ -31,7 +32,7 @@ TWICE = "trying to differentiate twice a function that was marked with @once_dif
 
 def _once_differentiable(a: TensorProxy, *cotangents: TensorProxy) -> Any:
     out = prims.shallow_copy(a)
-    if torch.is_grad_enabled() and any(c.requires_grad for c in cotangents):
+    if torch.is_grad_enabled() and any_requires_grad(cotangents):
         out.requires_grad = True
     return out
 

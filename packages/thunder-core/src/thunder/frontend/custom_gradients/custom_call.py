@@ -41,7 +41,7 @@ from thunder.frontend.custom_gradients.backward_errors import raise_error
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_results import Results
-from thunder.frontend.custom_gradients.custom_rule import OwnRule, requires_grad
+from thunder.frontend.custom_gradients.custom_rule import OwnRule
 from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begin_backward, run_backward
 from thunder.frontend.custom_gradients.function_context import FunctionContext, NodeOfGraph
 from thunder.frontend.custom_gradients.gradient_checks import Argument, checked
@@ -57,6 +57,7 @@ from thunder.frontend.epilogue.subtrace import (
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.recorder import PLAIN
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol, has_tags, proxies_in
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx

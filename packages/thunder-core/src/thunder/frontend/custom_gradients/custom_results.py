@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from thunder.frontend.custom_gradients.custom_rule import requires_grad
 from thunder.frontend.custom_gradients.function_context import FunctionContext
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ops import prims
 from thunder.torch.inplace import assign
 from thunder.torch.namespace import ltorch

@@ -10,17 +10,12 @@ import torch
 from thunder.base.errors import MissingGradient
 from thunder.frontend.epilogue.subtrace import returning
 from thunder.ir.gradient_declarations import JointRule
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.rewrite import eval_trace
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import TraceCtx
 from thunder.ops.gradient_rules import fitted
 from thunder.ops.prims.gradient import get_grad, get_grad_or_none, put_grad
-
-
-def requires_grad(x: Any) -> bool:
-    """Whether a value is a tensor that requires grad."""
-    return isinstance(x, TensorProxy) and x.requires_grad
 
 
 class OwnRule:

@@ -24,6 +24,7 @@ from thunder.frontend.custom_gradients.gradient_checks import Argument, checked,
 from thunder.frontend.custom_gradients.rebuilding import Maker
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.proxies import AnyProxy, TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.prims.gradient import get_grad, put_grad
 
@@ -211,7 +212,7 @@ def _put_derivatives(recorded: Any, given: tuple[Any, ...], gradients: Any) -> A
 
 
 def _tracked(given: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(i for i, t in enumerate(given) if isinstance(t, TensorProxy) and t.requires_grad)
+    return tuple(i for i, t in enumerate(given) if requires_grad(t))
 
 
 def _rule(call: Any, of: EagerBackward, tensors: Any, cotangents: Any) -> Any:

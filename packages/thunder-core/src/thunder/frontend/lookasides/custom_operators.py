@@ -19,6 +19,7 @@ from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import as_proxies, on_meta
 from thunder.ops.operator import Operator, register, row_of, symbol_of
@@ -59,14 +60,10 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     _check(op, definition, (args, kwargs))
     symbol = operator_symbol(op)
     backward = session.instance_attr(definition, "_backward_fn") if definition is not None else None
-    if backward is None or not any(_requires_grad(a) for a in tree_iter(args)):
+    if backward is None or not any(map(requires_grad, tree_iter(args))):
         return symbol(*args, **kwargs)
     setup = session.instance_attr(definition, "_setup_context_fn")
     return _Call(session, symbol, args, kwargs, setup, backward).run()
-
-
-def _requires_grad(x: Any) -> bool:
-    return isinstance(x, TensorProxy) and x.requires_grad
 
 
 def _overload(fn: Any) -> Overload:
@@ -219,7 +216,7 @@ class _Call:
         self.session, self.symbol, self.args, self.kwargs = session, symbol, args, kwargs
         self.setup, self.backward = setup, backward
         self.inputs = [i for a in args for i in (a if _is_list(a) else (a,))]
-        self.context = context_class(symbol.name)(tuple(map(_requires_grad, self.inputs)))
+        self.context = context_class(symbol.name)(tuple(map(requires_grad, self.inputs)))
         session.created_by_program[id(type(self.context))] = type(
             self.context
         )  # nobody changes it: no guards
@@ -263,7 +260,7 @@ class _Call:
         return _flat_gradients(gradients, self._lengths())
 
     def _needs(self) -> tuple[Any, ...]:
-        return tuple([*map(_requires_grad, a)] if _is_list(a) else _requires_grad(a) for a in self.args)
+        return tuple([*map(requires_grad, a)] if _is_list(a) else requires_grad(a) for a in self.args)
 
     def _lengths(self) -> tuple[int | None, ...]:
         """For each argument the number of its tensors, None where it is no list of tensors."""

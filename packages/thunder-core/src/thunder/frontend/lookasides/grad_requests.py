@@ -23,6 +23,7 @@ from thunder.base.errors import Location, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
 
 TABLE = LookasideTable()
@@ -63,7 +64,7 @@ def _would_pass_on(bsym: BoundSymbol, x: TensorProxy) -> bool:
     return (
         any(out is x for out in bsym.flat_proxy_outs)
         and bsym.sym.id != "torch.detach"
-        and any(getattr(p, "requires_grad", False) for p in bsym.flat_proxy_args)
+        and any_requires_grad(bsym.flat_proxy_args)
     )
 
 
@@ -87,11 +88,11 @@ def returned_leaves(
     """
     if not session.state(GradRequests).requests:
         return []
-    tracked = [p for p in returned if isinstance(p, TensorProxy) and p.requires_grad]
+    tracked = [p for p in returned if requires_grad(p)]
     asked = {id(x) for x, _ in session.state(GradRequests).requests}
     detached = {id(b.output) for b in session.trace.bound_symbols if b.sym.id == "torch.detach"}
     leaves = [p for p in tracked if id(p) in asked & detached]
-    through = _reached(session, (p for p in inputs if getattr(p, "requires_grad", False)), asked)
+    through = _reached(session, filter(requires_grad, inputs), asked)
     dependent = _reached(session, leaves, asked)
     for p in tracked:
         if not any(p is leaf for leaf in leaves) and (id(p) not in through or id(p) in dependent):
@@ -113,6 +114,6 @@ def _reached(session: TracingSession, start: Iterable[Any], leaves: set[int]) ->
     found = {id(p) for p in start}
     for bsym in session.trace.bound_symbols:
         if any(id(p) in found for p in bsym.flat_proxy_args):
-            outs = (p for p in bsym.flat_proxy_outs if getattr(p, "requires_grad", False))
+            outs = filter(requires_grad, bsym.flat_proxy_outs)
             found.update(id(p) for p in outs if id(p) not in leaves)
     return found

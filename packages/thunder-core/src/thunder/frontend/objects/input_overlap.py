@@ -6,17 +6,7 @@ from itertools import combinations
 
 import torch
 
-
-def extent(t: torch.Tensor) -> tuple[int, int, int]:
-    """The storage of a tensor (its address) and the bytes of it that the tensor spans, from first to one past
-    the last.
-    """
-    start = int(t.storage_offset())
-    if t.numel() == 0:
-        return t.untyped_storage().data_ptr(), start, start
-    last = sum((int(n) - 1) * int(s) for n, s in zip(t.shape, t.stride(), strict=True))
-    size = t.element_size()
-    return t.untyped_storage().data_ptr(), start * size, (start + last + 1) * size
+from thunder.base.memory_layout import byte_span
 
 
 def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -25,7 +15,7 @@ def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[tuple[int, int], .
     Each member is its position among the arguments and its offset in the storage (elements). Two interleaved
     tensors (``x[::2]`` and ``x[1::2]``) count as overlapping.
     """
-    spans = [extent(t) for t in tensors]
+    spans = [(t.untyped_storage().data_ptr(), *byte_span(t)) for t in tensors]
     group = list(range(len(tensors)))
     for i, j in combinations(range(len(tensors)), 2):
         a, b = spans[i], spans[j]

@@ -17,11 +17,11 @@ from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import int64, to_torch_dtype
 from thunder.base.errors import OperatorError, TraceError
+from thunder.base.memory_layout import contiguous_strides
 from thunder.base.signature import left_out_if_none
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.ops.layouts import contiguous_strides
 from thunder.ops.prims.declaration import primitive
 
 # fmt: off

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.memory_layout import element_span
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.gradient_rules import Call, Formula, conj, formulas
@@ -160,11 +161,7 @@ def _places(
         (tuple(input.shape), input.stride(), start),
     )
     first = min(at for _, _, at in windows)
-    ends = [
-        at - first + 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
-        for sizes, strides, at in windows
-        if 0 not in sizes
-    ]
+    ends = [at - first + element_span(sizes, strides) for sizes, strides, at in windows if 0 not in sizes]
     length = max(ends, default=0)
     numbers = torch.arange(length, device=input.device)
     shown, whole = (

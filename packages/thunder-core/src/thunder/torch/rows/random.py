@@ -9,13 +9,14 @@ import torch
 
 from thunder.base.dtypes import int64, to_dtype
 from thunder.base.errors import OperatorError
+from thunder.base.memory_layout import contiguous_strides
 from thunder.base.signature import left_out_if_none
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims
-from thunder.ops.layouts import Layouts, contiguous_strides
+from thunder.ops.layouts import Layouts
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.random import check_generator
 from thunder.torch.argument_binding import BindingError, unpacked

@@ -16,10 +16,10 @@ import torch
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import int64
 from thunder.base.errors import UnsupportedOperator
+from thunder.base.memory_layout import contiguous_strides
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.ops.layouts import contiguous_strides
 from thunder.ops.meta_kernels import eager_error, eager_error_on_identity
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import float_result, real_result, result_dtype

@@ -1,0 +1,38 @@
+"""Strided layouts: which elements of a storage belong to a tensor.
+
+Element ``(i, j, …)`` of a tensor is at ``offset + i * strides[0] + j * strides[1] + …`` of its storage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides (elements) of a contiguous tensor; a dimension of length 0 counts as length 1."""
+    return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
+
+
+def element_span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements a storage has from the first to the last that belongs to a tensor.
+
+    Elements between them that do not belong to the tensor are counted, repeated ones are counted once.
+    """
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def byte_span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of its storage that belongs to a tensor, and one past the last.
+
+    Both are 0 for a tensor without elements.
+    """
+    span = int(element_span(tensor.shape, tensor.stride()))
+    if span == 0:
+        return 0, 0
+    start, size = int(tensor.storage_offset()), tensor.element_size()
+    return start * size, (start + span) * size
