@@ -76,8 +76,8 @@ def test_message_without_the_optional_parts_is_one_line() -> None:
 def test_where_is_filled_in_once() -> None:
     error = errors.OperatorError("shapes do not fit")
     assert error.where == []
-    assert error.at([Location("a.py", 1, "f(x)")]) is error
-    error.at([Location("outer.py", 9, "g(x)")])
+    assert error.add_locations([Location("a.py", 1, "f(x)")]) is error
+    error.add_locations([Location("outer.py", 9, "g(x)")])
     assert error.where == [("a.py", 1, "f(x)")]
     assert str(error) == "shapes do not fit\n  at  a.py:1   f(x)"
 

@@ -38,7 +38,7 @@ COMPLETED = {
 def without_origin(function: ast.FunctionDef) -> bool:
     """Whether a function makes a PluginError and does not say where the culprit comes from."""
     nodes = list(ast.walk(function))
-    said = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "of"]
+    said = [node.value for node in nodes if isinstance(node, ast.Attribute) and node.attr == "blame"]
     names = {value.id for value in said if isinstance(value, ast.Name)}
     said += [
         node.value

@@ -95,7 +95,7 @@ class ThunderError(Exception):
     Args:
         asked: what was asked and why it cannot be had; one sentence, the first line of the message.
         found: what was found: a mapping prints one `label: value` line per item, a string prints as it is.
-        where: the user's lines, innermost first. May be filled in later with `at`, by whoever knows them.
+        where: the user's lines, innermost first; `add_locations` adds them later.
         hint: what to do.
         facts: values for programs that handle the error, kept in the attribute `facts`. A mapping given as
             `found` is added to them.
@@ -120,7 +120,7 @@ class ThunderError(Exception):
         self.facts: dict[str, object] = dict(found) if isinstance(found, Mapping) else {}
         self.facts.update(facts or {})
 
-    def at(self, locations: Iterable[Location]) -> Self:
+    def add_locations(self, locations: Iterable[Location]) -> Self:
         """Says where in the user's program it happened, unless that is known already; returns the error
         itself.
         """
@@ -128,7 +128,7 @@ class ThunderError(Exception):
             self.where.extend(locations)
         return self
 
-    def of(self, origin: str) -> Self:
+    def blame(self, origin: str) -> Self:
         """Add where the culprit comes from, unless that is known already; return the error itself.
 
         `thunder.base.extension_origin` finds it.

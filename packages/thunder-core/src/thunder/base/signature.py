@@ -15,7 +15,7 @@ Normaliser = Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
-def left_out_if_none(*names: str) -> Callable[[Fn], Fn]:
+def omit_if_none(*names: str) -> Callable[[Fn], Fn]:
     """Marks keyword arguments that a call has only where they are not None.
 
     For arguments that few calls give. An executor written for the others need not know of them, and the text
@@ -32,8 +32,8 @@ def left_out_if_none(*names: str) -> Callable[[Fn], Fn]:
 _LEFT_OUT = "__thunder_left_out_if_none__"
 
 
-def left_out(fn: Callable[..., Any] | None) -> frozenset[str]:
-    """The keyword arguments that :func:`left_out_if_none` has marked."""
+def omittable(fn: Callable[..., Any] | None) -> frozenset[str]:
+    """The keyword arguments that :func:`omit_if_none` has marked."""
     return getattr(fn, _LEFT_OUT, frozenset())
 
 
@@ -43,9 +43,9 @@ def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
         def add(a, b, *, alpha=1): …   →   def add(a, b, *, alpha=1): return (a, b,), {'alpha': alpha}
 
     Positional parameters come back positionally, so that a printed call reads as the signature does. What
-    :func:`left_out_if_none` has marked comes back where it is given.
+    :func:`omit_if_none` has marked comes back where it is given.
     """
-    rare = left_out(fn)
+    rare = omittable(fn)
     parameters = inspect.signature(fn).parameters.values()
     defaults = {f"_default_{p.name}": p.default for p in parameters if p.default is not P.empty}
     written, positional, keywords = [], [], []

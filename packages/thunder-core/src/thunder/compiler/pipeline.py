@@ -140,9 +140,7 @@ def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> Trac
         raise PluginError(
             f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
         ).blame(origin_of(fn))
-    if (
-        result is not trace and not context.check
-    ):  # with the option, each trace is checked, and more thoroughly
+    if result is not trace and not context.check:  # with the option, each trace is checked more thoroughly
         check_work(result, name, lambda: origin_of(fn))
     return result
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from thunder.base.errors import InvalidArgument, Location, PluginError
 from thunder.base.extension_origin import origin_of
-from thunder.base.signature import left_out
+from thunder.base.signature import omittable
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
 
@@ -254,7 +254,7 @@ class Executor:
 
 def _unforeseen_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
     """An argument that few calls have, that this one has, and that an implementation does not take."""
-    rare = left_out(bsym.sym.meta) & bsym.kwargs.keys()
+    rare = omittable(bsym.sym.meta) & bsym.kwargs.keys()
     if not rare:
         return None
     meta = info.symbol.meta if info.symbol is not None else None

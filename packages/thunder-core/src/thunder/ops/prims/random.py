@@ -18,7 +18,7 @@ from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import int64, to_torch_dtype
 from thunder.base.errors import OperatorError, TraceError
 from thunder.base.memory_layout import contiguous_strides
-from thunder.base.signature import left_out_if_none
+from thunder.base.signature import omit_if_none
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import Symbol
@@ -79,12 +79,12 @@ def _by(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return draw
 
 
-@left_out_if_none("generator")
+@omit_if_none("generator")
 def _randn_meta(shape: Shape, *, device: Device, dtype: Dtype, generator: Any = None) -> TensorProxy:
     return _drawn(shape, device, dtype, generator)
 
 
-@left_out_if_none("generator")
+@omit_if_none("generator")
 def _randint_meta(
     low: int, high: int, shape: Shape, *, device: Device, dtype: Dtype, generator: Any = None
 ) -> TensorProxy:
@@ -92,7 +92,7 @@ def _randint_meta(
     return _drawn(shape, device, dtype, generator)
 
 
-@left_out_if_none("generator")
+@omit_if_none("generator")
 def _randperm_meta(n: int, *, device: Device, dtype: Dtype, generator: Any = None) -> TensorProxy:
     return _drawn((n,), device, dtype, generator)
 
@@ -147,7 +147,7 @@ def _filling(
         shape, _, *options = common
         meta.__signature__ = inspect.Signature([shape, *own, *options])  # type: ignore[attr-defined]
         meta.__name__, meta.__doc__ = name, check.__doc__
-        return primitive(name, left_out_if_none("generator", "strides")(meta), eager=fill, tags=_RANDOM)
+        return primitive(name, omit_if_none("generator", "strides")(meta), eager=fill, tags=_RANDOM)
 
     return declare
 
@@ -215,12 +215,12 @@ def bernoulli_fill(p: float | TensorProxy) -> None:
 # -- by what a tensor says -----------------------------------------------------------------------------------
 
 
-@left_out_if_none("generator")
+@omit_if_none("generator")
 def _bernoulli_meta(a: TensorProxy, *, generator: Any = None) -> TensorProxy:
     return _drawn(a.shape, a.device, a.dtype, generator)
 
 
-@left_out_if_none("generator")
+@omit_if_none("generator")
 def _multinomial_meta(a: TensorProxy, n: int, replacement: bool, *, generator: Any = None) -> TensorProxy:
     _check(len(a.shape) in (1, 2), "prob_dist must be 1 or 2 dim")
     return _drawn((*a.shape[:-1], n), a.device, int64, generator)

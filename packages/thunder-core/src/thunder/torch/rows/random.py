@@ -10,7 +10,7 @@ import torch
 from thunder.base.dtypes import int64, to_dtype
 from thunder.base.errors import OperatorError
 from thunder.base.memory_layout import contiguous_strides
-from thunder.base.signature import left_out_if_none
+from thunder.base.signature import omit_if_none
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
@@ -29,7 +29,7 @@ RANDOM = (OpTags.RANDOM_OP,)
 IN_PLACE = (OpTags.RANDOM_OP, OpTags.IN_PLACE)
 
 Bound = tuple[tuple[Any, ...], dict[str, Any]]
-_optional_generator = left_out_if_none("generator")
+_optional_generator = omit_if_none("generator")
 
 
 def _options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
