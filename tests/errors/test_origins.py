@@ -25,7 +25,7 @@ SOURCE = Path(thunder.__file__).parents[1]
 #: functions that raise for whoever called them, which says where the culprit comes from
 COMPLETED = {
     "thunder/autograd/joint_trace.py:_named",
-    "thunder/autograd/joint_trace.py:_renamed",
+    "thunder/autograd/joint_trace.py:_paired_results",
     "thunder/ops/prims/gradient.py:_put_grad_meta",
     "thunder/ops/prims/gradient.py:put_grads",
     "thunder/plugins/manager.py:_check_against",
