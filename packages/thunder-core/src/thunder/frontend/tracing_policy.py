@@ -39,8 +39,8 @@ from thunder.frontend.lookasides import (
     weakrefs,
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
-from thunder.frontend.natives import native_arguments, native_calls
-from thunder.frontend.objects.callable_kinds import LAZY, OWN, SYMBOL_LIKE
+from thunder.frontend.natives import libraries, native_arguments, native_calls
+from thunder.frontend.objects.callable_kinds import LAZY, SYMBOL_LIKE
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.raised_errors import name_tensors
@@ -223,7 +223,7 @@ class Tracer(AttributePolicy):
                 self.variables.cell_paths.setdefault(
                     id(cell), (cell, path.step("closure", i).step("cell", name))
                 )
-        if fn.__globals__.get("__name__", "").partition(".")[0] in native_calls.LIBRARIES:
+        if libraries.is_guarded_whole(fn.__globals__):
             return super().function_parts(fn)
         self.note("is", path.step("attribute", "__code__"), fn.__code__)
         self.note("is", path.step("attribute", "__defaults__"), fn.__defaults__)
@@ -234,8 +234,7 @@ class Tracer(AttributePolicy):
         return FunctionParts(fn.__code__, fn.__globals__, defaults, kwdefaults, fn.__closure__)
 
     def is_native(self, fn: types.FunctionType) -> bool:
-        module: str = fn.__globals__.get("__name__", "")
-        return module.startswith("thunder.") and module.startswith(OWN)
+        return libraries.is_own(fn.__globals__)
 
     def bypass_cache(self, fn: Any) -> bool:
         return True

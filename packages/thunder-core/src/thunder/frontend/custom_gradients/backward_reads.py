@@ -18,7 +18,6 @@ import enum
 import logging
 import os
 import random
-import sys
 import types
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
@@ -33,7 +32,8 @@ from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.function_context import FunctionContext
 from thunder.frontend.epilogue.reconstruction import children, description
 from thunder.frontend.lookasides.environment_queries import is_question
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable, is_ufunc
+from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module, is_ufunc
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.effects import may_alias
@@ -44,8 +44,6 @@ from thunder.ops import prims
 #: pinned objects that have state of their own
 _STATEFUL = (torch.nn.Module, random.Random)
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-#: packages whose variables and class attributes are constants
-_LIBRARIES = frozenset({"torch", "thunder", "numpy", *sys.stdlib_module_names})
 
 
 class ReadsState(UnsupportedProgram):
@@ -67,12 +65,8 @@ def _is_code(value: Any) -> bool:
 
 
 def is_in_library(session: TracingSession) -> bool:
-    """Whether the running line is a library's and not the user's."""
-    return _is_library(session.machine.frame.globals.get("__name__", ""))
-
-
-def _is_library(module: str) -> bool:
-    return module.partition(".")[0] in _LIBRARIES
+    """Return whether the running line is a library's and not the user's."""
+    return is_library(session.machine.frame.globals)
 
 
 # -- variables -----------------------------------------------------------------------------------------------
@@ -82,7 +76,7 @@ def check_global(
     session: TracingSession, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str
 ) -> None:
     """Ends the backward where it reads a variable that is not code."""
-    if _is_library(namespace.get("__name__", "")):
+    if is_library(namespace):
         return
     found = namespace.get(name, builtin_names.get(name, MISSING))
     written = (id(namespace), name) in session.variables.global_writes
@@ -129,7 +123,7 @@ def check_attribute(session: TracingSession, obj: Any, name: str) -> None:
     if entry is None or isinstance(obj, type):
         return
     if isinstance(obj, types.ModuleType):
-        if _is_library(obj.__name__):
+        if is_library_module(obj):
             return
     elif type(obj) is CustomOpDef:
         return
@@ -161,7 +155,7 @@ def check_slot(session: TracingSession, descriptor: Any, obj: Any, name: str) ->
 
 def check_class(session: TracingSession, cls: type, name: str) -> None:
     """Ends the backward where it reads a class attribute that is not code."""
-    if is_immutable(cls) or id(cls) in session.created_by_program or _is_library(cls.__module__):
+    if is_immutable(cls) or id(cls) in session.created_by_program or is_library_class(cls):
         return
     found = lookup_type(cls, name)
     if name in session.written_class_attributes or not (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ class Queries(SessionState):
         self.functions: dict[tuple[Any, ...], Any] = {}
 
 
-#: how the names of torch's native questions begin
+#: how the names of torch's native queries begin
 _PREFIXES = (
     "is_",
     "_is_",
@@ -46,27 +46,50 @@ _PREFIXES = (
     "_accelerator_hooks_get",
     "_mps_is",
 )
-#: ambient state that every prologue guards, whatever its value, so that a question needs no fact of its own
-_ALWAYS_GUARDED = frozenset(
-    {
-        "is_grad_enabled",
-        "is_inference_mode_enabled",
-        "get_default_dtype",
-        "_is_any_autocast_enabled",
-        "_len_torch_function_stack",
-        "_is_torch_function_mode_enabled",
-    }
+
+
+def _functions(*names: str) -> frozenset[int]:
+    """Return the ids of torch's native functions with these names."""
+    return frozenset(id(fn) for name in names if (fn := getattr(torch._C, name, None)) is not None)
+
+
+def _natives(module: types.ModuleType) -> Iterator[Any]:
+    """Yield the native functions of a module and of its submodules."""
+    for value in vars(module).values():
+        if isinstance(value, types.BuiltinFunctionType):
+            yield value
+        elif isinstance(value, types.ModuleType) and value.__name__.startswith(f"{module.__name__}."):
+            yield from _natives(value)
+
+
+def _functions_on_tensors() -> Iterator[Any]:
+    for name in vars(type(torch._C._VariableFunctions)):
+        fn = getattr(torch._C._VariableFunctions, name)
+        if isinstance(fn, types.BuiltinFunctionType):
+            yield fn
+
+
+#: torch's native functions that only read state, by id: those of its extension module with such a name
+_QUERIES: dict[int, Any] = {
+    id(fn): fn for fn in (*_natives(torch._C), *_functions_on_tensors()) if fn.__name__.startswith(_PREFIXES)
+}
+#: those that read ambient state that every prologue guards, so that the query needs no fact
+_ALWAYS_GUARDED = _functions(
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "get_default_dtype",
+    "_is_any_autocast_enabled",
+    "_len_torch_function_stack",
+    "_is_torch_function_mode_enabled",
 )
-#: questions about autocast: guarded by its settings at the call, which the program may have changed since
-_OF_AUTOCAST = frozenset(
-    {
-        "is_autocast_enabled",
-        "is_autocast_cpu_enabled",
-        "is_autocast_cache_enabled",
-        "get_autocast_dtype",
-        "get_autocast_cpu_dtype",
-        "get_autocast_gpu_dtype",
-    }
+#: those about autocast: guarded by its settings at the call, which the program may have changed since
+_OF_AUTOCAST = _functions(
+    "is_autocast_enabled",
+    "is_autocast_cpu_enabled",
+    "is_autocast_cache_enabled",
+    "get_autocast_dtype",
+    "get_autocast_cpu_dtype",
+    "get_autocast_gpu_dtype",
 )
 #: questions that torch answers in Python, with caches and state of its own, and that are asked whole
 _IN_PYTHON: tuple[Callable[..., Any], ...] = (
@@ -83,12 +106,8 @@ _IN_PYTHON: tuple[Callable[..., Any], ...] = (
 
 
 def is_question(fn: Any) -> bool:
-    """Whether ``fn`` is a native function of torch that only asks."""
-    return (
-        isinstance(fn, types.BuiltinFunctionType)
-        and str(fn.__module__).startswith("torch")
-        and fn.__name__.startswith(_PREFIXES)
-    )
+    """Return whether ``fn`` is a native function of torch that only reads state."""
+    return id(fn) in _QUERIES
 
 
 def ask(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -100,9 +119,9 @@ def ask(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[st
     name = f"{fn.__module__}.{fn.__name__}"
     if any(type(part) not in LEAVES for part in (value if type(value) is tuple else (value,))):
         raise UnsupportedProgram(f"{name} returned {describe(value)}, which thunder cannot guard")
-    if fn.__name__ in _OF_AUTOCAST and all(a in KINDS for a in (*args, *kwargs.values())):
+    if id(fn) in _OF_AUTOCAST and all(a in KINDS for a in (*args, *kwargs.values())):
         session.note_autocast()
-    elif fn.__name__ not in _ALWAYS_GUARDED:
+    elif id(fn) not in _ALWAYS_GUARDED:
         key = (fn, *args, *kwargs.items())
         question = session.state(Queries).functions.setdefault(key, functools.partial(fn, *args, **kwargs))
         path = session.object_root(question, f"{name}({', '.join(map(repr, args))})")

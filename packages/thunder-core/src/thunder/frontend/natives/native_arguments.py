@@ -1,4 +1,4 @@
-"""What native code may be given: nothing that it would look into, or call back, unseen."""
+"""Checks of the arguments of native code, which must not read tracked objects or call back unseen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.natives.native_tables import CARRIERS
+from thunder.frontend.natives.native_tables import (
+    compares_values,
+    is_value_preserving,
+    looks_up_keys,
+    searches,
+)
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.session import TracingSession
@@ -16,8 +21,9 @@ from thunder.ir.proxies import Proxy, TensorProxy
 
 
 def check_keys(session: TracingSession, container: Any) -> None:
-    """Refuses keys whose hash or equality is Python code, which C code ran unseen when it made the
-    container.
+    """Refuse keys whose hash or equality is Python code.
+
+    C code ran these unseen when it made the container.
     """
     note_keys(session, container)
     for key in container:
@@ -26,9 +32,7 @@ def check_keys(session: TracingSession, container: Any) -> None:
 
 
 def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
-    """Notes that native code asked which objects the keys of a container are, if there are some of the
-    user's.
-    """
+    """Note that native code observed which objects the keys of a container are, if one is the user's."""
     session.objects.identity_observed |= any(id(key) in session.objects.entries for key in keys)
 
 
@@ -40,11 +44,6 @@ def _check_key_protocol(key: Any) -> None:
             "that C code calls unseen",
             hint="Use a plain key, or unsafe_hash=False and identity.",
         )
-
-
-def name_of(fn: Any) -> str:
-    """The name of a callable, or of its type."""
-    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 #: methods that C code calls on the objects it works with
@@ -71,37 +70,50 @@ _PROTOCOLS = tuple(
 )
 
 
-def check_protocols(fn: Any, values: Iterable[Any], depth: int = 0) -> None:
-    """Refuses native code that would call methods written in Python, unseen, on its arguments or on their
-    elements.
+def check_protocols(session: TracingSession, fn: Any, descriptor: Any, values: list[Any]) -> None:
+    """Refuse native code that would call, unseen, methods written in Python.
+
+    These are methods of its arguments and of their elements: elements at any depth where native code
+    compares, because equal containers have equal elements.
     """
-    for v in values:
-        cls = type(v)
-        if cls in LEAVES or isinstance(v, (TensorProxy, Proxy, *IDENTITY_TYPES)):
+    is_comparison = compares_values(descriptor)
+    searched = values[0] if values and searches(descriptor) else None
+    seen: set[int] = set()
+    pending = [(value, 0) for value in values]
+    while pending:
+        value, depth = pending.pop()
+        cls = type(value)
+        if cls in LEAVES or isinstance(value, (TensorProxy, Proxy, *IDENTITY_TYPES)):
             continue
         if cls in _COLLECTIONS:
-            if depth < 2:
-                # of a dict C code looks at the values only to compare two of them
-                looks_at_values = isinstance(v, dict) and name_of(fn) in _COMPARISONS
-                check_protocols(fn, dict.values(v) if looks_at_values else v, depth + 1)
+            if (is_comparison or depth < 2) and id(value) not in seen:
+                seen.add(id(value))
+                with_values = is_comparison and value is not searched
+                pending += ((element, depth + 1) for element in _elements(value, with_values))
         elif any(isinstance(getattr(cls, name, None), types.FunctionType) for name in _PROTOCOLS):
             raise UnsupportedProgram(
                 f"native code ({getattr(fn, '__qualname__', fn)}) would call methods of {cls.__qualname__} "
                 "unseen by thunder",
                 hint="Write the loop or comparison in Python.",
             )
+        elif is_comparison and id(value) in session.objects.entries:
+            session.objects.identity_observed = True
 
 
-#: of what native code stores or hands on, that which has to find a key
-_BY_KEY = frozenset({"get", "setdefault", "pop", "add", "update"} | {"getitem", "setitem"})
-_BY_KEY |= {f"__{name}__" for name in ("getitem", "setitem")}
-_COMPARISONS = frozenset({"eq", "ne", "__eq__", "__ne__"})
+def _elements(container: Any, with_values: bool) -> list[Any]:
+    elements = list(container)
+    return (
+        elements + list(dict.values(container)) if with_values and isinstance(container, dict) else elements
+    )
+
+
 _COLLECTIONS = frozenset({list, tuple, dict, set, frozenset, collections.OrderedDict, collections.deque})
 
 
-def check_arguments(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
-    """Refuses native code that would look into a tracked object; identity and hash by identity are guarded
-    instead.
+def check_arguments(session: TracingSession, fn: Any, descriptor: Any, args: Iterable[Any]) -> None:
+    """Refuse native code that would look into a tracked object.
+
+    Where it can only observe which object an argument is, the identity is guarded instead.
     """
     entries = session.objects.entries
     for a in args:
@@ -113,8 +125,8 @@ def check_arguments(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> 
             or plain_base(type(a)) in LEAVES
         ):
             continue
-        if name_of(fn) in CARRIERS:
-            session.objects.identity_observed |= name_of(fn) in _BY_KEY
+        if is_value_preserving(descriptor):
+            session.objects.identity_observed |= looks_up_keys(descriptor)
             continue
         protocol: tuple[Any, Any] = type(a).__eq__, type(a).__hash__
         if protocol == (object.__eq__, object.__hash__):

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import operator
-import sys
 import types
 from typing import Any
 
@@ -18,71 +16,93 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.environment_queries import ask, is_question
-from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, name_of, note_keys
-from thunder.frontend.natives.native_tables import ALLOWED, CARRIERS, CONSTRUCTORS, TRANSPARENT, WORLD
-from thunder.frontend.objects.class_kinds import (
-    IDENTITY_TYPES,
-    LEAVES,
-    is_foreign,
-    is_numpy_scalar,
-    is_ufunc,
-    plain_base,
+from thunder.frontend.natives.libraries import is_guarded_whole, is_numpy_scalar, is_own, is_ufunc
+from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, note_keys
+from thunder.frontend.natives.native_tables import (
+    ALLOWED,
+    CALLABLE_TYPES,
+    CONSTRUCTIBLE_TYPES,
+    IMPURE_FUNCTIONS,
+    IMPURE_MODULES,
+    OBJECT_METHODS,
+    SELF_CONTAINED_TYPES,
+    cached_of_typing,
+    defining_class,
+    descriptor_of,
+    is_hierarchy_query,
+    is_numpy_method,
+    is_value_preserving,
 )
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_foreign, plain_base
 from thunder.frontend.objects.object_table import describe
+from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
 from thunder.frontend.raised_errors import name_tensors
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 
-#: native code that makes what has attributes of its own; what other native code returns was there before
+#: native code that makes objects with state; what other native code returns existed before
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
-#: packages whose functions are guarded as values, and not in their parts (code, defaults)
-LIBRARIES = frozenset({"torch", *sys.stdlib_module_names})
-#: containers that native code makes, which find their elements by what objects they are
+#: containers made by native code, which find their elements by identity and equality
 _KEYED = frozenset({dict, set, frozenset})
 
 
 def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls ``fn`` natively if the tables allow it. Raises UnsupportedProgram or SharpEdge, with the
-    callable's name.
+    """Call ``fn`` natively if the tables allow it.
+
+    Raises UnsupportedProgram or SharpEdge, with the callable's name, if they do not.
     """
-    if id(fn) in ALLOWED or _is_allowed(session, fn):
-        _refuse_finalizer(session, fn, args)
-        if fn is type.__new__ and len(args) > 2:
-            _refuse_subclass_hook(args[2])
-        check_arguments(session, fn, args)
-        if kwargs:
-            check_arguments(session, fn, tuple(kwargs.values()))
-        name = name_of(fn)
-        if name in _OF_HIERARCHIES:
-            _note_hierarchy(session, fn, args)
-        if name not in CARRIERS:
-            check_protocols(fn, (getattr(fn, "__self__", None), *args, *kwargs.values()))
-        try:
-            result = fn(*args, **kwargs)
-            if id(fn) in _MAKERS:
-                session.created_by_program[id(result)] = result
-            elif type(result) in _KEYED:
-                note_keys(session, result)
-            return result
-        except TypeError as error:
-            name_tensors(error)
-            raise
+    descriptor = descriptor_of(fn)
+    if id(fn) in ALLOWED or _is_allowed(session, fn, descriptor):
+        return _call_allowed(session, fn, descriptor, args, kwargs)
     if is_ufunc(fn) and all(type(a) in LEAVES or is_numpy_scalar(a) for a in (*args, *kwargs.values())):
         return fn(*args, **kwargs)
     if is_question(fn):
         return ask(session, fn, args, kwargs)
     if not callable(fn):
         return fn(*args, **kwargs)  # the TypeError of the program's own
+    return _refuse(session, fn, args, kwargs)
+
+
+def _call_allowed(
+    session: TracingSession, fn: Any, descriptor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    _refuse_finalizer(session, fn, args)
+    if fn is type.__new__ and len(args) > 2:
+        _refuse_subclass_hook(args[2])
+    check_arguments(session, fn, descriptor, (*args, *kwargs.values()))
+    if is_hierarchy_query(descriptor):
+        _note_hierarchy(session, fn, args)
+    if not is_value_preserving(descriptor):
+        values = [*args, *kwargs.values()]
+        owner = getattr(fn, "__self__", None)
+        if not isinstance(owner, types.ModuleType | None):
+            values.insert(0, owner)
+        check_protocols(session, fn, descriptor, values)
+    try:
+        result = fn(*args, **kwargs)
+    except TypeError as error:
+        name_tensors(error)
+        raise
+    if id(fn) in _MAKERS:
+        session.created_by_program[id(result)] = result
+    elif type(result) in _KEYED:
+        note_keys(session, result)
+    return result
+
+
+def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Raise the refusal of ``fn``; return its result where the user allows sharp edges."""
     module = _module_of(fn)
+    package = module.partition(".")[0]
     name = f"{module}.{getattr(fn, '__qualname__', type(fn).__name__)}"
-    if module.partition(".")[0] == "numpy":
+    if package == "numpy":
         raise UnsupportedProgram(
             f"{name} takes the data of a tensor out of the program, or computes with NumPy's own arrays",
             hint="Return the tensor and convert it after the call.",
         )
-    if module.partition(".")[0] in WORLD or id(fn) in _IDENTITIES:
+    if package in IMPURE_MODULES or id(fn) in IMPURE_FUNCTIONS:
         session.refuse_sharp_edge(
             f"{name} reads or changes something that can be neither guarded nor replayed",
             hint="Pass the value as an argument, or set sharp_edges= to bake it in.",
@@ -102,19 +122,14 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _note_hierarchy(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
-    """The answer of a class about its bases or subclasses is a fact."""
-    question = functools.partial(fn, *args)
-    path = session.object_root(question, f"{name_of(fn)} of a class")
-    session.note("state", path, question())
-
-
-_OF_HIERARCHIES = frozenset({"mro", "__subclasses__"})
+    """Note the bases or subclasses of a class, which a native query returns, as a fact."""
+    query = functools.partial(fn, *args)
+    path = session.object_root(query, f"{fn.__name__} of a class")
+    session.note("state", path, query())
 
 
 def _refuse_finalizer(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
-    """Refuses to make an object whose ``__del__`` would run when the trace lets go of it, and at no other
-    call.
-    """
+    """Refuse to make an object with a ``__del__``, which would run after the trace and at no later call."""
     cls = fn if isinstance(fn, type) else args[0] if fn is object.__new__ and args else object
     if isinstance(getattr(cls, "__del__", None), types.FunctionType):
         session.refuse_sharp_edge(
@@ -125,17 +140,14 @@ def _refuse_finalizer(session: TracingSession, fn: Any, args: tuple[Any, ...]) -
 
 
 def _refuse_subclass_hook(bases: tuple[type, ...]) -> None:
-    """Refuses to make a class whose bases have an ``__init_subclass__`` of the user's, which C code calls."""
+    """Refuse to make a class if C code would call an ``__init_subclass__`` that the user wrote."""
     for base in bases:
         hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
-        if isinstance(hook, types.FunctionType) and hook.__module__.partition(".")[0] not in LIBRARIES:
+        if isinstance(hook, types.FunctionType) and not is_guarded_whole(hook.__globals__):
             raise UnsupportedProgram(
                 f"the program makes a subclass of {base.__qualname__}, which has an __init_subclass__",
                 hint="Make the class outside the compiled function.",
             )
-
-
-_IDENTITIES = frozenset({id(id), id(hash), id(open), id(input), id(breakpoint)})
 
 
 #: functions under functools.lru_cache
@@ -143,20 +155,21 @@ CACHED = type(functools.lru_cache(len))
 
 
 def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a function that the user's code put under ``functools.lru_cache``: eager asks the cache, so
-    does the guard.
+    """Call a function that the user's code put under ``functools.lru_cache``, through its cache.
 
-    Only for arguments and results that are leaves: a cached list or tensor is one object for all callers. A
-    method of a logger, which logs a message once, asks its cache when the computation runs. A type that
-    ``typing`` makes (``Optional[int]``) is the same whoever asks.
+    Arguments and results must be leaves, since a cached list or tensor is one object for all callers; the
+    guard calls the function again. A method of a logger, which logs a message once, is called when the
+    computation runs. ``typing`` has such functions too, which make types: each is one object for all callers.
+
+    Raises UnsupportedProgram for other arguments and results, and where the cache is full.
     """
-    if getattr(fn, "__module__", None) == "typing":
+    if id(fn) in cached_of_typing():
         return fn(*args, **kwargs)
     if args and isinstance(args[0], logging.Logger):
         logger, *rest = args
         session.guard_identity(logger)
         shown = {k: printable(session, v) for k, v in kwargs.items()}
-        prims.python_call(fn, logger, *(printable(session, a) for a in rest), **shown)
+        prims.python_call(output_replay.log_once, fn, logger, *(printable(session, a) for a in rest), **shown)
         return None
     name = getattr(fn, "__qualname__", "a cached function")
     if all(type(a) in LEAVES for a in (*args, *kwargs.values())):
@@ -168,24 +181,25 @@ def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
                 hint="Give the cache a larger maxsize.",
             )
         if type(value) in LEAVES:
-            question = functools.partial(fn, *args, **kwargs)
-            path = session.object_root(question, f"{name}({', '.join(map(repr, args))})")
+            query = functools.partial(fn, *args, **kwargs)
+            path = session.object_root(query, f"{name}({', '.join(map(repr, args))})")
             session.note("state", path, value)
             return value
     raise UnsupportedProgram(
-        f"{name} is under functools.lru_cache, and was given or returned something else "
-        "than numbers and strings",
+        f"{name} is under functools.lru_cache, and its arguments or its result are not numbers and strings",
         hint="Call its __wrapped__, or call it before the compiled function and pass the result.",
     )
 
 
 def scripted(fn: Any) -> Any:
-    """The Python function that ``torch.jit.script`` was given, which means the same. Raises
-    UnsupportedProgram for what ``torch.jit.trace`` made, which does not.
+    """Return the Python function of a function of ``torch.jit.script``, which computes the same.
+
+    A qualified name is that of one function of torch's compilation unit. Raises UnsupportedProgram for a
+    function of ``torch.jit.trace``, which does not compute the same.
     """
     source = getattr(fn, "_torchdynamo_inline", None)
-    kept = torch.jit._state._try_get_jit_cached_function(source) if source is not None else None
-    if kept is None or kept.qualified_name != fn.qualified_name:
+    compiled = torch.jit._state._try_get_jit_cached_function(source) if source is not None else None
+    if compiled is None or compiled.qualified_name != fn.qualified_name:
         raise UnsupportedProgram(
             f"{getattr(fn, '__name__', 'a function')} is a graph of torch.jit.trace",
             hint="Call the Python function that it was made of.",
@@ -208,66 +222,47 @@ def _module_of(fn: Any) -> str:
     )
 
 
-def _is_allowed(session: TracingSession, fn: Any) -> bool:
+def _is_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:
     if isinstance(fn, type):
         return (
-            fn in CONSTRUCTORS
+            fn in CONSTRUCTIBLE_TYPES
             or plain_base(fn) is not object
             or issubclass(fn, BaseException)
             or id(fn) in session.created_by_program
-            or (fn.__new__ is object.__new__ and fn.__init__ is object.__init__ and _is_plain(fn))
+            or (fn.__new__ is object.__new__ and fn.__init__ is object.__init__ and not is_foreign(fn))
         )
     if isinstance(fn, types.BuiltinFunctionType | types.MethodWrapperType):
-        owner = fn.__self__
-        if owner is None or isinstance(owner, types.ModuleType):
-            return False
-        if isinstance(owner, TensorProxy):
-            return True  # a slot wrapper of a tensor: torch's dispatch reaches the language
-        if isinstance(owner, type):
-            return _is_transparent(owner) or hasattr(type, fn.__name__)
-        if hasattr(object, fn.__name__) and not _is_harmless(fn.__name__) and _is_plain(type(owner)):
-            return False
-        return _is_transparent(type(owner)) and _is_known(session, owner)
+        return _is_method_allowed(session, fn, descriptor)
     if isinstance(
         fn, types.MethodDescriptorType | types.WrapperDescriptorType | types.ClassMethodDescriptorType
     ):
-        if fn.__objclass__ is object and not _is_harmless(fn.__name__):
-            return False
-        return fn.__objclass__ in TRANSPARENT or issubclass(fn.__objclass__, BaseException | torch.Tensor)
-    return type(fn) in (operator.attrgetter, operator.itemgetter, operator.methodcaller) or _is_shim(fn)
+        if fn.__objclass__ is object:
+            return fn in OBJECT_METHODS
+        return _is_self_contained(fn.__objclass__) or issubclass(fn.__objclass__, torch.Tensor)
+    # Python functions arrive here that are thunder's: shims of the interpreter, symbols, and the like
+    return type(fn) in CALLABLE_TYPES or (isinstance(fn, types.FunctionType) and is_own(fn.__globals__))
 
 
-def _is_harmless(name: str) -> bool:
-    """Whether a method of ``object`` reads nothing of the instance, unlike ``__getstate__``."""
-    return name in ("__init__", "__new__", "__init_subclass__", "__subclasshook__", "__eq__", "__ne__")
+def _is_method_allowed(session: TracingSession, fn: Any, descriptor: Any) -> bool:
+    """Return whether a native method that is bound to an object or a class may run."""
+    owner, cls = fn.__self__, defining_class(fn, descriptor)
+    if isinstance(owner, TensorProxy):
+        return True  # a slot wrapper of a tensor: torch's dispatch reaches the language
+    if cls is None:
+        return False
+    if isinstance(owner, type):
+        return _is_self_contained(cls)
+    if cls is object and descriptor not in OBJECT_METHODS and not is_foreign(type(owner)):
+        return False
+    return (_is_self_contained(cls) or is_numpy_method(descriptor)) and _is_readable(session, owner)
 
 
-def _is_shim(fn: Any) -> bool:
-    """Whether ``fn`` is a native function of thunder's own: the interpreter's shims, symbols, and the
-    like.
-    """
-    return isinstance(fn, types.FunctionType) and fn.__globals__.get("__name__", "").startswith("thunder.")
+def _is_self_contained(cls: type) -> bool:
+    return cls in SELF_CONTAINED_TYPES or issubclass(cls, BaseException)
 
 
-def _is_transparent(cls: type) -> bool:
-    return (
-        cls in TRANSPARENT
-        or any(base in TRANSPARENT and base is not object for base in cls.__mro__)
-        or _is_plain(cls)
-    )
-
-
-def _is_plain(cls: type) -> bool:
-    """Whether a class is made of class statements alone, so that its native methods are ``object``'s and
-    ``type``'s.
-    """
-    return not is_foreign(cls)
-
-
-def _is_known(session: TracingSession, owner: Any) -> bool:
-    """Whether native code may look into ``owner``: not if it is a tracked object, whose reads must be
-    seen.
-    """
+def _is_readable(session: TracingSession, owner: Any) -> bool:
+    """Return whether native code may look into ``owner``: not into a tracked object."""
     entry = session.objects.entries.get(id(owner))
     return (
         entry is None
@@ -278,23 +273,19 @@ def _is_known(session: TracingSession, owner: Any) -> bool:
 
 # -- torch's own native functions ----------------------------------------------------------------------------
 
-_TORCH_NAMESPACES = (
-    "torch._C._nn",
-    "torch._C._linalg",
-    "torch._C._special",
-    "torch._C._fft",
-    "torch._C._sparse",
-    "torch._C._nested",
+_NAMESPACES = ("_nn", "_linalg", "_special", "_fft", "_sparse", "_nested")
+_FUNCTIONS: frozenset[int] = frozenset(
+    id(fn)
+    for owner in (type(torch._C._VariableFunctions), *(getattr(torch._C, name) for name in _NAMESPACES))
+    for name in vars(owner)
+    if isinstance(fn := getattr(owner, name), types.BuiltinFunctionType)
 )
 
 
 def is_unknown_torch(fn: Any) -> bool:
-    """Whether ``fn``, which is not in the language, computes with tensors: a native function or tensor method
-    of torch.
-    """
+    """Return whether ``fn``, which is not in the language, is a native function or tensor method of torch."""
     if isinstance(fn, types.BuiltinFunctionType):
-        qualname = getattr(fn, "__qualname__", "")
-        return qualname.startswith("_VariableFunctionsClass.") or fn.__module__ in _TORCH_NAMESPACES
+        return id(fn) in _FUNCTIONS
     if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType):
         return fn.__objclass__ is torch._C.TensorBase
     return isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket)

@@ -1,5 +1,8 @@
-"""The tables of native code: which functions depend on their arguments alone, which types keep everything
-in sight.
+"""The tables of native callables, by identity: which of them run while a program is traced, and why.
+
+A native callable reads and calls back unseen, so one that no row allows is refused. The rows hold the objects
+themselves: functions, classes, and for methods the descriptors of their classes (:func:`descriptor_of`). A
+name allows nothing, because any callable can have it. ``IMPURE_MODULES`` has names, because it only refuses.
 """
 
 from __future__ import annotations
@@ -21,33 +24,134 @@ import operator
 import re
 import sys
 import types
-from typing import Any
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 
+from thunder.frontend.lookasides.globals_view import GlobalsView
+from thunder.frontend.natives.libraries import numpy
 from thunder.frontend.objects.class_kinds import LEAVES
 from thunder.interpreter.lookup import ITERATOR_TYPES
 
-#: modules in C whose functions depend on their arguments alone
-_PURE_MODULES = (
-    builtins,
-    math,
-    cmath,
-    operator,
-    _operator,
-    itertools,
-    _bisect,
-    _heapq,
-    _struct,
-    _json,
-    _warnings,
-    # without type information:
-    *map(importlib.import_module, ("_abc", "_functools", "_sre", "_string")),
+
+class NativeRow(NamedTuple):
+    """Native callables with the reason for which the table has them."""
+
+    reason: str
+    natives: tuple[Any, ...]
+
+
+def _functions(*modules: Any, without: Iterable[Any] = ()) -> tuple[Any, ...]:
+    """Return the functions of modules in C, except some."""
+    skipped = set(map(id, without))
+    members = (v for module in modules for v in vars(module).values())
+    return tuple(v for v in members if isinstance(v, types.BuiltinFunctionType) and id(v) not in skipped)
+
+
+def _methods(classes: Iterable[type], *names: str) -> tuple[Any, ...]:
+    """Return the descriptors that the classes themselves have under the names."""
+    return tuple(vars(cls)[name] for cls in classes for name in names if name in vars(cls))
+
+
+# -- what identifies a native callable -----------------------------------------------------------------------
+
+
+def descriptor_of(fn: Any) -> Any:
+    """Return the object by which the tables know a native callable.
+
+    For a method bound to an object or class, which is a new object at each read, this is the descriptor in
+    the class that defines it, such as ``vars(list)["append"]`` for ``[].append``. A callable of any other
+    kind is returned as it is.
+    """
+    if isinstance(fn, types.MethodWrapperType):
+        return vars(fn.__objclass__).get(fn.__name__, fn)
+    if not isinstance(fn, types.BuiltinFunctionType):
+        return fn
+    owner = fn.__self__
+    if owner is None or isinstance(owner, types.ModuleType):
+        return fn
+    for descriptor in _candidates(owner, fn.__name__):
+        if descriptor is fn or _is_read_from(descriptor, owner, fn):
+            return descriptor
+    return fn
+
+
+def _candidates(owner: Any, name: str) -> Iterator[Any]:
+    kind: type = type(owner)
+    bases: tuple[type, ...] = owner.__mro__ if isinstance(owner, type) else ()
+    for cls in (*bases, *kind.__mro__):
+        if name in vars(cls):
+            yield vars(cls)[name]
+
+
+def _is_read_from(descriptor: Any, owner: Any, fn: Any) -> bool:
+    """Return whether a descriptor gives this bound method: one C function, bound to one object."""
+    if isinstance(descriptor, types.ClassMethodDescriptorType):
+        return bool(descriptor.__get__(None, owner if isinstance(owner, type) else type(owner)) == fn)
+    if not isinstance(descriptor, types.MethodDescriptorType):
+        return False
+    return isinstance(owner, descriptor.__objclass__) and bool(descriptor.__get__(owner, type(owner)) == fn)
+
+
+def defining_class(fn: Any, descriptor: Any) -> type | None:
+    """Return the class that defines a native method, or None for a function of a module."""
+    cls = getattr(descriptor, "__objclass__", None)
+    if cls is None and isinstance(fn, types.BuiltinFunctionType) and isinstance(fn.__self__, type):
+        return fn.__self__  # of ``__new__``, which a class has for itself
+    return cls if isinstance(cls, type) else None
+
+
+# -- functions (allowed) -------------------------------------------------------------------------------------
+
+_IMPURE_BUILTINS = (
+    id,
+    hash,
+    open,
+    input,
+    breakpoint,
+    compile,
+    eval,
+    exec,
+    globals,
+    locals,
+    vars,
 )
-#: functions among them that depend on more, or do more
-_IMPURE = frozenset(
-    {"id", "hash", "open", "input", "breakpoint", "compile", "eval", "exec", "globals", "locals", "vars"}
+
+PURE_FUNCTIONS = (
+    NativeRow("numbers in, numbers out", _functions(math, cmath)),
+    NativeRow("the operators of Python, on arguments that are checked", _functions(operator, _operator)),
+    NativeRow(
+        "what Python programs are made of; these depend on their arguments alone",
+        _functions(builtins, without=_IMPURE_BUILTINS),
+    ),
+    NativeRow(
+        "algorithms on containers and texts that the standard library has in C",
+        _functions(
+            itertools,
+            _bisect,
+            _heapq,
+            _struct,
+            _json,
+            # without type information:
+            *map(importlib.import_module, ("_abc", "_functools", "_sre", "_string")),
+        ),
+    ),
+    NativeRow("the state of warnings; what shows one is a lookaside", _functions(_warnings)),
+    NativeRow(
+        "the interpreter keeps the native state of handled exceptions equal to the program's",
+        (sys.exc_info, sys.exception),
+    ),
+    NativeRow(
+        "counts, once in a process, that an API was used: every constructor of a module calls it",
+        (torch._C._log_api_usage_once,),
+    ),
 )
+ALLOWED: dict[int, Any] = {id(fn): fn for row in PURE_FUNCTIONS for fn in row.natives}
+
+
+# -- classes (allowed) ---------------------------------------------------------------------------------------
 
 _ITERATORS: tuple[type, ...] = (
     *ITERATOR_TYPES,
@@ -57,142 +161,212 @@ _ITERATORS: tuple[type, ...] = (
     types.AsyncGeneratorType,
     *(t for t in vars(itertools).values() if isinstance(t, type)),
 )
-#: classes whose instances keep everything in what the program can see, so that their methods are pure or
-#: write only to them
-TRANSPARENT: frozenset[type] = LEAVES | {
-    *_ITERATORS,
-    object,
-    list,
-    tuple,
-    dict,
-    set,
-    frozenset,
-    bytearray,
+_VIEWS: tuple[type, ...] = (
     type({}.keys()),
     type({}.values()),
     type({}.items()),
-    collections.OrderedDict,
     type(collections.OrderedDict().keys()),
     type(collections.OrderedDict().values()),
     type(collections.OrderedDict().items()),
-    collections.defaultdict,
-    collections.deque,
+    types.MappingProxyType,
+)
+_SEQUENCES = (list, tuple, bytearray, collections.deque)
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict)
+_SETS = (set, frozenset)
+_METHOD_TYPES = (property, staticmethod, classmethod, super, types.FunctionType, types.MethodType)
+_OPERATOR_OBJECTS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+
+#: classes whose instances keep everything in what the program can see: a native method that one of them
+#: defines depends on the object and its arguments alone, and writes to the object alone
+SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
+    object,
+    type,
+    BaseException,
+    *_ITERATORS,
+    *_VIEWS,
+    *_SEQUENCES,
+    *_DICTS,
+    *_SETS,
+    *_METHOD_TYPES,
+    *_OPERATOR_OBJECTS,
     collections.Counter,
     functools.partial,
-    property,
-    staticmethod,
-    classmethod,
-    super,
-    type,
-    types.FunctionType,
-    types.MethodType,
     types.SimpleNamespace,
     types.CellType,
-    types.MappingProxyType,
     re.Pattern,
     re.Match,
-    BaseException,
-    operator.attrgetter,
-    operator.itemgetter,
-    operator.methodcaller,
     type(functools.cmp_to_key(lambda a, b: 0)),
 }
-#: types that may be called on known arguments
-CONSTRUCTORS = frozenset(TRANSPARENT) | {
-    type(functools.lru_cache(len)),
-    torch.device,
-    torch.Size,
-    torch.finfo,
-    torch.iinfo,
-}
+#: classes that may be called on arguments that are checked
+CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {type(functools.lru_cache(len))}
+#: types of native callables of which each instance may be called
+CALLABLE_TYPES = frozenset(_OPERATOR_OBJECTS)
 
-#: native code that stores its arguments or hands them on, without looking into them
-CARRIERS = frozenset(
-    {
-        "append",
-        "appendleft",
-        "insert",
-        "extend",
-        "__setitem__",
-        "__delitem__",
-        "setitem",
-        "setdefault",
-        "update",
-        "get",
-        "iter",
-        "next",
-    }
-    | {
-        "__init__",
-        "__new__",
-        "__init_subclass__",
-        "list",
-        "tuple",
-        "dict",
-        "zip",
-        "enumerate",
-        "reversed",
-        "items",
-        "keys",
-        "values",
-        "pop",
-    }
-    | {
-        "callable",
-        "chain",
-        "islice",
-        "partial",
-        "getitem",
-        "__getitem__",
-        "len",
-        "bool",
-        "isinstance",
-        "issubclass",
-        "is_",
-        "is_not",
-    }
-    | {
-        "product",
-        "repeat",
-        "cycle",
-        "map",
-        "filter",
-        "concat",
-        "mul",
-        "add",
-        "iadd",
-        "attrgetter",
-        "staticmethod",
-        "classmethod",
-    }
-    | {
-        "super",
-        "property",
-        "__set_name__",
-        "cell_contents",
-        "send",
-        "throw",
-        "close",
-        "from_iterable",
-        "copy",
-        "truth",
-        "not_",
-        "type",
-    }
+#: methods of ``object`` that read nothing of the instance, unlike ``__getstate__``
+OBJECT_METHODS = frozenset(
+    _methods((object,), "__init__", "__new__", "__init_subclass__", "__subclasshook__", "__eq__", "__ne__")
 )
 
-#: the interpreter keeps the native state of handled exceptions equal to the program's
-_EXCEPTION_STATE = (sys.exc_info, sys.exception)
-ALLOWED: dict[int, Any] = {
-    id(f): f
-    for module in _PURE_MODULES
-    for name, f in vars(module).items()
-    if isinstance(f, types.BuiltinFunctionType) and name not in _IMPURE
-} | {id(f): f for f in _EXCEPTION_STATE}
-# counts, once in a process, that an API was used: every constructor of a module calls it
-ALLOWED[id(torch._C._log_api_usage_once)] = torch._C._log_api_usage_once
-#: modules whose functions read or change the world: sharp edges
-WORLD = frozenset(
+#: methods of NumPy's numbers that depend on the number alone
+_NUMPY_METHODS = ("item", "tolist", "is_integer", "as_integer_ratio", "conjugate")
+
+
+def is_numpy_method(descriptor: Any) -> bool:
+    """Return whether a descriptor is a pure method of NumPy's numbers."""
+    module = numpy()
+    cls = getattr(descriptor, "__objclass__", None)
+    if module is None or not (isinstance(cls, type) and issubclass(cls, module.generic)):
+        return False
+    return any(vars(cls).get(name) is descriptor for name in _NUMPY_METHODS)
+
+
+@functools.cache
+def cached_of_typing() -> frozenset[int]:
+    """Return the ids of the cached functions of ``typing``, which make types such as ``Optional[int]``."""
+    return frozenset(id(clear.__self__) for clear in typing._cleanups)  # type: ignore[attr-defined]
+
+
+# -- arguments (allowed) -------------------------------------------------------------------------------------
+
+VALUE_PRESERVING = (
+    NativeRow(
+        "stores its arguments in a container, or removes what is stored",
+        (
+            *_methods(_SEQUENCES, "append", "appendleft", "insert", "extend", "copy", "pop"),
+            *_methods((list, bytearray, collections.deque), "__setitem__", "__delitem__"),
+            *_methods((*_DICTS, *_SETS, *_VIEWS), "copy"),
+            *_methods((set,), "pop"),
+        ),
+    ),
+    NativeRow(
+        "returns what a container holds",
+        (
+            *_methods((*_SEQUENCES, *LEAVES, re.Match), "__getitem__"),
+            *_methods((*_DICTS, *_VIEWS), "items", "keys", "values"),
+        ),
+    ),
+    NativeRow(
+        "makes a container, an iterator or a wrapper of its arguments",
+        (
+            *(
+                list,
+                tuple,
+                dict,
+                zip,
+                enumerate,
+                reversed,
+                map,
+                filter,
+                functools.partial,
+                operator.attrgetter,
+            ),
+            *(itertools.chain, itertools.islice, itertools.product, itertools.repeat, itertools.cycle),
+            *(staticmethod, classmethod, super, property, type, bool),
+            *_methods((itertools.chain,), "from_iterable"),
+            *_methods((property,), "__set_name__"),
+        ),
+    ),
+    NativeRow(
+        "makes an object that stores the arguments",
+        (
+            *_methods(SELF_CONTAINED_TYPES - {set, bytearray}, "__init__"),
+            *_methods(SELF_CONTAINED_TYPES - LEAVES - {*_SETS, bytearray}, "__new__"),
+            *_methods((object,), "__init_subclass__"),
+            *_methods(
+                (v for v in vars(builtins).values() if isinstance(v, type) and issubclass(v, BaseException)),
+                "__init__",
+                "__new__",
+            ),
+        ),
+    ),
+    NativeRow(
+        "reads how long, empty or of which class an object is; special methods in Python are interpreted",
+        (callable, len, isinstance, issubclass, operator.is_, operator.is_not, operator.truth, operator.not_),
+    ),
+    NativeRow("advances an iterator, or begins to iterate", (iter, next)),
+    NativeRow(
+        "resumes a generator with its argument",
+        _methods((types.GeneratorType, types.CoroutineType), "send", "throw", "close"),
+    ),
+    NativeRow(
+        "an operator of Python; special methods in Python are interpreted",
+        (operator.concat, operator.mul, operator.add, operator.iadd, operator.getitem, operator.setitem),
+    ),
+)
+#: those that look for a key among others, so that it matters which objects are one and the same
+KEYED_LOOKUPS = NativeRow(
+    "finds a key by hash and equality; keys with these in Python are interpreted or refused",
+    (
+        *_methods((*_DICTS, types.MappingProxyType), "get", "setdefault", "pop", "update"),
+        *_methods((*_DICTS, types.MappingProxyType), "__getitem__", "__setitem__", "__delitem__"),
+        *_methods((set,), "add", "update"),
+        *_methods((GlobalsView,), "get", "setdefault", "update", "__getitem__", "__setitem__", "__delitem__"),
+    ),
+)
+_ALSO_KEYED = (operator.getitem, operator.setitem, operator.add)
+
+_VALUE_PRESERVING = {id(fn) for row in (*VALUE_PRESERVING, KEYED_LOOKUPS) for fn in row.natives}
+_KEYED = {id(fn) for fn in (*KEYED_LOOKUPS.natives, *_ALSO_KEYED)}
+
+
+def is_value_preserving(descriptor: Any) -> bool:
+    """Return whether native code stores its arguments or passes them on, without looking into them."""
+    return id(descriptor) in _VALUE_PRESERVING or type(descriptor) is operator.attrgetter
+
+
+def looks_up_keys(descriptor: Any) -> bool:
+    """Return whether native code looks for one of its arguments among the keys of a container."""
+    return id(descriptor) in _KEYED
+
+
+#: native code that compares its arguments: equal containers have equal elements, dicts equal values too
+_COMPARISONS = frozenset(
+    map(
+        id,
+        (
+            *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+            *(min, max, sorted, list.sort),
+            *_functions(_bisect, _heapq),
+            *_methods(SELF_CONTAINED_TYPES - {object}, "__eq__", "__ne__"),
+            *_methods(SELF_CONTAINED_TYPES - {object}, "__lt__", "__le__", "__gt__", "__ge__"),
+        ),
+    )
+)
+#: native code that compares one argument with the elements of another, which for a dict are its keys
+_SEARCHES = frozenset(
+    map(
+        id,
+        (
+            *(operator.contains, operator.countOf, operator.indexOf),
+            *_methods(SELF_CONTAINED_TYPES - {object}, "__contains__"),
+            *_methods(_SEQUENCES, "index", "count", "remove"),
+        ),
+    )
+)
+
+
+def compares_values(descriptor: Any) -> bool:
+    """Return whether native code compares what its arguments hold."""
+    return id(descriptor) in _COMPARISONS or searches(descriptor)
+
+
+def searches(descriptor: Any) -> bool:
+    """Return whether native code compares with the elements of its object or first argument."""
+    return id(descriptor) in _SEARCHES
+
+
+_HIERARCHY_QUERIES = frozenset(map(id, _methods((type,), "mro", "__subclasses__")))
+
+
+def is_hierarchy_query(descriptor: Any) -> bool:
+    """Return whether native code returns the bases or subclasses of a class."""
+    return id(descriptor) in _HIERARCHY_QUERIES
+
+
+# -- refusals (by name) --------------------------------------------------------------------------------------
+
+#: modules whose functions read or change the world: sharp edges, refused unless the user allows these
+IMPURE_MODULES = frozenset(
     {
         "time",
         "posix",
@@ -205,6 +379,14 @@ WORLD = frozenset(
         "_thread",
         "threading",
         "_posixsubprocess",
+        "secrets",
+        "select",
+        "_uuid",
+        "socket",
+        "subprocess",
+        "os",
+        "_signal",
     }
-    | {"secrets", "select", "_uuid", "socket", "subprocess", "os", "_signal"}
 )
+#: builtins that do, or whose results differ from process to process
+IMPURE_FUNCTIONS = frozenset(map(id, (id, hash, open, input, breakpoint)))

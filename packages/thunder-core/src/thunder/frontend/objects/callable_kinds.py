@@ -8,24 +8,6 @@ import torch
 
 from thunder.frontend.natives import native_calls
 
-#: packages of thunder whose Python functions run natively while a program is traced
-OWN = (
-    "thunder.base",
-    "thunder.interpreter",
-    "thunder.ir",
-    "thunder.ops",
-    "thunder.torch",
-    "thunder.executor_base",
-    "thunder.plugins",
-    "thunder.extend",
-    "thunder.passes",
-    "thunder.autograd",
-    "thunder.wrappers",
-    "thunder.frontend",
-    "thunder.compiler",
-    "thunder.executors",
-    "thunder.core",
-)
 #: descriptors that make methods
 METHODS = (
     types.MethodDescriptorType,

@@ -130,23 +130,6 @@ _HARMLESS = frozenset(
 )
 
 
-def is_numpy_scalar(x: Any) -> bool:
-    """Whether ``x`` is a number of NumPy's, which is immutable. Arrays have a shape."""
-    return (
-        type(x).__module__ == "numpy"
-        and hasattr(x, "item")
-        and getattr(x, "shape", None) == ()
-        and not hasattr(x, "__array_finalize__")
-    )
-
-
-def is_ufunc(x: Any) -> bool:
-    """Whether ``x`` is an elementwise function of NumPy's, such as ``numpy.sqrt``: immutable, and without
-    state.
-    """
-    return type(x).__module__ == "numpy" and type(x).__name__ == "ufunc"
-
-
 def is_foreign(t: type, past: type = object) -> bool:
     """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in
     C, or derived from one other than ``past``.

@@ -31,6 +31,7 @@ from thunder.base.provenance import (
     proxied,
 )
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts, ThisObject
+from thunder.frontend.natives.libraries import is_numpy_scalar, is_ufunc
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
     LEAVES,
@@ -40,8 +41,6 @@ from thunder.frontend.objects.class_kinds import (
     is_dict_and_dataclass,
     is_extended_dict,
     is_foreign,
-    is_numpy_scalar,
-    is_ufunc,
     plain_base,
 )
 from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow

@@ -8,8 +8,11 @@ import logging
 import sys
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.frontend.natives.libraries import is_own, library_module
 
 #: the frame of the call that runs a computation; what calls it is the caller's code
 _DISPATCH = "thunder.compiler.dispatch"
@@ -56,9 +59,9 @@ class Place:
 def _caller(levels: int) -> types.FrameType | None:
     """The frame that is so many levels above the innermost compiled program."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") != _DISPATCH:
+    while frame is not None and library_module(frame.f_globals) != _DISPATCH:
         frame = frame.f_back
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith("thunder."):
+    while frame is not None and is_own(frame.f_globals):
         frame = frame.f_back
     for _ in range(levels - 1):
         frame = frame and frame.f_back
@@ -115,6 +118,18 @@ class Line(NamedTuple):
         if frame is None:
             return self
         return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def log_once(fn: Callable[..., Any], logger: logging.Logger, *args: Any, **kwargs: Any) -> None:
+    """Call a method of a logger that is under ``functools.lru_cache``.
+
+    Raises UnsupportedProgram if it returns a value, which the program did not receive.
+    """
+    if fn(logger, *args, **kwargs) is not None:
+        raise UnsupportedProgram(
+            f"{getattr(fn, '__qualname__', fn)} is under functools.lru_cache and returns a value",
+            hint="Call it before the compiled function, and pass the result.",
+        )
 
 
 def log(
