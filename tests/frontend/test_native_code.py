@@ -1,5 +1,6 @@
 """Native code that a program calls, and what stands in its place."""
 
+import copy
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 
@@ -73,13 +74,48 @@ def test_a_graph_of_torch_jit_trace_is_refused() -> None:
         thunder.jit(lambda x: first_of_two(x))(torch.ones(2))
 
 
-def test_hints_to_torchdynamo_on_what_the_program_made_are_left_out() -> None:
-    def fn(x: Tensor) -> Tensor:
+def test_hints_to_torchdynamo_on_computed_tensors_are_read_again_and_written_to_results() -> None:
+    def inside(x: Tensor) -> Tensor:
         state = torch.zeros(3)
         state._dynamo_static_input_type = "unguarded"  # as torch._dynamo.mark_static_address does
-        return state + x
+        if not hasattr(state, "_dynamo_dynamic_indices"):
+            state._dynamo_dynamic_indices = set()
+        state._dynamo_dynamic_indices.add(1)
+        return state + x * len(state._dynamo_dynamic_indices)
 
-    assert torch.equal(thunder.jit(fn)(torch.ones(3)), torch.ones(3))
+    assert torch.equal(thunder.jit(inside)(torch.ones(3)), torch.ones(3))
+
+    def returned(x: Tensor) -> Tensor:
+        state = x + 1
+        state._dynamo_static_input_type = "unguarded"
+        state._dynamo_dynamic_indices = {0, 1}
+        return state
+
+    compiled = thunder.jit(returned)
+    for _ in range(2):
+        result = compiled(torch.ones(3))
+        assert torch.equal(result, 2 * torch.ones(3))
+        assert vars(result) == {"_dynamo_static_input_type": "unguarded", "_dynamo_dynamic_indices": {0, 1}}
+
+
+def test_an_attribute_of_the_users_on_a_computed_tensor_is_refused() -> None:
+    def fn(x: Tensor) -> Tensor:
+        y = x + 1
+        y.tag = 1
+        return y
+
+    with pytest.raises(thunder.UnsupportedProgram, match="writes the attribute 'tag'"):
+        thunder.jit(fn)(torch.ones(3))
+
+
+def test_only_the_code_of_copy_and_of_torchs_encoder_gets_their_exceptions() -> None:
+    """A function with the globals of the library is not the library's function."""
+    in_copy = eval("lambda x: x * (id(x) % 2)", vars(copy))
+    with pytest.raises(thunder.SharpEdge, match=r"id\(\) differs"):
+        thunder.jit(in_copy)(torch.ones(2))
+    assert copy.deepcopy([1]) == [1]
+    in_transformer = eval("lambda x: x * torch.compiler.is_compiling()", vars(torch.nn.modules.transformer))
+    assert torch.equal(thunder.jit(in_transformer)(torch.ones(2)), torch.ones(2))
 
 
 @dataclass

@@ -27,6 +27,7 @@ from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.lookasides.tensor_hints import TensorHints
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.objects.shadow_copies import Shadow
@@ -342,7 +343,8 @@ class _TraceFinalizer:
             autocast,
         )
         self.writes = any(writes)
-        if simple and not self.writes and not session.state(GradRequests).requests:
+        is_annotated = session.state(GradRequests).requests or session.state(TensorHints)
+        if simple and not self.writes and not is_annotated:
             backward_reads.refuse_changed(session, seen)
             prims.python_return(*([result] if result is not None else [None]))
             return self._computation(), None, []
@@ -368,6 +370,8 @@ class _TraceFinalizer:
         expression = builder.expression(result)
         for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
             builder.emit(f"{leaf.name}.requires_grad_()")
+        for tensor, name, value in session.state(TensorHints).of(list(builder.tensors.values())):
+            builder.emit(f"{tensor.name}.{name} = {builder.expression(value)}")
         builder.emit(f"return {expression}")
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())

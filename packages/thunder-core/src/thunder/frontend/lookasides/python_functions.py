@@ -19,6 +19,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT
+from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_view
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, seen_type, storage_offset
 from thunder.frontend.objects.class_kinds import is_immutable
@@ -91,15 +92,21 @@ def _type(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     return session.machine.generic_call(type, args, kwargs)
 
 
+#: functions of ``copy`` by the ids of their code: they use ``id()`` for the keys of deepcopy's memo alone
+_MEMO_KEYS = frozenset(
+    id(fn.__code__)
+    for fn in vars(copy).values()
+    if isinstance(fn, types.FunctionType) and "memo" in fn.__code__.co_varnames
+)
+
+
 @TABLE.lookaside(id)
 def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if session.machine.frame.globals is vars(copy):  # the memo of deepcopy, whose keys nobody else sees
+    if id(session.machine.frame.code) in _MEMO_KEYS:
         return builtins.id(*args)
     entry = session.entry_of(args[0]) if len(args) == 1 else None
     if entry is not None and isinstance(entry.obj, torch.nn.Module):
-        session.guard_identity(
-            entry.obj
-        )  # which module it is, is a fact that holds it, so its id stays its own
+        session.guard_identity(entry.obj)  # the fact holds the module, so that its id is not used again
         return builtins.id(entry.obj)
     session.refuse_sharp_edge("id() differs from call to call", hint="Compare objects with `is`.")
     return builtins.id(*args, **kwargs)
@@ -195,55 +202,7 @@ def _native_of_torch(session: TracingSession, args: tuple[Any, ...], kwargs: dic
 
 @TABLE.lookaside(builtins.globals)
 def _globals(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return GlobalsView(session, session.machine.frame)
-
-
-class GlobalsView:
-    """What ``globals()`` returns: each name is read, and guarded, when it is asked for."""
-
-    def __init__(self, session: TracingSession, frame: Any) -> None:
-        self._tracer, self._namespace = session, frame.globals
-
-    def __getitem__(self, name: str) -> Any:
-        found = self._tracer.load_global(self._namespace, {}, name)
-        if found is MISSING:
-            raise KeyError(name)
-        return found
-
-    def __contains__(self, name: str) -> bool:
-        return self._tracer.load_global(self._namespace, {}, name) is not MISSING
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The global, or ``default``."""
-        found = self._tracer.load_global(self._namespace, {}, name)
-        return default if found is MISSING else found
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._tracer.store_global(self._namespace, name, value)
-
-    def __delitem__(self, name: str) -> None:
-        self._tracer.delete_global(self._namespace, name)
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        """The global, which becomes ``default`` if there is none."""
-        if name not in self:
-            self[name] = default
-        return self[name]
-
-    def update(self, *others: Any, **values: Any) -> None:
-        """Sets several globals."""
-        for name, value in dict(*others, **values).items():
-            self[name] = value
-
-    def _refuse(self, *args: Any) -> Any:
-        raise UnsupportedProgram(
-            "the program reads all globals of a module, which all would be facts",
-            hint="Read them by name: globals()[name].",
-        )
-
-    __iter__ = __len__ = __eq__ = __or__ = __ror__ = __reversed__ = _refuse
-    keys = values = items = copy = pop = popitem = clear = _refuse
-    __hash__ = None  # type: ignore[assignment]
+    return GlobalsView(session, session.machine.frame.globals)
 
 
 def namespace_of(session: TracingSession, namespace: Any) -> Any:
@@ -251,7 +210,7 @@ def namespace_of(session: TracingSession, namespace: Any) -> Any:
     the user's, is read and written as it is.
     """
     if type(namespace) is GlobalsView:
-        return namespace._namespace
+        return namespace_of_view(namespace)
     if isinstance(namespace, dict):
         session.variables.namespaces[id(namespace)] = namespace
     return namespace

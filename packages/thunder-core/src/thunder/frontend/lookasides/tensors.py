@@ -13,7 +13,8 @@ from thunder.base.tags import OpTags
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.objects.class_kinds import is_numpy_scalar
+from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
+from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_table import ObjectEntry
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
@@ -200,6 +201,8 @@ def _load_own(session: TracingSession, x: TensorProxy, name: str) -> Any:
             entry.attrs[name] = _read_own(session, entry, name)
         if entry.attrs[name] is not MISSING:
             return entry.attrs[name]
+    elif is_hint(name) and (value := session.state(TensorHints).read(x, name)) is not MISSING:
+        return value
     text = f"'{seen_type(session, x).__name__}' object has no attribute '{name}'"
     raise AttributeError(text, name=name, obj=x)
 
@@ -217,8 +220,9 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
     refused.
     """
     entry = session.entry_of(x)
-    if entry is None and name.startswith("_dynamo_"):
-        return  # a hint to TorchDynamo (`torch._dynamo.mark_static_address`), of which nobody else knows
+    if entry is None and is_hint(name):
+        session.state(TensorHints).write(x, name, value)
+        return
     if name == "requires_grad":
         request_grad(session, x, value)
         return

@@ -1,31 +1,63 @@
-"""What the transformers of ``torch.nn`` ask about the values of masks, which are not known while a program is
-traced.
+"""Queries of ``torch.nn``'s transformers for the values of masks, which a trace does not know.
 
-    is the mask causal?               →   not answered: the mask is used as it stands, which gives the same
-    is the padding on the right?      →   yes, and where eager would then go on with nested tensors, refused:
-                                          they leave zeros where the padding is
+    is the mask causal?               →   no: the mask is used as it is, which gives the same result
+    is the padding on the right?      →   yes; if eager would then use nested tensors, the call is refused,
+                                          because they leave zeros where the padding is
+
+Torch's own code also calls ``torch.compiler.is_compiling``. ``_EXCEPTIONS`` has the functions of torch in
+which it does not return True, by their code.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
 from thunder.base.errors import DataDependentControlFlow
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
+from thunder.interpreter.frame import Frame
 
 TABLE = LookasideTable()
-
-_OF_TRANSFORMERS = vars(torch.nn.modules.transformer)
-_OF_MODULES = vars(torch.nn.modules.module)
 _ALWAYS_CALLED = "_global_forward_hooks_always_called"
 
 
-@TABLE.lookaside(_OF_TRANSFORMERS.get("_detect_is_causal_mask"))
+def _has_no_always_called_hooks(frame: Frame) -> bool:
+    module = frame.f_locals["self"]
+    return not (module._forward_hooks_always_called or vars(torch.nn.modules.module)[_ALWAYS_CALLED])
+
+
+class _Exception(NamedTuple):
+    """A function in which ``is_compiling`` has another result than True."""
+
+    code: types.CodeType
+    is_compiling: Callable[[Frame], bool]
+    reason: str
+
+
+_ENCODER = torch.nn.TransformerEncoder.forward.__code__
+_EXCEPTIONS = {
+    id(row.code): row
+    for row in (
+        _Exception(_ENCODER, lambda frame: False, "True selects another computation than eager's"),
+        _Exception(
+            torch.nn.Module._call_impl.__code__,
+            _has_no_always_called_hooks,
+            "True leaves out the hooks that are called although forward raised",
+        ),
+    )
+}
+
+
+@TABLE.lookaside(vars(torch.nn.modules.transformer).get("_detect_is_causal_mask"))
 def _detect_is_causal_mask(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Eager compares the mask with a causal one, and if they are equal leaves it to the kernel to mask."""
+    """Return whether the caller declares the mask causal.
+
+    Eager compares the mask with a causal one, and if they are equal the kernel masks.
+    """
 
     def detect(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
         return is_causal is True
@@ -35,23 +67,20 @@ def _detect_is_causal_mask(session: TracingSession, args: tuple[Any, ...], kwarg
 
 @TABLE.lookaside(torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
 def _is_compiling(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Yes, but where it is asked in order to compute something else than eager, or to leave out the hooks of
-    a module that are called although its forward raised.
-    """
+    """Return True, except in the functions of ``_EXCEPTIONS``."""
     frame = session.machine.frame
-    if frame.globals is _OF_MODULES:
-        module = frame.f_locals["self"]
-        return not (module._forward_hooks_always_called or _OF_MODULES[_ALWAYS_CALLED])
-    return frame.globals is not _OF_TRANSFORMERS
+    row = _EXCEPTIONS.get(id(frame.code))
+    return True if row is None else row.is_compiling(frame)
 
 
 @TABLE.lookaside(torch._nested_tensor_from_mask_left_aligned)
 def _is_left_aligned(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if session.machine.frame.globals is not _OF_TRANSFORMERS:
+    """Return True in torch's encoder, which goes on to :func:`_nested` if no other condition fails."""
+    if session.machine.frame.code is not _ENCODER:
         raise DataDependentControlFlow(
-            "torch._nested_tensor_from_mask_left_aligned asks for the values of a mask"
+            "torch._nested_tensor_from_mask_left_aligned reads the values of a mask"
         )
-    return True  # whatever it is, if something else speaks against nested tensors
+    return True
 
 
 @TABLE.lookaside(torch._nested_tensor_from_mask)
