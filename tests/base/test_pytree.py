@@ -175,7 +175,7 @@ def test_spec_prints_its_shape() -> None:
 
 def test_tree_map_over_several_trees() -> None:
     assert tree_map(lambda a, b: a + b, (1, {"k": 2}), (10, {"k": 20})) == (11, {"k": 22})
-    with pytest.raises(InvalidArgument, match="number 2 differs"):
+    with pytest.raises(InvalidArgument, match="tree 2 differs"):
         tree_map(lambda a, b: a, (1, 2), [1, 2])
 
 

@@ -280,9 +280,9 @@ def test_moving_the_wrapper_moves_the_overriding_tensors():
 @pytest.mark.parametrize(
     ("name", "tensor", "reason"),
     [
-        ("0.weight", [1.0], "no tensor"),
-        ("7.weight", torch.ones(3), r"override\('7\.weight'\) names nothing in the module"),
-        ("", torch.ones(3), r"override\(''\) names nothing in the module"),
+        ("0.weight", [1.0], r"override\('0\.weight'\) needs a tensor"),
+        ("7.weight", torch.ones(3), r"override\('7\.weight'\): the module has no tensor"),
+        ("", torch.ones(3), r"override\(''\): the module has no tensor"),
     ],
 )
 def test_an_override_that_cannot_be_meant_is_refused(name, tensor, reason):

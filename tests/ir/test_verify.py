@@ -110,7 +110,7 @@ def test_metadata_that_the_meta_function_does_not_give(change):
     wrong = TensorProxy("t0", like=first.output, **change)
     trace.bound_symbols[0] = first.from_bsym(output=wrong)
     assert fault_of(trace) == (
-        f"the meta function of prims.sin gives cpu f32[4], and the trace has {wrong.type_string()}"
+        f"the meta function of prims.sin returns cpu f32[4], and the trace has {wrong.type_string()}"
     )
 
 
@@ -118,7 +118,7 @@ def test_a_number_of_results_that_the_meta_function_does_not_give():
     trace = traced(lambda x: pair(x)[0], "x")
     trace.bound_symbols[0] = trace.bound_symbols[0].from_bsym(output=trace.bound_symbols[0].output[0])
     assert fault_of(trace) == (
-        "the meta function of toys.pair gives cpu f32[4], cpu f32[4], and the trace has cpu f32[4]"
+        "the meta function of toys.pair returns cpu f32[4], cpu f32[4], and the trace has cpu f32[4]"
     )
 
 
@@ -133,7 +133,7 @@ def test_a_claimed_call_is_judged_by_what_it_stands_for():
     claimed = next(b for b in trace.bound_symbols if b.subsymbols)
     wrong = claimed.subsymbols[0].from_bsym(output=TensorProxy("t0", like=claimed.output, shape=(9,)))
     trace.bound_symbols[0] = claimed.from_bsym(subsymbols=(wrong,))
-    assert "the meta function of prims.sin gives cpu f32[4]" in fault_of(trace)
+    assert "the meta function of prims.sin returns cpu f32[4]" in fault_of(trace)
 
 
 def test_a_decomposition_that_reads_what_its_call_does_not_take():

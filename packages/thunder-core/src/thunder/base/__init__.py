@@ -1,1 +1,1 @@
-"""What every other folder uses: errors, options, dtypes, devices, pytrees, provenance."""
+"""Errors, options, dtypes, devices, pytrees and provenance, which every other folder uses."""

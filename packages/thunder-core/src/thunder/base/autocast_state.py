@@ -1,6 +1,6 @@
-"""Torch's autocast as a value: the state that holds now, and functions that run under a given one.
+"""Torch's autocast state as a value, and functions that run under one.
 
-Generated programs run with autocast off: the casts that it would make are operators of the trace already.
+Generated programs run with autocast off: the casts that it would insert are operators of the trace already.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import torch
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: the kinds of device for which torch keeps an autocast state; asking for one that this build lacks calls
-#: no driver
+#: the device types that have an autocast state; reading that of a type which this build lacks calls no driver
 KINDS = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
 class AutocastState:
-    """For each kind of device the dtype to which autocast casts, or None where it is off; whether casts of
-    weights are kept.
+    """The autocast state of every device type.
+
+    ``dtypes`` has the dtype to which autocast casts on each of ``KINDS``, or None where it is off.
+    ``keeps_casts`` tells whether torch keeps the casts of weights for later calls.
     """
 
     dtypes: tuple[torch.dtype | None, ...]
@@ -42,13 +43,13 @@ _OFF = AutocastState((None,) * len(KINDS), keeps_casts=True)
 
 
 def autocast_now() -> AutocastState:
-    """The state that holds now."""
-    found = (torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in KINDS)
-    return AutocastState(tuple(found), torch.is_autocast_cache_enabled())
+    """Return the state that is active now."""
+    dtypes = (torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in KINDS)
+    return AutocastState(tuple(dtypes), torch.is_autocast_cache_enabled())
 
 
 def autocast_kinds() -> set[str]:
-    """The kinds of device for which autocast is on now."""
+    """Return the kinds of device for which autocast is on now."""
     return {kind for kind in KINDS if torch.is_autocast_enabled(kind)}
 
 
@@ -56,11 +57,11 @@ def autocast_kinds() -> set[str]:
 def autocast_as(state: AutocastState) -> Iterator[None]:
     """Within the context, torch's autocast is in ``state``.
 
-    Casts of weights are kept only where gradients are recorded, so that no later call of the caller's finds
-    one that was made without.
+    Casts of weights are cached only where gradients are recorded: a cast that was computed without gradients
+    must not be reused by a later call of the caller.
     """
     before = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in KINDS]
-    kept = torch.is_autocast_cache_enabled()
+    was_caching = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(state.keeps_casts and torch.is_grad_enabled())
     torch.autocast_increment_nesting()
     for kind, dtype in zip(KINDS, state.dtypes, strict=True):
@@ -72,7 +73,7 @@ def autocast_as(state: AutocastState) -> Iterator[None]:
     finally:
         if torch.autocast_decrement_nesting() == 0:
             torch.clear_autocast_cache()
-        torch.set_autocast_cache_enabled(kept)
+        torch.set_autocast_cache_enabled(was_caching)
         for kind, enabled, was in before:
             torch.set_autocast_enabled(kind, enabled)
             torch.set_autocast_dtype(kind, was)
@@ -85,7 +86,7 @@ def autocast_off() -> contextlib.AbstractContextManager[None]:
 
 @functools.cache
 def under_autocast(state: AutocastState, fn: Callable[P, R]) -> Callable[P, R]:
-    """The function that runs ``fn`` under ``state``; one object for each pair."""
+    """Return a function that runs ``fn`` under ``state``; one object for each pair."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         with autocast_as(state):
@@ -100,7 +101,7 @@ def no_autocast(fn: Callable[P, R]) -> Callable[P, R]: ...
 @overload
 def no_autocast(fn: None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def no_autocast(fn: Callable[P, R] | None = None) -> Callable[..., object]:
-    """Runs a function with autocast off, and restores at its end the state that was found at the call.
+    """Return ``fn`` so that it runs with autocast off and then restores the caller's state.
 
     Written `@no_autocast` or `@no_autocast()`.
     """

@@ -1,4 +1,4 @@
-"""Devices as the trace knows them: a kind and an index, without asking any driver."""
+"""Devices of a trace: a type and an index. No driver is called."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ class DeviceType(Enum):
 
 _kinds = {kind.value: kind for kind in DeviceType}
 
-# The kinds of which a machine has one: torch gives their tensors no index (`torch.ones(1).device.index is
-# None`).
+# Types of which a machine has one device: `torch.ones(1).device.index is None`.
 _without_index = frozenset({DeviceType.CPU, DeviceType.META})
 
 
 class Device:
     """A device: `Device("cuda:0")`, `Device("cuda")` (index 0), `Device(DeviceType.CUDA, 0)`.
 
-    There is one object per device. It equals the torch device that it stands for and hashes alike.
-    Making one calls no device library, so devices that are not here can be named.
+    There is one object per device. It is equal to the corresponding torch device and has the same hash.
+    Creating one calls no device library, so that devices which this machine lacks can be named.
     """
 
     __slots__ = ("_text", "_torch", "devicetype", "index", "type")
@@ -47,7 +46,7 @@ class Device:
     _torch: torch.device
 
     def __new__(cls, device: str | torch.device | DeviceType | Device, index: int | None = None) -> Device:
-        """Looks the device up, or makes it. Raises InvalidArgument for a kind that thunder does not know."""
+        """Return the one object of the device. Raises InvalidArgument for an unknown type."""
         if isinstance(device, Device):
             return device
         kind, index = _parse(device, index)
@@ -118,7 +117,10 @@ def _unknown(device: object, name: str) -> InvalidArgument:
 
 
 def to_device(x: Any) -> Device:
-    """The thunder device of a thunder or torch device, a string, a kind, or anything that has a `device`."""
+    """Return the thunder device of `x`.
+
+    `x` is a thunder or torch device, a string, a device type, or an object with an attribute `device`.
+    """
     if isinstance(x, Device):
         return x
     if not isinstance(x, (str, torch.device, DeviceType)) and hasattr(x, "device"):
@@ -127,5 +129,5 @@ def to_device(x: Any) -> Device:
 
 
 def to_torch_device(x: Any) -> torch.device:
-    """The torch device of whatever `to_device` takes; a torch device stays as it is."""
+    """Return the torch device of anything that `to_device` takes."""
     return x if isinstance(x, torch.device) else to_device(x)._torch

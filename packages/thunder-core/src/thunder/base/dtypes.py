@@ -1,8 +1,7 @@
 """Data types of tensors: one object for each, with the short name that traces print.
 
-A thunder dtype equals the torch dtype that it stands for and hashes alike. `proxy.dtype == torch.float32` is
-written by every kernel author sooner or later; were it False, a checker would refuse everything without a
-word.
+A thunder dtype is equal to the corresponding torch dtype and has the same hash. A checker that compares
+`proxy.dtype == torch.float32` therefore works; otherwise it would silently refuse every call.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from thunder.base.errors import InvalidArgument, did_you_mean
 
 
 class dtype:
-    """The type of a tensor's elements. There is one object per type: compare with `is` or `==`."""
+    """The type of a tensor's elements: one object per type, to be compared with `is` or `==`."""
 
     __slots__ = ("_shortname", "name", "torch_dtype")
 
@@ -25,7 +24,7 @@ class dtype:
         self.torch_dtype = torch_dtype
 
     def shortname(self) -> str:
-        """The name in type strings: `"f32"` in `"cpu f32[2, 4]"`."""
+        """Return the name in type strings: `"f32"` in `"cpu f32[2, 4]"`."""
         return self._shortname
 
     @property
@@ -50,7 +49,7 @@ class dtype:
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is an integer type; the boolean type is none."""
+        """Whether it is an integer type; the boolean type is not one."""
         return not self.is_inexact and self is not bool8
 
     @property
@@ -119,10 +118,10 @@ def _by_name(name: str) -> dtype:
 
 
 def to_dtype(x: Any) -> dtype:
-    """The thunder dtype of a thunder or torch dtype, a Python number type, or anything that has a `dtype`.
+    """Return the thunder dtype of `x`.
 
-    Raises InvalidArgument for anything else, and for torch dtypes that thunder does not model (quantised
-    ones).
+    `x` is a thunder or torch dtype, a Python number type, or an object with an attribute `dtype`. Raises
+    InvalidArgument for anything else, and for torch dtypes that thunder does not model (quantised ones).
     """
     if isinstance(x, dtype):
         return x
@@ -142,5 +141,5 @@ def to_dtype(x: Any) -> dtype:
 
 
 def to_torch_dtype(x: Any) -> torch.dtype:
-    """The torch dtype of whatever `to_dtype` takes."""
+    """Return the torch dtype of anything that `to_dtype` takes."""
     return x if isinstance(x, torch.dtype) else to_dtype(x).torch_dtype

@@ -1,4 +1,4 @@
-"""Every exception and warning that thunder raises on its own account.
+"""Exceptions and warnings of thunder.
 
 A message has four parts: what was asked, where in the user's program, what was found, what to do.
 
@@ -8,8 +8,8 @@ A message has four parts: what was asked, where in the user's program, what was 
     Register it (thunder.extend.OperatorExecutor.register_operator) or mark the call opaque.
 
 One class per cause. Each class also derives from the exception that the same mistake raises in Python or
-PyTorch, so that an `except TypeError` around user code keeps working. This module imports nothing but the
-standard library.
+PyTorch, so that an `except TypeError` around user code keeps working. This module imports only the standard
+library.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Location(NamedTuple):
 
     @classmethod
     def of(cls, file: str, line: int) -> Location:
-        """The location with its source text, as far as Python can still find it."""
+        """Return the location with its source text, as far as Python can still find it."""
         return cls(file, line, linecache.getline(file, line).strip())
 
     def __str__(self) -> str:
@@ -74,17 +74,17 @@ class Location(NamedTuple):
 
 
 def nearest(name: str, candidates: Iterable[str], *, cutoff: float = 0.5) -> str | None:
-    """The candidate most like `name` (Ratcliff/Obershelp ratio, as `difflib` computes it), or None if none is
-    close.
+    """Return the candidate most similar to `name`, or None if none is close.
 
-    Candidates are sorted first, so the answer does not depend on their order.
+    The similarity is the Ratcliff/Obershelp ratio, as `difflib` computes it. Candidates are sorted first, so
+    that the result does not depend on their order.
     """
     close = difflib.get_close_matches(name, sorted(set(candidates)), n=1, cutoff=cutoff)
     return close[0] if close else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """`" Did you mean 'cache'?"`, with the leading space, or the empty string if nothing is close."""
+    """Return `" Did you mean 'cache'?"` with the leading space, or "" if nothing is close."""
     close = nearest(name, candidates)
     return f" Did you mean {close!r}?" if close is not None else ""
 
@@ -93,12 +93,12 @@ class ThunderError(Exception):
     """Root of all errors that thunder raises.
 
     Args:
-        asked: what was asked and why it cannot be had; one sentence, the first line of the message.
-        found: what was found: a mapping prints one `label: value` line per item, a string prints as it is.
+        asked: what was asked, and why it is impossible; one sentence, the first line of the message.
+        found: what was found: a mapping prints one `label: value` line per item, a string prints unchanged.
         where: the user's lines, innermost first; `add_locations` adds them later.
         hint: what to do.
-        facts: values for programs that handle the error, kept in the attribute `facts`. A mapping given as
-            `found` is added to them.
+        facts: values for programs that handle the error, in the attribute `facts`; `found`, if it is a
+            mapping, is added to them.
     """
 
     default_hint: str | None = None
@@ -121,15 +121,13 @@ class ThunderError(Exception):
         self.facts.update(facts or {})
 
     def add_locations(self, locations: Iterable[Location]) -> Self:
-        """Says where in the user's program it happened, unless that is known already; returns the error
-        itself.
-        """
+        """Add the user's lines unless the error has some; return the error itself."""
         if not self.where:
             self.where.extend(locations)
         return self
 
     def blame(self, origin: str) -> Self:
-        """Add where the culprit comes from, unless that is known already; return the error itself.
+        """Add the origin of the culprit unless the error has one; return the error itself.
 
         `thunder.base.extension_origin` finds it.
         """
@@ -174,11 +172,11 @@ class UserError(ThunderError):
 
 
 class InvalidArgument(UserError, TypeError, ValueError):
-    """A value that cannot be meant."""
+    """A value that is not valid for an argument."""
 
 
 class UnknownOption(UserError, TypeError):
-    """An option, debug option or argument that nobody declares."""
+    """An option, debug option or argument that is not declared."""
 
 
 class NotCompiled(UserError, TypeError):
@@ -194,7 +192,7 @@ class UnknownExecutor(UserError, ValueError):
 
 
 class ExecutorUnavailable(UserError, RuntimeError):
-    """The executor is registered, but cannot be used here."""
+    """The executor is registered, but this machine or process cannot use it."""
 
 
 class RequirementNotMet(UserError, RuntimeError):
@@ -206,7 +204,7 @@ class RegistrationError(UserError, ValueError):
 
 
 class OutsideTrace(UserError, NotImplementedError):
-    """A symbol, `get_grad` or `put_grad` was called where nothing records."""
+    """A symbol, `get_grad` or `put_grad` was called where no trace is current."""
 
 
 class SameInputViolation(UserError, RuntimeError):
@@ -220,7 +218,7 @@ class RecompileError(UserError, RuntimeError):
 class OperatorError(UserError, RuntimeError):
     """Shapes, dtypes or devices that torch refuses too; the message begins with torch's text.
 
-    ``torch_class`` is the class of torch's error, where torch has been asked.
+    ``torch_class`` is the class of torch's error, where torch has raised one.
     """
 
     torch_class: type[Exception] | None = None
@@ -229,9 +227,8 @@ class OperatorError(UserError, RuntimeError):
 class PluginNotInstalledError(UserError, ModuleNotFoundError):
     """A documented module or name belongs to a distribution that is not installed.
 
-    `name` is the distribution. Were it the module's, `from thunder import distributed` would swallow this
-    error and say
-    "cannot import name" instead (importlib's `_handle_fromlist` compares the two).
+    `name` is the distribution. If it were the module's name, `from thunder import distributed` would replace
+    this error by "cannot import name" (importlib's `_handle_fromlist` compares the two).
     """
 
     def __init__(self, asked: str, *, distribution: str, hint: str | None = None) -> None:
@@ -251,11 +248,11 @@ def _rebuild_not_installed(asked: str, distribution: str, hint: str | None) -> P
 
 
 class UnsupportedProgram(ThunderError, NotImplementedError):
-    """The program is right, and thunder cannot do it."""
+    """The program is valid, and thunder does not support it."""
 
 
 class UnsupportedOperator(UnsupportedProgram):
-    """An operator, or an argument of one, that thunder does not know."""
+    """An operator, or an argument of one, that thunder does not support."""
 
 
 class DataDependentControlFlow(UnsupportedProgram):
@@ -263,26 +260,29 @@ class DataDependentControlFlow(UnsupportedProgram):
 
 
 class SharpEdge(UnsupportedProgram):
-    """The program reads or writes something that can be neither guarded nor replayed."""
+    """The program reads or writes state that can be neither guarded nor replayed."""
 
 
 class MissingGradient(UnsupportedProgram):
-    """A gradient is needed of an operator that has no rule for it."""
+    """The gradient of an operator without a gradient rule is needed."""
 
 
 class NoExecutor(UnsupportedProgram):
-    """No listed executor takes a primitive."""
+    """No executor of the list claims a primitive."""
 
 
 # --- the fault is not the user's
 
 
 class PluginError(ThunderError, RuntimeError):
-    """A plugin, executor or transform broke its contract; the message names it, and where it comes from."""
+    """A plugin, executor or transform broke its contract.
+
+    The message has its name and its origin.
+    """
 
 
 class TraceError(ThunderError, RuntimeError):
-    """A malformed trace; the message names the stage that made it."""
+    """A malformed trace; the message has the name of the stage that returned it."""
 
 
 class InternalError(ThunderError, RuntimeError):
@@ -294,8 +294,9 @@ class InternalError(ThunderError, RuntimeError):
 
 
 class GuardFailed(Exception):
-    """A guard does not hold. Only the dispatcher sees it: the entry is a miss, and the text is the recompile
-    reason.
+    """A guard does not hold.
+
+    Only the dispatcher handles it: the entry is a miss, and the text is the reason of the recompilation.
     """
 
     def __init__(self, fact: str, expected: object, found: object) -> None:
@@ -309,12 +310,12 @@ class GuardFailed(Exception):
 
 
 class RaisedByProgram(Exception):
-    """The program raised ``error`` while it was compiled. Only the dispatcher sees it.
+    """The program raised ``error`` while it was compiled. Only the dispatcher handles it.
 
-    ``written`` names what the program had written by then, of which nothing is applied. ``runs_again`` says
-    whether Python has to run the program: for what it did before (writes, output, random draws, modes), or
-    because eager may raise another error before. ``handles`` says whether a handler of the program may see
-    that one.
+    ``written`` has the names of what the program had written before the error; no write is applied.
+    ``runs_again`` tells whether Python has to run the program: because of what it did before the error
+    (writes, output, random draws, modes), or because eager may raise another error earlier. ``handles`` tells
+    whether a handler of the program may catch that earlier error.
     """
 
     def __init__(
@@ -325,7 +326,7 @@ class RaisedByProgram(Exception):
 
 
 class ThunderWarning(UserWarning):
-    """Root of all warnings that thunder gives."""
+    """Root of all warnings that thunder issues."""
 
 
 class SharpEdgeWarning(ThunderWarning):
@@ -337,4 +338,4 @@ class RecompileWarning(ThunderWarning):
 
 
 class PluginWarning(ThunderWarning):
-    """A plugin or one of its executors cannot be used and was left out."""
+    """A plugin or one of its executors cannot be used and was skipped."""

@@ -1,4 +1,4 @@
-"""Where an extension comes from, so that an error names the package to upgrade or the module to correct."""
+"""The origin of an extension, for errors: the package to upgrade or the module to correct."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ ENTRY_POINT_GROUP: Final = "thunder.plugins"
 
 
 def origin_of(what: object) -> str:
-    """Where a function, a class, an object or a module (by its name) comes from, in words:
-    `"thunder-acme 0.3.1, thunder_acme.kernels"`, or `"module notebook"` if no distribution installed it.
+    """Return the origin of a function, class, object or module (by name), in words.
+
+    `"thunder-acme 0.3.1, thunder_acme.kernels"`, or `"module notebook"` if no distribution contains it.
     """
     module = module_of(what)
-    found = _distribution_of(module)
-    return f"module {module}" if found is None else f"{found}, {module}"
+    owner = _distribution_of(module)
+    return f"module {module}" if owner is None else f"{owner}, {module}"
 
 
 def module_of(what: object) -> str:
-    """The name of the module that a function, a class or an object comes from."""
+    """Return the name of the module that defines a function, a class or an object's type."""
     while isinstance(what, partial):
         what = what.func
     module = what if isinstance(what, str) else getattr(what, "__module__", None)
@@ -30,20 +31,20 @@ def module_of(what: object) -> str:
 
 @lru_cache(maxsize=128)
 def _distribution_of(module: str) -> str | None:
-    """Name and version of the distribution that a module belongs to."""
+    """Return the name and version of the distribution that contains a module, or None."""
     top = module.partition(".")[0]
-    # What is installed in place, for development, lists its entry points and not its modules.
+    # An editable installation lists its entry points, and not its modules.
     plugins = [
         e.dist for e in entry_points(group=ENTRY_POINT_GROUP) if e.value.split(":")[0].split(".")[0] == top
     ]
     owners = [d for d in plugins if d is not None] + [
         distribution(n) for n in packages_distributions().get(top, ())
     ]
-    found = next((d for d in owners if _has(d, module)), owners[0] if owners else None)
-    return None if found is None else f"{found.name} {found.version}"
+    owner = next((d for d in owners if _has(d, module)), owners[0] if owners else None)
+    return None if owner is None else f"{owner.name} {owner.version}"
 
 
-def _has(found: Distribution, module: str) -> bool:
-    """Whether a distribution brings a module: several may have a part of one package."""
+def _has(owner: Distribution, module: str) -> bool:
+    """Return whether a distribution contains a module: several may share one package."""
     stem = module.replace(".", "/")
-    return any(str(file) in (f"{stem}.py", f"{stem}/__init__.py") for file in found.files or ())
+    return any(str(file) in (f"{stem}.py", f"{stem}/__init__.py") for file in owner.files or ())

@@ -1,4 +1,4 @@
-"""Compiles generated text under a pseudo file name that ``linecache`` knows: tracebacks show its lines."""
+"""Compilation of generated text under a file name that ``linecache`` has, for tracebacks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ _serial = itertools.count()
 
 
 class _Lifetime:
-    """Lives in the namespace of a compiled text; when it goes, so does the text's entry in ``linecache``."""
+    """An object in the namespace of a compiled text, whose ``linecache`` entry ends with it."""
 
 
 def compile_text(text: str, label: str, namespace: dict[str, Any]) -> CodeType:
-    """Executes ``text`` in ``namespace``. The text stays in ``linecache`` as long as the namespace lives."""
+    """Compile ``text`` and execute it in ``namespace``; return the code.
+
+    The text stays in ``linecache`` as long as the namespace exists.
+    """
     filename = f"<{label} #{next(_serial)}>"
     code = compile(text, filename, "exec", dont_inherit=True)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

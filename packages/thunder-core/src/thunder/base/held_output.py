@@ -1,4 +1,4 @@
-"""Output of a compiled program: held back while the program may still have to be undone."""
+"""Output of a compiled program, held back while the program may still have to be undone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _held: ContextVar[list[Callable[[], object]] | None] = ContextVar("thunder_held_
 
 
 def show(*values: Any, sep: str | None = " ", end: str | None = "\n", flush: bool = False) -> None:
-    """``print(*values)``, now or when :class:`Held` lets go of it."""
+    """Print the values, now or when :meth:`Held.release` is called."""
     held = _held.get()
     if held is None:
         print(*values, sep=sep, end=end, flush=flush)
@@ -25,7 +25,7 @@ def show(*values: Any, sep: str | None = " ", end: str | None = "\n", flush: boo
 
 
 def perform(fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-    """``fn(*args, **kwargs)``, a warning or the like, now or when :class:`Held` lets go of it."""
+    """Call ``fn`` (a warning or the like), now or when :meth:`Held.release` is called."""
     held = _held.get()
     if held is None:
         fn(*args, **kwargs)
@@ -34,7 +34,7 @@ def perform(fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
 
 
 class Held:
-    """What :func:`show` and :func:`perform` are called with from now on is kept, until :meth:`let_go`."""
+    """Holds back the calls of :func:`show` and :func:`perform` until :meth:`release`."""
 
     __slots__ = ("_actions", "_token")
 
@@ -42,8 +42,8 @@ class Held:
         self._actions: list[Callable[[], object]] = []
         self._token: Token[list[Callable[[], object]] | None] = _held.set(self._actions)
 
-    def let_go(self, *, printed: bool) -> None:
-        """Ends the holding; puts out what was held, or drops it."""
+    def release(self, *, printed: bool) -> None:
+        """Stop holding back; perform what was held back, or drop it."""
         _held.reset(self._token)
         for action in self._actions if printed else ():
             action()

@@ -1,7 +1,7 @@
-"""Language contexts: which symbols the methods and torch functions of a proxy stand for.
+"""Language contexts: the symbols that torch functions and methods of proxies resolve to.
 
-A language is a table. The torch language fills the one named ``"torch"``; a proxy looks its operators up in
-the language of the current context, so that IR code can write ``a + b`` without knowing who defines addition.
+A language is a table. The torch language fills the one named ``"torch"``; a proxy looks up its operators in
+the language of the current context, so that IR code can write ``a + b`` without importing addition.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class LanguageContext:
     functions: dict[Any, Callable[..., Any]] = field(default_factory=dict)
 
     def resolve(self, fn: Any) -> Callable[..., Any] | None:
-        """The symbol that ``fn`` stands for, or None."""
+        """Return the symbol of the callable ``fn``, or None."""
         try:
             return self.functions.get(fn)
-        except TypeError:  # an unhashable callable is nobody's
+        except TypeError:  # an unhashable callable cannot be registered
             return None
 
 
@@ -39,7 +39,10 @@ _current: ContextVar[LanguageContext] = ContextVar("thunder_language", default=T
 
 
 def resolve_language(language: LanguageContext | str | None) -> LanguageContext:
-    """A language by object or registered name; ``None`` is the torch language. Raises InvalidArgument."""
+    """Return a language from an object or registered name; ``None`` is the torch language.
+
+    Raises InvalidArgument for an unknown name.
+    """
     if language is None:
         return TORCH
     if isinstance(language, LanguageContext):
@@ -50,7 +53,7 @@ def resolve_language(language: LanguageContext | str | None) -> LanguageContext:
 
 
 def current_language() -> LanguageContext:
-    """The language in which proxies resolve their methods now."""
+    """Return the language in which proxies resolve their methods now."""
     return _current.get()
 
 

@@ -1,5 +1,6 @@
-"""Packages whose modules load at the first touch, so that `thunder.core.transforms.Node` works after
-`import thunder`.
+"""Packages whose modules are imported at the first access to their attribute.
+
+`thunder.core.transforms.Node` works after `import thunder`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from types import ModuleType
 
 
 def submodule(package: str, name: str) -> ModuleType:
-    """The module `package.name`, imported; AttributeError if there is none. Serves as a package's
-    `__getattr__`.
+    """Import and return the module `package.name`, as a package's `__getattr__`.
+
+    Raises AttributeError if there is no such module.
     """
     path = f"{package}.{name}"
     if name.startswith("_"):
@@ -18,6 +20,6 @@ def submodule(package: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(path)
     except ModuleNotFoundError as error:
-        if error.name not in (None, path):  # the module is there, and something that it imports is not
+        if error.name not in (None, path):  # the module exists, and one that it imports does not
             raise
         raise AttributeError(f"module {package!r} has no attribute {name!r}: {error}", name=name) from error

@@ -12,14 +12,18 @@ import torch
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides (elements) of a contiguous tensor; a dimension of length 0 counts as length 1."""
+    """Return the strides (elements) of a contiguous tensor.
+
+    A dimension of length 0 counts as one of length 1, as in torch.
+    """
     return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def element_span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return how many elements a storage has from the first to the last that belongs to a tensor.
+    """Return the number of elements of a storage between a tensor's first and last element.
 
-    Elements between them that do not belong to the tensor are counted, repeated ones are counted once.
+    Both are included. Elements between them that do not belong to the tensor are counted, repeated ones are
+    counted once.
     """
     if 0 in shape:
         return 0

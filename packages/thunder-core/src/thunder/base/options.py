@@ -1,8 +1,8 @@
-"""Options of `thunder.jit`: how they are declared, checked and read.
+"""Options of `thunder.jit`: their declaration, validation and use.
 
-An option is declared once, by core or by a plugin, as an `Option`. `resolve_options` turns what a user wrote
-into a value for every declared option, and refuses what nobody declares. The table that it returns records
-which options are read, so that an option without effect does not stay unnoticed.
+An option is declared once, by core or by a plugin, as an `Option`. `resolve_options` converts the user's
+keyword arguments into a value for every declared option, and refuses undeclared ones. The resulting table
+records which options are read, so that an option without effect can be reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Option:
     """One declared option.
 
     `type` is a class (`int`), a union (`int | None`), a `Literal["eager", "error"]`, or a union of these. A
-    bool is no int here, and an int is a float.
+    bool does not count as an int, and an int counts as a float.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Option:
             )
 
     def check(self, value: object, *, of: str = "thunder.jit") -> None:
-        """Raises InvalidArgument, which names the allowed values, if `value` is not of the option's type."""
+        """Raise InvalidArgument, which lists the allowed values, for a value of another type."""
         if _accepts(self.type, value):
             return
         close = nearest(value, _literals(self.type)) if isinstance(value, str) else None
         raise InvalidArgument(
-            f"{of} got a value for option {self.name!r} that cannot be meant."
+            f"{of} got an invalid value for option {self.name!r}."
             + (f" Did you mean {close!r}?" if close else ""),
             found={
                 "expected": _describe(self.type),
@@ -102,7 +102,7 @@ def _accepts_one(kind: Any, value: object) -> bool:
 
 
 def _describe(kind: Any) -> str:
-    """`'"eager" or "error"'`, `"int or None"`."""
+    """Return the text of a type: `'"eager" or "error"'`, `"int or None"`."""
     words: list[str] = []
     for alternative in _alternatives(kind):
         if get_origin(alternative) is Literal:
@@ -120,7 +120,7 @@ def _describe(kind: Any) -> str:
 
 
 class CACHE_OPTIONS(Enum):
-    """What a compiled object does with the programs that it made; the values are what users write."""
+    """How a compiled object reuses compiled programs; the values are what users write."""
 
     CONSTANT_VALUES = "constant values"
     SYMBOLIC_VALUES = "symbolic values"
@@ -129,7 +129,7 @@ class CACHE_OPTIONS(Enum):
 
 
 class SHARP_EDGES_OPTIONS(Enum):
-    """What happens when a program reads or writes something that can be neither guarded nor replayed."""
+    """The reaction to a read or write that can be neither guarded nor replayed."""
 
     ERROR = "error"
     WARN = "warn"
@@ -156,12 +156,18 @@ def _resolve_enum(value: object, enum: type[_E], argument: str, default: _E) -> 
 
 
 def resolve_cache_option(value: CACHE_OPTIONS | str | None) -> CACHE_OPTIONS:
-    """The member that `cache=value` means; None is `"constant values"`. Raises InvalidArgument."""
+    """Return the member that `cache=value` means; None is `"constant values"`.
+
+    Raises InvalidArgument for other values.
+    """
     return _resolve_enum(value, CACHE_OPTIONS, "cache", CACHE_OPTIONS.CONSTANT_VALUES)
 
 
 def resolve_sharp_edges_option(value: SHARP_EDGES_OPTIONS | str | None) -> SHARP_EDGES_OPTIONS:
-    """The member that `sharp_edges=value` means; None is `"error"`. Raises InvalidArgument."""
+    """Return the member that `sharp_edges=value` means; None is `"error"`.
+
+    Raises InvalidArgument for other values.
+    """
     return _resolve_enum(value, SHARP_EDGES_OPTIONS, "sharp_edges", SHARP_EDGES_OPTIONS.ERROR)
 
 
@@ -243,7 +249,7 @@ RETIRED_ARGUMENTS: Mapping[str, str] = types.MappingProxyType(
 
 
 class CompileOptions(Mapping[str, Any]):
-    """A value for every declared option. Reading one by `[]` is recorded, see `unread`."""
+    """A value for every declared option. Reading one by `[]` marks it as read."""
 
     __slots__ = ("_read", "_values", "given")
 
@@ -264,21 +270,21 @@ class CompileOptions(Mapping[str, Any]):
         return len(self._values)
 
     def value(self, name: str) -> Any:
-        """The value of an option, without a record that it was read."""
+        """Return the value of an option without marking it as read."""
         return self._values[name]
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The options that were read so far, in the order of their declaration."""
+        """The options that have been read, in the order of their declaration."""
         return tuple(name for name in self._values if name in self._read)
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """The options that the user gave and nobody read."""
+        """The options that the user set and that were never read."""
         return tuple(name for name in self.given if name not in self._read)
 
     def report(self) -> str:
-        """One line per option that was read, then one per option that was given and not read."""
+        """Return one line per option that was read, then one per option that was set and not read."""
         lines = [f"{name} = {self._values[name]!r}" for name in self.read]
         lines += [f"{name} = {self._values[name]!r}  (given, not read)" for name in self.unread]
         return "\n".join(lines) or "no option was read"
@@ -287,11 +293,10 @@ class CompileOptions(Mapping[str, Any]):
 def resolve_options(
     given: Mapping[str, Any], declared: Mapping[str, Option] = CORE_OPTIONS, *, plugins: Iterable[str] = ()
 ) -> CompileOptions:
-    """A value for every declared option: the given one where there is one, else the default.
+    """Return a value for every declared option: the user's, or else the default.
 
-    `plugins` are the names of those installed, for the message. Raises UnknownOption for a name that nobody
-    declares, with the nearest one or with what replaced it, and InvalidArgument for a value of the wrong
-    type.
+    `plugins` are the names of the installed plugins, for the message. Raises UnknownOption for an undeclared
+    name, with the nearest one or with its replacement, and InvalidArgument for a value of the wrong type.
     """
     for name, value in given.items():
         option = declared.get(name)
@@ -315,10 +320,10 @@ def _unknown_option(name: str, declared: Mapping[str, Option], plugins: Iterable
 
 
 class DebugOptions:
-    """Switches for finding faults; immutable.
+    """Switches for debugging; immutable.
 
     `DebugOptions(check_traces=True)`. An unknown name raises UnknownOption, a wrong type InvalidArgument.
-    Plugins add options with `register_option`; instances made before that read its default.
+    Plugins add options with `register_option`; instances created before that have its default.
     """
 
     __slots__ = ("_given",)
@@ -362,8 +367,9 @@ class DebugOptions:
 
     @classmethod
     def register_option(cls, name: str, type: Any, default: Any, doc: str) -> None:
-        """Declares a debug option. The same declaration again has no effect, another one raises
-        RegistrationError.
+        """Declare a debug option.
+
+        The same declaration again has no effect; another one for the name raises RegistrationError.
         """
         option = Option(name, type, default, doc)
         if cls._declared.setdefault(name, option) != option:
@@ -375,7 +381,7 @@ class DebugOptions:
 
     @classmethod
     def list_options(cls) -> str:
-        """One line per option: name, type, default, meaning."""
+        """Return one line per option: name, type, default, meaning."""
         return "\n".join(
             f"{o.name}: {_describe(o.type)} = {o.default!r}  {o.doc}" for o in cls._declared.values()
         )

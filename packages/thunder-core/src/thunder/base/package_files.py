@@ -18,8 +18,8 @@ def package_folder(name: str) -> str:
 
 
 def is_package_file(file: str) -> bool:
-    """Return whether ``file`` is a source file of thunder, or code that thunder generated (``<thunder.…>``).
+    """Return whether ``file`` is a source file of thunder, or code that thunder generated.
 
-    A user's file whose path merely contains the word, such as ``thunder-demo/train.py``, is not.
+    Generated code has file names that begin with ``<thunder.``.
     """
     return file.startswith((PACKAGE_DIRECTORY, "<thunder."))

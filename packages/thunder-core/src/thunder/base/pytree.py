@@ -5,7 +5,7 @@
 Nodes are tuples, lists, dicts (in insertion order), OrderedDict, defaultdict, deque, namedtuples, torch.Size,
 torch's named results (`torch.return_types.max`), and registered types. Everything else is a leaf, None
 included, so that an optional argument keeps its place. A subclass of a container is a leaf unless it is
-registered: what else it holds, and what its constructor does, nobody but its author knows.
+registered: only its author can tell what else it holds, and what its constructor does.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TreeSpec:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it stands for one leaf."""
+        """Whether it is the spec of one leaf."""
         return self.type is None
 
     def __eq__(self, other: object) -> bool:
@@ -107,7 +107,7 @@ def _same_context(a: Hashable, b: Hashable) -> bool:
 
 
 class _Node:
-    """How a type of container is taken apart and rebuilt."""
+    """The functions that take a type of container apart and rebuild it."""
 
     __slots__ = ("flatten", "unflatten")
 
@@ -149,8 +149,9 @@ _builtin_nodes = frozenset(_nodes)
 
 
 def _tuple_subclass(cls: type) -> _Node | None:
-    """The node of a namedtuple, or of one of C's named tuples (`torch.return_types.max`); None for other
-    types.
+    """Return the node of a namedtuple or a named tuple of C, None for other types.
+
+    `torch.return_types.max` is a named tuple of C.
     """
     if not issubclass(cls, tuple):
         return None
@@ -174,20 +175,19 @@ def _dataclass(cls: type) -> _Node:
         # A dataclass that is also a dict fills itself in `__post_init__`, and has no other way to be rebuilt.
         if issubclass(cls, dict):
             return cls(**dict(zip(present, children, strict=True)))
-        made = object.__new__(cls)
+        instance = object.__new__(cls)
         for name, child in zip(present, children, strict=True):
-            object.__setattr__(made, name, child)  # also where the dataclass is frozen
-        return made
+            object.__setattr__(instance, name, child)  # also where the dataclass is frozen
+        return instance
 
     return _Node(flatten, unflatten)
 
 
 def register_pytree_node(cls: type, flatten: Flatten, unflatten: Unflatten) -> None:
-    """Makes instances of exactly `cls` nodes.
+    """Register instances of exactly `cls` as nodes.
 
     `flatten(x)` returns the children and a hashable context; `unflatten(context, children)` rebuilds the
-    object. Registering again replaces the earlier pair. Raises RegistrationError for the types that are nodes
-    from the start.
+    object. Registering again replaces the earlier pair. Raises RegistrationError for built-in node types.
     """
     if cls in _builtin_nodes:
         raise RegistrationError(f"{cls.__name__} is a pytree node already and cannot be registered again")
@@ -195,10 +195,9 @@ def register_pytree_node(cls: type, flatten: Flatten, unflatten: Unflatten) -> N
 
 
 def register_pytree_node_dataclass(cls: type[_T]) -> type[_T]:
-    """Makes instances of the dataclass `cls` nodes, with the fields as children; returns `cls`, so it can
-    decorate.
+    """Register instances of the dataclass `cls` as nodes, whose children are the fields.
 
-    Raises RegistrationError if `cls` is not a dataclass.
+    Returns `cls`, so that it can be a decorator. Raises RegistrationError if `cls` is not a dataclass.
     """
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         raise RegistrationError(
@@ -220,15 +219,13 @@ def _node_of(cls: type, dataclasses_too: bool) -> _Node | None:
 
 
 def tree_flatten(x: Any) -> tuple[list[Any], TreeSpec]:
-    """The leaves of `x` from left to right, and its spec. Other objects than nodes are leaves; dataclasses
-    too.
-    """
+    """Return the leaves of `x` from left to right, and its spec; dataclasses are leaves."""
     leaves: list[Any] = []
     return leaves, _flatten(x, leaves, False)
 
 
 def tree_flatten_with_dataclass(x: Any) -> tuple[list[Any], TreeSpec]:
-    """As `tree_flatten`, with the instances of any dataclass as nodes."""
+    """Return the leaves of `x` from left to right, and its spec; dataclasses are nodes."""
     leaves: list[Any] = []
     return leaves, _flatten(x, leaves, True)
 
@@ -244,8 +241,9 @@ def _flatten(x: Any, leaves: list[Any], dataclasses_too: bool) -> TreeSpec:
 
 
 def tree_unflatten(leaves: Sequence[Any] | Iterable[Any], spec: TreeSpec) -> Any:
-    """The tree of shape `spec` with these leaves. Raises InvalidArgument unless their number is
-    `spec.num_leaves`.
+    """Return the tree of shape `spec` with these leaves.
+
+    Raises InvalidArgument unless there are `spec.num_leaves` of them.
     """
     leaves = leaves if isinstance(leaves, (list, tuple)) else list(leaves)
     if len(leaves) != spec.num_leaves:
@@ -266,25 +264,26 @@ def _unflatten(leaves: Iterator[Any], spec: TreeSpec) -> Any:
 
 
 def tree_map(fn: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """The tree with each leaf replaced by `fn(leaf, *leaves of the others at the same place)`.
+    """Return the tree with each leaf replaced by `fn(leaf, *leaves of the others)`.
 
-    Raises InvalidArgument if the others do not have the shape of the first.
+    The leaves of the others are those in the same position. Raises InvalidArgument if the others do not have
+    the shape of the first.
     """
     leaves, spec = tree_flatten(tree)
     columns = [leaves]
     for position, other in enumerate(others, start=2):
-        column, found = tree_flatten(other)
-        if found != spec:
+        column, other_spec = tree_flatten(other)
+        if other_spec != spec:
             raise InvalidArgument(
-                f"tree_map got trees of different shapes: number {position} differs from the first",
-                found={"first": spec, f"number {position}": found},
+                f"tree_map: the shape of tree {position} differs from that of the first",
+                found={"first": spec, f"tree {position}": other_spec},
             )
         columns.append(column)
     return _unflatten(map(fn, *columns), spec)
 
 
 def tree_iter(x: Any) -> Iterator[Any]:
-    """The leaves of `x` from left to right, one at a time."""
+    """Yield the leaves of `x` from left to right."""
     node = _node_of(type(x), False)
     if node is None:
         yield x

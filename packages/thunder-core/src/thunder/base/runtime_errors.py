@@ -1,6 +1,6 @@
-"""What is told of an error that a compiled program raises: the user's line, and whose function it was.
+"""Notes on the errors of compiled programs: the user's line, and the function that raised.
 
-The traceback shows the statement of the generated text. Above it stands the user's line as a comment.
+The traceback shows the statement of the generated text. The user's line is a comment above it.
 
     IndexError: index out of range in self
     while the compiled program ran  t0 = lookup(indices, table)
@@ -27,7 +27,10 @@ _WORDS = "while the compiled program ran"
 
 
 def note_statement(error: BaseException) -> None:
-    """Adds a note to an error that came out of a compiled program, unless it has one, or knows its place."""
+    """Add a note with the statement to an error of a compiled program, at most once.
+
+    Errors of thunder, which have their own lines, get none.
+    """
     if isinstance(error, ThunderError) or any(n.startswith(_WORDS) for n in getattr(error, "__notes__", ())):
         return
     found = _statement(error)
@@ -47,14 +50,17 @@ def note_statement(error: BaseException) -> None:
 
 
 class Callee(NamedTuple):
-    """What a statement calls: the last part of its name, and the function if the text has a name for it."""
+    """The callee of a statement: the last part of its name, and the function or None."""
 
     name: str
     function: Any
 
 
 def failed_callee(error: BaseException) -> Callee | None:
-    """What the statement of a compiled program calls that raised ``error``; None if none of it did."""
+    """Return the callee of the statement that raised ``error``, or None.
+
+    It is None if no statement of a compiled program raised it.
+    """
     found = _statement(error)
     called = _CALL.match(_text(*found)) if found is not None else None
     if found is None or called is None:
@@ -63,19 +69,19 @@ def failed_callee(error: BaseException) -> Callee | None:
 
 
 def is_foreign(callee: Callee) -> bool:
-    """Whether it is a function of somebody else's than torch and thunder."""
+    """Return whether the callee is a function of neither torch nor thunder."""
     if callee.function is None:
         return False
     return module_of(callee.function).partition(".")[0] not in ("torch", "thunder", "builtins")
 
 
 def _text(frame: FrameType, line: int) -> str:
-    """The statement of a generated text in this line."""
+    """Return the statement at this line of a generated text."""
     return linecache.getline(frame.f_code.co_filename, line).partition("  # ")[0].strip()
 
 
 def _statement(error: BaseException) -> tuple[FrameType, int] | None:
-    """The innermost frame of a generated text, and the line that it was at."""
+    """Return the innermost frame of a generated text in the traceback, and its line."""
     entry, found = error.__traceback__, None
     while entry is not None:
         if entry.tb_frame.f_code.co_filename.startswith("<thunder."):
@@ -85,7 +91,7 @@ def _statement(error: BaseException) -> tuple[FrameType, int] | None:
 
 
 def _sources(file: str, line: int) -> Iterator[Location]:
-    """The user's lines above a statement, nearest first."""
+    """Yield the user's lines above a statement, nearest first."""
     for above in range(line - 1, 0, -1):
         match = _LINE.fullmatch(linecache.getline(file, above).rstrip("\n"))
         if match is not None:

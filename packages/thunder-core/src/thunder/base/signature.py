@@ -1,6 +1,6 @@
 """Functions that bind a call's arguments to a signature and fill in the defaults.
 
-``inspect.Signature.bind`` costs some ten microseconds a call; a function generated once per operator costs a
+``inspect.Signature.bind`` costs about ten microseconds a call; a function generated once per operator costs a
 fraction of one.
 """
 
@@ -16,34 +16,34 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
 def omit_if_none(*names: str) -> Callable[[Fn], Fn]:
-    """Marks keyword arguments that a call has only where they are not None.
+    """Mark keyword arguments that a bound call has only if they are not None.
 
-    For arguments that few calls give. An executor written for the others need not know of them, and the text
-    of the others does not mention them.
+    For rarely used arguments: an executor need not support them, and the text of other calls does not mention
+    them.
     """
 
     def mark(fn: Fn) -> Fn:
-        setattr(fn, _LEFT_OUT, frozenset(names))
+        setattr(fn, _OMITTABLE, frozenset(names))
         return fn
 
     return mark
 
 
-_LEFT_OUT = "__thunder_left_out_if_none__"
+_OMITTABLE = "__thunder_omit_if_none__"
 
 
 def omittable(fn: Callable[..., Any] | None) -> frozenset[str]:
-    """The keyword arguments that :func:`omit_if_none` has marked."""
-    return getattr(fn, _LEFT_OUT, frozenset())
+    """Return the keyword arguments that :func:`omit_if_none` has marked."""
+    return getattr(fn, _OMITTABLE, frozenset())
 
 
 def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
-    """A function with ``fn``'s signature that returns ``(args, kwargs)`` with defaults filled in.
+    """Return a function with ``fn``'s signature that returns ``(args, kwargs)`` with defaults.
 
         def add(a, b, *, alpha=1): …   →   def add(a, b, *, alpha=1): return (a, b,), {'alpha': alpha}
 
-    Positional parameters come back positionally, so that a printed call reads as the signature does. What
-    :func:`omit_if_none` has marked comes back where it is given.
+    Positional parameters are returned positionally, so that a printed call reads as the signature does.
+    Arguments that :func:`omit_if_none` has marked are returned if they are not None.
     """
     rare = omittable(fn)
     parameters = inspect.signature(fn).parameters.values()

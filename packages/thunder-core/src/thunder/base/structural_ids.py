@@ -1,6 +1,6 @@
-"""Ids of the primitives that give a program its structure, and compute nothing.
+"""Ids of the primitives that structure a program and compute nothing.
 
-Printing, verification and liveness have to know these by name, and stand below the module that defines them
+Printing, verification and liveness refer to them by id, and are layers below the module that defines them
 (`thunder.ops.prims.utility`).
 """
 
@@ -13,8 +13,8 @@ DEL: Final = "prims.python_del"
 CLEAR: Final = "prims.clear_mutable_collection"
 COMMENT: Final = "prims.comment"
 
-#: All of them: they have their places by what they say, not by what they do.
+#: All of them. Their positions in a program are determined by meaning, not by data flow.
 STRUCTURAL: Final = frozenset({RETURN, DEL, CLEAR, COMMENT})
 
-#: What only ends the life of values: no use of them, and made anew after each change of the program.
+#: Statements that end the lifetime of values. They are not uses, and are recomputed after each change.
 RELEASES: Final = frozenset({DEL, CLEAR})

@@ -1,4 +1,4 @@
-"""Open sets of tags: enumerations to which plugins may add members."""
+"""Open sets of tags: enumerations to which plugins can add members."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _TagMeta(type):
 
 
 class OpenTag(metaclass=_TagMeta):
-    """Base class of tags. Each subclass has its own members; a member is one object per name."""
+    """Base class of tags. Each subclass has its own members, one object per name."""
 
     members: ClassVar[dict[str, Any]] = {}
 
@@ -32,7 +32,7 @@ class OpenTag(metaclass=_TagMeta):
 
     @classmethod
     def register_tag(cls, name: str) -> Self:
-        """Adds (or returns) the member ``name``."""
+        """Add (or returns) the member ``name``."""
         if name not in cls.members:
             cls.members[name] = cls(name)
         return cls.members[name]  # type: ignore[no-any-return]

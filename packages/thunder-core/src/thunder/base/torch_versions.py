@@ -1,6 +1,6 @@
-"""What differs between the versions of torch that thunder supports.
+"""Differences between the versions of torch that thunder supports.
 
-Each difference has one name here, and no other module compares versions.
+Each difference has one name in this module, and no other module compares versions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ FMAX_SKIPS_NAN: Final = not "2.14" <= RUNNING < "2.15"
 
 
 def function_apply() -> Any:
-    """Return what ``autograd.Function.apply`` binds to a class: a function, since 2.15 a method in C."""
+    """Return the callable of ``autograd.Function.apply``.
+
+    It is a function, and since torch 2.15 a method in C.
+    """
     apply = Function.__dict__["apply"]
     return apply.__func__ if isinstance(apply, classmethod) else apply
 

@@ -83,7 +83,7 @@ class RunningCall:
     def end(self, *, undo: bool = False) -> None:
         """Print the held output; or, with ``undo``, drop it, and restore the states of generators."""
         if self._held is not None:
-            self._held.let_go(printed=not undo)
+            self._held.release(printed=not undo)
         for restore, state in self._states if undo else ():
             restore(state)
 

@@ -1,1 +1,1 @@
-"""The intermediate representation: proxies, symbols, traces, their text, and tools to read and edit them."""
+"""The intermediate representation: proxies, symbols and traces, printed and edited."""

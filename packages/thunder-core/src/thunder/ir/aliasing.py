@@ -1,8 +1,7 @@
-"""Which values share memory: the views that a call returns, and inputs that overlap.
+"""Values that share memory: views that a call returns, and inputs that overlap.
 
-A call's views are read off its decomposition: every view in the torch language decomposes into the few
-primitives that are tagged ``VIEW`` or ``MAYBE_VIEW``, each of whose result lies in the memory of its first
-argument.
+The views of a call are read off its decomposition: every view in the torch language decomposes into a few
+primitives that are tagged ``VIEW`` or ``MAYBE_VIEW``, whose result is a view of their first argument.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 @dataclass(frozen=True, eq=False)
 class InputAlias:
-    """How an input of a trace lies in memory that it shares with others; ``stride`` and ``offset`` count
-    elements.
+    """The layout of an input that shares memory with other inputs.
 
-    The inputs of one group have overlapping memory; ``offset`` counts from the start of the storage.
+    The inputs of one group overlap in memory. ``stride`` and ``offset`` are in elements; ``offset`` is
+    relative to the start of the storage.
     """
 
     proxy: TensorProxy
@@ -45,9 +44,10 @@ class InputAlias:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """That ``output`` of a call lies in the memory of its argument ``source``, or may lie there.
+    """An output of a call that is, or may be, a view of the argument ``source``.
 
-    ``path`` are the primitives that lead from the one to the other; empty if the two are one tensor.
+    ``path`` are the primitives from ``source`` to ``output``; empty if the two are one tensor. ``certain`` is
+    False for a view that may be a copy.
     """
 
     output: TensorProxy
@@ -64,7 +64,7 @@ class _Origin:
 
 
 def views_of(bsym: BoundSymbol) -> list[View]:
-    """The views among a call's outputs, each with the argument that it is a view of."""
+    """Return the views among a call's outputs, each with the argument that it is a view of."""
     if not bsym.subsymbols:
         return list(_own_view(bsym))
     origins = {p.name: _Origin(p) for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
@@ -76,10 +76,10 @@ def views_of(bsym: BoundSymbol) -> list[View]:
                     view.output.name,
                     _Origin(origin.source, origin.path + view.path, origin.certain and view.certain),
                 )
-    # A composite that says nothing may be run whole by a function that copies; then layouts have to tell.
-    stated = OpTags.VIEW in bsym.tags
+    # A composite without the tag may run as one function that copies: its layouts decide.
+    is_tagged = OpTags.VIEW in bsym.tags
     return [
-        View(out, o.source, o.path, o.certain and stated)
+        View(out, o.source, o.path, o.certain and is_tagged)
         for out in bsym.flat_proxy_outs
         if isinstance(out, TensorProxy) and (o := origins.get(out.name)) is not None and o.path
     ]
@@ -98,7 +98,7 @@ def _own_view(bsym: BoundSymbol) -> Iterator[View]:
 
 @dataclass
 class DisjointSets:
-    """Disjoint sets of names, such as those of tensors that may share memory: union-find (Tarjan 1975)."""
+    """Disjoint sets of names, as union-find (Tarjan 1975)."""
 
     _parent: dict[str, str] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class DisjointSets:
 
 
 def before_first_write(proxies: Iterable[Any]) -> dict[str, TensorProxy]:
-    """Return the proxies that require grad only since a write, by name, as they were before it."""
+    """Return tensors that require grad only since a write, by name, as before the write."""
     return {
         p.name: p.replace(requires_grad=False)
         for p in proxies

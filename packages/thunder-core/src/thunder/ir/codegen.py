@@ -1,6 +1,6 @@
-"""Traces as text: runnable Python, one statement a bound symbol, its decomposition below it as comments.
+"""The text of traces: runnable Python, with decompositions as comments.
 
-The layout is decided here: statements, source lines, imports, decorators. The same program gives the same
+This module decides the layout: statements, source lines, imports, decorators. The same program has the same
 text in every process: nothing depends on ``id()``, set order or time, except the provenance line.
 """
 
@@ -38,7 +38,7 @@ INDENT = "  "
 
 
 def output_text(output: Any, unread: frozenset[str] | set[str] = frozenset(), fusion: bool = False) -> str:
-    """The left-hand side. Python values, and proxies that nobody reads, print ``_``."""
+    """Return the left-hand side; Python values and unused proxies print as ``_``."""
     if output is None or (isinstance(output, (tuple, list, dict)) and not output):
         return ""
     if fusion and isinstance(output, (tuple, list)):
@@ -55,14 +55,14 @@ def _target(o: Any, unread: frozenset[str] | set[str]) -> str:
 
 
 def arguments_text(bsym: BoundSymbol, names: Names) -> str:
-    """The arguments: positional as the meta function names them, then keywords."""
+    """Return the arguments: positional ones as in the meta function, then keywords."""
     parts = [value_text(a, names) for a in bsym.args]
     parts += [f"{k}={value_text(v, names)}" for k, v in bsym.kwargs.items()]
     return ", ".join(parts)
 
 
 def callee_text(bsym: BoundSymbol, names: Names) -> str:
-    """How the statement calls: a bare bound name, a public path, or ``module.name``."""
+    """Return the callee of a statement: a bare name, a public path, or ``module.name``."""
     sym = bsym.sym
     if sym.python_impl is not None:
         return names.obj(sym.name, sym.python_impl)
@@ -74,7 +74,7 @@ def callee_text(bsym: BoundSymbol, names: Names) -> str:
 
 
 def type_comment(output: Any) -> str:
-    """The trailing comment of a statement whose output is a single proxy."""
+    """Return the trailing comment of a statement whose output is a single proxy."""
     if isinstance(output, (TensorProxy, Proxy)):
         return f'  # {output.name}: "{output.type_string()}"'
     return ""
@@ -106,8 +106,9 @@ def statement_lines(
     print_depth: int = 1,
     names: Names | None = None,
 ) -> list[str]:
-    """The lines of a bound symbol: header, statement, and the subsymbols as comments, one level deeper
-    each.
+    """Return the lines of a bound symbol: header, statement, and subsymbols as comments.
+
+    Each level of subsymbols is indented by one step more.
     """
     names = names if names is not None else Names()
     statement = _statement(bsym, names, INDENT * indent + ("# " if commented else ""))
@@ -124,10 +125,10 @@ def _headers(header: str | Sequence[str] | None) -> Sequence[str]:
 
 
 def unread_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
-    """Names of results that nobody reads, which print ``_``.
+    """Return the names of results that are never read, which print as ``_``.
 
-    A ``del`` directly after the statement is no reader: it prints ``_`` too. One further down is, because
-    other statements may have bound ``_`` by then.
+    A ``del`` directly after the statement does not count as a reader: it prints ``_`` too. A later one does,
+    because other statements may have bound ``_`` in between.
     """
     results: set[str] = set()
     read: set[str] = set()
@@ -165,9 +166,9 @@ def _input_lines(trace: TraceCtx) -> Iterator[str]:
 
 
 def body_lines(trace: TraceCtx, names: Names, print_depth: int) -> list[str]:
-    """The lines of the function's body.
+    """Return the lines of the function's body.
 
-    All statements are printed before the first decomposition, so that objects get the same names at every
+    All statements are printed before the first decomposition, so that objects have the same names at every
     depth.
     """
     names.unread = unread_results(trace.bound_symbols)
@@ -202,7 +203,7 @@ def _import_lines(modules: Iterable[str], decorators: Sequence[str]) -> list[str
 
 
 def decorators_of(trace: TraceCtx) -> list[str]:
-    """The decorators of the printed function; a prologue and an epilogue only run Python."""
+    """Return the decorators of the function; a prologue and an epilogue have none."""
     if trace.star_args or trace.plain:
         return []
     return ["@no_autocast"] if trace.grad_enabled else ["@torch.no_grad()", "@no_autocast"]
@@ -218,8 +219,10 @@ def _provenance_line(trace: TraceCtx, timing: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Program:
-    """The text of a trace, every name that the text uses and its own imports do not bind, and the functions
-    that its dotted paths mean.
+    """The text of a trace with its namespace.
+
+    ``context`` has every name that the text uses and does not import, ``targets`` the functions of its dotted
+    paths.
     """
 
     text: str
@@ -230,10 +233,10 @@ class Program:
 def program(
     trace: TraceCtx, *, print_depth: int = 1, decorators: bool = True, timing: bool = True
 ) -> Program:
-    """Prints a trace.
+    """Return the text of a trace, with its namespace.
 
-    What only comments refer to is neither imported nor bound: the text at ``print_depth`` 1 is the whole of
-    what runs.
+    Names that occur only in comments are neither imported nor bound: the text at ``print_depth`` 1 is
+    everything that runs.
     """
     names = Names(trace.names, trace.object_names())
     body = body_lines(trace, names, print_depth)

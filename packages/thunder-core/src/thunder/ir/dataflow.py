@@ -1,4 +1,4 @@
-"""Who computes and who reads each value of a trace, and the graph of calls that follows from it."""
+"""Producers and consumers of the values of a trace, and the dependency graph of its calls."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class ProxyDict(Generic[V]):
         return iter(self._items)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a proxy, or ``default``."""
+        """Return the value of a proxy, or ``default``."""
         return self._items.get(key.name, default)
 
     def get_by_name(self, name: str) -> V:
-        """The value of the proxy called ``name``; raises KeyError."""
+        """Return the value of the proxy called ``name``; raises KeyError."""
         return self._items[name]
 
     def append(self, key: Any, value: Any) -> None:
-        """Appends to the list that is the value of ``key``, which is made if need be."""
+        """Append to the list under ``key``, which is created if it is missing."""
         self._items.setdefault(key.name, []).append(value)  # type: ignore[arg-type,attr-defined]
 
     def __repr__(self) -> str:
@@ -72,30 +72,36 @@ def _bsyms(trace_or_bsyms: TraceCtx | Iterable[BoundSymbol]) -> Iterable[BoundSy
 
 
 def producers(trace_or_bsyms: TraceCtx | Iterable[BoundSymbol]) -> ProxyDict[BoundSymbol]:
-    """proxy → first top-level bound symbol that outputs it and does not take it."""
-    found: ProxyDict[BoundSymbol] = ProxyDict()
+    """Return, for each proxy, the first top-level bound symbol that computes it.
+
+    A bound symbol that outputs one of its arguments does not compute it.
+    """
+    producer_of: ProxyDict[BoundSymbol] = ProxyDict()
     for bsym in _bsyms(trace_or_bsyms):
-        taken = {p.name for p in bsym.flat_proxy_args}
+        arguments = {p.name for p in bsym.flat_proxy_args}
         for p in bsym.flat_proxy_outs:
-            if p.name not in taken and p not in found:
-                found[p] = bsym
-    return found
+            if p.name not in arguments and p not in producer_of:
+                producer_of[p] = bsym
+    return producer_of
 
 
 def consumers(trace_or_bsyms: TraceCtx | Iterable[BoundSymbol]) -> ProxyDict[list[BoundSymbol]]:
-    """proxy → list of the top-level bound symbols that take it, each once; comments excepted."""
-    found: ProxyDict[list[BoundSymbol]] = ProxyDict()
+    """Return, for each proxy, the top-level bound symbols that take it; comments excepted.
+
+    Each bound symbol is in a list once.
+    """
+    consumers_of: ProxyDict[list[BoundSymbol]] = ProxyDict()
     for bsym in _bsyms(trace_or_bsyms):
         if bsym.sym.id != COMMENT:
             for p in {p.name: p for p in bsym.flat_proxy_args}.values():
-                found.append(p, bsym)
-    return found
+                consumers_of.append(p, bsym)
+    return consumers_of
 
 
 def producers_and_consumers(
     trace_or_bsyms: TraceCtx | Iterable[BoundSymbol],
 ) -> tuple[ProxyDict[BoundSymbol], ProxyDict[list[BoundSymbol]]]:
-    """Both :func:`producers` and :func:`consumers`."""
+    """Return both :func:`producers` and :func:`consumers`."""
     bsyms = list(_bsyms(trace_or_bsyms))
     return producers(bsyms), consumers(bsyms)
 
@@ -103,25 +109,25 @@ def producers_and_consumers(
 def find_producer_symbols(
     trace: TraceCtx, proxies: Iterable[Any], stop_proxies: Iterable[Any]
 ) -> tuple[BoundSymbol, ...]:
-    """The bound symbols that compute ``proxies`` from ``stop_proxies``, in the order of the trace."""
+    """Return the calls that compute ``proxies`` from ``stop_proxies``, in trace order."""
     stops = {p.name for p in stop_proxies}
-    wanted = {p.name for p in proxies} - stops
-    found = []
+    needed = {p.name for p in proxies} - stops
+    calls = []
     for bsym in reversed(trace.bound_symbols):
-        if any(p.name in wanted for p in bsym.flat_proxy_outs):
-            found.append(bsym)
-            wanted.update([p.name for p in bsym.flat_proxy_args if p.name not in stops])
-    return tuple(reversed(found))
+        if any(p.name in needed for p in bsym.flat_proxy_outs):
+            calls.append(bsym)
+            needed.update([p.name for p in bsym.flat_proxy_args if p.name not in stops])
+    return tuple(reversed(calls))
 
 
 # -- the graph ---------------------------------------------------------------------------------------------
 
 
 class Node:
-    """A bound symbol in the graph of a trace: ``parents`` compute what it takes, ``children`` take what it
-    computes.
+    """A bound symbol in the graph of a trace.
 
-    Nodes are neither comparable nor hashable; their bound symbols are.
+    ``parents`` compute its arguments, ``children`` take its outputs. Nodes are neither comparable nor
+    hashable; their bound symbols are.
     """
 
     def __init__(self, bsym: BoundSymbol) -> None:
@@ -138,7 +144,7 @@ class Node:
         return f"Node({self.bsym!r})"
 
 
-#: What has no children: nothing may depend on the end of a value or of the program.
+#: Statements without children: no call may depend on the end of a value or of the program.
 _CHILDLESS = frozenset({DEL, CLEAR, RETURN})
 
 
@@ -148,18 +154,18 @@ def bsym_list_to_dag(
     producers: ProxyDict[BoundSymbol] | None = None,
     consumers: ProxyDict[list[BoundSymbol]] | None = None,
 ) -> tuple[list[Node], list[Node]]:
-    """The graph of a list of bound symbols: its nodes without parents, and its nodes without children.
+    """Return the roots and the leaves of the dependency graph of a list of bound symbols.
 
-    An edge goes from the call that computes a value to each that takes it; further edges keep calls with
-    effects (random numbers, writes, printed lines) in their order, and a write behind what reads the memory
-    before it. ``producers`` and ``consumers`` save the work of finding them.
+    There is an edge from the call that computes a value to each call that takes it. Further edges keep calls
+    with effects (random numbers, writes, printed lines) in their order, and a write after earlier reads of
+    the memory. ``producers`` and ``consumers`` are computed if they are not passed.
     """
     nodes = {bsym: Node(bsym) for bsym in bsyms}
-    made_by = producers if producers is not None else _producers(bsyms)
+    producer_of = producers if producers is not None else _producers(bsyms)
     edges: dict[tuple[BoundSymbol, BoundSymbol], None] = {}
     for child in bsyms:
         for p in child.flat_proxy_args:
-            parent = made_by.get(p)
+            parent = producer_of.get(p)
             if parent is not None and parent is not child:
                 edges[parent, child] = None
     edges.update(dict.fromkeys(_order_of_effects(bsyms, consumers)))
@@ -177,7 +183,7 @@ _consumers = consumers
 def _order_of_effects(
     bsyms: Sequence[BoundSymbol], readers: ProxyDict[list[BoundSymbol]] | None
 ) -> Iterator[tuple[BoundSymbol, BoundSymbol]]:
-    """Pairs (before, after) that data alone does not order."""
+    """Yield pairs (before, after) of calls that data flow alone does not order."""
     position = {bsym: i for i, bsym in enumerate(bsyms)}
     last: BoundSymbol | None = None
     for bsym in bsyms:
@@ -195,7 +201,7 @@ def _order_of_effects(
 
 
 class TOPOSORT_ORDER(Enum):
-    """Where :func:`toposort_bsym_dag` begins."""
+    """The end of the graph at which :func:`toposort_bsym_dag` begins."""
 
     TOP_DOWN = auto()
     BOTTOM_UP = auto()
@@ -210,11 +216,11 @@ def toposort_bsym_dag(
     toposort_order: TOPOSORT_ORDER,
     selector: Callable[[list[Node]], int] = _first,
 ) -> list[BoundSymbol]:
-    """A linear order of a graph, always returned from top to bottom.
+    """Return a linear order of a graph, always from top to bottom.
 
-    ``TOP_DOWN`` begins at roots, ``BOTTOM_UP`` at leaves. At each step ``selector`` chooses, by its index,
-    which of the eligible nodes (those all of whose predecessors in that direction are placed) comes next.
-    Kahn's algorithm.
+    ``TOP_DOWN`` begins at roots, ``BOTTOM_UP`` at leaves. At each step ``selector`` returns the index of the
+    next node among the eligible ones, all of whose predecessors in that direction are placed. Kahn's
+    algorithm.
     """
     down = toposort_order is TOPOSORT_ORDER.TOP_DOWN
     ahead: Callable[[Node], list[Node]] = (lambda n: n.children) if down else (lambda n: n.parents)
@@ -232,7 +238,10 @@ def toposort_bsym_dag(
 
 
 def _count_predecessors(start_nodes: Sequence[Node], ahead: Callable[[Node], list[Node]]) -> dict[int, int]:
-    """How many nodes that can be reached stand directly before each node, in the direction of travel."""
+    """Return the number of reachable direct predecessors of each node, by its id.
+
+    ``ahead`` returns the successors of a node in the direction of travel.
+    """
     count: dict[int, int] = {}
     stack = list(start_nodes)
     seen = {id(n) for n in stack}

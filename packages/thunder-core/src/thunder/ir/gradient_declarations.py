@@ -102,5 +102,5 @@ def register_grad_rule(operator_id: str, rule: JointRule) -> None:
 
 
 def declared_gradient(operator_id: str) -> OperatorGradient | None:
-    """Return the rule of ``register_grad`` for an operator, else what its row declares, or None."""
+    """Return the rule of ``register_grad`` for an operator, else that of its row, or None."""
     return _replacements.get(operator_id) or _declared.get(operator_id)

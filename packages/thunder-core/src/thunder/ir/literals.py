@@ -1,7 +1,7 @@
-"""Python values as they stand in the text of a trace, and the names that the text needs for them.
+"""Python values in the text of a trace, and the names that the text needs for them.
 
-A value prints as a literal where Python has one, else as a call of its type (dataclasses, namedtuples),
-else as a name that is bound in the context of the text.
+A value prints as a literal if Python has one, else as a call of its type (dataclasses, namedtuples), else as
+a name that is bound in the context of the text.
 """
 
 from __future__ import annotations
@@ -30,45 +30,44 @@ MODULES = {
 
 
 class Names:
-    """What a text refers to: modules, by their short names, and objects that have no literal form.
+    """The modules that a text imports, and the objects that it refers to by name.
 
-    Objects are numbered in the order in which the text meets them, so the text does not depend on what was
-    printed before. `taken` are the names of the program's own values: an object never gets one of these.
+    Objects are numbered in the order of their first occurrence, so that the text does not depend on what was
+    printed before. `taken` are the names of the program's own values, which no object gets.
     """
 
     def __init__(
-        self, taken: frozenset[str] | set[str] = frozenset(), known: dict[int, str] | None = None
+        self, taken: frozenset[str] | set[str] = frozenset(), names: dict[int, str] | None = None
     ) -> None:
         self.modules: set[str] = set()
         self.objects: dict[str, Any] = {}
         self.targets: dict[str, Any] = {}
         self.unread: frozenset[str] | set[str] = frozenset()
         self._taken = taken
-        self._names: dict[int, str] = dict(known or {})
+        self._names: dict[int, str] = dict(names or {})
         self._numbered = len(self._names)
 
     def module(self, short: str, text: str) -> str:
-        """Notes that the text uses a module; returns the text."""
+        """Note that the text uses a module; return the text."""
         self.modules.add(short)
         return text
 
     def path(self, dotted: str, target: Any = None) -> str:
-        """Notes that the text uses a public path (`torch.nn.functional.linear`, `torch.Tensor.to`), which
-        means `target` if that is given; returns its text.
+        """Note that the text uses a public path, such as `torch.Tensor.to`; return its text.
+
+        `target` is the function that the path means, if it has to be that one.
         """
         if target is not None:
             self.targets[dotted] = target
         owner, _, name = dotted.rpartition(".")
         if owner == "torch.Tensor":
             return self.module("Tensor", f"Tensor.{name}")
-        while owner not in sys.modules and "." in owner:  # `torch.ops.aten` is an attribute, no module
+        while owner not in sys.modules and "." in owner:  # `torch.ops.aten` is an attribute, not a module
             owner = owner.rpartition(".")[0]
         return self.module(owner, dotted)
 
     def obj(self, name: str, value: Any) -> str:
-        """Binds an object in the context of the text under `name`, or under a variation of it if that is
-        taken.
-        """
+        """Bind an object under `name`, or a variation of it if that is taken; return the name."""
         free, n = name, 0
         while free in self._taken or self.objects.get(free, value) is not value:
             free, n = f"{name}_{n}", n + 1
@@ -76,11 +75,11 @@ class Names:
         return free
 
     def for_comments(self) -> Names:
-        """The same names for text that does not run: what it refers to is neither imported nor bound."""
+        """Return the same names for text that does not run, and so neither imports nor binds."""
         return Names(self._taken, self._names)
 
     def fresh(self, value: Any, kind: str) -> str:
-        """The name `_<kind>_<n>` of an object without literal form; one name per object."""
+        """Return the name `_<kind>_<n>` of an object without literal form; one name per object."""
         name = self._names.get(id(value))
         if name is None:
             name = self._names[id(value)] = f"_{kind}_{self._numbered}"
@@ -121,7 +120,7 @@ def _plain(x: Any, names: Names) -> str:
     return repr(x)
 
 
-#: exact type → text; what is not here is printed by structure, or as a name bound in the context
+#: exact type → text; other values are printed by structure, or as a name bound in the context
 _LITERALS: dict[type, Callable[[Any, Names], str]] = {
     type(None): _plain,
     bool: _plain,
@@ -149,7 +148,7 @@ _LITERALS: dict[type, Callable[[Any, Names], str]] = {
 
 
 def value_text(x: Any, names: Names) -> str:
-    """A value as it stands in a statement."""
+    """Return the text of a value in a statement."""
     if isinstance(x, (TensorProxy, Proxy)):
         return x.name
     printer = _LITERALS.get(type(x))
@@ -157,12 +156,14 @@ def value_text(x: Any, names: Names) -> str:
 
 
 def _structured(x: Any, names: Names) -> str:
-    """A value without literal: a call of its type where that rebuilds it, else a bound name."""
+    """Return the text of a value without literal: a call of its type, else a bound name."""
     if isinstance(x, enum.Enum):
         return names.fresh(x, re.sub(r"\W", "_", f"{type(x).__name__}_{x.name}"))
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return f"{_constructor(x, names)}({_fields(x, x._fields, names)})"
-    if isinstance(x, tuple) and type(x).__module__ == "torch.return_types":  # made in C, it names no fields
+    if (
+        isinstance(x, tuple) and type(x).__module__ == "torch.return_types"
+    ):  # a type of C without names of fields
         return f"{names.path(f'torch.return_types.{type(x).__name__}')}([{_items(x, names)}])"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         fields = dataclasses.fields(x)

@@ -1,4 +1,4 @@
-"""Finding sequences of calls in a trace: `Pattern`."""
+"""Search for sequences of calls in a trace: `Pattern`."""
 
 from __future__ import annotations
 
@@ -20,40 +20,42 @@ Match: TypeAlias = list[tuple[int, BoundSymbol]]
 
 
 @dataclass(frozen=True)
-class _Step:
+class _MatchStep:
     matcher: Matcher
     min_times: int
     max_times: int
 
 
 class Pattern:
-    """A sequence of matchers. Calling it with a trace finds all places where they match, one after the other.
+    """A sequence of matchers; calling it with a trace returns all matches.
 
         pattern = Pattern().match(is_linear).match(is_gelu_of_the_previous)
         for match in pattern(trace): ...
 
-    The calls of a match need not stand side by side, but they can be brought together: nothing between them
-    both takes a result of the match and computes what the match goes on to take. A call belongs to one
-    match at most.
+    The calls of a match need not be adjacent, but they can be moved together: no call between them both takes
+    a result of the match and computes an argument of a later call of the match. A call belongs to at most one
+    match.
     """
 
     def __init__(self) -> None:
-        self._steps: list[_Step] = []
+        self._steps: list[_MatchStep] = []
 
     def match(self, matcher: Matcher, *, min_times: int = 1, max_times: int = 1) -> Pattern:
-        """Adds a step: between `min_times` and `max_times` calls for which `matcher(bsym, previous,
-        context)` is true.
+        """Add a step of `min_times` to `max_times` calls that match; return the pattern itself.
 
-        `previous` is the match so far, `context` the facts that earlier steps returned. Returns the pattern
-        itself.
+        `matcher(bsym, previous, context)` returns whether the call matches, and facts to add to the context.
+        `previous` is the match so far, `context` the facts that earlier steps returned.
         """
         if not 0 <= min_times <= max_times or max_times == 0:
-            raise InvalidArgument(f"a step matches {min_times} to {max_times} times, which is no range")
-        self._steps.append(_Step(matcher, min_times, max_times))
+            raise InvalidArgument(
+                f"a step cannot match {min_times} to {max_times} times",
+                hint="min_times is at least 0, max_times at least 1 and at least min_times.",
+            )
+        self._steps.append(_MatchStep(matcher, min_times, max_times))
         return self
 
     def __call__(self, trace: TraceCtx) -> list[Match]:
-        """All matches, in the order of their first calls."""
+        """Return all matches, in the order of their first calls."""
         bsyms = trace.bound_symbols
         taken: set[int] = set()
         matches = []
@@ -66,25 +68,25 @@ class Pattern:
         return matches
 
     def _match_from(self, bsyms: Sequence[BoundSymbol], start: int, taken: set[int]) -> Match:
-        """The match that begins with the call at `start`; empty if there is none."""
+        """Return the match that begins with the call at `start`, or an empty list."""
         match: Match = []
         context: dict[str, Any] = {}
         position = start
         for step in self._steps:
             times = 0
             while times < step.max_times:
-                found = self._next(step, bsyms, position, taken, match, context)
-                if found is None or (not match and found != start):
+                index = self._next(step, bsyms, position, taken, match, context)
+                if index is None or (not match and index != start):
                     break
-                match.append((found, bsyms[found]))
-                position, times = found + 1, times + 1
+                match.append((index, bsyms[index]))
+                position, times = index + 1, times + 1
             if times < step.min_times:
                 return []
         return match
 
     @staticmethod
     def _next(
-        step: _Step,
+        step: _MatchStep,
         bsyms: Sequence[BoundSymbol],
         position: int,
         taken: set[int],
@@ -104,17 +106,17 @@ class Pattern:
 
 
 def _reachable(bsyms: Sequence[BoundSymbol], position: int, match: Match) -> Iterator[int]:
-    """Positions from `position` on of calls that can be moved up to the match."""
+    """Yield the positions, from `position` on, of calls that can be moved up to the match."""
     matched = {index for index, _ in match}
-    made = {p.name for _, bsym in match for p in bsym.flat_proxy_outs}
-    behind: set[str] = set()  # computed from the match, by calls outside it
+    results = {p.name for _, bsym in match for p in bsym.flat_proxy_outs}
+    dependent: set[str] = set()  # computed from the match, by calls outside it
     first = match[0][0] if match else position
     for index in range(first, len(bsyms)):
         bsym = bsyms[index]
         if bsym.sym.id in STRUCTURAL or index in matched:
             continue
-        takes_behind = any(p.name in behind for p in bsym.flat_proxy_args)
-        if index >= position and not takes_behind:
+        is_dependent = any(p.name in dependent for p in bsym.flat_proxy_args)
+        if index >= position and not is_dependent:
             yield index
-        if takes_behind or any(p.name in made for p in bsym.flat_proxy_args):
-            behind.update([p.name for p in bsym.flat_proxy_outs])
+        if is_dependent or any(p.name in results for p in bsym.flat_proxy_args):
+            dependent.update([p.name for p in bsym.flat_proxy_outs])

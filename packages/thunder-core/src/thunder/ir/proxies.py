@@ -1,10 +1,10 @@
-"""Proxies: the values of a trace.
+"""Tensor proxies, and what all proxies share.
 
 ``TensorProxy`` is a real wrapper subclass of ``torch.Tensor``. An ordinary class that only reports
 ``torch.Tensor`` as its ``__class__`` crashes the process, because C++ (``THPVariable_Check``) honours
-``__class__`` and then casts. The wrapper always lives on the meta device and never requires grad (a cuda
-tensor that requires grad aborts a CPU build of torch); device, dtype, shape and ``requires_grad`` as the user
-sees them are attributes of ours.
+``__class__`` and then casts. The wrapper is always on the meta device and never requires grad (a cuda tensor
+that requires grad aborts a CPU build of torch); device, dtype, shape and ``requires_grad`` of the user's
+tensor are attributes of the proxy.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _CONVERTED: Final = frozenset({"shape", "device", "dtype", "tags"})
 
 
 def number_in(x: Any) -> Any:
-    """Return the number in a one-element tensor whose value is known; anything else unchanged."""
+    """Return the number in a one-element tensor that the trace can compute, else ``x``."""
     value = known_value(x) if isinstance(x, TensorProxy) and math.prod(x.shape) == 1 else None
     return x if value is None else value.item()
 
@@ -89,13 +89,13 @@ def number_in(x: Any) -> Any:
 class TensorProxy(torch.Tensor):
     """A tensor of a trace: metadata without data.
 
-    ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. Explicit arguments
-    win over those of ``like``, of which the shape, device, dtype and ``requires_grad`` are taken, nothing
-    else. Devices and dtypes may be thunder's or torch's. Raises InvalidArgument if neither ``like`` nor all
-    of shape, device and dtype are given, and TraceError if the name is taken in the current trace.
+    ``shape`` is a tuple of ints, ``dtype`` a thunder dtype, ``device`` a thunder device. From ``like`` the
+    shape, device, dtype and ``requires_grad`` are taken, nothing else; explicit arguments win. Devices and
+    dtypes may be thunder's or torch's. Raises InvalidArgument if neither ``like`` nor all of shape, device
+    and dtype are passed, and TraceError if the name is taken in the current trace.
 
-    All metadata are declared below, as slots: nothing is kept in the ``__dict__`` of a proxy. Their names are
-    not names of attributes of ``torch.Tensor`` that have another meaning.
+    All metadata are declared below, as slots: nothing is stored in the ``__dict__`` of a proxy. Their names
+    are not names of attributes of ``torch.Tensor`` that have another meaning.
     """
 
     __slots__ = (*_FIELDS, "derived_strides")
@@ -192,28 +192,29 @@ class TensorProxy(torch.Tensor):
 
     @property
     def numel(self) -> Count:
-        """The number of elements; ``t.numel()`` and the attribute itself give the same int."""
+        """The number of elements; both ``t.numel`` and ``t.numel()`` are this int."""
         return Count(math.prod(self.shape))
 
     def dim(self) -> int:
-        """The number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape)
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or the length of one dimension."""
+        """Return the shape, or the length of one dimension."""
         return torch.Size(self.shape) if dim is None else self.shape[dim]
 
     def type_string(self) -> str:
-        """The text of the type comment: ``cpu f32[2, 4]``."""
+        """Return the text of the type comment: ``cpu f32[2, 4]``."""
         dims = ", ".join(map(str, self.shape))
         return f"{self.device.device_str()} {self.dtype.shortname()}[{dims}]"
 
     def replace(self, **changes: Any) -> TensorProxy:
-        """Return a copy with other metadata. A new name must have been taken from the trace already.
+        """Return a copy with other metadata.
 
-        A new shape resets the strides and the offset, and a new ``requires_grad`` resets
-        ``requires_grad_since_write``, unless they are given too; everything else is kept.
-        Raises InvalidArgument for a name that is not an argument of the constructor.
+        A new name must have been taken from the trace already. A new shape resets the strides and the offset,
+        and a new ``requires_grad`` resets ``requires_grad_since_write``, unless these are passed too;
+        everything else is copied. Raises InvalidArgument for a name that is not an argument of the
+        constructor.
         """
         if "grad" in changes:
             changes["_grad"] = changes.pop("grad")
@@ -236,7 +237,7 @@ class TensorProxy(torch.Tensor):
         return new
 
     def replace_name(self, name: str, *, disambiguate: bool = False) -> TensorProxy:
-        """A copy under another name."""
+        """Return a copy under another name."""
         trace = get_tracectx()
         if trace is not None:
             name = trace.make_derived_name(name) if disambiguate else trace.add_name(name)
@@ -287,7 +288,7 @@ for _name, _method in REFUSED_METHODS.items():
 
 
 class Count(int):
-    """An int that may be called: ``t.numel`` in thunder's own code, ``t.numel()`` in torch's."""
+    """An int that may be called: ``t.numel`` in thunder's code, ``t.numel()`` in torch's."""
 
     def __call__(self) -> int:
         return int(self)
@@ -297,7 +298,7 @@ _META = torch.device("meta")
 
 
 def _without_metadata(cls: type[TensorProxy], shape: tuple[int, ...], dtype: dtypes.dtype) -> TensorProxy:
-    """Return a new wrapper that has its shape and dtype alone."""
+    """Return a new wrapper with shape and dtype and no other metadata."""
     with torch._C.DisableTorchFunction():
         self: TensorProxy = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=dtypes.to_torch_dtype(dtype), device=_META
@@ -307,10 +308,10 @@ def _without_metadata(cls: type[TensorProxy], shape: tuple[int, ...], dtype: dty
 
 
 def _replaced_method(func: Any) -> Any:
-    """The method implemented in C for which ``func`` was put into ``torch.Tensor``, or None.
+    """Return the method implemented in C that ``func`` replaces in ``torch.Tensor``, or None.
 
-    An operator implemented in C names itself by what ``torch.Tensor`` has under its name: ``x * 2`` by
-    ``torch.Tensor.mul``, which it does not call.
+    An operator implemented in C reports itself as the attribute of ``torch.Tensor`` under its name: ``x * 2``
+    as ``torch.Tensor.mul``, which it does not call.
     """
     for name, value in vars(torch.Tensor).items():
         if value is func:
@@ -319,7 +320,7 @@ def _replaced_method(func: Any) -> Any:
 
 
 class FutureTensorProxy(Proxy):
-    """The result of an asynchronous collective; ``wait`` gives the tensor."""
+    """The result of an asynchronous collective; ``wait`` returns the tensor."""
 
     prefix = "ft"
 
@@ -333,9 +334,9 @@ class FutureTensorProxy(Proxy):
 
 
 def unknown_torch_function(func: Any) -> Callable[..., Any]:
-    """What stands for a torch function that the current language lacks.
+    """Return the callable for a torch function that the current language lacks.
 
-    The language says what that is: a fallback or a refusal.
+    The language decides whether that is a fallback or a refusal.
     """
     unknown = current_language().functions.get(UNKNOWN)
     if unknown is None:
@@ -346,7 +347,7 @@ def unknown_torch_function(func: Any) -> Callable[..., Any]:
 
 
 class _Unknown:
-    """The key under which a language keeps its handler of functions that it lacks."""
+    """The key under which a language has its handler of functions that it lacks."""
 
 
 UNKNOWN = _Unknown()
@@ -371,15 +372,15 @@ class Variable:
 
 
 def is_proxy(x: Any) -> bool:
-    """Whether ``x`` is a proxy of any kind."""
+    """Return whether ``x`` is a proxy of any kind."""
     return isinstance(x, TensorProxy | Proxy)
 
 
 def variableify(x: Any) -> Any:
-    """A :class:`Variable` of a proxy; anything else as it is."""
+    """Return a :class:`Variable` of a proxy; anything else unchanged."""
     return Variable(x) if isinstance(x, TensorProxy | Proxy) else x
 
 
 def unvariableify(x: Any) -> Any:
-    """Undoes :func:`variableify`."""
+    """Undo :func:`variableify`."""
     return x.proxy if isinstance(x, Variable) else x

@@ -1,4 +1,4 @@
-"""How calls of symbols become statements of a trace, where that is not simply by appending them."""
+"""Recorders: how calls of symbols become statements of a trace."""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ def known_value(x: TensorProxy) -> torch.Tensor | None:
 
 
 def _needs_value(operation: str, read: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that reads a value that is known, else raises DataDependentControlFlow."""
+    """Return a method that reads the value of the tensor, where the trace can compute it.
+
+    Elsewhere it raises DataDependentControlFlow.
+    """
 
     def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
         value = known_value(self)
@@ -42,7 +45,10 @@ def _needs_value(operation: str, read: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _takes_data_out(operation: str, read: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return a method that raises UnsupportedProgram, unless ``read`` can read a value that is known."""
+    """Return a method that raises UnsupportedProgram.
+
+    With ``read`` it returns ``read(value, …)`` where the trace can compute the value.
+    """
 
     def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
         value = known_value(self) if read is not None else None

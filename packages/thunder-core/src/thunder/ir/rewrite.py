@@ -1,4 +1,4 @@
-"""Tools to edit traces: visiting, inserting, replacing, evaluating; and the same for prologues."""
+"""Tools to edit traces: visiting, inserting, replacing, evaluating; and to edit prologues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHECK_TENSOR = "prims.check_tensor_shape_and_metadata"
 
 
 class VISIT_TYPE(Enum):
-    """What becomes of a bound symbol, and of what a visitor recorded for it."""
+    """Where the calls that a visitor recorded go, relative to the visited bound symbol."""
 
     INSERT_BEFORE = auto()
     INSERT_AFTER = auto()
@@ -43,7 +43,7 @@ class VISIT_TYPE(Enum):
 
 
 def _record(trace: TraceCtx, fn: Callable[..., Any], *args: Any) -> tuple[list[BoundSymbol], Any]:
-    """The bound symbols that `fn(*args)` records, and what it returns."""
+    """Return the bound symbols that `fn(*args)` records, and its result."""
     scope: list[BoundSymbol] = []
     with tracectx(trace):
         trace.push_scope(scope)
@@ -57,10 +57,10 @@ def _record(trace: TraceCtx, fn: Callable[..., Any], *args: Any) -> tuple[list[B
 def visitor_transform(
     trace: TraceCtx, visit: Callable[[BoundSymbol], VISIT_TYPE], *, provenance: str | None = None
 ) -> TraceCtx:
-    """A trace in which `visit` has looked at every top-level bound symbol.
+    """Return a trace in which `visit` has been called on every top-level bound symbol.
 
-    Symbols that `visit(bsym)` calls are recorded, and stand before, after or instead of `bsym`, as its
-    answer says.
+    Calls that `visit(bsym)` records are inserted before or after `bsym`, or replace it, as its result (a
+    VISIT_TYPE) states.
     """
     start = time.perf_counter_ns()
     new = from_trace(trace)
@@ -69,22 +69,22 @@ def visitor_transform(
         if not isinstance(answer, VISIT_TYPE):
             raise InvalidArgument(f"a visitor returned {answer!r}", hint="It returns a member of VISIT_TYPE.")
         before = recorded if answer in (VISIT_TYPE.INSERT_BEFORE, VISIT_TYPE.REPLACE) else []
-        kept = [] if answer is VISIT_TYPE.REPLACE else [bsym]
+        visited = [] if answer is VISIT_TYPE.REPLACE else [bsym]
         after = recorded if answer is VISIT_TYPE.INSERT_AFTER else []
-        new.bound_symbols += [*before, *kept, *after]
+        new.bound_symbols += [*before, *visited, *after]
     took = time.perf_counter_ns() - start
     new.set_provenance(TraceProvenance(provenance or str(getattr(visit, "__name__", "Visitor")), took))
     return new
 
 
 def insert_inplace(trace: TraceCtx, idx: int, fn: Callable[[], Any]) -> None:
-    """Records `fn()` at position `idx` of the trace itself."""
+    """Record `fn()` at position `idx` of the trace itself."""
     recorded, _ = _record(trace, fn)
     trace.bound_symbols[idx:idx] = recorded
 
 
 def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any]) -> None:
-    """Records `fn(bsym)` instead of the bound symbol at position `idx` of the trace itself."""
+    """Record `fn(bsym)` in place of the bound symbol at position `idx` of the trace itself."""
     recorded, _ = _record(trace, fn, trace.bound_symbols[idx])
     trace.bound_symbols[idx : idx + 1] = recorded
 
@@ -93,18 +93,18 @@ def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any])
 
 
 def eval_trace(trace: TraceCtx, *args: Any, **kwargs: Any) -> Any:
-    """Records the calls of a trace into the current trace, on these arguments; returns what it would return.
+    """Record the calls of a trace into the current trace, and return its result.
 
-    `args` stand for the proxies in `trace.args`, in order. A call through which no gradient flowed (it was
-    made under `torch.no_grad()`) is recorded so that none does. Raises InvalidArgument for a wrong number of
+    `args` replace the proxies in `trace.args`, in order. A call without gradients (recorded under
+    `torch.no_grad()`) is recorded without gradients again. Raises InvalidArgument for a wrong number of
     arguments, and TraceError where no trace is current.
     """
     if get_tracectx() is None:
         raise TraceError("eval_trace records, and no trace is current", hint="Use tracectx(trace).")
     if len(args) != len(trace.args) or set(kwargs) != set(trace.kwargs):
         raise InvalidArgument(
-            "eval_trace got other arguments than the trace takes",
-            found={"trace": [len(trace.args), *trace.kwargs], "given": [len(args), *kwargs]},
+            "eval_trace: the arguments do not match those of the trace",
+            found={"trace": [len(trace.args), *trace.kwargs], "call": [len(args), *kwargs]},
         )
     values: dict[str, Any] = {}
     _bind(values, [*trace.args, *trace.kwargs.values()], [*args, *(kwargs[k] for k in trace.kwargs)])
@@ -118,7 +118,7 @@ def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[s
         args, kwargs = substitute_in_tree((bsym.args, bsym.kwargs), values)
         if bsym.sym.id == RETURN:
             return args[0] if len(args) == 1 else args
-        if bsym.sym.meta is None:  # an executor's form of what stands below it
+        if bsym.sym.meta is None:  # an executor's form of its subsymbols
             _evaluate(bsym.subsymbols, values)
         else:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
@@ -127,25 +127,26 @@ def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[s
 
 
 def _cuts_gradients(bsym: BoundSymbol) -> bool:
-    """Whether arguments of a call require grad, and none of its results does."""
+    """Return whether arguments of a call require grad, and none of its results does."""
     return any_requires_grad(bsym.flat_proxy_args) and not any_requires_grad(bsym.flat_proxy_outs)
 
 
 def _bind(values: dict[str, Any], formal: Any, actual: Any) -> None:
-    names, spec = tree_flatten_with_dataclass(formal)
-    found, actual_spec = tree_flatten_with_dataclass(actual)
-    if len(names) != len(found):
+    proxies, spec = tree_flatten_with_dataclass(formal)
+    results, actual_spec = tree_flatten_with_dataclass(actual)
+    if len(proxies) != len(results):
         raise TraceError(
-            "a call gave another structure than the trace has", found={"trace": spec, "call": actual_spec}
+            "the result of a call has another structure than in the trace",
+            found={"trace": spec, "call": actual_spec},
         )
-    values.update({p.name: v for p, v in zip(names, found, strict=True) if is_proxy(p)})
+    values.update({p.name: v for p, v in zip(proxies, results, strict=True) if is_proxy(p)})
 
 
 # -- prologues ---------------------------------------------------------------------------------------------
 
 
 def get_checks(prologue: TraceCtx) -> dict[str, tuple[BoundSymbol, BoundSymbol]]:
-    """name of a tensor → the bound symbol that checks it and the one that unpacks it."""
+    """Return the bound symbols that check and unpack each tensor of a prologue, by its name."""
     unpacked = producers(prologue)
     return {
         bsym.args[0].name: (bsym, unpacked[bsym.args[0]])
@@ -155,10 +156,10 @@ def get_checks(prologue: TraceCtx) -> dict[str, tuple[BoundSymbol, BoundSymbol]]
 
 
 def add_trace_output(trace: TraceCtx, proxy: Any, subindex: int | None = None) -> None:
-    """Lets the trace itself return `proxy` too, as the last element of its tuple of results.
+    """Add `proxy` to the results of the trace itself, as the last element of its tuple.
 
-    `subindex` chooses the tuple among those that the trace returns: a prologue returns
-    `((computation's inputs), (epilogue's inputs))`. Raises TraceError if there is no such tuple.
+    `subindex` selects the tuple among the results: a prologue returns `((computation's inputs), (epilogue's
+    inputs))`. Raises TraceError if there is no such tuple.
     """
     end = trace.bound_symbols[-1]
     if end.sym.id != RETURN:
@@ -166,7 +167,9 @@ def add_trace_output(trace: TraceCtx, proxy: Any, subindex: int | None = None) -
     output = trace.output
     target = output if subindex is None else output[subindex]
     if not isinstance(target, tuple):
-        raise TraceError(f"the trace returns no tuple to which {proxy.name} could be added", found=str(end))
+        raise TraceError(
+            f"the trace does not return a tuple to which {proxy.name} could be added", found=str(end)
+        )
     longer: Any = (*target, proxy)
     if subindex is not None:
         longer = tuple(longer if i == subindex else item for i, item in enumerate(output))
@@ -174,9 +177,10 @@ def add_trace_output(trace: TraceCtx, proxy: Any, subindex: int | None = None) -
 
 
 def trace_with_replaced_proxy_metadata(trace: TraceCtx, changes: Mapping[str, Mapping[str, Any]]) -> TraceCtx:
-    """A trace in which the tensors of these names have other metadata: `{"t_weight": {"shape": (4, 4)}}`.
+    """Return a trace whose tensors of these names have other metadata.
 
-    Values computed from them keep theirs. Raises InvalidArgument for a name that the trace does not have.
+    `changes` is, for example, `{"t_weight": {"shape": (4, 4)}}`. Values computed from the tensors keep their
+    metadata. Raises InvalidArgument for a name that the trace does not have.
     """
     known = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
     for bsym in trace.bound_symbols:

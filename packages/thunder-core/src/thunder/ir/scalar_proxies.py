@@ -1,4 +1,4 @@
-"""Proxies of values that are no tensors: inputs of the prologue, collections, numbers."""
+"""Proxies of values other than tensors: inputs of the prologue, collections, numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder.ir.trace_context import get_tracectx
 
 
 class ProxyTag(OpenTag):
-    """What a proxy is; :meth:`register_tag` adds kinds."""
+    """A property of a proxy; :meth:`register_tag` adds one."""
 
 
 for _tag in ("RECOMPUTE_IN_BACKWARD", "DETACHED_AUTOGRAD_GRAPH", "STATIC_MEMORY_LOCATION"):
@@ -21,7 +21,11 @@ for _tag in ("RECOMPUTE_IN_BACKWARD", "DETACHED_AUTOGRAD_GRAPH", "STATIC_MEMORY_
 
 
 class CONSTRAINT(Enum):
-    """What is known of a number: free, free until somebody asks, or fixed."""
+    """How far the value of a number is fixed.
+
+    DYNAMIC: it may differ from call to call. CONSTRAINABLE: it may differ until the program depends on it.
+    STATIC: it is a constant of the program.
+    """
 
     DYNAMIC = auto()
     CONSTRAINABLE = auto()
@@ -29,19 +33,19 @@ class CONSTRAINT(Enum):
 
 
 def take_name(name: str | None, prefix: str) -> str:
-    """Takes a name from the current trace: the one given, or a fresh one with the prefix."""
+    """Take ``name``, or a fresh name with the prefix, from the current trace."""
     trace = get_tracectx()
     if trace is not None:
         return trace.make_name(name, prefix=prefix)
     if name is None:
         raise OutsideTrace(
-            "a proxy without a name was made where no trace is current", hint="Give it a name."
+            "a proxy without a name was created where no trace is current", hint="Pass a name."
         )
     return name
 
 
 class Proxy:
-    """A named value of a trace that is no tensor: an input of the prologue, a collection, a number."""
+    """A named value of a trace other than a tensor."""
 
     prefix = "p"
 
@@ -58,11 +62,11 @@ class Proxy:
         self.tags = set(tags or ())
 
     def type_string(self) -> str:
-        """The text of the type comment."""
+        """Return the text of the type comment."""
         return "Any"
 
     def replace_name(self, name: str, *, disambiguate: bool = False) -> Self:
-        """A copy under another name."""
+        """Return a copy under another name."""
         trace = get_tracectx()
         if disambiguate and trace is not None:
             name = trace.make_derived_name(name)
@@ -71,7 +75,11 @@ class Proxy:
         return self.replace(name=name)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other attributes. A new name must have been taken from the trace already."""
+        """Return a copy with other attributes.
+
+        A new name must have been taken from the trace already. Raises InvalidArgument for an attribute that
+        the proxy does not have.
+        """
         new = object.__new__(type(self))
         for key, value in {**vars(self), "tags": set(self.tags), **changes}.items():
             if not hasattr(self, key):
@@ -133,8 +141,10 @@ class DictProxy(Proxy):
 
 
 class GeneratorProxy(Proxy):
-    """A ``torch.Generator``. What stands in the trace is which one is drawn from; its state is the object's
-    own, and moves when the program runs.
+    """A ``torch.Generator``.
+
+    The trace states which generator is drawn from. Its state is that of the object, and changes when the
+    program runs.
     """
 
     prefix = "g"
@@ -148,7 +158,7 @@ class GeneratorProxy(Proxy):
 
 
 class NumberProxy(Proxy):
-    """A number whose value may or may not be known."""
+    """A number; ``value`` is None unless it is known while the program is traced."""
 
     prefix = "n"
     default_type: type | None = None
@@ -169,23 +179,23 @@ class NumberProxy(Proxy):
         self.value, self.python_type, self.constraint = value, python_type, constraint
 
     def known_value(self) -> bool:
-        """Whether the value is known."""
+        """Return whether the value is known while the program is traced."""
         return self.value is not None
 
     def is_static_constrained(self) -> bool:
-        """Whether the value is fixed."""
+        """Return whether the value is fixed."""
         return self.constraint is CONSTRAINT.STATIC
 
     def is_dynamic(self) -> bool:
-        """Whether the value may differ from call to call."""
+        """Return whether the value may differ from call to call."""
         return self.constraint is CONSTRAINT.DYNAMIC
 
     def make_static_constrained(self) -> None:
-        """Fixes the value."""
+        """Make the value a constant of the program."""
         self.constraint = CONSTRAINT.STATIC
 
     def make_constrainable(self) -> None:
-        """Lets the first question fix the value."""
+        """Make the value a constant as soon as the program depends on it."""
         self.constraint = CONSTRAINT.CONSTRAINABLE
 
     def type_string(self) -> str:
@@ -232,10 +242,10 @@ class ComplexProxy(NumberProxy):
 
 
 def pyval(x: Any) -> Any:
-    """The Python value of a number proxy; anything else as it is."""
+    """Return the Python value of a number proxy; anything else unchanged."""
     return x.value if isinstance(x, NumberProxy) else x
 
 
 def pytype(x: Any) -> type:
-    """The Python type of a number or number proxy."""
+    """Return the Python type of a number or number proxy."""
     return x.python_type if isinstance(x, NumberProxy) else type(x)

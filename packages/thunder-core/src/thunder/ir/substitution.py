@@ -32,7 +32,7 @@ def substitute_in_tree(tree: Any, values: Mapping[str, Any]) -> Any:
 
 
 def substitute(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
-    """Return ``bsym`` with proxies replaced in its operands, its outputs and its decomposition."""
+    """Return ``bsym`` with proxies replaced in operands, outputs and decomposition."""
     return bsym.from_bsym(
         args=substitute_in_tree(bsym.args, values),
         kwargs=substitute_in_tree(bsym.kwargs, values),
@@ -59,7 +59,7 @@ def substitute_operands(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSy
 
 
 def substitute_outputs(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
-    """Return ``bsym`` with other proxies for the outputs that it computes, also in its decomposition."""
+    """Return ``bsym`` with other proxies for its computed outputs, also in its decomposition."""
     operands = {p.name for p in bsym.flat_proxy_args}
     computed = {p.name for p in bsym.flat_proxy_outs} - operands
     outputs = {name: values[name] for name in computed if name in values}
@@ -67,7 +67,7 @@ def substitute_outputs(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSym
 
 
 def follow_replacements(bsym: BoundSymbol, replaced: Mapping[Variable, Any]) -> BoundSymbol:
-    """Return ``bsym`` on what replaces its operands; chains are followed, outputs keep their names."""
+    """Return ``bsym`` with its operands replaced, following chains; outputs keep their names."""
     if replaced and any(Variable(p) in replaced for p in bsym.flat_proxy_args):
         return bsym.from_bsym_swap_proxies(replaced, skip_output=True)
     return bsym
@@ -79,11 +79,10 @@ def rename_results(
     results: Iterable[tuple[Any, Any]],
     replaced: dict[Variable, Any],
 ) -> list[BoundSymbol]:
-    """Return the calls that a rule recorded for ``bsym``, with the names of the outputs of ``bsym``.
+    """Return the calls that a rule recorded, with the output names of ``bsym``.
 
-    ``results`` pairs each proxy among the outputs of ``bsym`` with what the rule returned for it. What the
-    rule did not compute (an operand, a constant, a value that it returned before) is entered into
-    ``replaced``.
+    ``results`` pairs each proxy among the outputs of ``bsym`` with the rule's result for it. Results that the
+    rule did not compute (an operand, a constant, a result that occurs before) are entered into ``replaced``.
     """
     recorded = list(recorded)
     operands = {p.name for p in bsym.flat_proxy_args}

@@ -29,7 +29,7 @@ from thunder.ir.trace import Source, get_tracectx
 
 
 class BoundSymbolTag(OpenTag):
-    """What a call is; :meth:`register_tag` adds kinds."""
+    """A property of a call; :meth:`register_tag` adds one."""
 
 
 BoundSymbolTag.register_tag("RECOMPUTE_IN_BACKWARD")
@@ -40,7 +40,7 @@ _header: ContextVar[str | None] = ContextVar("thunder_bsym_header", default=None
 
 @contextmanager
 def bsym_header(text: str) -> Iterator[None]:
-    """Bound symbols made within the context carry ``text`` as their header."""
+    """Within the context, new bound symbols have ``text`` as their header."""
     token = _header.set(text)
     try:
         yield
@@ -49,7 +49,7 @@ def bsym_header(text: str) -> Iterator[None]:
 
 
 class SymbolOwner(Protocol):
-    """What the IR knows of an executor: its name."""
+    """An executor, as far as the IR needs it: its name."""
 
     @property
     def name(self) -> str:
@@ -72,11 +72,11 @@ class Symbol:
     is_prim: bool = True
     is_fusion: bool = False
     tags: frozenset[Any] = frozenset()
-    #: the executor that registered the operator, or made the fusion
+    #: the executor that registered the operator or the fusion
     executor: SymbolOwner | None = None
     module: str | None = None
     call_path: str | None = None
-    #: the function at ``call_path`` when the symbol's row was made: what runs, whatever is there later
+    #: the function at ``call_path`` when the symbol's row was registered; it runs even if the path changes
     call_target: Callable[..., Any] | None = field(default=None, repr=False)
     python_impl: Callable[..., Any] | None = None
     python_printer: Callable[..., Sequence[str]] | None = None
@@ -102,12 +102,16 @@ class Symbol:
         return make_normaliser(self.meta, self.name)
 
     def normalize(self, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with defaults filled in; raises TypeError as a call of the operator would."""
+        """Return the arguments with defaults filled in.
+
+        Raises TypeError as a call of the operator would.
+        """
         return self._normaliser(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Records a call into the current trace and returns its output. Raises OutsideTrace where no trace
-        is current.
+        """Record a call into the current trace and return its output.
+
+        Raises OutsideTrace where no trace is current.
         """
         trace = get_tracectx()
         if trace is None:
@@ -120,7 +124,7 @@ class Symbol:
             raise TraceError(f"{self.name} has no meta function and can only be bound")
         args, kwargs = self._normaliser(*args, **kwargs)
         if any(type(a) in _CHANGEABLE for a in (*args, *kwargs.values())):
-            args, kwargs = _kept(args), _kept(kwargs)
+            args, kwargs = _with_copied_containers(args), _with_copied_containers(kwargs)
         recorder = trace.recorder
         is_outermost = recorder is not PLAIN and len(trace.scopes) == 1
         if is_outermost:
@@ -157,7 +161,7 @@ class Symbol:
     def bind(
         self, *args: Any, output: Any, subsymbols: Sequence[BoundSymbol] = (), **kwargs: Any
     ) -> BoundSymbol:
-        """A bound symbol with this output; records nothing and runs no meta function."""
+        """Return a bound symbol with this output, without recording or running the meta function."""
         if self.meta is not None:
             args, kwargs = self._normaliser(*args, **kwargs)
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
@@ -179,33 +183,38 @@ class Symbol:
 _CHANGEABLE = frozenset({list, dict, tuple})
 
 
-def _kept(value: Any) -> Any:
-    """Copies of the containers in an argument: the program may write to its list after ``torch.cat``."""
+def _with_copied_containers(value: Any) -> Any:
+    """Return an argument with its containers copied.
+
+    The program may change its list after a call of ``torch.cat``.
+    """
     if type(value) in (list, tuple):
-        return type(value)([_kept(v) for v in value])
+        return type(value)([_with_copied_containers(v) for v in value])
     if type(value) is dict:
-        return {k: _kept(v) for k, v in value.items()}
+        return {k: _with_copied_containers(v) for k, v in value.items()}
     return value
 
 
 def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a composite that recorded nothing only handed its inputs on (a cast to the same dtype,
-    dropout in eval mode).
+    """Return whether a composite that recorded nothing returned its inputs unchanged.
+
+    Such are a cast to the same dtype, and dropout in eval mode.
     """
     inputs = {id(a) for a in tree_iter(args)}
     return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
 
 
 def _require_grad(output: Any) -> None:
-    """Marks the floating-point and complex outputs, as eager does when an input requires grad."""
+    """Let floating-point and complex outputs require grad, as eager does."""
     for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
         if isinstance(o, TensorProxy) and o.dtype.is_inexact:
             o.requires_grad = True
 
 
 def _require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
-    """Unmarks outputs that are no arguments: what an operator without gradient computes by others that have
-    one.
+    """Let outputs that are not arguments require no grad.
+
+    An operator without gradient may decompose into operators that have one.
     """
     inputs = {id(a) for a in tree_iter(args)}
     for o in tree_iter(output):
@@ -214,14 +223,14 @@ def _require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
 
 
 def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Yield each call, and after it the calls that it decomposes into, down to primitives."""
+    """Yield each call, followed by the calls that it decomposes into, down to primitives."""
     for bsym in bsyms:
         yield bsym
         yield from with_parts(bsym.subsymbols)
 
 
 def proxies_in(tree: Any) -> tuple[Any, ...]:
-    """The proxies among the leaves of a pytree, dataclasses included, in order."""
+    """Return the proxies among the leaves of a pytree, dataclasses included, in order."""
     found: list[Any] = []
     _collect_proxies(tree, found)
     return tuple(found)
@@ -232,7 +241,7 @@ _PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, tor
 
 
 def _collect_proxies(tree: Any, found: list[Any]) -> None:
-    # Every pass asks for the proxies of every call, so the common cases come first and build no spec.
+    # Every pass needs the proxies of every call, so the common cases come first and build no spec.
     kind = type(tree)
     if kind in _PLAIN:
         return
@@ -252,11 +261,11 @@ def _collect_proxies(tree: Any, found: list[Any]) -> None:
 
 
 def _refused(name: str) -> Callable[[Any, Any], None]:
-    """The setter of a field that cannot be set: traces share bound symbols."""
+    """Return the setter of a field that cannot be set, because traces share bound symbols."""
 
     def refuse(bsym: Any, value: Any) -> None:
         raise AttributeError(
-            f"{name} of a bound symbol cannot be assigned. bsym.from_bsym({name}=...) makes a changed copy",
+            f"{name} of a bound symbol cannot be assigned. bsym.from_bsym({name}=...) returns a changed copy",
             name=name,
         )
 
@@ -264,10 +273,9 @@ def _refused(name: str) -> Callable[[Any, Any], None]:
 
 
 class BoundSymbol:
-    """One call of a symbol: ``output = sym(*args, **kwargs)``, with the calls that it decomposes into.
+    """One call of a symbol: ``output = sym(*args, **kwargs)``, with its decomposition.
 
-    Equality and hash are by identity, so that a bound symbol can be a key; compare structure with
-    :attr:`rhs`.
+    Equality and hash are by identity, so that a bound symbol can be a key; :attr:`rhs` compares structure.
     """
 
     __slots__ = (
@@ -341,7 +349,7 @@ class BoundSymbol:
         }
 
     def from_bsym(self, **changes: Any) -> Self:
-        """A copy with fields replaced."""
+        """Return a copy with fields replaced."""
         new = type(self)(**{**self._key(), **changes})
         if changes.keys().isdisjoint(("args", "kwargs", "output")):
             new._flat = self._flat
@@ -354,8 +362,9 @@ class BoundSymbol:
         skip_output: bool = False,
         skip_subsymbols: bool = False,
     ) -> Self:
-        """A copy in which proxies are replaced by name. Chains in ``swap_map`` are followed; a cycle raises
-        TraceError.
+        """Return a copy in which proxies are replaced by name.
+
+        Chains in ``swap_map`` are followed; a cycle raises TraceError.
         """
         if not swap_map:
             return self
@@ -412,18 +421,18 @@ class BoundSymbol:
         return tuple(Variable(p) for p in self.flat_proxy_outs)
 
     def has_input(self, variables: Iterable[Any]) -> bool:
-        """Whether any of the variables (or proxies) is an argument."""
+        """Return whether any of the variables (or proxies) is an argument."""
         names = {v.name for v in variables}
         return any(p.name in names for p in self.flat_proxy_args)
 
     @property
     def rhs(self) -> tuple[Any, ...]:
-        """The right-hand side, hashable: symbol and arguments; constants count with their type."""
+        """The right-hand side, hashable: the symbol and the arguments with their types."""
         leaves, spec = tree_flatten_with_dataclass((self._args, self._kwargs))
         return (self._sym.id, spec, tuple(_hashable(leaf) for leaf in leaves))
 
     def python(self, indent: int = 0, commented: bool = False, print_depth: int = 1) -> list[str]:
-        """The lines of the statement."""
+        """Return the lines of the statement."""
         return statement_lines(self, indent=indent, commented=commented, print_depth=print_depth)
 
     @property
@@ -461,10 +470,10 @@ def _hashable(leaf: Any) -> Any:
 
 
 def gather_tags(bsym: BoundSymbol) -> frozenset[Any]:
-    """The tags of a bound symbol and of everything below it."""
+    """Return the tags of a bound symbol and of everything below it."""
     return frozenset(bsym.tags).union(*(gather_tags(s) for s in bsym.subsymbols))
 
 
 def has_tags(bsym: BoundSymbol, tags: Iterable[Any]) -> bool:
-    """Whether a bound symbol, or anything below it, carries one of the tags."""
+    """Return whether a bound symbol, or anything below it, carries one of the tags."""
     return not gather_tags(bsym).isdisjoint(tags)

@@ -17,7 +17,7 @@ from thunder.base.generated_source import compile_text
 from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpenTag
 from thunder.ir.codegen import Program, program
-from thunder.ir.dotted_paths import pin_paths
+from thunder.ir.dotted_paths import bind_paths
 from thunder.ir.recorder import PLAIN
 from thunder.ir.trace_context import get_tracectx, is_tracing, reset_tracectx, set_tracectx, tracectx
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class TraceTag(OpenTag):
-    """What kind of program a trace is; :meth:`register_tag` adds kinds."""
+    """A property of a trace; :meth:`register_tag` adds one."""
 
 
 TraceTag.register_tag("AUGMENTED_FORWARD")
@@ -53,7 +53,10 @@ TraceTag.register_tag("BACKWARD")
 
 @dataclass(frozen=True)
 class TraceProvenance:
-    """Which pass made a trace, and how long it took in nanoseconds."""
+    """The pass that returned a trace, and its duration in nanoseconds.
+
+    ``pss`` ("pass string") is the name of the pass, as the first line of the text prints it.
+    """
 
     pss: str
     took_ns: int | None = None
@@ -74,10 +77,10 @@ class Source:
         return Location.of(self.file, self.line)
 
 
-#: Names that the text of a trace uses otherwise, so that no proxy may take them.
+#: Names that the text of a trace uses for something else, so that no proxy may take them.
 RESERVED_NAMES = frozenset(
     {
-        "_",  # results that nobody reads
+        "_",  # unused results
         "torch",
         "thunder",
         "prims",
@@ -96,9 +99,9 @@ RESERVED_NAMES = frozenset(
 
 
 class TraceCtx:
-    """A straight-line program: ``args`` in, ``bound_symbols`` in order, the last of them the return.
+    """A straight-line program: arguments, and bound symbols of which the last one returns.
 
-    ``fn`` is the Python function that it represents, if any. Proxies' names are unique within a trace.
+    ``fn`` is the Python function that it represents, if any. Names of proxies are unique within a trace.
     """
 
     def __init__(
@@ -144,21 +147,24 @@ class TraceCtx:
 
     @property
     def shows_lines(self) -> bool:
-        """Whether the text has the user's lines. A backward's calls come from lines too, in reverse order."""
+        """Whether the text has the user's lines; a backward's would be in reverse order."""
         return TraceTag.BACKWARD not in self.tags
 
     # -- names ---------------------------------------------------------------------------------------------
 
     def has_name(self, name: str) -> bool:
-        """Whether a proxy of this trace has the name."""
+        """Return whether a proxy of this trace has the name."""
         return name in self.names
 
     def is_free(self, name: str) -> bool:
-        """Whether a proxy may take the name: nobody has it, and the text does not use it otherwise."""
+        """Return whether a proxy may take the name.
+
+        No other proxy has it, and the text does not use it for something else.
+        """
         return name not in self.names and name not in RESERVED_NAMES
 
     def add_name(self, name: str) -> str:
-        """Takes ``name``; raises TraceError if it is taken."""
+        """Take ``name``; raises TraceError if it is taken."""
         if name in self.names:
             raise TraceError(
                 f"the name {name!r} is taken in this trace", hint="Leave the name out for a fresh one."
@@ -167,7 +173,7 @@ class TraceCtx:
         return name
 
     def make_name(self, name: str | None = None, *, prefix: str | None = None) -> str:
-        """Takes and returns ``name``, or a fresh one: the prefix (``t``) and the next free number."""
+        """Take and return ``name``, or a fresh one: the prefix (``t``) and the next free number."""
         if name is not None:
             return self.add_name(name)
         while True:
@@ -177,77 +183,75 @@ class TraceCtx:
                 return self.add_name(fresh)
 
     def make_derived_name(self, name: str) -> str:
-        """Takes ``name`` if it is free, else ``name_0``, ``name_1`` …"""
+        """Take and return ``name`` if it is free, else ``name_0``, ``name_1`` …"""
         derived, n = name, 0
         while derived in self.names or derived in RESERVED_NAMES:
             derived, n = f"{name}_{n}", n + 1
         return self.add_name(derived)
 
     def make_object_name(self, obj: Any) -> str:
-        """The name under which the text refers to an object that has no literal form; one name per object."""
+        """Return the name of an object that has no literal form; one name per object."""
         known = self._object_names.get(id(obj))
         if known is None:
             known = self._object_names[id(obj)] = (f"_{type(obj).__name__}_{len(self._object_names)}", obj)
         return known[0]
 
     def object_names(self) -> dict[int, str]:
-        """``id(obj)`` → name, of the objects that :meth:`make_object_name` named."""
+        """Return the names of the objects that :meth:`make_object_name` named, by ``id``."""
         return {key: name for key, (name, _) in self._object_names.items()}
 
     # -- recording -----------------------------------------------------------------------------------------
 
     def push_scope(self, scope: list[BoundSymbol]) -> None:
-        """Records into ``scope`` until it is popped."""
+        """Record into ``scope`` until it is popped."""
         self.scopes.append(scope)
 
     def pop_scope(self) -> list[BoundSymbol]:
-        """Ends and returns the innermost scope."""
+        """End and returns the innermost scope."""
         if len(self.scopes) == 1:
             raise TraceError("the base scope of a trace cannot be popped")
         return self.scopes.pop()
 
     def peek_scope(self) -> list[BoundSymbol]:
-        """The innermost scope."""
+        """Return the innermost scope."""
         return self.scopes[-1]
 
     def record(self, bsym: BoundSymbol) -> None:
-        """Appends to the innermost scope."""
+        """Append to the innermost scope."""
         if self._complete:
             raise TraceError(f"{bsym.sym.name} was recorded into a trace that is complete")
         self.scopes[-1].append(bsym)
 
     def add_bound_symbol(self, bsym: BoundSymbol) -> None:
-        """Appends to the base scope."""
+        """Append to the base scope."""
         self.scopes[0].append(bsym)
 
     def mark_complete(self) -> None:
-        """Further recording raises TraceError."""
+        """Let further recording raise TraceError."""
         self._complete = True
 
     # -- reading -------------------------------------------------------------------------------------------
 
     @property
     def output(self) -> Any:
-        """The argument of the return symbol (a tuple of them if there are several), or None if there is no
-        return.
-        """
+        """The argument of the return, a tuple if there are several; None without a return."""
         for bsym in reversed(self.bound_symbols):
             if bsym.sym.id == RETURN:
                 return bsym.args[0] if len(bsym.args) == 1 else bsym.args
         return None
 
     def get_provenance(self) -> TraceProvenance | None:
-        """Which pass made this trace."""
+        """Return the pass that returned this trace."""
         return self.provenance
 
     def set_provenance(self, provenance: TraceProvenance) -> None:
-        """Sets the first line of the text."""
+        """Set the pass that returned this trace, which the first line of the text prints."""
         self.provenance = provenance
 
     def python(
         self, print_depth: int = 1, include_decorators: bool = True, include_timing: bool = True
     ) -> str:
-        """The program's text; ``print_depth`` levels of bound symbols, -1 for all."""
+        """Return the text, with ``print_depth`` levels of bound symbols; -1 prints all."""
         return self.program(
             print_depth, include_decorators=include_decorators, include_timing=include_timing
         ).text
@@ -255,25 +259,26 @@ class TraceCtx:
     def program(
         self, print_depth: int = 1, *, include_decorators: bool = True, include_timing: bool = True
     ) -> Program:
-        """The text, and the objects that it refers to by names of its own."""
+        """Return the text with its namespace."""
         return program(self, print_depth=print_depth, decorators=include_decorators, timing=include_timing)
 
     def python_ctx(self) -> dict[str, Any]:
-        """Every name of the text that its own imports do not bind."""
+        """Return every name of the text that its imports do not bind."""
         return self.program().context
 
     def python_callable(self, *, decorated: bool = True) -> Callable[..., Any]:
-        """The compiled text; its file name is known to ``linecache``, so tracebacks show lines of the
-        trace.
+        """Return the compiled function.
+
+        ``linecache`` has its text, so that tracebacks show lines of the trace.
         """
         text = self.program(include_decorators=decorated)
         code = compile_text(text.text, f"thunder.{self.name}", text.context)
-        pin_paths(text.context, code, text.targets)
-        # Taken out of its own globals, the function is in no cycle, and goes when its last user does.
+        bind_paths(text.context, code, text.targets)
+        # Removed from its own globals, the function is in no reference cycle.
         return text.context.pop(self.name)  # type: ignore[no-any-return]
 
     def save_trace(self, path: str | Path) -> None:
-        """Writes ``str(trace)`` to a file."""
+        """Write ``str(trace)`` to a file."""
         Path(path).write_text(str(self))
 
     def __str__(self) -> str:
@@ -283,9 +288,10 @@ class TraceCtx:
 
 
 def from_trace(trace: TraceCtx) -> TraceCtx:
-    """Return a trace of the same program without its statements: every fact is kept, nothing is shared.
+    """Return a trace of the same program without its statements.
 
-    Fresh are the bound symbols, the provenance, the recorder, and whether the trace is complete.
+    Every fact is copied, and nothing mutable is shared. The bound symbols, the provenance, the recorder and
+    the mark of completeness are not copied.
     """
     new = TraceCtx(trace.fn, args=trace.args, kwargs=trace.kwargs, tags=trace.tags, name=trace.name)
     new.grad_enabled, new.star_args, new.plain = trace.grad_enabled, trace.star_args, trace.plain
@@ -297,17 +303,20 @@ def from_trace(trace: TraceCtx) -> TraceCtx:
 
 @contextmanager
 def detached_trace() -> Iterator[TraceCtx]:
-    """Within the context, symbols record into a scratch trace that nobody keeps."""
+    """Within the context, symbols record into a scratch trace."""
     trace = TraceCtx()
     with tracectx(trace):
         yield trace
 
 
 def with_bound_symbols(
-    trace: TraceCtx, bsyms: Iterable[BoundSymbol], made_by: str, took_ns: int | None = None
+    trace: TraceCtx, bsyms: Iterable[BoundSymbol], pass_name: str, took_ns: int | None = None
 ) -> TraceCtx:
-    """A copy of ``trace`` with other bound symbols; the usual end of a pass."""
+    """Return a copy of ``trace`` with other bound symbols; the usual end of a pass.
+
+    ``pass_name`` and ``took_ns`` (nanoseconds) become its provenance.
+    """
     new = from_trace(trace)
     new.bound_symbols.extend(bsyms)
-    new.provenance = TraceProvenance(made_by, took_ns)
+    new.provenance = TraceProvenance(pass_name, took_ns)
     return new

@@ -15,28 +15,28 @@ _current: ContextVar[TraceCtx | None] = ContextVar("thunder_trace", default=None
 
 
 def get_tracectx() -> TraceCtx | None:
-    """The trace that symbols record into, or None."""
+    """Return the trace that symbols record into, or None."""
     return _current.get()
 
 
 def set_tracectx(trace: TraceCtx | None) -> Token[TraceCtx | None]:
-    """Makes ``trace`` current; give the token to :func:`reset_tracectx`."""
+    """Make ``trace`` current; return the token for :func:`reset_tracectx`."""
     return _current.set(trace)
 
 
 def reset_tracectx(token: Token[TraceCtx | None]) -> None:
-    """Undoes :func:`set_tracectx`."""
+    """Undo :func:`set_tracectx`."""
     _current.reset(token)
 
 
 def is_tracing() -> bool:
-    """Whether a trace is current."""
+    """Return whether a trace is current."""
     return _current.get() is not None
 
 
 @contextmanager
 def tracectx(trace: TraceCtx | None, *, recorder: Recorder | None = None) -> Iterator[TraceCtx | None]:
-    """Within the context, symbols record into ``trace``, with ``recorder`` in place of the trace's own."""
+    """Within the context, symbols record into ``trace``, by ``recorder`` if one is passed."""
     token = _current.set(trace)
     before = None
     if trace is not None and recorder is not None:

@@ -1,14 +1,13 @@
-"""Whether a trace is well formed: the rules that every pass keeps, and that generated code relies on.
+"""Verification of traces: the rules that passes preserve and generated code relies on.
 
 Checked are: every name is defined before its use, once, and not used after its `del`; the program ends with
-its return and nothing follows; an unpacking has as many targets as it says; a decomposition uses only its
-arguments and computes the outputs; and the meta function of every call gives the outputs that stand in the
-trace.
+its return and nothing follows; an unpacking has as many targets as elements; a decomposition uses only its
+arguments and computes the outputs; and the meta function of every call returns the outputs in the trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from thunder.ir.trace import TraceCtx, detached_trace
 
 __all__ = ["check_trace"]
 
-#: statements shown before and behind the faulty one
+#: number of statements shown before and after the faulty one
 _AROUND = 3
 
 #: what a meta function raises for arguments that it cannot take
@@ -31,9 +30,10 @@ UNPACK_SEQUENCE = "prims.unpack_sequence"
 
 
 def check_trace(trace: TraceCtx, *, stage: str | None = None, check_meta: bool = True) -> None:
-    """Raises TraceError, which shows the program around the fault, if a trace is malformed.
+    """Raise TraceError, which shows the program around the fault, if a trace is malformed.
 
-    `stage` names the pass or transform that made it, for the message; by default its provenance does.
+    `stage` is the name of the pass or transform that returned the trace, for the message; by default its
+    provenance.
     """
     checker = _Checker(trace, stage or (trace.provenance.pss if trace.provenance is not None else None))
     checker.run()
@@ -45,9 +45,9 @@ def check_trace(trace: TraceCtx, *, stage: str | None = None, check_meta: bool =
 
 
 def check_work(trace: TraceCtx, stage: str, maker: Callable[[], str]) -> None:
-    """Checks what others made of a trace, but for the metadata; the TraceError says where they come from.
+    """Check a trace that a plugin returned, except the metadata; blame the plugin for a fault.
 
-    `maker` is asked for that only then (see `thunder.base.extension_origin`).
+    `maker` returns the plugin's origin (see `thunder.base.extension_origin`); it is called for a fault only.
     """
     try:
         check_trace(trace, stage=stage, check_meta=False)
@@ -66,7 +66,7 @@ class _Checker:
         self.deleted: dict[str, int] = {}
 
     def run(self) -> None:
-        """Checks every statement, and that the last one returns."""
+        """Check every statement, and that the last one returns."""
         bsyms = self.trace.bound_symbols
         for index, bsym in enumerate(bsyms):
             fault = self._statement_fault(index, bsym)
@@ -98,21 +98,21 @@ class _Checker:
         return None
 
     def _definition_fault(self, bsym: BoundSymbol) -> str | None:
-        taken = {p.name for p in bsym.flat_proxy_args}
+        arguments = {p.name for p in bsym.flat_proxy_args}
         for p in bsym.flat_proxy_outs:
-            if p.name not in taken and (p.name in self.alive or p.name in self.deleted):
+            if p.name not in arguments and (p.name in self.alive or p.name in self.deleted):
                 return f"{p.name} is defined twice"
         return None
 
     def error(self, index: int, fault: str) -> TraceError:
-        """The error for a fault of the statement at `index`."""
+        """Return the error for a fault of the statement at `index`."""
         bsyms = self.trace.bound_symbols
         made_by = f" made by {self.stage}" if self.stage is not None else ""
         return TraceError(
             f"the trace{made_by} is malformed: {fault}",
             found={"program": "\n" + _excerpt(bsyms, index)},
             where=bsyms[index].locations if 0 <= index < len(bsyms) else None,
-            hint="The line marked → is at fault; the pass or transform that is named made it.",
+            hint="The line marked → is at fault; the named pass or transform returned the trace.",
             facts={"stage": self.stage, "index": index, "fault": fault},
         )
 
@@ -133,56 +133,51 @@ def _unpacking_fault(bsym: BoundSymbol) -> str | None:
 
 
 def _decomposition_fault(bsym: BoundSymbol) -> str | None:
-    """What a call's subsymbols read or leave out. A call may be replaced by its subsymbols, so they must
-    say the same.
+    """Return the fault of a call's subsymbols, or None.
+
+    A call may be replaced by its subsymbols, so they must read its arguments and compute its outputs.
     """
     if not bsym.subsymbols:
         return None
-    known = {p.name for p in bsym.flat_proxy_args}
+    defined = {p.name for p in bsym.flat_proxy_args}
     for sub in bsym.subsymbols:
         for p in sub.flat_proxy_args:
-            if p.name not in known and sub.sym.id not in RELEASES:
+            if p.name not in defined and sub.sym.id not in RELEASES:
                 return f"{p.name} is used inside {bsym.sym.name}, which neither takes nor computes it"
-        known.update([p.name for p in sub.flat_proxy_outs])
+        defined.update([p.name for p in sub.flat_proxy_outs])
         fault = _decomposition_fault(sub)
         if fault is not None:
             return fault
     for p in bsym.flat_proxy_outs:
-        if p.name not in known:
+        if p.name not in defined:
             return f"{p.name} is an output of {bsym.sym.name}, and its decomposition does not compute it"
     return None
 
 
 def _meta_fault(bsym: BoundSymbol) -> str | None:
-    """How the outputs that the meta function gives differ from those in the trace; None if they do not.
+    """Return how the outputs in the trace differ from those of the meta function, or None.
 
-    A call without meta function (one that an executor claimed) is judged by the calls that it stands for.
+    A call without meta function (claimed by an executor) is checked by its subsymbols.
     """
     if bsym.sym.id in STRUCTURAL or bsym.sym.python_printer is not None:
         return None
     if bsym.sym.meta is None:
         faults = (_meta_fault(sub) for sub in bsym.subsymbols)
         return next((fault for fault in faults if fault is not None), None)
-    # Without gradients, for whether the target of a write is a leaf shows only in the trace around the call.
+    # Without gradients: whether the target of a write is a leaf depends on the trace around the call.
     with detached_trace(), torch.no_grad():
         try:
             expected = bsym.sym.meta(*bsym.args, **bsym.kwargs)
         except META_ERRORS as error:
             return f"the meta function of {bsym.sym.id} refuses the arguments: {error}"
-    wanted, found = _described(expected), _described(bsym.output)
-    if wanted == found:
+    computed, recorded = ", ".join(_described(expected)), ", ".join(_described(bsym.output))
+    if computed == recorded:
         return None
-    return (
-        f"the meta function of {bsym.sym.id} gives {', '.join(wanted)}, and the trace has {', '.join(found)}"
-    )
+    return f"the meta function of {bsym.sym.id} returns {computed}, and the trace has {recorded}"
 
 
 def _described(output: Any) -> list[str]:
-    return [_leaf(x) for x in _leaves(output)]
-
-
-def _leaves(tree: Any) -> Iterable[Any]:
-    return proxies_in(tree)
+    return [_leaf(x) for x in proxies_in(output)]
 
 
 def _leaf(x: TensorProxy | Proxy) -> str:

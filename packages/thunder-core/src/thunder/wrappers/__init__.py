@@ -1,1 +1,1 @@
-"""The objects that `thunder.jit` returns for modules and functions, and the state that they keep."""
+"""The objects that `thunder.jit` returns for modules and functions, and their state."""

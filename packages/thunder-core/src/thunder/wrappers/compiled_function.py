@@ -12,31 +12,34 @@ from thunder.wrappers.overrides import Overrides
 
 
 class Maker(Protocol):
-    """Makes compiled objects with the settings of an earlier compile."""
+    """Creates compiled objects with the settings of an earlier compile."""
 
     def make(self, fn: Callable[..., Any], overrides: Overrides | None = None) -> Any:
-        """A compiled object of another callable, with an empty cache."""
+        """Return a compiled object of another callable, with an empty cache."""
 
     def without_hooks(self, forward: Callable[..., Any], overrides: Overrides, stats: Any) -> Any:
-        """The compiled ``forward`` of a module, which counts its calls with those of the module."""
+        """Return the compiled ``forward`` of a module; its calls are counted as the module's."""
 
     def reduce(
         self, fn: Callable[..., Any], overrides: Overrides | None = None
     ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """What pickle stores of a compiled object: a function that compiles again, and its arguments."""
+        """Return what pickle stores of a compiled object: a function and its arguments.
+
+        The function compiles again.
+        """
 
 
 class CompiledFunction:
     """A callable with a compiled call; all its attributes are those of the callable.
 
-    Reads, writes and deletions of attributes reach the callable, ``__wrapped__`` is the callable itself. As a
-    class attribute it becomes a method where the callable would. A copy is of a copy of the callable, so that
-    a bound method that is copied with its object belongs to the copy; pickling pickles the callable and the
+    Reads, writes and deletions of attributes act on the callable, ``__wrapped__`` is the callable itself. As
+    a class attribute it becomes a method if the callable would. A copy is that of a copied callable, so that
+    a bound method that is copied with its object belongs to the copy. Pickling stores the callable and the
     settings.
     """
 
-    #: ``__call__`` is a slot that holds what runs the program: CPython finds it through the slot's descriptor
-    #: and calls it without a frame of ours in between
+    #: ``__call__`` is a slot with the function that runs the program: CPython finds it through the slot's
+    #: descriptor and calls it without a Python frame in between
     __slots__ = ("__call__", "__weakref__", "_thunder_dispatcher", "_thunder_fn", "_thunder_maker")
     __call__: Callable[..., Any]
 
@@ -50,7 +53,7 @@ class CompiledFunction:
         own(self, "_thunder_maker", maker)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method where the callable's own ``__get__`` makes one; else this object."""
+        """Return a method if the callable's own ``__get__`` returns one; else this object."""
         binds = getattr(type(self._thunder_fn), "__get__", None)
         if instance is None or binds is None:
             return self
@@ -87,7 +90,7 @@ class CompiledFunction:
         return self._of(copy.deepcopy(self._thunder_fn, memo))
 
     def _of(self, fn: Callable[..., Any]) -> Any:
-        if isinstance(fn, CompiledFunction):  # a copy of m.forward is read of m, which holds a compiled one
+        if isinstance(fn, CompiledFunction):  # a copy of m.forward is read from m, whose forward is compiled
             return fn
         return self if fn is self._thunder_fn else self._thunder_maker.make(fn)
 
@@ -100,14 +103,14 @@ class CompiledFunction:
 
 
 def found_by_name(module: str | None, qualname: str) -> Any:
-    """What a module holds under a dotted name; None where there is nothing."""
-    found: Any = sys.modules.get(module or "")
+    """Return the object of a module under a dotted name, or None."""
+    obj: Any = sys.modules.get(module or "")
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found
+        obj = getattr(obj, part, None)
+    return obj
 
 
-#: what is not the callable's: the slots, and how the object itself is called, bound, printed and copied
+#: attributes of the object itself: the slots, and how it is called, bound, printed and copied
 _OWN = frozenset(
     {"_of", "__get__", "__dir__", "__repr__", "__copy__", "__deepcopy__", "__reduce_ex__"}
     | {name for name in CompiledFunction.__slots__ if name != "__weakref__"}

@@ -1,4 +1,4 @@
-"""How a compiled module passes on what is done to it: methods and special methods run on the user's module.
+"""Methods and special methods of a compiled module, which run on the user's module.
 
 ``compiled.train()``      →   ``model.train()``, and ``compiled`` where that returns ``model``
 ``len(compiled)``         →   ``type(model).__len__(model)``
@@ -18,7 +18,7 @@ from thunder.wrappers.module_state import ModuleState
 
 StateOf = Callable[[Any], ModuleState]
 
-#: special names that the compiled module answers itself, or that concern classes and the making of objects
+#: special names that the compiled module defines itself, or that concern classes and the creation of objects
 _NOT_FORWARDED = frozenset(
     {"__init__", "__new__", "__del__", "__call__", "__repr__", "__dir__", "__class__", "__dict__", "__doc__"}
     | {"__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__weakref__", "__slots__"}
@@ -32,9 +32,9 @@ _NOT_FORWARDED = frozenset(
 
 
 def special_names(cls: type) -> tuple[tuple[str, bool], ...]:
-    """The special methods that a class of modules defines, sorted, and whether each is more than None.
+    """Return the special methods of a class of modules, sorted, and whether each is callable.
 
-    None stands for an operation that the class refuses, such as ``__iter__ = None``.
+    A class refuses an operation by None, as in ``__iter__ = None``.
     """
     names = {
         name
@@ -47,7 +47,7 @@ def special_names(cls: type) -> tuple[tuple[str, bool], ...]:
 
 
 def special_method(name: str, state_of: StateOf) -> Callable[..., Any]:
-    """A special method that runs the one of the user's module."""
+    """Return a special method that runs the one of the user's module."""
 
     def special(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         model = state_of(self).model
@@ -59,25 +59,25 @@ def special_method(name: str, state_of: StateOf) -> Callable[..., Any]:
 
 
 def _special(model: torch.nn.Module, name: str) -> Any:
-    """A special method of an object, found as the interpreter does: on the class."""
+    """Return a special method of an object, looked up on the class as the interpreter does."""
     cls = type(model)
-    found = lookup_type(cls, name)
-    if found is ABSENT:  # the class was replaced by one without it
+    method = lookup_type(cls, name)
+    if method is ABSENT:  # the class was replaced by one without it
         raise TypeError(f"{cls.__name__!r} object has no {name}")
-    get = getattr(type(found), "__get__", None)
-    return found if get is None else get(found, model, cls)
+    get = getattr(type(method), "__get__", None)
+    return method if get is None else get(method, model, cls)
 
 
 def forwarded(method: types.MethodType, state: ModuleState, state_of: StateOf) -> Callable[..., Any]:
-    """The function behind a method of a compiled module: it runs the model's method of the model.
+    """Return the function of a compiled module's method, which runs the model's method.
 
-    There is one for each function of the model's, so that two reads of a method are equal.
+    There is one for each function of the model, so that two reads of a method are equal.
     """
     func: Any = method.__func__
-    known = state.methods.get(func)
-    if known is None:
-        known = state.methods[func] = functools.wraps(func)(_running(func, state_of))
-    return known
+    function = state.methods.get(func)
+    if function is None:
+        function = state.methods[func] = functools.wraps(func)(_running(func, state_of))
+    return function
 
 
 def _running(func: Callable[..., Any], state_of: StateOf) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""A module whose weights were made on the meta device, and were given no values since."""
+"""Errors of modules whose weights are on the meta device and have no values."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from thunder.wrappers.overrides import Overrides, members
 def explanation(
     error: Exception, overrides: Overrides | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> InvalidArgument | None:
-    """What to raise in place of the error of a call, if its cause is a weight without values; else None.
+    """Return the error to raise in place of a call's, if a weight without values caused it.
 
-    It names the first such weight. A program that makes sense of one does not fail, and is not disturbed:
-    torch computes on the meta device too.
+    It has the name of the first such weight. Calls that succeed are not affected: torch computes on the meta
+    device too. Returns None if no weight is on the meta device, or if an argument is.
     """
     name = None if overrides is None else _first_on_meta(overrides)
     if name is None or any(isinstance(x, torch.Tensor) and x.is_meta for x in tree_iter((args, kwargs))):
         return None
     return InvalidArgument(
-        f"{name} is on the meta device: the module was made without values, and is called with some",
+        f"{name} is on the meta device, and the module is called with tensors that have values",
         found={"the call": f"{type(error).__name__}: {error}"},
-        hint="Load its weights first, or let thunder.transforms.MaterializationTransform do it; thunder.plan "
+        hint="Load its weights first, or use thunder.transforms.MaterializationTransform; thunder.plan "
         "compiles without values.",
     )
 

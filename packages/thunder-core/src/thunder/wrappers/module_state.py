@@ -1,4 +1,4 @@
-"""What the compiler keeps of a compiled module, beside the user's module and out of its name space."""
+"""The compiler's state of a compiled module, outside the user's module and its attributes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModuleState:
         model: the user's module.
         dispatcher: runs ``model(…)``.
         overrides: the tensors in use in place of the model's own.
-        transforms: those of the compile, in list order.
+        transforms: the transforms of the compile, in list order.
         maker: compiles copies, and ``forward`` alone, with the same settings.
     """
 
@@ -55,17 +55,17 @@ class ModuleState:
         self.run: Callable[..., Any] = dispatcher.__call__  # a bound method is called faster than an object
         self.transforms, self.maker = tuple(transforms), maker
         self.hooks: set[int] = set()  # ids of the hooks that were registered on the compiled module
-        self.methods: dict[Any, Callable[..., Any]] = {}  # the model's functions, and what forwards to them
+        self.methods: dict[Any, Callable[..., Any]] = {}  # the model's functions → functions that run them
         self.forward: CompiledFunction | None = None
 
     def has_own_hooks(self) -> bool:
-        """Whether hooks that were registered on the compiled module are there still."""
+        """Return whether a hook that was registered on the compiled module still exists."""
         tables = self.model.__dict__
         self.hooks = {i for i in self.hooks if any(i in tables[name] for name in _HOOK_TABLES)}
         return bool(self.hooks)
 
     def _is_call_of(self, forward: Callable[..., Any]) -> bool:
-        """Whether ``model(…)`` is a call of ``forward`` and nothing more: no hooks, no other ``__call__``."""
+        """Return whether ``model(…)`` only calls ``forward``: no hooks, no other ``__call__``."""
         model = self.model
         cls, own = type(model), model.__dict__
         return (
@@ -78,17 +78,17 @@ class ModuleState:
         )
 
     def compiled_forward(self) -> CompiledFunction:
-        """``model.forward``, compiled: the program of the module's call without its hooks."""
+        """Return the compiled ``model.forward``: the program of a call without hooks."""
         forward = self.model.forward
         if isinstance(forward, CompiledFunction):
             return forward
-        known = self.forward
-        if known is None or known.__wrapped__ != forward:
+        compiled = self.forward
+        if compiled is None or compiled.__wrapped__ != forward:
             without_hooks = self.maker.without_hooks(forward, self.overrides, self.dispatcher.stats)
 
             def called(*args: Any, **kwargs: Any) -> Any:
                 run = self.run if self._is_call_of(forward) else without_hooks
                 return run(*args, **kwargs)
 
-            known = self.forward = CompiledFunction(forward, called, self.dispatcher, self.maker)
-        return known
+            compiled = self.forward = CompiledFunction(forward, called, self.dispatcher, self.maker)
+        return compiled

@@ -1,4 +1,4 @@
-"""What a compiled module gives as its tensors once some of them are overridden: those in use."""
+"""Attributes of a compiled module with overriding tensors, which are those in use."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from thunder.wrappers.module_state import ModuleState
 
 
 def attribute(module: Any, state: ModuleState, name: str) -> Any:
-    """The attribute of a compiled module with overriding tensors; ``name`` is one of :data:`NAMES`."""
+    """Return an attribute of a compiled module with overriding tensors.
+
+    ``name`` is one of :data:`NAMES`.
+    """
     own = _METHODS.get(name)
     if own is not None:
         return types.MethodType(own, state) if name != "_apply" else _applying(module, state)
-    method = getattr(state.model, name)  # it is made of the methods above, which it finds on the module
+    method = getattr(state.model, name)  # it calls the methods above, which are attributes of the module
     return types.MethodType(method.__func__, module)
 
 
 def named_parameters(
     state: ModuleState, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
 ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """The parameters in use, under the names of the user's module; then the parameters under new names."""
+    """Return the parameters in use by the module's names, then those under new names."""
     own = state.model.named_parameters("", recurse, remove_duplicate=False)
     return _in_use(state, own, True, prefix, recurse, remove_duplicate)
 
@@ -32,7 +35,7 @@ def named_parameters(
 def named_buffers(
     state: ModuleState, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The buffers in use, under the names of the user's module; then other tensors under new names."""
+    """Return the buffers in use by the module's names, then other tensors under new names."""
     own = state.model.named_buffers("", recurse, remove_duplicate=False)
     return _in_use(state, own, False, prefix, recurse, remove_duplicate)
 
@@ -60,43 +63,43 @@ def _in_use(
 
 
 def get_parameter(state: ModuleState, target: str) -> torch.nn.Parameter:
-    """The parameter in use under a dotted name."""
+    """Return the parameter in use under a dotted name."""
     used: Any = state.overrides.tensors.get(target)
     return state.model.get_parameter(target) if used is None else used
 
 
 def get_buffer(state: ModuleState, target: str) -> torch.Tensor:
-    """The buffer in use under a dotted name."""
+    """Return the buffer in use under a dotted name."""
     used: Any = state.overrides.tensors.get(target)
     return state.model.get_buffer(target) if used is None else used
 
 
 def state_dict(state: ModuleState, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """The state in use: that of the user's module, with the overriding tensors and those of new names.
+    """Return the state in use: the user's module's, with overriding tensors and new names.
 
     Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
     """
     result: dict[str, Any] = state.model.state_dict(*args, **kwargs)
-    given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False)) | kwargs
-    prefix, keep = given.get("prefix", ""), given.get("keep_vars", False)
+    arguments = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False)) | kwargs
+    prefix, keep = arguments.get("prefix", ""), arguments.get("keep_vars", False)
     added = dict(state.overrides.added())
     for name, tensor in state.overrides.tensors.items():
-        if prefix + name in result or name in added:  # buffers that are not persistent stay left out
+        if prefix + name in result or name in added:  # without buffers that are not persistent
             result[prefix + name] = tensor if keep else tensor.detach()
     return result
 
 
 def load_state_dict(state: ModuleState, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
-    """Loads a state dict of the form in use; the next call sees it.
+    """Load a state dict of the transformed form; the next call uses it.
 
-    Raises InvalidArgument where overridden tensors are missing or of another shape, OperatorError with
+    Raises InvalidArgument where overridden tensors are missing or have another shape, OperatorError with
     torch's text for other keys and shapes.
     """
     return state_dicts.load(state.overrides, state_dict, strict, assign)
 
 
-def load_from_parent(state: ModuleState, given: Any, prefix: str, *args: Any) -> None:
-    """Refuses to load as a part of another module, which loads into the user's module's own tensors."""
+def load_from_parent(state: ModuleState, state_dict: Any, prefix: str, *args: Any) -> None:
+    """Refuse to load as a part of another module, which would bypass overriding tensors."""
     error_messages: list[str] = args[-1]
     error_messages.append(
         f"the compiled module {prefix.removesuffix('.')!r} has tensors that a transform overrode: load its "
@@ -105,7 +108,7 @@ def load_from_parent(state: ModuleState, given: Any, prefix: str, *args: Any) ->
 
 
 def _applying(module: Any, state: ModuleState) -> Callable[..., Any]:
-    """``Module._apply``, of which ``to`` and ``half`` are made, for every tensor, overriding ones too."""
+    """Return ``Module._apply``, which ``to`` and ``half`` use, for overriding tensors too."""
 
     def apply(fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         state.model._apply(fn, recurse)
@@ -131,10 +134,10 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "named_parameters": named_parameters,
     "state_dict": state_dict,
 }
-#: the methods of torch.nn.Module that are made of those
-_MADE_OF_THEM = frozenset(
+#: the methods of torch.nn.Module that call those
+_DERIVED = frozenset(
     {"parameters", "buffers", "requires_grad_", "zero_grad", "share_memory", "to", "to_empty", "type"}
     | {"float", "double", "half", "bfloat16", "cpu", "cuda", "ipu", "xpu", "mtia"}
 )
-NAMES = frozenset(_METHODS) | _MADE_OF_THEM
-"""What a compiled module with overriding tensors answers otherwise than the user's module."""
+NAMES = frozenset(_METHODS) | _DERIVED
+"""Attributes of a compiled module with overriding tensors that differ from the user's module."""

@@ -1,4 +1,4 @@
-"""Overrides: tensors that a compiled program uses in place of a module's own, which stay as they are.
+"""Overrides: tensors that a compiled program uses in place of a module's own.
 
 jm.override("fc.weight", w)   →   the program reads overrides['fc.weight'] where it read self.fc.weight
 """
@@ -16,10 +16,10 @@ from thunder.base.provenance import Path, object_root
 
 
 class Overrides:
-    """The overriding tensors of one module, by dotted name, and the module's own tensors that they stand for.
+    """The overriding tensors of one module by dotted name, and the tensors that they replace.
 
-    ``tensors`` is one dictionary for life, from which compiled programs fetch at each call; names are only
-    ever added to it. ``originals`` has the tensor that the module held when its name was overridden, or None
+    ``tensors`` is always the same dictionary, from which compiled programs fetch at each call; names are only
+    added to it. ``originals`` has the tensor of the module at the time when its name was overridden, or None
     for a name that the module does not have (``fc.weight.absmax``).
     """
 
@@ -30,13 +30,14 @@ class Overrides:
         self.path = object_root("overrides", self.tensors)
 
     def set(self, name: str, tensor: torch.Tensor) -> None:
-        """Overrides a tensor under each of the names by which the module holds it, or adds a new name.
+        """Override a tensor under each of its names in the module, or add a new name.
 
-        Raises InvalidArgument for what is no tensor, and for a new name below no submodule.
+        Raises InvalidArgument for a value that is not a tensor, and for a new name that is not below a
+        submodule.
         """
         if not isinstance(tensor, torch.Tensor):
             raise InvalidArgument(
-                f"override({name!r}) was given no tensor", found={"type": type(tensor).__qualname__}
+                f"override({name!r}) needs a tensor", found={"type": type(tensor).__qualname__}
             )
         original = member(self.model, name)
         if original is None:
@@ -46,29 +47,29 @@ class Overrides:
             self.tensors[each], self.originals[each] = tensor, original
 
     def _check_new_name(self, name: str) -> None:
-        """A new name stands below a submodule or a tensor."""
+        """Raise InvalidArgument unless a new name is below a submodule or a tensor."""
         owner, _, last = name.rpartition(".")
         modules = dict(self.model.named_modules(remove_duplicate=False))
         if last and (owner in modules or owner in self.tensors or member(self.model, owner) is not None):
             return
         close = nearest(name, [n for n, _ in members(self.model)])
         raise InvalidArgument(
-            f"override({name!r}) names nothing in the module, nor anything below a submodule or tensor of it",
+            f"override({name!r}): the module has no tensor, submodule or parent of a new tensor of this name",
             hint=f"Did you mean {close!r}?" if close else None,
         )
 
     def accept_originals(self) -> None:
-        """Takes the tensors that the module holds now as those which were overridden."""
+        """Treat the tensors that the module has now as those which were overridden."""
         for name, original in self.originals.items():
             if original is not None:
                 self.originals[name] = member(self.model, name)
 
     def added(self) -> list[tuple[str, torch.Tensor]]:
-        """The tensors under names that the module itself does not have."""
+        """Return the tensors under names that the module itself does not have."""
         return [(name, self.tensors[name]) for name, original in self.originals.items() if original is None]
 
     def paths(self) -> dict[int, Path]:
-        """From the id of each tensor that is overridden to where the overriding one is fetched."""
+        """Return the path of the overriding tensor, for the id of each overridden tensor."""
         return {
             id(original): self.path.step("key", name)
             for name, original in reversed(self.originals.items())  # of tied names the first stays
@@ -76,19 +77,20 @@ class Overrides:
         }
 
     def refuse_replaced(self) -> None:
-        """Raises InvalidArgument where the module now holds another tensor than the overridden one."""
+        """Raise InvalidArgument if an overridden tensor was replaced in the module."""
         for name, original in self.originals.items():
             if original is not None and member(self.model, name) is not original:
                 raise InvalidArgument(
-                    f"{name} was replaced in the module, and a transform had overridden it",
-                    found={"in use": "the tensor that the transform made of the earlier one"},
+                    f"{name} was replaced in the module after a transform had overridden it",
+                    found={"in use": "the transformed earlier tensor"},
                     hint="Load the new tensors with load_original_state_dict, which transforms them, "
                     "or put the earlier one back.",
                 )
 
     def copied(self, model: torch.nn.Module, memo: dict[int, Any] | None = None) -> Overrides:
-        """The same overrides for ``model``: of the same tensors, or with ``memo`` (that of ``copy.deepcopy``)
-        of copies.
+        """Return the same overrides for ``model``.
+
+        With ``memo`` (that of ``copy.deepcopy``) the tensors are copied.
         """
         new = Overrides(model)
         new.tensors.update(self.tensors if memo is None else copy.deepcopy(self.tensors, memo))
@@ -97,13 +99,13 @@ class Overrides:
 
 
 def members(model: torch.nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
-    """Each parameter and buffer of a module and its submodules, under each of its names."""
+    """Yield each parameter and buffer of a module and its submodules, under each name."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
 
 
 def member(model: torch.nn.Module, name: str) -> torch.Tensor | None:
-    """A parameter or buffer by its dotted name; None where there is none."""
+    """Return a parameter or buffer by its dotted name, or None."""
     owner, _, last = name.rpartition(".")
     try:
         module = model.get_submodule(owner)

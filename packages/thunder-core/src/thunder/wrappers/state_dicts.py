@@ -21,9 +21,10 @@ from thunder.wrappers.overrides import Overrides, member
 def transformed(
     module: torch.nn.Module, model: torch.nn.Module, transforms: Sequence[Transform], state: Mapping[str, Any]
 ) -> OrderedDict[str, Any]:
-    """The transformed form of an original state dict of ``model``; ``module`` is what the hooks are given.
+    """Return the transformed form of an original state dict of ``model``.
 
-    A tensor that the model holds under several names is transformed once, under the first that is there.
+    ``module`` is passed to the hooks. A tensor that the model has under several names is transformed once,
+    under the first name in the state dict.
     """
     once, seen = {}, set()
     for name, value in state.items():
@@ -38,13 +39,13 @@ def transformed(
 def original(
     module: torch.nn.Module, model: torch.nn.Module, transforms: Sequence[Transform], state: Mapping[str, Any]
 ) -> OrderedDict[str, Any]:
-    """The original form of a transformed state dict of ``model``."""
+    """Return the original form of a transformed state dict of ``model``."""
     hook = "reverse_transform_state_dict_for_submodule"
     return _with_metadata(_mapped(module, model, transforms[::-1], hook, state), state)
 
 
 def _with_metadata(state: OrderedDict[str, Any], source: Mapping[str, Any]) -> OrderedDict[str, Any]:
-    """The state dict with the versions of modules, which torch keeps in an attribute, of another."""
+    """Return the state dict with the versions of modules, an attribute of ``source``."""
     if hasattr(source, "_metadata"):
         state.__dict__["_metadata"] = source._metadata
     return state
@@ -57,7 +58,7 @@ def _mapped(
     hook: str,
     state: Mapping[str, Any],
 ) -> OrderedDict[str, Any]:
-    """A state dict sent through one hook of each transform, submodule by submodule."""
+    """Return a state dict passed through one hook of each transform, submodule by submodule."""
     result: OrderedDict[str, Any] = OrderedDict()
     for owner, part in _by_submodule(model, state).items():
         for transform in transforms:
@@ -73,7 +74,7 @@ def _mapped(
 
 
 def _by_submodule(model: torch.nn.Module, state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The parts of a state dict that belong to one submodule each, keys without its prefix."""
+    """Return the part of a state dict of each submodule, with keys relative to it."""
     modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
     parts: dict[str, dict[str, Any]] = {}
     for name, value in state.items():
@@ -87,7 +88,7 @@ def _by_submodule(model: torch.nn.Module, state: Mapping[str, Any]) -> dict[str,
 def load(
     overrides: Overrides, state: Mapping[str, Any], strict: bool, assign: bool, *, once: bool = False
 ) -> Any:
-    """Loads a state dict of the transformed form into the overriding tensors, and the rest into the module.
+    """Load a state dict of the transformed form: overriding tensors, then the module's own.
 
     With ``once``, one name of a tensor that has several is enough. Raises InvalidArgument where the
     overridden names do not fit, before anything is written; OperatorError where torch would raise.
@@ -115,7 +116,7 @@ def load(
 
 
 def _check_form(overrides: Overrides, own: Mapping[str, Any], absent: Sequence[str]) -> None:
-    """Refuses a state dict that does not have the form which the transforms gave the overridden tensors."""
+    """Refuse a state dict whose overridden tensors do not have their transformed form."""
     differing = [f"{name}: missing" for name in absent]
     for name, value in own.items():
         used = overrides.tensors[name]
@@ -147,7 +148,7 @@ def _load_one(overrides: Overrides, name: str, value: torch.Tensor, assign: bool
 
 
 def _strict_text(model: torch.nn.Module, missing: Sequence[str], unexpected: Sequence[str]) -> str:
-    """The text with which torch refuses keys under ``strict``."""
+    """Return torch's text for keys that ``strict`` refuses."""
     parts = [
         f"{kind} key(s) in state_dict: " + ", ".join(f'"{name}"' for name in names) + ". "
         for kind, names in (("Unexpected", unexpected), ("Missing", missing))

@@ -1,4 +1,4 @@
-"""``ThunderModule``: a stand-in for the user's module, whose call runs the compiled program."""
+"""``ThunderModule``: the user's module with a compiled call."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ _Module = torch.nn.Module
 
 
 class ThunderModule(torch.nn.Module):
-    """The user's module with a compiled call. Made by ``thunder.jit`` only.
+    """The user's module with a compiled call; only ``thunder.jit`` creates one.
 
     Everything but the call is the user's module: reads, writes, deletions, registrations, methods, operators
-    and ``isinstance`` reach it, so that it sees what is done here and the next call sees it too. A method
-    runs on the user's module, and what it calls is not compiled; where it returns the module, it returns this
-    object here. ``forward`` is compiled. Hooks that were registered here run around the compiled call, those
-    of the user's module are traced. It is equal to the user's module, which is not the same object.
+    and ``isinstance`` act on it, so that changes are visible on both sides and to the next call. A method
+    runs on the user's module, and is not compiled; where it returns the module, the compiled module is
+    returned. ``forward`` is compiled. Hooks that were registered on the compiled module run around the
+    compiled call, those of the user's module are traced. The compiled module is equal to the user's module,
+    and is another object.
 
-    Beside that it has ``override``, ``overrides``, ``set_buffer``, ``original_state_dict``,
-    ``load_original_state_dict`` and ``_model``. An attribute of such a name of the user's module comes first;
-    then write ``ThunderModule.override(compiled, …)`` and :func:`get_thunder_module`. With overriding
+    It also has ``override``, ``overrides``, ``set_buffer``, ``original_state_dict``,
+    ``load_original_state_dict`` and ``_model``. An attribute of the same name of the user's module comes
+    first; then write ``ThunderModule.override(compiled, …)`` and :func:`get_thunder_module`. With overriding
     tensors, the parameters, buffers and state dicts are those in use, and the user's module keeps its own.
     """
 
@@ -40,24 +41,24 @@ class ThunderModule(torch.nn.Module):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise InvalidArgument(
-            "thunder.ThunderModule was called", hint="Compiled modules are made by thunder.jit(module)."
+            "thunder.ThunderModule was called", hint="thunder.jit(module) returns a compiled module."
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the compiled program, between the hooks that were registered here, if there are any."""
+        """Run the compiled program, between the hooks of the compiled module, if it has any."""
         state = _state(self)
         if state.hooks and state.has_own_hooks():
             return type(state.model).__call__(self, *args, **kwargs)  # it calls this object's forward
         try:
             return state.run(*args, **kwargs)
         except RuntimeError as error:
-            explained = explanation(error, state.overrides, args, kwargs)
-            if explained is None:
+            better = explanation(error, state.overrides, args, kwargs)
+            if better is None:
                 raise
-            raise explained from error
+            raise better from error
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the compiled program without hooks. An instance has one with the user's signature."""
+        """Run the compiled program without hooks; an instance's has the user's signature."""
         return _state(self).compiled_forward()(*args, **kwargs)
 
     # -- attributes ------------------------------------------------------------------------------------------
@@ -110,19 +111,23 @@ class ThunderModule(torch.nn.Module):
 
     @property
     def overrides(self) -> Mapping[str, torch.Tensor]:
-        """The tensors in use instead of the user's module's own, and those of new names, by dotted name."""
+        """The tensors in use in place of the user's module's own, by dotted name.
+
+        Tensors under new names are included.
+        """
         return MappingProxyType(_state(self).overrides.tensors)
 
     def override(self, name: str, tensor: torch.Tensor) -> None:
-        """Uses ``tensor`` from now on for the parameter or buffer of this dotted name, or under a new name.
+        """Use ``tensor`` from now on for a parameter or buffer, or under a new name.
 
-        It holds for every name by which the user's module has that tensor; the user's module is not written
-        to. Raises InvalidArgument for what is not a tensor, and for a name below no submodule.
+        ``name`` is dotted. Every name by which the user's module has the overridden tensor is overridden; the
+        user's module is not written to. Raises InvalidArgument for a value that is not a tensor, and for a
+        name that is not below a submodule.
         """
         _state(self).overrides.set(name, tensor)
 
     def set_buffer(self, name: str, value: torch.Tensor | None) -> None:
-        """Replaces a buffer by its dotted name: the overriding tensor, or the user's module's own."""
+        """Replace a buffer by its dotted name: the overriding tensor, or the user's module's own."""
         state = _state(self)
         if name in state.overrides.tensors and value is not None:
             state.overrides.set(name, value)
@@ -131,7 +136,7 @@ class ThunderModule(torch.nn.Module):
         setattr(state.model.get_submodule(owner), last, value)
 
     def original_state_dict(self, **kwargs: Any) -> dict[str, Any]:
-        """The state in the user's module's form: through the reverse hooks of the transforms, last first.
+        """Return the state in the original form, by the transforms' reverse hooks, last first.
 
         Takes ``destination``, ``prefix`` and ``keep_vars`` as ``torch.nn.Module.state_dict`` does.
         """
@@ -145,10 +150,10 @@ class ThunderModule(torch.nn.Module):
         return result
 
     def load_original_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Loads a state dict of the user's module's form, through the hooks of transforms, in list order.
+        """Load a state dict of the original form, by the transforms' hooks in list order.
 
-        A tensor with several names is transformed and loaded once. What the user's module holds by now
-        counts as overridden, even where it was replaced.
+        A tensor with several names is transformed and loaded once. The current tensors of the user's module
+        count as overridden, even those that were replaced.
         """
         own = _state(self)
         state = state_dicts.transformed(self, own.model, own.transforms, state_dict)
@@ -177,21 +182,21 @@ class ThunderModule(torch.nn.Module):
 
 
 def wrapped(state: ModuleState) -> ThunderModule:
-    """The compiled module with these parts."""
+    """Return the compiled module with these parts."""
     module = object.__new__(_class_for(state.model))
     _SLOT.__set__(module, state)
-    # one dictionary with the user's module, for code that goes past ``__getattribute__``
+    # the dictionary of the user's module, for code that does not use ``__getattribute__``
     object.__setattr__(module, "__dict__", state.model.__dict__)
     return module
 
 
 def get_thunder_module(module: Any) -> Any:
-    """The wrapped module of a ThunderModule; another module as it is."""
+    """Return the user's module of a ThunderModule; another module unchanged."""
     return _state(module).model if isinstance(module, ThunderModule) else module
 
 
 def dispatcher_of(fn: Any) -> Any:
-    """The dispatcher of what ``thunder.jit`` returned, or of a method made of it; None for anything else."""
+    """Return the dispatcher of a compiled object or a method of one, else None."""
     kind = type(fn)
     if kind is CompiledFunction:
         return object.__getattribute__(fn, "_thunder_dispatcher")
@@ -206,7 +211,7 @@ def _with_hooks(module: Any, hooks: set[int]) -> Any:
 
 
 _SLOT = vars(ThunderModule)["_thunder_state"]
-#: reads the slot past ``__getattribute__``
+#: reads the slot without ``__getattribute__``
 _state: Callable[[Any], ModuleState] = _SLOT.__get__
 
 
@@ -219,12 +224,12 @@ def _class_for(model: torch.nn.Module) -> type[ThunderModule]:
 def _class_named(
     specials: tuple[tuple[str, bool], ...], name: str, qualname: str, module: str
 ) -> type[ThunderModule]:
-    """A class of compiled modules which has special methods, as the interpreter looks them up on classes.
+    """Return a class of compiled modules with these special methods.
 
-    It is named after the user's class and holds nothing of it.
+    Python looks special methods up on classes. It has the name of the user's class and no reference to it.
     """
     namespace: dict[str, Any] = {
-        special: special_method(special, _state) if there else None for special, there in specials
+        special: special_method(special, _state) if callable_ else None for special, callable_ in specials
     }
     namespace |= {"__slots__": (), "__module__": module, "__qualname__": qualname}
     return type(name, (ThunderModule,), namespace)
@@ -235,7 +240,7 @@ def _method(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _register_hook(name: str) -> Callable[..., Any]:
-    """Registers a hook on the user's module, and remembers that it was registered here."""
+    """Register a hook on the user's module, and mark it as one of the compiled module."""
 
     @functools.wraps(getattr(_Module, name))
     def register(self: ThunderModule, *args: Any, **kwargs: Any) -> Any:
@@ -278,7 +283,7 @@ _HOOKS = (
     "register_full_backward_pre_hook",
     "register_backward_hook",
 )
-#: what the compiled module itself has under a name that every module has
+#: the compiled module's own attributes under names that every module has
 _OWN: dict[str, Callable[[Any], Any]] = {
     "__call__": _method(ThunderModule.__call__),
     "__class__": lambda module: _state(module).model.__class__,
@@ -296,7 +301,7 @@ _OWN: dict[str, Callable[[Any], Any]] = {
     "named_modules": _method(_named_modules),
     **{name: _method(_register_hook(name)) for name in _HOOKS},
 }
-#: what the compiled module has and other modules have not; an attribute of the user's module comes first
+#: attributes that other modules do not have; an attribute of the user's module comes first
 _ADDED = frozenset(
     {"_model", "override", "overrides", "set_buffer", "original_state_dict", "load_original_state_dict"}
 )
