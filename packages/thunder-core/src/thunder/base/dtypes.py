@@ -125,11 +125,11 @@ def to_dtype(x: Any) -> dtype:
     """
     if isinstance(x, dtype):
         return x
-    found = (
+    result = (
         _of_torch.get(x) if isinstance(x, torch.dtype) else _of_python.get(x) if isinstance(x, type) else None
     )
-    if found is not None:
-        return found
+    if result is not None:
+        return result
     if not isinstance(x, (type, torch.dtype)) and hasattr(x, "dtype"):
         return to_dtype(x.dtype)
     suggestion = did_you_mean(x.removeprefix("torch."), _names) if isinstance(x, str) else ""

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import CellType, MappingProxyType, ModuleType, WrapperDescriptorType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 
 class _Absent:
@@ -109,7 +109,13 @@ class PathStep(NamedTuple):
     code: str
 
 
-STEPS: dict[str, PathStep] = {
+#: the kinds of steps, and "root"
+StepKind = (
+    Literal["root", "instance", "attribute", "slot", "key", "item", "index", "global"]
+    | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr"]
+)
+
+STEPS: dict[StepKind, PathStep] = {
     "instance": PathStep(lambda p, k: f"{p}.{k}", lookup_instance, "{p}[{k}]"),
     "attribute": PathStep(lambda p, k: f"{p}.{k}", lambda o, k: getattr(o, k, ABSENT), "{p}.{name}"),
     "slot": PathStep(lambda p, k: f"{p}.{k}", lookup_slot, "lookup_slot({p}, {k})"),
@@ -150,11 +156,11 @@ class Path:
     """
 
     parent: Path | None
-    kind: str
+    kind: StepKind
     key: Any
     root_object: Any = ABSENT
 
-    def step(self, kind: str, key: Any) -> Path:
+    def step(self, kind: StepKind, key: Any) -> Path:
         """Return the path that is one step longer."""
         return Path(self, kind, key)
 
@@ -170,7 +176,7 @@ class Path:
         return STEPS[self.kind].source(self.parent.source, self.key)
 
     def fetch(self, roots: dict[str, Any]) -> Any:
-        """Return the current value, or ABSENT; ``roots`` are the values of ``args`` and ``kwargs``."""
+        """Return the current value, or ABSENT; ``roots`` has the values of other roots."""
         if self.parent is None:
             return roots[self.key] if self.root_object is ABSENT else self.root_object
         parent = self.parent.fetch(roots)

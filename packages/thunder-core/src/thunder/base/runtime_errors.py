@@ -33,10 +33,10 @@ def note_statement(error: BaseException) -> None:
     """
     if isinstance(error, ThunderError) or any(n.startswith(_WORDS) for n in getattr(error, "__notes__", ())):
         return
-    found = _statement(error)
-    if found is None:
+    position = _statement(error)
+    if position is None:
         return
-    frame, line = found
+    frame, line = position
     file = frame.f_code.co_filename
     statement = _text(frame, line)
     note = f"{_WORDS}  {statement}"
@@ -61,11 +61,11 @@ def failed_callee(error: BaseException) -> Callee | None:
 
     It is None if no statement of a compiled program raised it.
     """
-    found = _statement(error)
-    called = _CALL.match(_text(*found)) if found is not None else None
-    if found is None or called is None:
+    position = _statement(error)
+    called = _CALL.match(_text(*position)) if position is not None else None
+    if position is None or called is None:
         return None
-    return Callee(called[1].rpartition(".")[2], found[0].f_globals.get(called[1]))
+    return Callee(called[1].rpartition(".")[2], position[0].f_globals.get(called[1]))
 
 
 def is_foreign(callee: Callee) -> bool:
@@ -82,12 +82,12 @@ def _text(frame: FrameType, line: int) -> str:
 
 def _statement(error: BaseException) -> tuple[FrameType, int] | None:
     """Return the innermost frame of a generated text in the traceback, and its line."""
-    entry, found = error.__traceback__, None
+    entry, innermost = error.__traceback__, None
     while entry is not None:
         if entry.tb_frame.f_code.co_filename.startswith("<thunder."):
-            found = entry.tb_frame, entry.tb_lineno
+            innermost = entry.tb_frame, entry.tb_lineno
         entry = entry.tb_next
-    return found
+    return innermost
 
 
 def _sources(file: str, line: int) -> Iterator[Location]:

@@ -17,7 +17,7 @@ from thunder.ir.proxies import Proxy, TensorProxy
 
 if TYPE_CHECKING:
     from thunder.ir.symbol import BoundSymbol
-    from thunder.ir.trace import TraceCtx
+    from thunder.ir.trace import Source, TraceCtx
 
 __all__ = [
     "Program",
@@ -145,7 +145,7 @@ def unread_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
     return results - read
 
 
-def _source_lines(bsym: BoundSymbol, last: Any) -> Iterator[str]:
+def _source_lines(bsym: BoundSymbol, last: Source | None) -> Iterator[str]:
     source = bsym.source
     if source is None or source == last:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from thunder.base.structural_ids import CLEAR, COMMENT, DEL, RETURN
 from thunder.base.tags import OpTags
@@ -27,22 +27,28 @@ __all__ = [
 V = TypeVar("V")
 
 
+class Named(Protocol):
+    """A proxy or a variable."""
+
+    name: str
+
+
 class ProxyDict(Generic[V]):
     """A dictionary whose keys are proxies (or variables), compared by name."""
 
     def __init__(self) -> None:
         self._items: dict[str, V] = {}
 
-    def __setitem__(self, key: Any, value: V) -> None:
+    def __setitem__(self, key: Named, value: V) -> None:
         self._items[key.name] = value
 
-    def __getitem__(self, key: Any) -> V:
+    def __getitem__(self, key: Named) -> V:
         return self._items[key.name]
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: Named) -> None:
         del self._items[key.name]
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: Named) -> bool:
         return key.name in self._items
 
     def __len__(self) -> int:
@@ -51,7 +57,7 @@ class ProxyDict(Generic[V]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._items)
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: Named, default: Any = None) -> Any:
         """Return the value of a proxy, or ``default``."""
         return self._items.get(key.name, default)
 
@@ -59,7 +65,7 @@ class ProxyDict(Generic[V]):
         """Return the value of the proxy called ``name``; raises KeyError."""
         return self._items[name]
 
-    def append(self, key: Any, value: Any) -> None:
+    def append(self, key: Named, value: Any) -> None:
         """Append to the list under ``key``, which is created if it is missing."""
         self._items.setdefault(key.name, []).append(value)  # type: ignore[arg-type,attr-defined]
 
@@ -107,7 +113,7 @@ def producers_and_consumers(
 
 
 def find_producer_symbols(
-    trace: TraceCtx, proxies: Iterable[Any], stop_proxies: Iterable[Any]
+    trace: TraceCtx, proxies: Iterable[Named], stop_proxies: Iterable[Named]
 ) -> tuple[BoundSymbol, ...]:
     """Return the calls that compute ``proxies`` from ``stop_proxies``, in trace order."""
     stops = {p.name for p in stop_proxies}

@@ -182,13 +182,13 @@ def trace_with_replaced_proxy_metadata(trace: TraceCtx, changes: Mapping[str, Ma
     `changes` is, for example, `{"t_weight": {"shape": (4, 4)}}`. Values computed from the tensors keep their
     metadata. Raises InvalidArgument for a name that the trace does not have.
     """
-    known = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
+    tensors = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
     for bsym in trace.bound_symbols:
-        known.update({p.name: p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)})
-    unknown = set(changes) - set(known)
+        tensors.update({p.name: p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)})
+    unknown = set(changes) - set(tensors)
     if unknown:
         raise InvalidArgument(f"the trace has no tensor {sorted(unknown)[0]!r}")
-    changed = {name: known[name].replace(**metadata) for name, metadata in changes.items()}
+    changed = {name: tensors[name].replace(**metadata) for name, metadata in changes.items()}
     new = from_trace(trace)
     new.args = substitute_in_tree(trace.args, changed)
     new.bound_symbols = [_with_metadata(b, changed) for b in trace.bound_symbols]

@@ -71,7 +71,7 @@ class Symbol:
     meta: Callable[..., Any] | None = None
     is_prim: bool = True
     is_fusion: bool = False
-    tags: frozenset[Any] = frozenset()
+    tags: frozenset[OpenTag] = frozenset()
     #: the executor that registered the operator or the fusion
     executor: SymbolOwner | None = None
     module: str | None = None
@@ -231,33 +231,33 @@ def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 def proxies_in(tree: Any) -> tuple[Any, ...]:
     """Return the proxies among the leaves of a pytree, dataclasses included, in order."""
-    found: list[Any] = []
-    _collect_proxies(tree, found)
-    return tuple(found)
+    proxies: list[Any] = []
+    _collect_proxies(tree, proxies)
+    return tuple(proxies)
 
 
 #: types that hold no proxy, and of which most arguments are
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, slice, type(...)})
 
 
-def _collect_proxies(tree: Any, found: list[Any]) -> None:
+def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
     # Every pass needs the proxies of every call, so the common cases come first and build no spec.
     kind = type(tree)
     if kind in _PLAIN:
         return
     if isinstance(tree, (TensorProxy, Proxy)):
-        found.append(tree)
+        proxies.append(tree)
     elif kind is tuple or kind is list:
         for item in tree:
-            _collect_proxies(item, found)
+            _collect_proxies(item, proxies)
     elif kind is dict:
         for item in tree.values():
-            _collect_proxies(item, found)
+            _collect_proxies(item, proxies)
     else:
         leaves, spec = tree_flatten_with_dataclass(tree)
         if not spec.is_leaf:
             for leaf in leaves:
-                _collect_proxies(leaf, found)
+                _collect_proxies(leaf, proxies)
 
 
 def _refused(name: str) -> Callable[[Any, Any], None]:
@@ -301,7 +301,7 @@ class BoundSymbol:
         *,
         source: Source | None = None,
         header: str | list[str] | None = None,
-        tags: Iterable[Any] = (),
+        tags: Iterable[OpenTag] = (),
     ) -> None:
         self._sym, self._args, self._kwargs, self._output = sym, tuple(args), kwargs, output
         self._subsymbols, self._tags = tuple(subsymbols), frozenset(tags)
@@ -469,11 +469,11 @@ def _hashable(leaf: Any) -> Any:
     return (type(leaf), leaf)
 
 
-def gather_tags(bsym: BoundSymbol) -> frozenset[Any]:
+def gather_tags(bsym: BoundSymbol) -> frozenset[OpenTag]:
     """Return the tags of a bound symbol and of everything below it."""
     return frozenset(bsym.tags).union(*(gather_tags(s) for s in bsym.subsymbols))
 
 
-def has_tags(bsym: BoundSymbol, tags: Iterable[Any]) -> bool:
+def has_tags(bsym: BoundSymbol, tags: Iterable[OpenTag]) -> bool:
     """Return whether a bound symbol, or anything below it, carries one of the tags."""
     return not gather_tags(bsym).isdisjoint(tags)

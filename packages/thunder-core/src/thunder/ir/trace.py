@@ -191,10 +191,10 @@ class TraceCtx:
 
     def make_object_name(self, obj: Any) -> str:
         """Return the name of an object that has no literal form; one name per object."""
-        known = self._object_names.get(id(obj))
-        if known is None:
-            known = self._object_names[id(obj)] = (f"_{type(obj).__name__}_{len(self._object_names)}", obj)
-        return known[0]
+        entry = self._object_names.get(id(obj))
+        if entry is None:
+            entry = self._object_names[id(obj)] = (f"_{type(obj).__name__}_{len(self._object_names)}", obj)
+        return entry[0]
 
     def object_names(self) -> dict[int, str]:
         """Return the names of the objects that :meth:`make_object_name` named, by ``id``."""

@@ -94,25 +94,25 @@ def load(
     overridden names do not fit, before anything is written; OperatorError where torch would raise.
     """
     own = {name: value for name, value in state.items() if name in overrides.tensors}
-    given = {id(overrides.tensors[name]) for name in own} if once else set()
-    absent = [n for n, t in overrides.tensors.items() if n not in own and id(t) not in given]
+    loaded = {id(overrides.tensors[name]) for name in own} if once else set()
+    absent = [n for n, t in overrides.tensors.items() if n not in own and id(t) not in loaded]
     _check_form(overrides, own, absent if strict and not once else [])
     rest = OrderedDict((name, value) for name, value in state.items() if name not in own)
     try:
-        found = overrides.model.load_state_dict(_with_metadata(rest, state), strict=False, assign=assign)
+        result = overrides.model.load_state_dict(_with_metadata(rest, state), strict=False, assign=assign)
     except RuntimeError as error:
         raise OperatorError(str(error)) from error
-    held = {id(member(overrides.model, name)) for name in rest} if once else set()
+    rest_ids = {id(member(overrides.model, name)) for name in rest} if once else set()
     missing = [
         name
-        for name in found.missing_keys
-        if name not in overrides.tensors and id(member(overrides.model, name)) not in held
+        for name in result.missing_keys
+        if name not in overrides.tensors and id(member(overrides.model, name)) not in rest_ids
     ] + absent
-    if strict and (missing or found.unexpected_keys):
-        raise OperatorError(_strict_text(overrides.model, missing, found.unexpected_keys))
+    if strict and (missing or result.unexpected_keys):
+        raise OperatorError(_strict_text(overrides.model, missing, result.unexpected_keys))
     for name, value in own.items():
         _load_one(overrides, name, value, assign)
-    return found._replace(missing_keys=missing)
+    return result._replace(missing_keys=missing)
 
 
 def _check_form(overrides: Overrides, own: Mapping[str, Any], absent: Sequence[str]) -> None:

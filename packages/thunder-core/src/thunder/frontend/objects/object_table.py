@@ -24,6 +24,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import (
     ABSENT,
     Path,
+    StepKind,
     comes_with_arguments,
     is_weak,
     object_root,
@@ -331,7 +332,7 @@ class ObjectTable:
         self._track(raw, path, raw)
         return raw
 
-    def _adopt_container(self, raw: Any, path: Path, step: str = "key") -> Any:
+    def _adopt_container(self, raw: Any, path: Path, step: StepKind = "key") -> Any:
         shadow = Shadow.of(raw, path)
         self._track(raw, path, shadow.copy)
         self.shadows.append(shadow)
