@@ -9,7 +9,7 @@ import pytest
 from conformance.faults import FAULTS, NOT_FOUND, Fault
 from conformance.toys import Trial, fuser, gate_executor, gelu_executor, one_operator, tensor
 from thunder.testing import Case, ConformanceFailure, conformance
-from thunder.testing.suite import OF_FUSIONS, OF_OPERATORS
+from thunder.testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
 
 FOUND = [fault for fault in FAULTS if fault.caught_by != NOT_FOUND]
 
@@ -48,7 +48,7 @@ def test_a_fault_is_found_by_the_case_that_is_about_it(fault: Fault) -> None:
 
 def test_each_property_finds_a_fault() -> None:
     """A case that nothing fails would say nothing. The import has its own tests."""
-    assert {fault.caught_by for fault in FOUND} == {*OF_OPERATORS, *OF_FUSIONS}
+    assert {fault.caught_by for fault in FOUND} == {*OPERATOR_PROPERTIES, *FUSION_PROPERTIES}
 
 
 def test_there_are_many_faults_and_nearly_all_are_found() -> None:

@@ -18,10 +18,10 @@ from thunder import TensorProxy
 from thunder.base.errors import InvalidArgument, UnknownExecutor
 from thunder.extend import OperatorExecutor
 from thunder.testing import ConformanceFailure, Sample, conformance
-from thunder.testing.import_case import imports_without_device, module_of
+from thunder.testing.import_case import check_import, module_of
 from thunder.testing.interleaving import interleaved
 from thunder.testing.subjects import Settings
-from thunder.testing.suite import OF_FUSIONS, OF_OPERATORS
+from thunder.testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
 
 pytest_plugins = ["pytester"]
 
@@ -32,9 +32,9 @@ def test_each_property_has_a_case_for_each_operator() -> None:
     names = [str(case) for case in conformance(tested.executor, **tested.arguments)]
     assert names[-1] == "import"
     assert [n.removesuffix(f"-{symbol.id}") for n in names if n.endswith(f"-{symbol.id}")] == list(
-        OF_OPERATORS
+        OPERATOR_PROPERTIES
     )
-    assert not [n for n in names if n.startswith(tuple(OF_FUSIONS))]
+    assert not [n for n in names if n.startswith(tuple(FUSION_PROPERTIES))]
     assert f"gradient-{symbol.id}_backward" not in names, "it brings none"
 
 
@@ -42,7 +42,7 @@ def test_an_operator_without_samples_fails_and_says_how_to_give_some() -> None:
     executor = OperatorExecutor(name())
     executor.register_operator("bare", meta=lambda x: TensorProxy(like=x), fn=lambda x: -x)
     case = next(iter(conformance(executor)))
-    with pytest.raises(ConformanceFailure, match="there is no sample call") as error:
+    with pytest.raises(ConformanceFailure, match="it has no sample calls") as error:
         case.run()
     assert f"samples={{'{executor.name}.bare': [((x, weight), {{'eps': 1e-5}}), …]}}" in str(error.value)
 
@@ -120,19 +120,19 @@ def suite(pytester: pytest.Pytester, factor: float, more: str = "") -> pytest.Ru
 
 
 def test_a_subclass_of_one_line_makes_a_test_of_each_case(pytester: pytest.Pytester) -> None:
-    suite(pytester, 0.5).assert_outcomes(passed=len(OF_OPERATORS) - 1, deselected=1)
+    suite(pytester, 0.5).assert_outcomes(passed=len(OPERATOR_PROPERTIES) - 1, deselected=1)
 
 
 def test_a_wrong_executor_fails_by_name(pytester: pytest.Pytester) -> None:
     result = suite(pytester, 0.6)
-    result.assert_outcomes(passed=len(OF_OPERATORS) - 3, failed=2, deselected=1)
+    result.assert_outcomes(passed=len(OPERATOR_PROPERTIES) - 3, failed=2, deselected=1)
     result.stdout.fnmatch_lines(["FAILED *::TestMine::test_conformance[[]values-stranger.half[]]*"])
 
 
 def test_a_known_gap_is_an_expected_failure_until_it_is_fixed(pytester: pytest.Pytester) -> None:
     gaps = 'expected_failures = {"values-stranger.half": "rounds", "jit-stranger.half": "rounds"}'
-    suite(pytester, 0.6, gaps).assert_outcomes(passed=len(OF_OPERATORS) - 3, xfailed=2, deselected=1)
-    suite(pytester, 0.5, gaps).assert_outcomes(passed=len(OF_OPERATORS) - 3, failed=2, deselected=1)
+    suite(pytester, 0.6, gaps).assert_outcomes(passed=len(OPERATOR_PROPERTIES) - 3, xfailed=2, deselected=1)
+    suite(pytester, 0.5, gaps).assert_outcomes(passed=len(OPERATOR_PROPERTIES) - 3, failed=2, deselected=1)
 
 
 # -- imports -------------------------------------------------------------------------------------------------
@@ -163,14 +163,14 @@ def test_the_module_of_an_executor_is_found() -> None:
     assert module_of(thunder.get_executor("torch")) == "thunder.executors.torchex"
     assert module_of(OperatorExecutor(name())) is None
     with pytest.raises(SkipTest, match="pass module="):
-        imports_without_device(OperatorExecutor(name()), Settings())
+        check_import(OperatorExecutor(name()), Settings())
 
 
 def test_a_module_that_needs_its_device_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needs_cuda.py").write_text("import torch\nsm = torch.cuda.get_device_capability()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ConformanceFailure, match="cannot be imported where there is no device") as error:
-        imports_without_device(OperatorExecutor(name()), Settings(module="needs_cuda"))
+    with pytest.raises(ConformanceFailure, match="cannot be imported without a device") as error:
+        check_import(OperatorExecutor(name()), Settings(module="needs_cuda"))
     assert "No CUDA GPUs are available" in str(error.value)
 
 
@@ -198,4 +198,4 @@ def test_the_guide_names_each_property_and_each_setting() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \|", guide, re.MULTILINE)
     settings = ["operators", "devices", "dtypes", "tolerances", "expected_failures", "module"]
-    assert rows == [*OF_OPERATORS, *OF_FUSIONS, *settings]
+    assert rows == [*OPERATOR_PROPERTIES, *FUSION_PROPERTIES, *settings]

@@ -1,4 +1,4 @@
-"""Cases about what an executor says: that it can be asked, that it gives reasons, and that a yes holds."""
+"""Checks of an executor's checkers: they decide, they give reasons, and what they claim runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from thunder.extend import assuming_device
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.plugins import DeviceProfile
-from thunder.testing.conformance_failure import NothingToJudge, definition_of, described
-from thunder.testing.sample_call import Call, Recording, lowered, record
+from thunder.testing.conformance_failure import NothingToTest, definition_of, described
+from thunder.testing.sample_call import SampleCall, TracedCall, lowered, trace_call
 from thunder.testing.subjects import Subject
 from thunder.testing.torch_samples import database_fault
 
-__all__ = ["checker_can_be_asked", "claims_hold", "refusals_have_reasons", "samples_are_there"]
+__all__ = ["check_checker", "check_claims", "check_refusals", "check_samples"]
 
-#: a device that no machine needs to have for questions about it
-ELSEWHERE = DeviceProfile(
+#: the profile of the CUDA device for which checkers are called; it need not be present
+ASSUMED_DEVICE = DeviceProfile(
     name="conformance",
     type="cuda",
     capability=(9, 0),
@@ -34,130 +34,130 @@ ELSEWHERE = DeviceProfile(
 )
 
 
-def samples_are_there(subject: Subject) -> None:
-    """There are sample calls, and the executor claims some of them."""
+def check_samples(subject: Subject) -> None:
+    """Check that there are sample calls, and that the executor claims some of them."""
     if not subject.calls:
         fault = database_fault()
         raise subject.failure(
-            "there is no sample call to judge it by",
+            "it has no sample calls to test it with",
             found={"torch's samples": fault} if fault is not None else None,
             hint=f"Pass samples={{{subject.id!r}: [((x, weight), {{'eps': 1e-5}}), …]}}, or give its row "
             "samples=."
-            + (" pip install 'thunder-core[testing]' brings what torch's own samples need." if fault else ""),
+            + (" pip install 'thunder-core[testing]' installs what torch's samples need." if fault else ""),
         )
     if any(call.is_claimed for call in subject.calls):
         return
     for call in subject.calls:
-        with answering() as ask:
-            if any(ask(subject.executor, r.bsym) is True for r in _elsewhere(subject, call)):
-                raise NothingToJudge(f"{subject.id} is claimed on a device only that is not here")
+        with verdicts() as verdict:
+            if any(verdict(subject.executor, r.bsym) is True for r in _on_cuda(subject, call)):
+                raise NothingToTest(f"{subject.id} is claimed only on a device that is not present")
     first = subject.calls[0]
     raise subject.failure(
-        "the executor claims none of its sample calls, so nothing of it is tested",
+        "the executor claims none of its sample calls, so the operator is not tested",
         first,
-        found={"answer": first.asking_error or first.recording_error or first.answer},
+        found={"answer": first.checker_error or first.tracing_error or first.answer},
         hint="Pass samples= that the checker accepts, or leave the operator out with operators=.",
     )
 
 
-# -- questions -----------------------------------------------------------------------------------------------
+# -- calls for checkers --------------------------------------------------------------------------------------
 
 
 @contextmanager
-def answering() -> Iterator[Callable[[Executor, BoundSymbol], Any]]:
-    """Gives a function that asks an executor, and answers with what the checker raises."""
+def verdicts() -> Iterator[Callable[[Executor, BoundSymbol], Any]]:
+    """Provide a function that returns an executor's answer to a call, or the exception of its checker."""
 
-    def ask(executor: Executor, bsym: BoundSymbol) -> Any:
+    def verdict(executor: Executor, bsym: BoundSymbol) -> Any:
         try:
             return executor.can_execute_or_fuse(bsym)
         except Exception as error:
             return error
 
-    with assuming_device(ELSEWHERE):
-        yield ask
+    with assuming_device(ASSUMED_DEVICE):
+        yield verdict
 
 
-def questions(subject: Subject) -> Iterator[tuple[str, Recording]]:
-    """Calls that an executor may meet and need not take: what a sample says, and the recorded call."""
+def calls_to_check(subject: Subject) -> Iterator[tuple[str, TracedCall]]:
+    """Yield calls that an executor may get and need not claim: the sample's name, and the traced call."""
     for call in subject.calls:
-        if call.recording_error is None:
-            yield call.sample.name, call.recording
+        if call.tracing_error is None:
+            yield call.sample.name, call.traced
     for call in subject.calls[:3]:
-        for suffix, recording in _unusual(subject, call):
-            yield call.sample.name + suffix, recording
+        for suffix, traced in _unusual(subject, call):
+            yield call.sample.name + suffix, traced
 
 
-def _unusual(subject: Subject, call: Call) -> Iterator[tuple[str, Recording]]:
-    if call.recording_error is not None:
+def _unusual(subject: Subject, call: SampleCall) -> Iterator[tuple[str, TracedCall]]:
+    if call.tracing_error is not None:
         return
     for dtype in (torch.float16, torch.int32, torch.bool, torch.complex64):
-        recording = _recorded(subject, call.sample.mapped(partial(_to, dtype)))
-        if recording is not None:
-            yield f", in {dtype}", recording
+        traced = _traced(subject, call.sample.mapped(partial(_to, dtype)))
+        if traced is not None:
+            yield f", in {dtype}", traced
     inexact = [i for i, x in enumerate(call.sample.tensors) if x.is_floating_point()]
-    recording = _recorded(subject, call.sample, requiring_grad=inexact)
-    if recording is not None:
-        yield ", requiring grad", recording
-    for recording in _elsewhere(subject, call):
-        yield ", on cuda", recording
+    traced = _traced(subject, call.sample, requiring_grad=inexact)
+    if traced is not None:
+        yield ", requiring grad", traced
+    for traced in _on_cuda(subject, call):
+        yield ", on cuda", traced
 
 
 def _to(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
     return x.to(dtype) if x.is_floating_point() else x
 
 
-def _elsewhere(subject: Subject, call: Call) -> Iterator[Recording]:
-    """The call on proxies that say that they are on a CUDA device."""
-    if call.recording_error is None and not any(
-        isinstance(x, torch.device) for x in call.recording.bsym.flat_args
+def _on_cuda(subject: Subject, call: SampleCall) -> Iterator[TracedCall]:
+    """Yield the call on proxies whose device is a CUDA device."""
+    if call.tracing_error is None and not any(
+        isinstance(x, torch.device) for x in call.traced.bsym.flat_args
     ):
-        recording = _recorded(subject, call.sample, device="cuda:0")
-        if recording is not None:
-            yield recording
+        traced = _traced(subject, call.sample, device="cuda:0")
+        if traced is not None:
+            yield traced
 
 
-def _recorded(subject: Subject, sample: Any, **how: Any) -> Recording | None:
-    """The call on proxies; None where the operator itself refuses it, and the executor is not asked."""
+def _traced(subject: Subject, sample: Any, **how: Any) -> TracedCall | None:
+    """Return the call on proxies, or None if the operator itself refuses it, before any executor."""
     try:
-        recording = record(subject.symbol, sample, **how)
-    except Exception:  # whichever way its author says no
+        traced = trace_call(subject.symbol, sample, **how)
+    except Exception:  # a meta function may refuse with any exception
         return None
-    return recording if recording.bsym.sym.id == subject.id else None
+    return traced if traced.bsym.sym.id == subject.id else None
 
 
-def checker_can_be_asked(subject: Subject) -> None:
-    """The executor answers each question, twice the same, records nothing, and asks the machine nothing."""
+def check_checker(subject: Subject) -> None:
+    """Check that a checker decides every call, always alike, and depends only on the call."""
     checker = subject.info.checker
     where = definition_of(checker)
-    for name, recording in questions(subject):
+    for name, traced in calls_to_check(subject):
         answers = []
         for has_cuda in (False, True, False):
-            with assuming_device(ELSEWHERE), _machine(has_cuda):
-                answers.append(_answer(subject, name, recording, where))
+            with assuming_device(ASSUMED_DEVICE), _machine(has_cuda):
+                answers.append(_answer(subject, name, traced, where))
         if len({(bool(a), a.code if isinstance(a, Refusal) else "") for a in answers}) > 1:
             again = answers[0] is not answers[2] and bool(answers[0]) != bool(answers[2])
             raise subject.failure(
-                "its checker does not give the same answer to the same question"
+                "its checker does not give the same answer for the same call"
                 + ("" if again else " on machines with and without a CUDA device"),
-                found={"call": recording.bsym, "sample": name, "answers": answers},
+                found={"call": traced.bsym, "sample": name, "answers": answers},
                 where=where,
                 hint="A checker decides by its arguments, and by thunder.extend.device_profile(device) for "
-                "what it must know of a device.",
+                "the properties of a device.",
             )
-    _has_no_memory(subject, where)
+    _check_order_independence(subject, where)
 
 
-def _has_no_memory(subject: Subject, where: Any) -> None:
-    """Asked in the other order, it gives the same answers."""
-    asked = [(name, r) for name, r in questions(subject)]
-    with assuming_device(ELSEWHERE):
-        first = [bool(_answer(subject, n, r, where)) for n, r in asked]
-        second = [bool(_answer(subject, n, r, where)) for n, r in reversed(asked)][::-1]
-    for (name, recording), one, other in zip(asked, first, second, strict=True):
+def _check_order_independence(subject: Subject, where: Any) -> None:
+    """Check that a checker gives the same answers if it gets the calls in the reverse order."""
+    calls = list(calls_to_check(subject))
+    with assuming_device(ASSUMED_DEVICE):
+        first = [bool(_answer(subject, n, r, where)) for n, r in calls]
+        second = [bool(_answer(subject, n, r, where)) for n, r in reversed(calls)][::-1]
+    for (name, traced), one, other in zip(calls, first, second, strict=True):
         if one != other:
             raise subject.failure(
-                "its checker answers by what it was asked before",
-                found={"call": recording.bsym, "sample": name, "answers": (one, other)},
+                "its checker's answer depends on earlier calls of it",
+                found={"call": traced.bsym, "sample": name, "answers": (one, other)},
                 where=where,
                 hint="A checker decides by its arguments alone.",
             )
@@ -165,7 +165,7 @@ def _has_no_memory(subject: Subject, where: Any) -> None:
 
 @contextmanager
 def _machine(has_cuda: bool) -> Iterator[None]:
-    """A machine that has, or lacks, a CUDA device, as far as torch.cuda is asked for it."""
+    """Let the queries of torch.cuda report a CUDA device, or none."""
     answers: dict[str, Any] = {
         "is_available": has_cuda,
         "device_count": int(has_cuda),
@@ -180,133 +180,130 @@ def _machine(has_cuda: bool) -> Iterator[None]:
         yield
 
 
-def _answer(subject: Subject, name: str, recording: Recording, where: Any) -> Any:
-    before = len(recording.trace.bound_symbols)
+def _answer(subject: Subject, name: str, traced: TracedCall, where: Any) -> Any:
+    before = len(traced.trace.bound_symbols)
     try:
-        answer = subject.executor.can_execute_or_fuse(recording.bsym)
+        answer = subject.executor.can_execute_or_fuse(traced.bsym)
     except Exception as error:
         cause = error.__cause__ or error
         raise subject.failure(
-            "its checker cannot be asked",
-            found={"call": recording.bsym, "sample": name, "raised": f"{type(cause).__name__}: {cause}"},
+            "its checker raises",
+            found={"call": traced.bsym, "sample": name, "raised": f"{type(cause).__name__}: {cause}"},
             where=where,
-            hint="A checker answers for every call of the operator, in every dtype and on every device, "
-            "with True or a thunder.extend.Refusal. It sees proxies: their shape, dtype and device, and no "
-            "values.",
+            hint="A checker decides every call of the operator, in every dtype and on every device, and "
+            "returns True or a thunder.extend.Refusal. It gets proxies, which have shape, dtype and device, "
+            "and no values.",
         ) from error
-    if len(recording.trace.bound_symbols) != before:
+    if len(traced.trace.bound_symbols) != before:
         raise subject.failure(
             "its can_execute records calls into the program",
-            found={"call": recording.bsym, "sample": name},
+            found={"call": traced.bsym, "sample": name},
             where=where,
-            hint="An executor that answers for itself reads the call, and computes nothing with it.",
+            hint="can_execute reads the call, and calls no operator.",
         )
     return answer
 
 
-def refusals_have_reasons(subject: Subject) -> None:
-    """Each refusal of the executor's own has a code and a message that people can use."""
+def check_refusals(subject: Subject) -> None:
+    """Check that each refusal has a code and a message."""
     where = definition_of(subject.info.checker)
-    for name, recording in questions(subject):
-        with answering() as ask:
-            answer = ask(subject.executor, recording.bsym)
+    for name, traced in calls_to_check(subject):
+        with verdicts() as verdict:
+            answer = verdict(subject.executor, traced.bsym)
         if answer is True or isinstance(answer, Exception):
-            continue  # what it raises is another case's business
+            continue  # check_checker reports exceptions
         fault = _fault_of(answer)
         if fault is not None:
             raise subject.failure(
-                f"it declines a call {fault}",
-                found={"call": recording.bsym, "sample": name, "answer": repr(answer)},
+                f"it refuses a call {fault}",
+                found={"call": traced.bsym, "sample": name, "answer": repr(answer)},
                 where=where,
                 hint='Return thunder.extend.Refusal("dtype", "norm kernels exist for float32 and bfloat16, '
-                'and this is float64", found=x.dtype): a short code for programs, a sentence for the user '
-                "who asks why not.",
+                'and this is float64", found=x.dtype): a short code for programs, a sentence for users.',
             )
 
 
 def _fault_of(answer: Any) -> str | None:
     if not isinstance(answer, Refusal):
-        return f"with {answer!r}, which gives no reason"
+        return f"with {answer!r}, which has no reason"
     if answer.code == "checker" and answer.message.endswith(" returned False"):
-        return "with a bare False, which gives no reason"
+        return "with a bare False, which has no reason"
     if not isinstance(answer.code, str) or not answer.code.strip() or " " in answer.code.strip():
         return "with a reason whose code is not one short word"
     if not isinstance(answer.message, str) or len(answer.message.split()) < 2:
-        return "with a reason whose message is no sentence"
+        return "with a reason whose message is not a sentence"
     return None
 
 
 # -- claims --------------------------------------------------------------------------------------------------
 
 
-def claims_hold(subject: Subject) -> None:
-    """What the executor claims it can make a program of, and the program runs."""
+def check_claims(subject: Subject) -> None:
+    """Check that each claimed call becomes a program, and that the program runs."""
     for call in subject.calls:
         if not call.is_claimed:
             continue
         if call.lowering_error is not None:
             raise subject.failure(
-                "it claims a call, and no program can be made of it",
+                "it claims a call that cannot be compiled",
                 call,
                 found={"raised": _text(call.lowering_error)},
                 hint="Let the checker refuse what the implementation cannot do. An execution transform "
                 "returns what the operator returns: the same structure, shapes, dtypes and devices.",
             ) from call.lowering_error
-        _is_placed(subject, call)
+        _check_placement(subject, call)
         if call.running_error is not None:
             raise subject.failure(
-                "it claims a call, and fails when the call runs",
+                "it claims a call that fails when it runs",
                 call,
                 found={"raised": _text(call.running_error), "program": "\n" + call.program.trace.python()},
                 hint="Let the checker refuse what the implementation cannot do, with the reason.",
             ) from call.running_error
     for call in subject.calls[:3]:
-        _claims_hold_elsewhere(subject, call)
+        _check_claims_on_cuda(subject, call)
 
 
-def _is_placed(subject: Subject, call: Call) -> None:
-    """The executor that said yes has the call in the program."""
+def _check_placement(subject: Subject, call: SampleCall) -> None:
+    """Check that the executor that claims the call runs it in the program."""
     if isinstance(subject.executor, FusionExecutor):
-        return  # it may take a call into no region
+        return  # it may fuse a call or leave it
     placed = {p.claimed_by for p in call.program.placements}
     if subject.executor.name not in placed:
         raise subject.failure(
-            "it claims a call, and has nothing that runs it",
+            "it claims a call for which it has no implementation",
             call,
-            found={"has it": ", ".join(sorted(str(p) for p in placed))},
-            hint="can_execute answers True only where implmap has an operator or an execution transform "
-            "for the call.",
+            found={"run by": ", ".join(sorted(str(p) for p in placed))},
+            hint="can_execute returns True only if implmap has an operator or an execution transform for "
+            "the call.",
         )
 
 
-def _claims_hold_elsewhere(subject: Subject, call: Call) -> None:
-    """Programs for a device that is not here can be made, and their values are on that device."""
-    for recording in _elsewhere(subject, call):
-        inputs = recording.bsym.flat_proxy_args
+def _check_claims_on_cuda(subject: Subject, call: SampleCall) -> None:
+    """Check that a claimed call compiles for a CUDA device, and that its results are on that device."""
+    for traced in _on_cuda(subject, call):
+        inputs = traced.bsym.flat_proxy_args
         wrong = [
-            p
-            for p in recording.bsym.flat_proxy_outs
-            if isinstance(p, TensorProxy) and p.device.type != "cuda"
+            p for p in traced.bsym.flat_proxy_outs if isinstance(p, TensorProxy) and p.device.type != "cuda"
         ]
         if inputs and wrong and subject.executor is subject.symbol.executor:
             raise subject.failure(
-                "its meta function puts results on another device than the arguments are on",
+                "its meta function puts results on another device than its arguments",
                 call,
                 found={"arguments": described(tuple(inputs)), "results": described(tuple(wrong))},
                 where=definition_of(subject.symbol.meta),
                 hint="Take the device from an argument: TensorProxy(like=x), or device=x.device.",
             )
-        with assuming_device(ELSEWHERE), answering() as ask:
-            transform = subject.executor.get_execution_transform(recording.bsym)
-            if transform is None or ask(subject.executor, recording.bsym) is not True:
+        with assuming_device(ASSUMED_DEVICE), verdicts() as verdict:
+            transform = subject.executor.get_execution_transform(traced.bsym)
+            if transform is None or verdict(subject.executor, traced.bsym) is not True:
                 continue
             try:
-                lowered(recording.trace, subject.executor)
+                lowered(traced.trace, subject.executor)
             except Exception as error:
                 raise subject.failure(
-                    "it claims a call on another device, and no program can be made of it",
+                    "it claims a call on another device that cannot be compiled",
                     call,
-                    found={"call": recording.bsym, "raised": _text(error)},
+                    found={"call": traced.bsym, "raised": _text(error)},
                     hint="An execution transform makes its tensors on the device of the arguments.",
                 ) from error
 

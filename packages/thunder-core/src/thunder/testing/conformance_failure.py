@@ -1,4 +1,4 @@
-"""What a conformance case says when an executor is wrong, and when it cannot tell."""
+"""The outcomes of a conformance case other than success, and the texts in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder.ir.proxies import Proxy, TensorProxy
 
 __all__ = [
     "ConformanceFailure",
-    "NothingToJudge",
+    "NothingToTest",
     "definition_of",
     "described",
     "described_call",
@@ -26,15 +26,15 @@ __all__ = [
 
 
 class ConformanceFailure(PluginError, AssertionError):
-    """An executor does not keep its contract: what was asked, what was found, where, and what to do."""
+    """An executor breaks its contract. The text has the property, the values, the place and a hint."""
 
 
-class NothingToJudge(SkipTest):
-    """A case found no call to judge; its text says why. Test runners count it as skipped."""
+class NothingToTest(SkipTest):
+    """A case has no call to test; the text says why. Test runners count it as skipped."""
 
 
 def described(value: Any) -> str:
-    """A value as failures show it: of a tensor its type, and its strides where they are unusual."""
+    """Return the text of a value in failures: for a tensor its type, and strides if not contiguous."""
     if isinstance(value, TensorProxy):
         return f'"{value.type_string()}"'
     if isinstance(value, Proxy):
@@ -51,13 +51,13 @@ def described(value: Any) -> str:
 
 
 def described_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """A call with each argument as :func:`described` shows it."""
+    """Return the text of a call, with each argument as :func:`described` shows it."""
     parts = [*(described(a) for a in args), *(f"{k}={described(v)}" for k, v in kwargs.items())]
     return f"{name}({', '.join(parts)})"
 
 
 def definition_of(*functions: Callable[..., Any] | None) -> list[Location]:
-    """Where the first of the functions that is written in Python begins; empty if none is."""
+    """Return the first line of the first function that is written in Python; empty if there is none."""
     for fn in functions:
         code = getattr(inspect.unwrap(fn), "__code__", None) if fn is not None else None
         if code is not None:
@@ -66,5 +66,5 @@ def definition_of(*functions: Callable[..., Any] | None) -> list[Location]:
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """The tensors of a tree, in order."""
+    """Return the tensors of a pytree, in order."""
     return [x for x in tree_iter(tree) if isinstance(x, torch.Tensor)]

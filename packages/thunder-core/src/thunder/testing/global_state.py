@@ -1,4 +1,4 @@
-"""What a call may not leave changed: torch's modes and settings, and Python's."""
+"""The global state of torch and Python that a call must not change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _set_deterministic(state: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(state[0], warn_only=state[1])
 
 
-#: name → what reads it, and what writes it
+#: name → function that reads it, function that writes it
 STATE: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "the grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -75,18 +75,18 @@ STATE: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 
 def read_state() -> dict[str, Any]:
-    """Name → value, of all that may not change."""
+    """Return name → value of the state."""
     return {name: read() for name, (read, _) in STATE.items()}
 
 
 def changed(before: Mapping[str, Any]) -> list[str]:
-    """The names of what is not as it was."""
+    """Return the names of the state that differs from `before`."""
     return [name for name, (read, _) in STATE.items() if read() != before[name]]
 
 
 @contextmanager
 def restored() -> Iterator[dict[str, Any]]:
-    """Gives the state, and puts back what has changed at the end."""
+    """Provide the state within a context; at its end restore what has changed."""
     before = read_state()
     try:
         yield before

@@ -1,4 +1,4 @@
-"""Cases about what is around a call: torch's modes and state, memory, other threads."""
+"""Checks that a call neither changes nor depends on global state: modes, memory, other threads."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import torch
 from thunder.testing.conformance_failure import described, tensors_in
 from thunder.testing.global_state import changed, restored
 from thunder.testing.interleaving import interleaved
-from thunder.testing.sample_call import Call, Outcome, lowered, record, seeded
+from thunder.testing.sample_call import Outcome, SampleCall, lowered, seeded, trace_call
 from thunder.testing.samples import other_values
 from thunder.testing.subjects import Subject
 from thunder.testing.tolerances import same_bits
 
-__all__ = ["memory_is_released", "modes_change_nothing", "state_is_left_alone", "threads_do_not_meet"]
+__all__ = ["check_modes", "check_releases", "check_state", "check_threads"]
 
 
-def state_is_left_alone(subject: Subject) -> None:
-    """Neither compiling a call nor running it leaves torch, Python or the process changed."""
+def check_state(subject: Subject) -> None:
+    """Check that neither compiling nor running a call changes the state of torch, Python or the process."""
     with restored():
-        calls = subject.run_calls()[:4]  # for the first time, perhaps, and with what that leaves changed
+        calls = subject.run_calls()[:4]  # the first compile and run may change state once
     for call in calls:
         steps = (
             ("writing the program", partial(_program, call)),
@@ -36,28 +36,28 @@ def state_is_left_alone(subject: Subject) -> None:
             with torch.no_grad(), restored() as before:
                 generator = torch.get_rng_state()
                 step()
-                found = changed(before)
+                names = changed(before)
                 drew = not torch.equal(generator, torch.get_rng_state())
                 torch.set_rng_state(generator)
             if drew and not call.is_random:
-                found.append("torch's random numbers")
-            if found:
+                names.append("torch's random numbers")
+            if names:
                 raise subject.failure(
-                    f"{what} leaves {' and '.join(found)} changed",
+                    f"{what} leaves {' and '.join(names)} changed",
                     call,
                     hint="Restore what you change, with a context manager or in a finally. An operator "
-                    "that draws random numbers says so: tags=(thunder.core.tags.OpTags.RANDOM_OP,).",
+                    "that draws random numbers is tagged: tags=(thunder.core.tags.OpTags.RANDOM_OP,).",
                 )
 
 
-def _run_bare(call: Call) -> Any:
+def _run_bare(call: SampleCall) -> Any:
     return call.program.bare(*call.sample.copy().tensors)
 
 
-def _program(call: Call) -> Any:
-    recording = record(call.subject.symbol, call.sample)
-    call.subject.executor.can_execute_or_fuse(recording.bsym)
-    return lowered(recording.trace, call.subject.executor)
+def _program(call: SampleCall) -> Any:
+    traced = trace_call(call.subject.symbol, call.sample)
+    call.subject.executor.can_execute_or_fuse(traced.bsym)
+    return lowered(traced.trace, call.subject.executor)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def _deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-#: name → the mode, under which a call is recorded, claimed and run once more
+#: name → the mode, under which a call is traced, claimed and run again
 MODES: dict[str, Callable[[], Any]] = {
     "torch.no_grad()": torch.no_grad,
     "torch.enable_grad()": torch.enable_grad,
@@ -80,26 +80,27 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 
 
-def modes_change_nothing(subject: Subject) -> None:
-    """Under torch's modes a call is claimed, has the same type, and gives the same values: where a mode has a
-    meaning, its casts stand in the program before executors are asked.
+def check_modes(subject: Subject) -> None:
+    """Check that under torch's modes a call is claimed, and has results of the same types and values.
+
+    The casts of autocast are in the program before executors claim calls.
     """
     for call in subject.run_calls()[:3]:
         plain = call.run()
         for name, mode in MODES.items():
-            other, again = _again_under(mode, call, name)
-            said, found = _types(call), _types(other)
-            if said != found:
-                raise _under(subject, call, name, {"types without": said, "types with": found})
+            other, again = _rerun_under(mode, call, name)
+            types, types_under = _types(call), _types(other)
+            if types != types_under:
+                raise _under(subject, call, name, {"types without": types, "types with": types_under})
             first, second = tensors_in(plain.result), tensors_in(again.result)
             same = len(first) == len(second) and all(map(same_bits, first, second))
             if call.promises_values and not same:
                 raise _under(subject, call, name, {"without": first, "with": second})
 
 
-def _again_under(mode: Callable[[], Any], call: Call, name: str) -> tuple[Call, Outcome]:
-    """The call anew under a mode, and a run of it."""
-    other = Call(call.subject, call.sample)
+def _rerun_under(mode: Callable[[], Any], call: SampleCall, name: str) -> tuple[SampleCall, Outcome]:
+    """Trace, claim and run the call under a mode."""
+    other = SampleCall(call.subject, call.sample)
     try:
         with mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -107,25 +108,25 @@ def _again_under(mode: Callable[[], Any], call: Call, name: str) -> tuple[Call, 
                 return other, other.run()
     except Exception as error:
         raise _under(call.subject, call, name, {"raised": f"{type(error).__name__}: {error}"}) from error
-    answer = other.recording_error or other.asking_error or other.answer
+    answer = other.tracing_error or other.checker_error or other.answer
     raise _under(call.subject, call, name, {"answer": answer})
 
 
-def _types(call: Call) -> list[str]:
-    return [described(p) for p in call.recording.bsym.flat_proxy_outs]
+def _types(call: SampleCall) -> list[str]:
+    return [described(p) for p in call.traced.bsym.flat_proxy_outs]
 
 
-def _under(subject: Subject, call: Call, mode: str, found: dict[str, object]) -> Exception:
+def _under(subject: Subject, call: SampleCall, mode: str, found: dict[str, object]) -> Exception:
     return subject.failure(
-        f"it does something else under {mode}",
+        f"its results differ under {mode}",
         call,
         found=found,
-        hint="Decide by the arguments. The dtypes that autocast asks for are those that the arguments have.",
+        hint="Decide by the arguments: they already have the dtypes to which autocast casts.",
     )
 
 
-def memory_is_released(subject: Subject) -> None:
-    """When a run is over, nothing holds its arguments and results but those who called it."""
+def check_releases(subject: Subject) -> None:
+    """Check that after a run only its caller holds references to the arguments and results."""
     for call in subject.run_calls()[:3]:
         references = _references(call)
         if any(ref() is not None for _, ref in references):
@@ -133,27 +134,27 @@ def memory_is_released(subject: Subject) -> None:
         held = [what for what, ref in references if ref() is not None]
         if held:
             raise subject.failure(
-                "it keeps tensors of a run that is over",
+                "it keeps tensors after a run",
                 call,
                 found={"kept": ", ".join(held)},
                 hint="Keep no arguments and results in globals, closures, caches or on the executor: their "
-                "memory is only free when the last reference is gone.",
+                "memory is freed with the last reference.",
             )
 
 
-def _references(call: Call) -> list[tuple[str, weakref.ref[torch.Tensor]]]:
-    """Weak references to the tensors of one run more."""
+def _references(call: SampleCall) -> list[tuple[str, weakref.ref[torch.Tensor]]]:
+    """Return weak references to the tensors of another run."""
     outcome = call.run()
     tensors = [(f"argument {i}", x) for i, x in enumerate(outcome.given)]
     tensors += [(f"result {i}", x) for i, x in enumerate(tensors_in(outcome.result))]
     return [(what, weakref.ref(x)) for what, x in tensors]
 
 
-def threads_do_not_meet(subject: Subject) -> None:
-    """A run that another thread's run interrupts between any two lines gives what it gives alone."""
+def check_threads(subject: Subject) -> None:
+    """Check that a run has the same results if another thread's run interrupts it between any two lines."""
     calls = subject.exact_calls()
     call = max(calls[:4], key=lambda c: sum(x.numel() for x in c.sample.tensors))
-    other = Call(subject, other_values(call.sample))
+    other = SampleCall(subject, other_values(call.sample))
     if not other.is_run:
         other = calls[-1]
     mine, others = call.program.run, other.program.run
@@ -163,15 +164,15 @@ def threads_do_not_meet(subject: Subject) -> None:
             lambda: mine(*call.sample.copy().tensors), lambda: others(*other.sample.copy().tensors)
         )
     judged = [(alone, r, call) for r in results.mine] + [(alone_other, r, other) for r in results.others]
-    for expected, found, which in judged:
-        if isinstance(found, Exception):
-            raise _met(subject, which, {"raised": f"{type(found).__name__}: {found}"}) from found
-        got = tensors_in(found)
-        if len(got) != len(expected) or not all(map(same_bits, got, expected)):
-            raise _met(subject, which, {"alone": expected, "interrupted": got})
+    for expected, result, which in judged:
+        if isinstance(result, Exception):
+            raise _disturbed(subject, which, {"raised": f"{type(result).__name__}: {result}"}) from result
+        tensors = tensors_in(result)
+        if len(tensors) != len(expected) or not all(map(same_bits, tensors, expected)):
+            raise _disturbed(subject, which, {"alone": expected, "interrupted": tensors})
 
 
-def _met(subject: Subject, call: Call, found: dict[str, object]) -> Exception:
+def _disturbed(subject: Subject, call: SampleCall, found: dict[str, object]) -> Exception:
     return subject.failure(
         "two threads that run it disturb each other",
         call,

@@ -1,4 +1,4 @@
-"""The case about gradients: those that an executor brings are torch's, for each argument."""
+"""The check of gradients: an executor's own gradients are torch's, for each argument."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from thunder.extend import get_always_executors
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.trace import TraceCtx, from_trace, tracectx
 from thunder.ops import prims
-from thunder.testing.conformance_failure import NothingToJudge, definition_of, described
-from thunder.testing.sample_call import SEED, Call, lowered, record, seeded
+from thunder.testing.conformance_failure import NothingToTest, definition_of, described
+from thunder.testing.sample_call import SEED, SampleCall, lowered, seeded, trace_call
 from thunder.testing.samples import Sample, cast, scattered
 from thunder.testing.subjects import Subject
 from thunder.testing.tolerances import difference, same_bits
 
-__all__ = ["gradients_are_right"]
+__all__ = ["check_gradients"]
 
 #: how many calls are differentiated
-MOST = 5
+MAX_CALLS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """Which gradients of a call are asked for: of which of its tensors, by cotangents in which memory."""
+class GradientCase:
+    """A call, the positions of the tensors that require grad, and the layout of the cotangents."""
 
-    call: Call
-    wanted: tuple[int, ...]
+    call: SampleCall
+    requiring_grad: tuple[int, ...]
     layout: str = "usual"
 
     @property
@@ -41,103 +41,101 @@ class Question:
         return self.call.subject
 
     def failure(self, what: str, found: dict[str, object], hint: str) -> Exception:
-        """The error that says what is wrong, and what was asked."""
-        asked = f"tensors {', '.join(map(str, self.wanted))}, by cotangents in {self.layout} memory"
+        """Return the error for a fault in this case."""
+        tensors = (
+            f"tensors {', '.join(map(str, self.requiring_grad))}, with cotangents in {self.layout} memory"
+        )
         return self.subject.failure(
             what,
             self.call,
-            found={"gradients asked for": asked, **found},
+            found={"gradients of": tensors, **found},
             where=definition_of(self.subject.info.grad_transform) or self.subject.where,
             hint=hint,
         )
 
 
-def gradients_are_right(subject: Subject) -> None:
-    """The gradient of each argument, asked for alone and together, is the one that torch's autograd gives
-    for the reference in float64.
-    """
-    judged = 0
+def check_gradients(subject: Subject) -> None:
+    """Check the gradients of each argument, alone and together, against torch's autograd in float64."""
+    checked = 0
     for call in subject.calls:
         floating = tuple(
             i for i, x in enumerate(call.sample.tensors) if x.is_floating_point() or x.is_complex()
         )
-        if call.is_run and floating and judged < MOST:
-            answers = [_judge(question) for question in _questions(call, floating, judged)]
-            judged += any(answers)
-    if not judged:
-        raise NothingToJudge(
+        if call.is_run and floating and checked < MAX_CALLS:
+            checked += any([_check_case(case) for case in _gradient_cases(call, floating, checked)])
+    if not checked:
+        raise NothingToTest(
             f"no sample of {subject.id} has a result that depends on a floating-point argument"
         )
 
 
-def _questions(call: Call, floating: tuple[int, ...], number: int) -> Iterator[Question]:
-    yield Question(call, floating)
+def _gradient_cases(call: SampleCall, floating: tuple[int, ...], number: int) -> Iterator[GradientCase]:
+    yield GradientCase(call, floating)
     if number == 0:
-        yield Question(call, floating, "expanded")
-        yield Question(call, floating, "scattered")
+        yield GradientCase(call, floating, "expanded")
+        yield GradientCase(call, floating, "scattered")
         if len(floating) > 1:
             for i in floating:
-                yield Question(call, (i,))
+                yield GradientCase(call, (i,))
 
 
-def _judge(question: Question) -> bool:
-    """Judges one question about a call; False where nothing of it depends on what is asked about."""
+def _check_case(case: GradientCase) -> bool:
+    """Check one case; return False if no result depends on the tensors that require grad."""
     try:
-        joint, count = _joint(question)
+        joint, count = _joint(case)
     except Exception as error:
-        raise question.failure(
-            "its gradient cannot be written",
+        raise case.failure(
+            "its gradient cannot be traced",
             {"raised": "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])},
-            "A rule has the operator's signature, computes and returns its result, takes gradients with "
-            "get_grad(result) and gives them with put_grads(arguments, gradients), each of its argument's "
-            "shape and dtype.",
+            "A rule has the operator's signature, computes and returns its result, gets cotangents with "
+            "get_grad(result) and puts gradients with put_grads(arguments, gradients), each with the shape "
+            "and dtype of its argument.",
         ) from error
     if joint is None:
         return False
-    expected = _expected(question)
+    expected = _expected(case)
     if len(expected.cotangents) != count:
-        raise question.failure(
+        raise case.failure(
             "other results require grad than those of the reference",
             {"reference": len(expected.cotangents), "operator": count},
-            "A result that carries no gradient says so in the meta function: TensorProxy(…, "
-            "requires_grad=False).",
+            "The meta function marks a result without gradient: TensorProxy(…, requires_grad=False).",
         )
-    results, gradients = _run(question, joint, expected)
-    if question.call.promises_values:
-        _compare_results(question, results, expected)
-        _compare(question, gradients, expected)
+    results, gradients = _run(case, joint, expected)
+    if case.call.promises_values:
+        _compare_results(case, results, expected)
+        _compare(case, gradients, expected)
     return True
 
 
-def _run(question: Question, joint: TraceCtx, expected: Expected) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The results and gradients that the joint program gives."""
-    given = [LAYOUTS[question.layout](x.clone()) for x in expected.cotangents]
-    inputs = question.call.sample.copy().tensors
-    before = [x.clone() for x in (*inputs, *given)]
+def _run(case: GradientCase, joint: TraceCtx, expected: Expected) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the results and gradients that the joint trace computes."""
+    cotangents = [LAYOUTS[case.layout](x.clone()) for x in expected.cotangents]
+    inputs = case.call.sample.copy().tensors
+    before = [x.clone() for x in (*inputs, *cotangents)]
     try:
         with seeded():
-            results, gradients = lowered(joint, question.subject.executor).run(*inputs, *given)
+            results, gradients = lowered(joint, case.subject.executor).run(*inputs, *cotangents)
     except Exception as error:
-        raise question.failure(
+        raise case.failure(
             "its gradient fails when it runs",
-            {"raised": f"{type(error).__name__}: {error}", "cotangents": described(given)},
-            "A cotangent may be expanded memory with strides of 0, as that of a sum is: call contiguous() "
-            "on it where a kernel needs that.",
+            {"raised": f"{type(error).__name__}: {error}", "cotangents": described(cotangents)},
+            "A cotangent may be expanded, with strides of 0, as that of a sum: call contiguous() on it if a "
+            "kernel needs that.",
         ) from error
-    if not all(map(same_bits, (*inputs, *given), before)):
-        raise question.failure(
+    if not all(map(same_bits, (*inputs, *cotangents), before)):
+        raise case.failure(
             "its gradient changes an argument or a cotangent",
-            {"cotangents": described(given)},
-            "Write to fresh memory: others read the same cotangent.",
+            {"cotangents": described(cotangents)},
+            "Write to fresh memory: other gradients read the same cotangent.",
         )
     return results, gradients
 
 
-def _joint(question: Question) -> tuple[TraceCtx | None, int]:
-    """The program of the call with its gradient, and how many results it differentiates; None for none."""
-    subject = question.subject
-    recording = record(subject.symbol, question.call.sample, requiring_grad=question.wanted)
-    trace = _returning_differentiable(recording.trace)
+def _joint(case: GradientCase) -> tuple[TraceCtx | None, int]:
+    """Return the joint trace of the call and how many results it differentiates; None if there are none."""
+    subject = case.subject
+    traced = trace_call(subject.symbol, case.call.sample, requiring_grad=case.requiring_grad)
+    trace = _returning_differentiable(traced.trace)
     results = differentiable_outputs(trace)
     if not results:
         return None, 0
@@ -146,7 +144,7 @@ def _joint(question: Question) -> tuple[TraceCtx | None, int]:
 
 
 def _returning_differentiable(trace: TraceCtx) -> TraceCtx:
-    """The program, which returns a flat tuple of its results that require grad."""
+    """Return the program with a flat tuple of the results that require grad as its result."""
     new = from_trace(trace)
     new.bound_symbols = [b for b in trace.bound_symbols if b.sym.id != RETURN]
     with tracectx(new):
@@ -161,12 +159,12 @@ def _returning_differentiable(trace: TraceCtx) -> TraceCtx:
     return new
 
 
-# -- what is right -------------------------------------------------------------------------------------------
+# -- the reference -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """The reference's results, cotangents for them, and its gradients: exact, and in the call's dtypes."""
+    """The reference's results, their cotangents, and its gradients: in float64, and in the call's dtypes."""
 
     results: Sequence[torch.Tensor]
     cotangents: Sequence[torch.Tensor]
@@ -174,24 +172,24 @@ class Expected:
     eager: Sequence[torch.Tensor | None]
 
 
-def _expected(question: Question) -> Expected:
-    subject, sample = question.subject, question.call.sample
+def _expected(case: GradientCase) -> Expected:
+    subject, sample = case.subject, case.call.sample
     reference = subject.reference
     if reference is None:
-        raise NothingToJudge(
+        raise NothingToTest(
             f"{subject.id} has no reference; pass references={{{subject.id!r}: a function of torch}}"
         )
-    results, eager, drawn = _by_torch(reference, sample, question, None)
+    results, eager, drawn = _by_torch(reference, sample, case, None)
     if eager is None:
-        raise question.failure(
-            "its gradient cannot be judged, for torch cannot differentiate the reference",
+        raise case.failure(
+            "its gradient cannot be checked, since torch cannot differentiate the reference",
             {"reference": reference},
             f"Pass references={{{subject.id!r}: a function of torch's own operators}} that computes the "
             "same.",
         )
     try:
-        _, exact, _ = _by_torch(reference, cast(sample, torch.float64), question, drawn)
-    except (RuntimeError, TypeError, ValueError):  # a reference that does not take float64 is its own judge
+        _, exact, _ = _by_torch(reference, cast(sample, torch.float64), case, drawn)
+    except (RuntimeError, TypeError, ValueError):  # the reference refuses float64
         exact = eager
     return Expected(results, drawn, exact if exact is not None else eager, eager)
 
@@ -199,43 +197,43 @@ def _expected(question: Question) -> Expected:
 def _by_torch(
     reference: Callable[..., Any],
     sample: Sample,
-    question: Question,
+    case: GradientCase,
     cotangents: Sequence[torch.Tensor] | None,
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor | None] | None, Sequence[torch.Tensor]]:
-    """The results, torch's gradients of the wanted tensors, and the cotangents, drawn if not given."""
+    """Return the results, torch's gradients, and the cotangents, which are drawn if None."""
     sample = sample.copy()
-    inputs = [sample.tensors[i].requires_grad_() for i in question.wanted]
+    inputs = [sample.tensors[i].requires_grad_() for i in case.requiring_grad]
     with seeded(SEED), torch.enable_grad():
         out = reference(*sample.args, **sample.kwargs)
-    given = {id(x) for x in inputs}
+    input_ids = {id(x) for x in inputs}
     results = [
         x
         for x in {id(x): x for x in tree_iter(tuple(out) if isinstance(out, tuple) else out)}.values()
-        if isinstance(x, torch.Tensor) and x.requires_grad and id(x) not in given
+        if isinstance(x, torch.Tensor) and x.requires_grad and id(x) not in input_ids
     ]
     if not results:
         return (), None, ()
     generator = torch.Generator().manual_seed(3)
     if cotangents is None:
-        cotangents = [_draw(x, question, generator) for x in results]
+        cotangents = [_draw(x, case, generator) for x in results]
     grads = torch.autograd.grad(
         results, inputs, [c.to(x.dtype) for c, x in zip(cotangents, results, strict=True)], allow_unused=True
     )
     return [x.detach() for x in results], grads, cotangents
 
 
-def _draw(x: torch.Tensor, question: Question, generator: torch.Generator) -> torch.Tensor:
-    if question.layout == "expanded":
+def _draw(x: torch.Tensor, case: GradientCase, generator: torch.Generator) -> torch.Tensor:
+    if case.layout == "expanded":
         return torch.full(x.shape, 0.75, dtype=x.dtype, device=x.device)
     return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
 
 
 def _expanded(x: torch.Tensor) -> torch.Tensor:
-    """The tensor, all of whose elements are equal, as one element that is repeated."""
+    """Return a tensor of equal elements as one expanded element."""
     return x.flatten()[0].expand(x.shape) if x.numel() else x
 
 
-#: how cotangents lie in memory: each of these reaches a backward in ordinary programs
+#: layouts of cotangents; each occurs in ordinary programs
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "usual": lambda x: x,
     "expanded": _expanded,
@@ -243,48 +241,48 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-# -- the verdict ---------------------------------------------------------------------------------------------
+# -- comparison ----------------------------------------------------------------------------------------------
 
 
-def _compare_results(question: Question, results: Sequence[Any], expected: Expected) -> None:
+def _compare_results(case: GradientCase, results: Sequence[Any], expected: Expected) -> None:
     for i, (x, y) in enumerate(zip(results, expected.results, strict=True)):
         if not isinstance(x, torch.Tensor):
-            fault: str | None = f"{x!r} is no tensor"
+            fault: str | None = f"{x!r} is not a tensor"
         else:
-            fault = difference(x, y, y, *(4 * t for t in question.subject.settings.tolerance(y.dtype)))
+            fault = difference(x, y, y, *(4 * t for t in case.subject.settings.tolerance(y.dtype)))
         if fault is not None:
-            raise question.failure(
-                f"result {i} is wrong where a gradient is needed",
+            raise case.failure(
+                f"result {i} is wrong when a gradient is needed",
                 {"against the reference": fault},
-                "The rule computes the result too, and returns it: the same as without a gradient.",
+                "The rule also computes and returns the result, the same as without a gradient.",
             )
 
 
-def _compare(question: Question, gradients: Sequence[Any], expected: Expected) -> None:
-    tensors = question.call.sample.tensors
-    for i, exact, eager in zip(question.wanted, expected.exact, expected.eager, strict=True):
+def _compare(case: GradientCase, gradients: Sequence[Any], expected: Expected) -> None:
+    tensors = case.call.sample.tensors
+    for i, exact, eager in zip(case.requiring_grad, expected.exact, expected.eager, strict=True):
         ours, x = gradients[i], tensors[i]
         if ours is None:
             if exact is not None and bool(exact.abs().max() > 0 if exact.numel() else False):
-                raise question.failure(
-                    f"it gives no gradient for tensor {i} of the call",
+                raise case.failure(
+                    f"it puts no gradient for tensor {i} of the call",
                     {"tensor": described(x), "torch's gradient": described(exact)},
-                    "put_grads takes every argument that can require grad.",
+                    "Put a gradient for every argument that can require grad.",
                 )
             continue
         if not isinstance(ours, torch.Tensor) or _type(ours) != _type(x):
-            raise question.failure(
+            raise case.failure(
                 f"the gradient of tensor {i} of the call has another type than the tensor",
                 {"tensor": described(x), "gradient": described(ours)},
-                "A gradient has the shape, dtype and device of its argument, and a kernel what its meta "
-                "function says.",
+                "A gradient has the shape, dtype and device of its argument, and a kernel's result those of "
+                "its meta function.",
             )
         exact = torch.zeros_like(x) if exact is None else exact
         eager = torch.zeros_like(x) if eager is None else eager
-        rtol, atol = question.subject.settings.tolerance(x.dtype)
+        rtol, atol = case.subject.settings.tolerance(x.dtype)
         fault = difference(ours, eager, exact, 4 * rtol, 4 * atol)
         if fault is not None:
-            raise question.failure(
+            raise case.failure(
                 f"the gradient of tensor {i} of the call is wrong",
                 {"tensor": described(x), "against torch's autograd in float64": fault},
                 "Check the rule, and which cotangent belongs to which argument.",

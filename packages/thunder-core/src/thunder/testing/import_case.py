@@ -1,4 +1,4 @@
-"""The case about importing an executor's module where there is no device."""
+"""The check that an executor's module can be imported on a machine without a device."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from thunder.executor_base.executor import Executor
 from thunder.plugins.manager import get_manager
-from thunder.testing.conformance_failure import ConformanceFailure, NothingToJudge
+from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest
 from thunder.testing.subjects import Settings
 
-__all__ = ["imports_without_device", "module_of"]
+__all__ = ["check_import", "module_of"]
 
-#: what the other process runs: a CUDA that is not there, however it is asked for
+#: the program of the other process: each way to use CUDA fails, as on a machine without it
 PROGRAM = """
 import importlib, importlib.util, sys
 import torch
@@ -37,51 +37,51 @@ else:
     importlib.import_module(name)
 """
 
-#: set in the environment of the other process, so that a module that runs these tests does not do so for ever
+#: set in the environment of the other process, so that a module that runs these tests does not recurse
 BUSY = "THUNDER_CONFORMANCE_IMPORT"
 
 #: how long an import may take, in seconds
-PATIENCE = 120
+TIMEOUT = 120
 
 
-def imports_without_device(executor: Executor, settings: Settings) -> None:
-    """The module that holds the executor can be imported on a machine that has no device but its CPU."""
+def check_import(executor: Executor, settings: Settings) -> None:
+    """Check that the executor's module can be imported on a machine that has only a CPU."""
     module = settings.module or module_of(executor)
     if module is None:
-        raise NothingToJudge(
-            f"no imported module holds executor {executor.name!r}; pass module='acme.executor', the one "
-            "that makes it"
+        raise NothingToTest(
+            f"no imported module has executor {executor.name!r}; pass module='acme.executor', the module "
+            "that defines it"
         )
     if BUSY in os.environ:
-        raise NothingToJudge("this process is itself one that tries an import")
+        raise NothingToTest("this process is itself one that tests an import")
     path = _path_of(module)
     command = [sys.executable, "-c", PROGRAM, module, path]
     paths = os.pathsep.join(p or "." for p in sys.path)
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": paths, BUSY: "1"}
     try:
         run = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise ConformanceFailure(
-            f"the import of module {module!r} of executor {executor.name!r} does not come to an end",
-            found={"seconds": PATIENCE},
+            f"the import of module {module!r} of executor {executor.name!r} does not end",
+            found={"seconds": TIMEOUT},
             hint="Build kernels when they are first needed, and keep what a script does below if __name__ "
             "== '__main__'.",
         ) from error
     if run.returncode:
         raise ConformanceFailure(
-            f"module {module!r} of executor {executor.name!r} cannot be imported where there is no device",
+            f"module {module!r} of executor {executor.name!r} cannot be imported without a device",
             found={
                 "error": run.stderr.strip().splitlines()[-1] if run.stderr else f"exit code {run.returncode}"
             },
-            hint="Ask for devices and load kernels when they are first needed: programs are compiled, and "
-            "checkers asked, on machines without them.",
+            hint="Query devices and load kernels when they are first needed: programs are compiled, and "
+            "checkers called, on machines without devices.",
         )
 
 
 def module_of(executor: Executor) -> str | None:
-    """The module in which an executor can be found: the one that its plugin names, else one that holds it."""
+    """Return the module that an executor's plugin declares, else one that has it as an attribute."""
     for spec in get_manager().executor_specs():
         if spec.name == executor.name and isinstance(spec.target, str):
             return spec.target.partition(":")[0]
@@ -96,7 +96,7 @@ def module_of(executor: Executor) -> str | None:
 
 
 def _path_of(module: str) -> str:
-    """The file of a module that another process could not find by its name; empty if it could."""
+    """Return the file of a module that another process cannot import by name; empty if it can."""
     known = sys.modules.get(module)
     file = getattr(known, "__file__", None)
     relative = Path(*module.split("."))

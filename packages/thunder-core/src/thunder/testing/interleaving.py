@@ -1,7 +1,7 @@
 """Two functions in two threads, the second run whole between any two lines of the first.
 
-Races show once in many runs, if they are left to the scheduler. Here the first thread traces itself and lets
-the second run at each line, so that each order in which the lines can meet is tried once.
+With a scheduler, a race shows once in many runs. Here the first thread traces itself and lets the second run
+at each line, so that each interleaving at lines is tried once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 __all__ = ["Interleaved", "interleaved"]
 
 #: at how many lines the first function is interrupted at most
-MOST = 60
+MAX_INTERRUPTS = 60
 
 #: how long, in seconds, the interrupted function waits for the other, which may need a lock that it holds
-PATIENCE = 0.05
+TIMEOUT = 0.05
 
-#: code of these packages is not interrupted: their own threads are safe, and it has many lines
+#: code of these packages is not interrupted: it is thread-safe, and has many lines
 LIBRARIES = ("torch.", "thunder.", "contextlib", "threading", "functools")
 
 
@@ -34,19 +34,19 @@ class Interleaved:
 
 
 def interleaved(mine: Callable[[], Any], other: Callable[[], Any]) -> Interleaved:
-    """Runs `mine` in a thread, and at each line that it reaches the whole of `other` in another one."""
+    """Run `mine` in a thread, and at each line that it reaches the whole of `other` in another thread."""
     results = Interleaved()
     pending: list[threading.Thread] = []
 
     def interrupt() -> None:
         thread = threading.Thread(target=lambda: results.others.append(_result(other)), daemon=True)
         thread.start()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
         if thread.is_alive():
             pending.append(thread)
 
     def traced() -> None:
-        left = MOST
+        left = MAX_INTERRUPTS
 
         def trace(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal left
@@ -74,5 +74,5 @@ def interleaved(mine: Callable[[], Any], other: Callable[[], Any]) -> Interleave
 def _result(fn: Callable[[], Any]) -> Any:
     try:
         return fn()
-    except Exception as error:  # it is the other thread's result, and is judged there
+    except Exception as error:  # a result, which the caller of `interleaved` checks
         return error

@@ -1,4 +1,4 @@
-"""The cases of an executor as tests of pytest."""
+"""The conformance cases of an executor as pytest tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from thunder.executor_base.executor import Executor
-from thunder.testing.samples import Given
+from thunder.testing.samples import SampleSource
 from thunder.testing.suite import Case, conformance
 
 __all__ = ["ConformanceTests"]
@@ -21,13 +21,12 @@ class ConformanceTests:
         class TestMine(thunder.testing.ConformanceTests):
             executor = my_ex
 
-    The attributes are the arguments of `thunder.testing.conformance`. What `expected_failures` names is a
-    strict
-    xfail: when it is fixed, the test says so.
+    The attributes are the arguments of `thunder.testing.conformance`. A case in `expected_failures` is a
+    strict xfail: it fails when it passes.
     """
 
     executor: ClassVar[Executor | str]
-    samples: ClassVar[Mapping[Any, Given]] = {}
+    samples: ClassVar[Mapping[Any, SampleSource]] = {}
     references: ClassVar[Mapping[Any, Callable[..., Any]]] = {}
     operators: ClassVar[Iterable[str] | str] = ("*",)
     devices: ClassVar[Iterable[Any] | None] = None
@@ -38,7 +37,7 @@ class ConformanceTests:
 
     @classmethod
     def cases(cls) -> list[Case]:
-        """The cases; override it to leave some out."""
+        """Return the cases; override it to leave some out."""
         return list(
             conformance(
                 cls.executor,
@@ -54,12 +53,12 @@ class ConformanceTests:
         )
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Gives `test_conformance` its cases."""
+        """Parametrize `test_conformance` with the cases."""
         if "case" in metafunc.fixturenames:
             metafunc.parametrize("case", [_parameter(case) for case in self.cases()])
 
     def test_conformance(self, case: Case) -> None:
-        """One property of one operator."""
+        """Test one property of one operator."""
         case.run()
 
 

@@ -1,7 +1,7 @@
-"""A sample call on its way through the compiler: recorded on proxies, offered to the executor, claimed, run.
+"""A sample call and the steps of its compilation: traced, offered to the executor, lowered, run.
 
-Each step is taken when it is first asked for. What a step raises is the business of one case each
-(`recording_error`, `asking_error`, `lowering_error`, `running_error`); the others leave such calls out.
+Each step is taken when its result is first needed. One case reports the exceptions of one step
+(`tracing_error`, `checker_error`, `lowering_error`, `running_error`); the others leave such calls out.
 """
 
 from __future__ import annotations
@@ -35,19 +35,29 @@ from thunder.testing.samples import Sample, cast
 if TYPE_CHECKING:
     from thunder.testing.subjects import Subject
 
-__all__ = ["Call", "Outcome", "Program", "Recording", "lowered", "plain", "proxy_of", "record", "seeded"]
+__all__ = [
+    "Outcome",
+    "Program",
+    "SampleCall",
+    "TracedCall",
+    "lowered",
+    "plain",
+    "proxy_of",
+    "seeded",
+    "trace_call",
+]
 
 SEED = 42
 
-#: operators whose values nobody promises
+#: operators whose results are uninitialised memory
 UNINITIALISED = ("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "new_empty_strided")
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
-    """A program of one call: its trace, the call, and the tensors that its arguments stand for.
+class TracedCall:
+    """A program of one call: its trace, the call, and the tensors of its arguments.
 
-    Of a call that only handed an argument on, nothing is recorded, and the first bound symbol is the return.
+    A call that returned an argument recorded nothing, and `bsym` is the return statement.
     """
 
     trace: TraceCtx
@@ -57,9 +67,9 @@ class Recording:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A program that runs: its final trace, who got each call, and two functions of the tensors.
+    """A lowered program: its final trace, the executor of each call, and two functions of the tensors.
 
-    `run` is what a compiled function runs; `bare` lacks the decorators that hide changes of torch's modes.
+    `run` is the function of a compile; `bare` lacks its decorators, which hide changes of torch's modes.
     """
 
     trace: TraceCtx
@@ -70,7 +80,7 @@ class Program:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One run: the tensors that went in, copies of them from before, and what came out."""
+    """One run: its arguments, copies of them from before the run, and its result."""
 
     given: list[torch.Tensor]
     before: list[torch.Tensor]
@@ -78,38 +88,39 @@ class Outcome:
 
 
 def proxy_of(x: torch.Tensor, *, device: Any = None, requires_grad: bool = False) -> TensorProxy:
-    """The proxy that a program has for a tensor."""
+    """Return the proxy of a tensor."""
     return TensorProxy(like=x, device=device, requires_grad=requires_grad, strides=x.stride())
 
 
-def record(
+def trace_call(
     symbol: Symbol, sample: Sample, *, device: Any = None, requiring_grad: Iterable[int] = ()
-) -> Recording:
-    """The program that makes the call and returns its result.
+) -> TracedCall:
+    """Trace the program that makes the call and returns its result.
 
-    `requiring_grad` are positions among the sample's tensors; `device` is where the proxies say they are.
+    `requiring_grad` are positions among the sample's tensors; `device` is the device of the proxies.
     """
-    trace, wanted = TraceCtx(), set(requiring_grad)
-    with tracectx(trace), using_language(TORCH), torch.set_grad_enabled(bool(wanted)):
+    trace, positions = TraceCtx(), set(requiring_grad)
+    with tracectx(trace), using_language(TORCH), torch.set_grad_enabled(bool(positions)):
         proxies = {
-            id(x): proxy_of(x, device=device, requires_grad=i in wanted) for i, x in enumerate(sample.tensors)
+            id(x): proxy_of(x, device=device, requires_grad=i in positions)
+            for i, x in enumerate(sample.tensors)
         }
         trace.args = list(proxies.values())
         args, kwargs = tree_map(lambda x: proxies.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
         out = symbol(*args, **kwargs)
         prims.python_return(plain(out))
-    return Recording(trace, trace.bound_symbols[0], sample.tensors)
+    return TracedCall(trace, trace.bound_symbols[0], sample.tensors)
 
 
 def plain(tree: Any) -> Any:
-    """A result with tuples for the named tuples of torch, which a program unpacks before it returns them."""
+    """Return a result with plain tuples in place of torch's named tuples, as programs return them."""
     if isinstance(tree, tuple):
         return tuple(plain(x) for x in tree)
     return [plain(x) for x in tree] if isinstance(tree, list) else tree
 
 
 def lowered(trace: TraceCtx, executor: Executor) -> Program:
-    """The program as a compile with this one executor, and those that are always asked, would make it."""
+    """Lower a program as a compile with this executor and the fallback executors would."""
     last = get_always_executors()
     executors = (executor, *(ex for ex in last if ex != executor))
     claimed, placements = claim(trace, executors)
@@ -120,13 +131,13 @@ def lowered(trace: TraceCtx, executor: Executor) -> Program:
 
 @contextmanager
 def seeded(seed: int = SEED) -> Iterator[None]:
-    """Within the context torch's generator of the CPU starts from `seed`; it is restored afterwards."""
+    """Seed torch's CPU generator within a context; its state is restored afterwards."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         yield
 
 
-class Call:
+class SampleCall:
     """One sample call of a subject."""
 
     def __init__(self, subject: Subject, sample: Sample) -> None:
@@ -138,43 +149,43 @@ class Call:
     # -- steps
 
     @cached_property
-    def recording(self) -> Recording:
-        """The call on proxies."""
-        return record(self.subject.symbol, self.sample)
+    def traced(self) -> TracedCall:
+        """The call, traced on proxies."""
+        return trace_call(self.subject.symbol, self.sample)
 
     @cached_property
-    def recording_error(self) -> Exception | None:
-        """What the meta function, or the operator's decomposition, raised."""
-        return _raised(lambda: self.recording)
+    def tracing_error(self) -> Exception | None:
+        """The exception of the meta function or of the operator's decomposition."""
+        return _raised(lambda: self.traced)
 
     @property
     def is_other_operator(self) -> bool:
-        """Whether what was recorded is no call of the operator: it only handed an argument on."""
-        return self.recording_error is None and self.recording.bsym.sym.id != self.subject.id
+        """Whether the call recorded nothing, or another operator."""
+        return self.tracing_error is None and self.traced.bsym.sym.id != self.subject.id
 
     @cached_property
     def answer(self) -> bool | Refusal:
-        """What the executor says to the call."""
-        return self.subject.executor.can_execute_or_fuse(self.recording.bsym)
+        """The executor's answer for the call."""
+        return self.subject.executor.can_execute_or_fuse(self.traced.bsym)
 
     @cached_property
-    def asking_error(self) -> Exception | None:
-        """What the checker raised."""
-        return None if self.recording_error else _raised(lambda: self.answer)
+    def checker_error(self) -> Exception | None:
+        """The exception of the checker."""
+        return None if self.tracing_error else _raised(lambda: self.answer)
 
     @cached_property
     def is_claimed(self) -> bool:
-        """Whether the executor says that it runs the call."""
-        return self.recording_error is None and self.asking_error is None and self.answer is True
+        """Whether the executor claims the call."""
+        return self.tracing_error is None and self.checker_error is None and self.answer is True
 
     @cached_property
     def program(self) -> Program:
-        """The program in which the executor has the call."""
-        return lowered(self.recording.trace, self.subject.executor)
+        """The lowered program, in which the executor runs the call."""
+        return lowered(self.traced.trace, self.subject.executor)
 
     @cached_property
     def lowering_error(self) -> Exception | None:
-        """What an execution transform, a fusion pass or the checks of their traces raised."""
+        """The exception of an execution transform, a fusion pass or the checks of their traces."""
         return _raised(lambda: self.program) if self.is_claimed else None
 
     @cached_property
@@ -184,7 +195,7 @@ class Call:
 
     @cached_property
     def running_error(self) -> Exception | None:
-        """What the first run raised."""
+        """The exception of the first run."""
         return _raised(lambda: self.outcome) if self.is_claimed and self.lowering_error is None else None
 
     @property
@@ -193,19 +204,19 @@ class Call:
         return self.is_claimed and self.lowering_error is None and self.running_error is None
 
     def run(self, fn: Callable[..., Any] | None = None, seed: int = SEED) -> Outcome:
-        """A run of the program on copies of the sample's tensors."""
+        """Run the program on copies of the sample's tensors."""
         given = self.sample.copy().tensors
         before = [_copy(x) for x in given]
         with seeded(seed):
             result = (fn or self.program.run)(*given)
         return Outcome(given, before, result)
 
-    # -- what is right
+    # -- the reference
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether the call draws random numbers and says so."""
-        return self.recording_error is None and has_tags(self.recording.bsym, (OpTags.RANDOM_OP,))
+        """Whether the operator is tagged as one that draws random numbers."""
+        return self.tracing_error is None and has_tags(self.traced.bsym, (OpTags.RANDOM_OP,))
 
     @property
     def promises_values(self) -> bool:
@@ -214,17 +225,17 @@ class Call:
 
     @cached_property
     def eager(self) -> Outcome | None:
-        """The reference on these arguments; None without one."""
+        """The run of the reference, or None without one."""
         return self._reference_on(self.sample)
 
     @cached_property
     def reference_error(self) -> Exception | None:
-        """What the reference raised."""
+        """The exception of the reference."""
         return _raised(lambda: self.eager)
 
     @cached_property
     def exact(self) -> Outcome | None:
-        """The reference on these arguments in float64; None where it does not take that."""
+        """The run of the reference in float64, or None if it refuses float64."""
         wide = cast(self.sample, torch.float64)
         return None if _raised(lambda: self._reference_on(wide)) else self._reference_on(wide)
 
@@ -235,7 +246,7 @@ class Call:
         sample = sample.copy()
         before = [_copy(x) for x in sample.tensors]
         with seeded(), torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what eager thinks of a call that nobody has to make
+            warnings.simplefilter("ignore")  # samples may use what torch warns about
             return Outcome(sample.tensors, before, reference(*sample.args, **sample.kwargs))
 
 

@@ -1,7 +1,7 @@
-"""Sample calls: where they come from, and the variants that are made of each.
+"""Sample calls and their variants.
 
-The samples of an operator are, in this order: those that the author passes, those of its row, and those that
-torch's own operator database has for the torch functions that the row stands for.
+The samples of an operator are those that the author passes, else those of its row, else those of torch's own
+operator database for the torch functions of the row.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from thunder.ops.operator import Operator
 from thunder.testing.conformance_failure import tensors_in
 from thunder.testing.torch_samples import database_samples
 
-__all__ = ["Given", "Sample", "samples_of"]
+__all__ = ["Sample", "SampleSource", "samples_of"]
 
-#: what stands for the samples of one operator: sample calls, or a function that makes them
-Given = Iterable[Any] | Callable[..., Iterable[Any]]
+#: the samples of one operator: sample calls, or a function that returns them
+SampleSource = Iterable[Any] | Callable[..., Iterable[Any]]
 
-#: what is kept of each source and dtype, and of how many samples variants are made
-MOST, MOST_OF_OTHER_DTYPES, MOST_VARIED = 10, 2, 3
+#: how many samples of a source are used: of the first dtype, of each other dtype; how many get variants
+MAX_SAMPLES, MAX_OF_OTHER_DTYPES, MAX_VARIED = 10, 2, 3
 
-#: dtypes for which samples are asked; floating-point variants are made of the first
-ASKED = (torch.float32, torch.int64, torch.bool, torch.complex64)
+#: dtypes of samples; floating-point variants are made of the first
+SAMPLE_DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 
-#: how many samples of the database are looked at, of which some are chosen
-LOOKED_AT = 48
+#: how many samples of the database are inspected, of which some are used
+MAX_INSPECTED = 48
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +44,21 @@ class Sample:
     name: str = ""
 
     def copy(self) -> Sample:
-        """The same call on fresh tensors; strides are kept, and one tensor stays one."""
+        """Return the call on copies of its tensors, with their strides; a repeated tensor is copied once."""
         return self.mapped(lambda x: x.detach().clone(memory_format=torch.preserve_format))
 
     def mapped(self, fn: Callable[[torch.Tensor], torch.Tensor], suffix: str = "") -> Sample:
-        """The call with each tensor replaced, each distinct one once."""
-        made: dict[int, torch.Tensor] = {}
+        """Return the call with `fn` applied to each tensor, once to a repeated one."""
+        images: dict[int, torch.Tensor] = {}
 
-        def replaced(x: Any) -> Any:
+        def image(x: Any) -> Any:
             if not isinstance(x, torch.Tensor):
                 return x
-            if id(x) not in made:
-                made[id(x)] = fn(x)
-            return made[id(x)]
+            if id(x) not in images:
+                images[id(x)] = fn(x)
+            return images[id(x)]
 
-        args, kwargs = tree_map(replaced, (tuple(self.args), dict(self.kwargs)))
+        args, kwargs = tree_map(image, (tuple(self.args), dict(self.kwargs)))
         return Sample(args, kwargs, self.name + suffix)
 
     @property
@@ -68,15 +68,15 @@ class Sample:
 
 
 def samples_of(
-    row: Operator | None, given: Given | None, device: torch.device, dtypes: tuple[torch.dtype, ...]
+    row: Operator | None, given: SampleSource | None, device: torch.device, dtypes: tuple[torch.dtype, ...]
 ) -> list[Sample]:
-    """The samples of an operator on a device, each with its variants in `dtypes` and other layouts."""
+    """Return the samples of an operator on a device, with variants in `dtypes` and in another layout."""
     plain = list(_plain(row, given, device))
-    varied = [s for s in plain if any(x.is_floating_point() for x in s.tensors)][:MOST_VARIED]
+    varied = [s for s in plain if any(x.is_floating_point() for x in s.tensors)][:MAX_VARIED]
     return [*plain, *(variant for s in varied for variant in variants(s, dtypes))]
 
 
-def _plain(row: Operator | None, given: Given | None, device: torch.device) -> Iterator[Sample]:
+def _plain(row: Operator | None, given: SampleSource | None, device: torch.device) -> Iterator[Sample]:
     if given is not None:
         yield from _listed(given, device, "yours")
     elif row is not None and row.samples is not None:
@@ -84,16 +84,16 @@ def _plain(row: Operator | None, given: Given | None, device: torch.device) -> I
     elif row is not None:
         with torch.random.fork_rng(devices=()), warnings.catch_warnings():
             torch.manual_seed(0)
-            warnings.simplefilter("ignore")  # what torch thinks of its own samples
-            for dtype in ASKED:
-                most = MOST if dtype is ASKED[0] else MOST_OF_OTHER_DTYPES
-                found = list(database_samples(row, device, dtype, LOOKED_AT))
+            warnings.simplefilter("ignore")  # torch warns about some of its own samples
+            for dtype in SAMPLE_DTYPES:
+                most = MAX_SAMPLES if dtype is SAMPLE_DTYPES[0] else MAX_OF_OTHER_DTYPES
+                found = list(database_samples(row, device, dtype, MAX_INSPECTED))
                 for number, args, kwargs in _spread(found, most):
                     yield Sample(args, kwargs, f"torch's {_short(dtype)} #{number}")
 
 
 def _spread(found: list[tuple[Any, Any]], most: int) -> Iterator[tuple[int, Any, Any]]:
-    """At most so many of the samples: the first ones, and then some from all over the rest."""
+    """Yield at most `most` samples: the first ones, and evenly spaced ones of the rest."""
     head = min(len(found), (most + 1) // 2)
     rest = range(head, len(found))
     step = max(1, -(-len(rest) // max(1, most - head)))
@@ -101,12 +101,12 @@ def _spread(found: list[tuple[Any, Any]], most: int) -> Iterator[tuple[int, Any,
         yield (number, *found[number])
 
 
-def _listed(given: Given, device: torch.device, whose: str) -> Iterator[Sample]:
+def _listed(given: SampleSource, device: torch.device, whose: str) -> Iterator[Sample]:
     if not callable(given):
         for number, item in enumerate(given):
             yield _sample(item, f"{whose} #{number}").mapped(lambda x: x.to(device))
         return
-    for number, item in enumerate(itertools.islice(given(device, ASKED[0], False), LOOKED_AT)):
+    for number, item in enumerate(itertools.islice(given(device, SAMPLE_DTYPES[0], False), MAX_INSPECTED)):
         yield _sample(item, f"{whose} #{number}")
 
 
@@ -128,7 +128,7 @@ def _sample(item: Any, name: str) -> Sample:
 
 
 def variants(sample: Sample, dtypes: tuple[torch.dtype, ...]) -> Iterator[Sample]:
-    """The sample in other floating-point dtypes, and in memory that is not contiguous."""
+    """Yield the sample in other floating-point dtypes, and with tensors that are not contiguous."""
     own = next(x.dtype for x in sample.tensors if x.is_floating_point())
     for dtype in dtypes:
         if dtype is not own:
@@ -138,7 +138,7 @@ def variants(sample: Sample, dtypes: tuple[torch.dtype, ...]) -> Iterator[Sample
 
 
 def cast(sample: Sample, dtype: torch.dtype, suffix: str = "") -> Sample:
-    """The sample with its floating-point tensors in another dtype, and complex ones in that of its width."""
+    """Return the sample with floating-point tensors in `dtype`, and complex ones of that precision."""
     wide = torch.complex128 if dtype is torch.float64 else torch.complex64
 
     def to(x: torch.Tensor) -> torch.Tensor:
@@ -150,7 +150,7 @@ def cast(sample: Sample, dtype: torch.dtype, suffix: str = "") -> Sample:
 
 
 def scattered(x: torch.Tensor) -> torch.Tensor:
-    """The same values at every second place of a larger memory, with the last two dimensions exchanged."""
+    """Return a copy with stride 2 or more in each dimension, and the last two dimensions exchanged."""
     if x.ndim == 0 or x.is_sparse:
         return x
     room = torch.empty((*x.mT.shape, 2) if x.ndim > 1 else (*x.shape, 2), dtype=x.dtype, device=x.device)
@@ -159,7 +159,7 @@ def scattered(x: torch.Tensor) -> torch.Tensor:
 
 
 def other_values(sample: Sample) -> Sample:
-    """The sample with other floating-point values, of the same order of magnitude."""
+    """Return the sample with other floating-point values of the same order of magnitude."""
     return sample.mapped(lambda x: (x * 0.5 + x.flip(0) * 0.25) if _changes(x) else x, ", other values")
 
 

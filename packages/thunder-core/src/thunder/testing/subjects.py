@@ -1,4 +1,4 @@
-"""What is tested of an executor: each operator that it brought or implements, with what is known of it."""
+"""The subjects of the tests: each operator that an executor defines or implements, with its samples."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from thunder.ir.gradient_declarations import NoGradient
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.passes.placement import runs
-from thunder.testing.conformance_failure import ConformanceFailure, NothingToJudge, definition_of
-from thunder.testing.sample_call import Call
-from thunder.testing.samples import Given, Sample, samples_of
+from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of
+from thunder.testing.sample_call import SampleCall
+from thunder.testing.samples import Sample, SampleSource, samples_of
 
 __all__ = ["Settings", "Subject", "subjects"]
 
-#: relative and absolute tolerance of results and gradients, by dtype, over what eager itself is off
+#: relative and absolute tolerance of results and gradients by dtype, in addition to eager's own error
 TOLERANCES: Mapping[torch.dtype, tuple[float, float]] = {
     torch.float64: (1e-10, 1e-10),
     torch.complex128: (1e-10, 1e-10),
@@ -38,9 +38,9 @@ TOLERANCES: Mapping[torch.dtype, tuple[float, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What an author may say of the tests; see `thunder.testing.conformance`."""
+    """The arguments of `thunder.testing.conformance`."""
 
-    samples: Mapping[str, Given] = field(default_factory=dict)
+    samples: Mapping[str, SampleSource] = field(default_factory=dict)
     references: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     operators: tuple[str, ...] = ("*",)
     devices: tuple[torch.device, ...] = (torch.device("cpu"),)
@@ -49,20 +49,20 @@ class Settings:
     module: str | None = None
 
     def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
-        """Relative and absolute tolerance for results of a dtype; nothing for those that are exact."""
+        """Return the relative and absolute tolerance for results of a dtype; 0 for exact ones."""
         return self.tolerances.get(dtype, TOLERANCES.get(dtype, (0.0, 0.0)))
 
 
 class Subject:
-    """An operator that an executor runs, and the sample calls by which that is judged."""
+    """An operator that an executor runs, with its sample calls and its reference."""
 
     def __init__(
-        self, executor: Executor, symbol: Symbol, settings: Settings, stands_for: Operator | None = None
+        self, executor: Executor, symbol: Symbol, settings: Settings, implements: Operator | None = None
     ) -> None:
         self.executor, self.symbol, self.settings = executor, symbol, settings
         self.row = row_of(symbol)
-        #: the operator whose samples fit: another one for an operator that only serves as its implementation
-        self.stands_for = stands_for or self.row
+        #: the operator whose samples are used: for an operator that only implements another one, that one
+        self.implements = implements or self.row
         self.info: ImplInfo = executor.implmap.get(symbol.id) or ImplInfo()
 
     @property
@@ -71,54 +71,52 @@ class Subject:
         return self.symbol.id
 
     @cached_property
-    def calls(self) -> list[Call]:
-        """The sample calls. Variants of a sample that eager does not take are left out, and so are those
-        samples of torch's that the operator's meta function refuses.
-        """
+    def calls(self) -> list[SampleCall]:
+        """The sample calls, without variants that eager refuses and torch's samples that the meta refuses."""
         return [call for sample in self._samples() if (call := self._call(sample)) is not None]
 
     def _samples(self) -> Iterator[Sample]:
-        given = self._said(self.settings.samples)
+        samples = self._setting(self.settings.samples)
         for device in self.settings.devices:
-            yield from samples_of(self.stands_for, given, device, self.settings.dtypes)
+            yield from samples_of(self.implements, samples, device, self.settings.dtypes)
 
-    def _call(self, sample: Sample) -> Call | None:
-        call = Call(self, sample)
+    def _call(self, sample: Sample) -> SampleCall | None:
+        call = SampleCall(self, sample)
         if call.is_other_operator:
-            return None  # it hands an argument on, and nobody is asked
+            return None  # it returns an argument, and no executor gets the call
         if sample.name.startswith(("yours", "the row's")) and "," not in sample.name:
             return call
-        if call.recording_error is not None and self.stands_for is self.row:
-            return None  # not a call that programs can make
+        if call.tracing_error is not None and self.implements is self.row:
+            return None  # programs cannot make the call
         return call if call.reference_error is None else None
 
-    def _said(self, table: Mapping[str, Any]) -> Any:
-        """What the author's table has for the operator, or for the one that it serves."""
-        ids = [self.id, self.symbol.name, *([self.stands_for.id] if self.stands_for is not None else [])]
+    def _setting(self, table: Mapping[str, Any]) -> Any:
+        """Return the entry of a table of settings for the operator, or for the one that it implements."""
+        ids = [self.id, self.symbol.name, *([self.implements.id] if self.implements is not None else [])]
         return next((table[i] for i in ids if i in table), None)
 
     @cached_property
     def reference(self) -> Callable[..., Any] | None:
-        """The function of a sample's arguments that says what is right; None if nobody does."""
-        said = self._said(self.settings.references)
-        if said is not None:
-            return said  # type: ignore[no-any-return]
+        """The function whose results are right, or None; it takes a sample's arguments."""
+        reference = self._setting(self.settings.references)
+        if reference is not None:
+            return reference  # type: ignore[no-any-return]
         if isinstance(self.executor, OperatorExecutor):
             for function, symbol in self.executor.replacements.items():
                 if symbol is self.symbol:
                     return function
-        return _eager_of(self.stands_for)
+        return _eager_of(self.implements)
 
     def failure(
         self,
         what: str,
-        call: Call | None = None,
+        call: SampleCall | None = None,
         *,
         found: Mapping[str, object] | None = None,
         hint: str,
         where: list[Location] | None = None,
     ) -> ConformanceFailure:
-        """The error that says of the operator, and of one call of it, what is wrong and what to do."""
+        """Return the error for a fault of the operator, with a call that shows it and a hint."""
         facts: dict[str, object] = {}
         if call is not None:
             facts = {"call": call, "sample": call.sample.name or "unnamed"}
@@ -129,20 +127,20 @@ class Subject:
             hint=hint,
         )
 
-    def judged_calls(self) -> list[Call]:
-        """Those of `run_calls` for which a reference says what is right.
+    def calls_with_reference(self) -> list[SampleCall]:
+        """Return `run_calls`, after checking that the reference takes each of them.
 
-        Raises NothingToJudge without a reference, and ConformanceFailure for one that does not take a call.
+        Raises NothingToTest without a reference, and ConformanceFailure for one that refuses a call.
         """
         calls = self.run_calls()
         if self.reference is None:
-            raise NothingToJudge(
+            raise NothingToTest(
                 f"{self.id} has no reference; pass references={{{self.id!r}: a function of torch}}"
             )
         for call in calls:
             if call.reference_error is not None:
                 raise self.failure(
-                    "its reference does not take a sample call",
+                    "its reference refuses a sample call",
                     call,
                     found={"raised": f"{type(call.reference_error).__name__}: {call.reference_error}"},
                     where=definition_of(self.reference),
@@ -150,23 +148,23 @@ class Subject:
                 ) from call.reference_error
         return calls
 
-    def exact_calls(self) -> list[Call]:
-        """Those that promise values. Raises NothingToJudge if there is none."""
-        found = [call for call in self.run_calls() if call.promises_values]
-        if not found:
-            raise NothingToJudge(f"{self.id} promises no particular values")
-        return found
+    def exact_calls(self) -> list[SampleCall]:
+        """Return the calls whose values are determined. Raises NothingToTest if there is none."""
+        calls = [call for call in self.run_calls() if call.promises_values]
+        if not calls:
+            raise NothingToTest(f"the results of {self.id} are random or uninitialised")
+        return calls
 
-    def run_calls(self) -> list[Call]:
-        """The calls that the executor claimed and ran. Raises NothingToJudge if there is none."""
-        found = [call for call in self.calls if call.is_run]
-        if not found:
-            raise NothingToJudge(f"no sample of {self.id} was claimed and ran; other cases say why")
-        return found
+    def run_calls(self) -> list[SampleCall]:
+        """Return the calls that the executor claimed and ran. Raises NothingToTest if there is none."""
+        calls = [call for call in self.calls if call.is_run]
+        if not calls:
+            raise NothingToTest(f"no sample of {self.id} was claimed and ran; other cases have the reason")
+        return calls
 
     @property
-    def brings_gradient(self) -> bool:
-        """Whether the executor says what the gradient is: for others core's own rules answer."""
+    def has_own_gradient(self) -> bool:
+        """Whether the gradient is the executor's, and not that of core's rules."""
         if self.info.grad_transform is not None:
             return True
         own = self.symbol.executor is self.executor
@@ -176,7 +174,7 @@ class Subject:
 
     @property
     def where(self) -> list[Location]:
-        """Where what runs it is defined."""
+        """The definition of the function that runs the operator."""
         own = self.info.symbol if self.info.symbol is not None else self.symbol
         row = row_of(own)
         return definition_of(
@@ -190,41 +188,41 @@ def _eager_of(row: Operator | None) -> Callable[..., Any] | None:
     eager, symbol = row.eager, symbol_of(row.id)
 
     def reference(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = symbol.normalize(*args, **kwargs)  # defaults filled in, other spellings undone
+        args, kwargs = symbol.normalize(*args, **kwargs)  # with defaults, and arguments by their own names
         return eager(*args, **kwargs)
 
     return reference
 
 
 def subjects(executor: Executor, settings: Settings) -> Iterator[Subject]:
-    """The operators of an executor that are to be tested, its own ones first.
+    """Yield the operators of an executor that are to be tested, those that it defines first.
 
-    Twins that write in place are not among them: programs are functional before executors are asked. Raises
-    InvalidArgument for a name among the samples or references that is no operator's.
+    In-place variants are not tested: programs are functional before executors claim calls. Raises
+    InvalidArgument if samples or references name an operator that the executor does not have.
     """
-    found = list(_all(executor, settings))
-    known = {n for s in found for n in (s.id, s.symbol.name)}
+    candidates = list(_all(executor, settings))
+    names = {n for s in candidates for n in (s.id, s.symbol.name)}
     for name in (*settings.samples, *settings.references):
-        if name not in known:
-            close = nearest(name, known)
+        if name not in names:
+            close = nearest(name, names)
             raise InvalidArgument(
                 f"executor {executor.name!r} has no operator {name!r} to test",
-                hint=f"Did you mean {close!r}?" if close else f"It has {', '.join(sorted(known)) or 'none'}.",
+                hint=f"Did you mean {close!r}?" if close else f"It has {', '.join(sorted(names)) or 'none'}.",
             )
-    for subject in found:
-        wanted = any(fnmatch.fnmatchcase(subject.id, pattern) for pattern in settings.operators)
-        if wanted and OpTags.IN_PLACE not in subject.symbol.tags:
+    for subject in candidates:
+        is_selected = any(fnmatch.fnmatchcase(subject.id, pattern) for pattern in settings.operators)
+        if is_selected and OpTags.IN_PLACE not in subject.symbol.tags:
             yield subject
 
 
 def _all(executor: Executor, settings: Settings) -> Iterator[Subject]:
-    serves = {
+    implemented = {
         info.symbol.id: row_of(operator_id)
         for operator_id, info in executor.implmap.items()
         if info.symbol is not None and not isinstance(executor, FusionExecutor)
     }
     for symbol in executor.opmap.values():
-        yield Subject(executor, symbol, settings, stands_for=serves.get(symbol.id))
+        yield Subject(executor, symbol, settings, implements=implemented.get(symbol.id))
     for operator_id in executor.implmap:
         if row_of(operator_id) is not None and not _is_own(executor, operator_id):
             yield Subject(executor, symbol_of(operator_id), settings)

@@ -1,4 +1,4 @@
-"""The cases of an executor: each property that is asked of an operator, for each of its operators."""
+"""The conformance cases of an executor: each property, for each of its operators."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from thunder.testing import (
     result_cases,
 )
 from thunder.testing.global_state import restored
-from thunder.testing.samples import Given
+from thunder.testing.samples import SampleSource
 from thunder.testing.subjects import Settings, Subject, subjects
 
-__all__ = ["OF_FUSIONS", "OF_OPERATORS", "Case", "conformance"]
+__all__ = ["FUSION_PROPERTIES", "OPERATOR_PROPERTIES", "Case", "conformance"]
 
-#: name → what is asked of each operator
-OF_OPERATORS: Mapping[str, Callable[[Subject], None]] = {
-    "samples": checker_cases.samples_are_there,
-    "metadata": result_cases.meta_is_reality,
-    "checker": checker_cases.checker_can_be_asked,
-    "refusals": checker_cases.refusals_have_reasons,
-    "claims": checker_cases.claims_hold,
-    "values": result_cases.results_are_right,
-    "strides": result_cases.strides_are_eagers,
-    "aliasing": result_cases.sharing_is_declared,
-    "inputs": result_cases.inputs_are_left_alone,
-    "repeats": result_cases.results_repeat,
-    "gradient": gradient_cases.gradients_are_right,
-    "state": global_state_cases.state_is_left_alone,
-    "releases": global_state_cases.memory_is_released,
-    "modes": global_state_cases.modes_change_nothing,
-    "threads": global_state_cases.threads_do_not_meet,
-    "jit": program_cases.compiled_functions_work,
+#: property → its check, for each operator
+OPERATOR_PROPERTIES: Mapping[str, Callable[[Subject], None]] = {
+    "samples": checker_cases.check_samples,
+    "metadata": result_cases.check_metadata,
+    "checker": checker_cases.check_checker,
+    "refusals": checker_cases.check_refusals,
+    "claims": checker_cases.check_claims,
+    "values": result_cases.check_values,
+    "strides": result_cases.check_strides,
+    "aliasing": result_cases.check_aliasing,
+    "inputs": result_cases.check_inputs,
+    "repeats": result_cases.check_repeats,
+    "gradient": gradient_cases.check_gradients,
+    "state": global_state_cases.check_state,
+    "releases": global_state_cases.check_releases,
+    "modes": global_state_cases.check_modes,
+    "threads": global_state_cases.check_threads,
+    "jit": program_cases.check_compiled_function,
 }
 
-#: name → what is asked of fusions of each operator
-OF_FUSIONS: Mapping[str, Callable[[Subject], None]] = {
-    "regions": fusion_cases.regions_are_right,
-    "fuel": fusion_cases.fuel_is_heeded,
-    "fusions-repeat": fusion_cases.fusions_repeat,
-    "fusion-threads": fusion_cases.regions_do_not_meet,
+#: property → its check, for fusions of each operator
+FUSION_PROPERTIES: Mapping[str, Callable[[Subject], None]] = {
+    "regions": fusion_cases.check_regions,
+    "fuel": fusion_cases.check_fuel,
+    "fusions-repeat": fusion_cases.check_fusions_repeat,
+    "fusion-threads": fusion_cases.check_fusion_threads,
 }
 
 
@@ -62,9 +62,8 @@ OF_FUSIONS: Mapping[str, Callable[[Subject], None]] = {
 class Case:
     """One test of an executor.
 
-    `run()` returns nothing, raises `ConformanceFailure`, or `unittest.SkipTest` where there is nothing to
-    judge. `name` is `"<property>-<operator id>"`, and `expected` the reason why it is known to fail, if the
-    author said so.
+    `run()` returns None, or raises `ConformanceFailure`, or `unittest.SkipTest` if there is nothing to test.
+    `name` is `"<property>-<operator id>"`; `expected` is the reason for an expected failure, or None.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Case:
     expected: str | None = None
 
     def run(self) -> None:
-        """Runs the test; what the executor leaves changed does not reach the next one."""
+        """Run the test, and restore the global state that the executor changes."""
         with restored():
             self.check()
 
@@ -85,7 +84,7 @@ class Case:
 def conformance(
     executor: Executor | str,
     *,
-    samples: Mapping[str | Symbol, Given] | None = None,
+    samples: Mapping[str | Symbol, SampleSource] | None = None,
     references: Mapping[str | Symbol, Callable[..., Any]] | None = None,
     operators: Iterable[str] | str = ("*",),
     devices: Iterable[Any] | None = None,
@@ -94,22 +93,22 @@ def conformance(
     expected_failures: Mapping[str, str] | None = None,
     module: str | None = None,
 ) -> Iterator[Case]:
-    """The tests of an executor: `for case in conformance(my_ex): case.run()`.
+    """Return the tests of an executor: `for case in conformance(my_ex): case.run()`.
 
     Args:
         executor: an executor or the name of a registered one.
-        samples: of operators, by id, name or symbol: a list of calls `((x, weight), {"eps": 1e-5})`, or a
-            function `(device, dtype, requires_grad)` that gives them. Rows of torch have torch's samples.
-        references: functions of the same arguments that say what is right, of operators that replace no
-            function and implement no row.
-        operators: patterns of ids; others are left out.
-        devices: where samples are; the CPU and, if there is one, the CUDA device.
-        dtypes: of the floating-point variants of samples; float32, float64 and bfloat16.
-        tolerances: (relative, absolute) of results by dtype, where they are not the usual ones.
-        expected_failures: name of a case → why it fails. A case that does not fail any more is a failure.
-        module: that makes the executor, where that cannot be found out.
+        samples: by an operator's id, name or symbol: a list of calls `((x, weight), {"eps": 1e-5})`, or a
+            function `(device, dtype, requires_grad)` that returns one. Torch's functions have samples.
+        references: by operator: a function of the same arguments with the right results. Operators that
+            replace a function or implement a row need none.
+        operators: patterns of ids to test.
+        devices: of samples; by default the CPU and, if there is one, the CUDA device.
+        dtypes: of the floating-point variants of samples; by default float32, float64 and bfloat16.
+        tolerances: (relative, absolute) of results by dtype, in place of the defaults.
+        expected_failures: name of a case → why it fails. Such a case fails when it passes.
+        module: that defines the executor, if it cannot be inferred.
 
-    Raises InvalidArgument for names that are no operator's or no case's.
+    Raises InvalidArgument for the name of an operator or a case that does not exist.
     """
     (tested,) = resolve_executors((get_executor(executor) if isinstance(executor, str) else executor,))
     settings = Settings(
@@ -120,8 +119,8 @@ def conformance(
         tolerances=dict(tolerances or {}),
     )
     if devices is not None or torch.cuda.is_available():
-        given = devices if devices is not None else ("cpu", "cuda")
-        settings = replace(settings, devices=tuple(torch.device(d) for d in given))
+        names = devices if devices is not None else ("cpu", "cuda")
+        settings = replace(settings, devices=tuple(torch.device(name) for name in names))
     if dtypes is not None:
         settings = replace(settings, dtypes=tuple(dtypes))
     return iter(_expecting(list(_cases(tested, settings)), dict(expected_failures or {})))
@@ -133,16 +132,19 @@ def _by_id(table: Mapping[str | Symbol, Any] | None) -> dict[str, Any]:
 
 def _cases(executor: Executor, settings: Settings) -> Iterator[Case]:
     for subject in subjects(executor, settings):
-        properties = {**OF_OPERATORS, **(OF_FUSIONS if isinstance(executor, FusionExecutor) else {})}
+        properties = {
+            **OPERATOR_PROPERTIES,
+            **(FUSION_PROPERTIES if isinstance(executor, FusionExecutor) else {}),
+        }
         for name, check in properties.items():
-            if name != "gradient" or subject.brings_gradient:
+            if name != "gradient" or subject.has_own_gradient:
                 yield Case(f"{name}-{subject.id}", name, subject.id, partial(check, subject))
-    yield Case("import", "import", None, partial(import_case.imports_without_device, executor, settings))
+    yield Case("import", "import", None, partial(import_case.check_import, executor, settings))
 
 
 def _expecting(cases: list[Case], expected: dict[str, str]) -> list[Case]:
-    known = {case.name for case in cases}
+    names = {case.name for case in cases}
     for name in expected:
-        if name not in known:
-            raise InvalidArgument(f"there is no case {name!r}.{did_you_mean(name, known)}")
+        if name not in names:
+            raise InvalidArgument(f"there is no case {name!r}.{did_you_mean(name, names)}")
     return [replace(case, expected=expected.get(case.name)) for case in cases]

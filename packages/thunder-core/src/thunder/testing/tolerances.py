@@ -1,4 +1,4 @@
-"""How near tensors are to each other."""
+"""Comparison of results with those of eager and with exact ones, within tolerances."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 
 __all__ = ["difference", "same_bits"]
 
-#: how many times as far from the truth as eager a result may be
+#: a result may have this many times the error of eager's
 SLACK = 4.0
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype and values; nan equals nan."""
+    """Return whether two tensors have the same shape, dtype and values; nan equals nan."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = a.detach().resolve_conj().resolve_neg(), b.detach().resolve_conj().resolve_neg()
@@ -21,10 +21,10 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 def difference(
     ours: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, rtol: float, atol: float
 ) -> str | None:
-    """How a tensor is wrong, or None.
+    """Return how a tensor is wrong, or None.
 
-    An element is right if it equals eager's, or if it is within `atol + rtol * |exact|` of the exact one, or
-    within four times eager's own distance from it.
+    An element is right if it equals eager's, or if its distance from the exact one is at most
+    `atol + rtol * |exact|` plus four times that of eager's.
     """
     if ours.shape != exact.shape:
         return f"shape {tuple(ours.shape)}, not {tuple(exact.shape)}"
@@ -40,5 +40,5 @@ def difference(
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), x.shape)) if x.ndim else ()
     return (
         f"{int(wrong.sum())} of {x.numel()} elements differ; worst at {place}: "
-        f"{x.flatten()[worst].item()!r}, and right is {z.flatten()[worst].item()!r}"
+        f"{x.flatten()[worst].item()!r} instead of {z.flatten()[worst].item()!r}"
     )

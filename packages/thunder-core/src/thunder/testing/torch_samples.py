@@ -1,4 +1,4 @@
-"""Torch's own operator samples (`torch.testing._internal`), by the torch function that they are for."""
+"""Torch's own operator samples (`torch.testing._internal`), by torch function."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ __all__ = ["database_fault", "database_samples"]
 
 DATABASE = "torch.testing._internal.common_methods_invocations:op_db"
 
-#: what eager raises for samples that it does not take on this device
-REFUSED_BY_EAGER = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+#: the errors of eager for samples that it refuses on this device
+EAGER_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
 
 @functools.cache
 def _loaded() -> tuple[dict[Any, list[Any]], ImportError | None]:
-    """Torch function → its entries. Loading takes seconds, and needs what torch's tests need."""
+    """Return torch function → its entries. Loading takes seconds, and needs what torch's tests import."""
     try:
         entries = load_target(DATABASE)
     except ImportError as error:
         return {}, error
-    found: dict[Any, list[Any]] = {}
+    by_function: dict[Any, list[Any]] = {}
     for entry in entries:
         named = _attribute(operator.attrgetter(entry.name), torch)
         for fn in {*_functions(entry), named} - {None}:
-            found.setdefault(fn, []).append(entry)
-    return found, None
+            by_function.setdefault(fn, []).append(entry)
+    return by_function, None
 
 
 def _functions(entry: Any) -> tuple[Any, ...]:
-    """The functions that take the arguments of an entry's samples as they are."""
+    """Return the functions that take the arguments of an entry's samples without changes."""
     return (entry.op, entry.method_variant, *(alias.op for alias in entry.aliases))
 
 
@@ -48,29 +48,29 @@ def _attribute(of: Callable[[Any], Any], module: Any) -> Any:
         return None
 
 
-class _Listening(TorchFunctionMode):
-    """Hears the first call of one of some torch functions, with its arguments."""
+class _CallRecorder(TorchFunctionMode):
+    """Keeps the arguments of the first call of one of some torch functions."""
 
     def __init__(self, functions: tuple[Any, ...]) -> None:
         super().__init__()
         self.functions = functions
-        self.heard: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self.call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.heard is None and any(func is fn for fn in self.functions):
-            self.heard = tuple(args), dict(kwargs or {})
+        if self.call is None and any(func is fn for fn in self.functions):
+            self.call = tuple(args), dict(kwargs or {})
         return func(*args, **(kwargs or {}))
 
 
 def database_fault() -> ImportError | None:
-    """Why torch's samples cannot be had in this environment, or None."""
+    """Return why torch's samples cannot be imported in this environment, or None."""
     return _loaded()[1]
 
 
 def database_samples(
     row: Operator, device: torch.device, dtype: torch.dtype, limit: int
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """The arguments of at most `limit` of torch's samples for the functions of a row that eager takes."""
+    """Yield the arguments of at most `limit` of torch's samples for the functions of a row."""
     functions = (*row.torch, row.eager) if row.eager is not None else row.torch
     entries = {id(e): e for fn in functions for e in _entries(fn)}
     made = 0
@@ -89,21 +89,21 @@ def database_samples(
 def _call_of(
     entry: Any, sample: Any, functions: tuple[Any, ...]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments of the torch function in a sample; some entries make some, or exchange them."""
+    """Return the arguments of the torch function in a sample; some entries add or exchange arguments."""
     args, kwargs = (sample.input, *sample.args), dict(sample.kwargs)
     if any(known is fn for known in _functions(entry) for fn in functions):
         return args, kwargs
-    listening = _Listening(functions)
+    recorder = _CallRecorder(functions)
     try:
-        with listening, torch.no_grad():
+        with recorder, torch.no_grad():
             entry.op(*args, **kwargs)
-    except REFUSED_BY_EAGER:
+    except EAGER_ERRORS:
         return None
-    return listening.heard
+    return recorder.call
 
 
 def _entries(fn: Any) -> list[Any]:
     try:
         return _loaded()[0].get(fn, [])
-    except TypeError:  # an unhashable callable is in no table
+    except TypeError:  # unhashable callables cannot be keys
         return []
