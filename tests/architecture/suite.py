@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+NUMBERED = re.compile(r"test_[A-Za-z]\d+(_|$)")
 
 #: the syntax tree of each file, by its path
 Trees = Mapping[Path, ast.Module]
@@ -56,3 +59,13 @@ def _is_read(function: ast.FunctionDef, name: str) -> bool:
         isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
         for node in ast.walk(function)
     )
+
+
+def numbered_names(files: Trees) -> list[str]:
+    """Return the tests that are called by a number of some list, as ``test_m17_…`` is, and not in words."""
+    return [
+        f"{path.name}:{node.lineno}: {node.name}"
+        for path, tree in files.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and NUMBERED.match(node.name)
+    ]

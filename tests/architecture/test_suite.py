@@ -49,3 +49,14 @@ def test_an_unnamed_error_is_found(statement):
 )
 def test_a_named_error_is_not_found(statement):
     assert suite.unnamed_errors(parsed(f"def test_f():\n    {statement}\n")) == []
+
+
+def test_tests_are_called_by_their_subject(files):
+    assert suite.numbered_names(files) == []
+
+
+def test_a_name_by_number_is_found():
+    text = (
+        "def test_m17_raises(): ...\ndef test_S3(): ...\ndef test_float32_is_kept(): ...\ndef test_two(): ..."
+    )
+    assert [line.split()[-1] for line in suite.numbered_names(parsed(text))] == ["test_m17_raises", "test_S3"]

@@ -166,7 +166,7 @@ def filled_by_broadcasting(x, w):
     ],
 )
 @pytest.mark.parametrize("frozen", [False, True])
-def test_I1_I4_writes_to_values_of_the_program(program, frozen):
+def test_writes_to_values_of_the_program(program, frozen):
     assert_as_eager(program, leaf(2, 3), leaf(2, 3, seed=1))
     if frozen:
         assert_as_eager(program, leaf(2, 3, grad=False), leaf(2, 3, seed=1))
@@ -190,16 +190,16 @@ def writes_and_keeps(x, w):
 
 
 @pytest.mark.parametrize("program", [writes_input, writes_view_of_input, writes_and_keeps])
-def test_I3_inputs_that_are_no_leaves_are_written_and_differentiated(program):
+def test_inputs_that_are_no_leaves_are_written_and_differentiated(program):
     assert_same(program, as_leaves_of(doubled, leaf(2, 3), leaf(2, 3, seed=1)))
 
 
 @pytest.mark.parametrize("program", [writes_input, writes_view_of_input])
-def test_I3_an_input_that_required_no_grad_requires_it_after_the_write(program):
+def test_an_input_that_required_no_grad_requires_it_after_the_write(program):
     assert_as_eager(program, leaf(2, 3, grad=False), leaf(2, 3, seed=1))
 
 
-def test_I6_a_write_to_a_leaf_is_torchs_error():
+def test_a_write_to_a_leaf_is_torchs_error():
     def program(x, w):
         x.mul_(w)
         return x
@@ -217,7 +217,7 @@ def test_I6_a_write_to_a_leaf_is_torchs_error():
         assert texts[1].startswith(texts[0])
 
 
-def test_I6_a_leaf_may_be_written_through_detach_and_under_no_grad():
+def test_a_leaf_may_be_written_through_detach_and_under_no_grad():
     def program(x, w):
         y = w * 2
         with torch.no_grad():
@@ -233,7 +233,7 @@ def test_I6_a_leaf_may_be_written_through_detach_and_under_no_grad():
 
 
 @pytest.mark.parametrize("kind", ["read again", "through a view", "inputs that overlap", "behind a detach"])
-def test_I10_what_cannot_be_differentiated_right_is_refused(kind):
+def test_what_cannot_be_differentiated_right_is_refused(kind):
     def read_again(x, w):
         y = x * w
         with torch.no_grad():
@@ -266,7 +266,7 @@ def test_I10_what_cannot_be_differentiated_right_is_refused(kind):
         thunder.jit(fn)(x, w)
 
 
-def test_I7_batch_norm_statistics_are_updated_in_training_and_not_in_eval():
+def test_batch_norm_statistics_are_updated_in_training_and_not_in_eval():
     def build():
         torch.manual_seed(0)
         return torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)).double()

@@ -20,11 +20,11 @@ def program(x, w):
 
 
 @pytest.mark.parametrize("policy", ["none", "min-cut"])
-def test_A11_derivatives_are_eagers(policy):
+def test_derivatives_are_eagers(policy):
     assert_as_eager(program, leaf(3, 3), leaf(3, 3, seed=1), rematerialization=policy)
 
 
-def test_A11_intermediates_are_computed_again_and_not_kept():
+def test_intermediates_are_computed_again_and_not_kept():
     plain = thunder.jit(lambda x, w: body(x, w) * 2, rematerialization="none")
     compiled = thunder.jit(program, rematerialization="none")
     for f in (plain, compiled):
@@ -35,7 +35,7 @@ def test_A11_intermediates_are_computed_again_and_not_kept():
     assert "bw_" in str(thunder.last_backward_traces(compiled)[-1])
 
 
-def test_A11_random_numbers_are_replayed():
+def test_random_numbers_are_replayed():
     def with_dropout(x):
         def inner(x):
             return torch.nn.functional.dropout(torch.sin(x), 0.5, True) * x
@@ -45,7 +45,7 @@ def test_A11_random_numbers_are_replayed():
     assert_as_eager(with_dropout, leaf(50))
 
 
-def test_A11_the_reentrant_form_gives_the_same_gradients():
+def test_the_reentrant_form_gives_the_same_gradients():
     found = []
     for fn in (program, thunder.jit(lambda x, w: checkpoint(body, x, w, use_reentrant=True) * 2)):
         x, w = leaf(3, 3), leaf(3, 3, seed=1)
@@ -54,7 +54,7 @@ def test_A11_the_reentrant_form_gives_the_same_gradients():
     assert all(torch.allclose(want, have) for want, have in zip(*found, strict=True))
 
 
-def test_A11_writes_inside_a_checkpointed_region():
+def test_writes_inside_a_checkpointed_region():
     def writing(x, w):
         def inner(x, w):
             h = x * w

@@ -13,14 +13,14 @@ def several(x, w):
     return x * w, torch.sin(x), w + 1, x.detach() * 2, (x > 0.5)
 
 
-def test_A7_results_without_gradient_do_not_claim_one():
+def test_results_without_gradient_do_not_claim_one():
     x, w = leaf(3), leaf(3, seed=1, grad=False)
     for run in (several, thunder.jit(several)):
         assert [t.requires_grad for t in run(x, w)] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
-def test_A7_results_that_are_not_used_have_no_cotangent(used):
+def test_results_that_are_not_used_have_no_cotangent(used):
     def gradients(run):
         x, w = leaf(3), leaf(3, seed=1)
         results = run(x, w)
@@ -32,7 +32,7 @@ def test_A7_results_that_are_not_used_have_no_cotangent(used):
     torch.testing.assert_close([g for g in found if g is not None], [g for g in expected if g is not None])
 
 
-def test_A7_an_input_that_no_result_depends_on_has_none():
+def test_an_input_that_no_result_depends_on_has_none():
     def program(x, w):
         return x * 2
 
@@ -42,7 +42,7 @@ def test_A7_an_input_that_no_result_depends_on_has_none():
     torch.testing.assert_close(x.grad, torch.full((3,), 2.0, dtype=torch.float64))
 
 
-def test_A7_inputs_of_whole_numbers_and_frozen_ones_get_none():
+def test_inputs_of_whole_numbers_and_frozen_ones_get_none():
     def program(x, i, w):
         return x[i] * w
 
@@ -66,7 +66,7 @@ COTANGENTS = {
 
 
 @pytest.mark.parametrize("kind", COTANGENTS)
-def test_A7_a_cotangent_may_lie_in_memory_as_it_likes(kind):
+def test_a_cotangent_may_lie_in_memory_as_it_likes(kind):
     def program(x, w):
         return torch.nn.functional.gelu(x.reshape(2, 3)) * w.view(2, 3)
 

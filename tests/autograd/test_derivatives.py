@@ -18,7 +18,7 @@ def mixed(x, w, b):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_A5_gradgradcheck_passes(policy):
+def test_gradgradcheck_passes(policy):
     compiled = thunder.jit(mixed, rematerialization=policy)
     inputs = leaf(2, 3), leaf(3, 2, seed=1), leaf(2, seed=2)
     assert gradcheck(compiled, inputs)
@@ -26,12 +26,12 @@ def test_A5_gradgradcheck_passes(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_A5_derivatives_are_eagers(policy):
+def test_derivatives_are_eagers(policy):
     assert_as_eager(mixed, leaf(2, 3), leaf(3, 2, seed=1), leaf(2, seed=2), rematerialization=policy)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_A5_third_and_fourth_derivatives(policy):
+def test_third_and_fourth_derivatives(policy):
     def program(x):
         return torch.exp(torch.sin(x)) * x
 
@@ -50,7 +50,7 @@ def test_A5_third_and_fourth_derivatives(policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
-def test_A5_a_saved_value_that_is_a_result_too(policy, used):
+def test_a_saved_value_that_is_a_result_too(policy, used):
     def program(x, w):
         h = torch.exp(x)
         return h, torch.tanh(h * w)
@@ -70,7 +70,7 @@ def test_A5_a_saved_value_that_is_a_result_too(policy, used):
         )
 
 
-def test_A5_create_graph_once_then_a_backward_through_both():
+def test_create_graph_once_then_a_backward_through_both():
     def loss(run):
         x, w = leaf(3), leaf(3, seed=1)
         y = run(x, w).sum()
@@ -84,7 +84,7 @@ def test_A5_create_graph_once_then_a_backward_through_both():
     torch.testing.assert_close(loss(thunder.jit(program)), loss(program))
 
 
-def test_A5_gradient_penalty_of_a_module():
+def test_gradient_penalty_of_a_module():
     def losses(jit):
         torch.manual_seed(0)
         model = torch.nn.Sequential(
@@ -99,7 +99,7 @@ def test_A5_gradient_penalty_of_a_module():
     torch.testing.assert_close(losses(True), losses(False))
 
 
-def test_A5_what_is_computed_under_no_grad_stays_constant_in_second_derivatives():
+def test_what_is_computed_under_no_grad_stays_constant_in_second_derivatives():
     def program(x, w):
         with torch.no_grad():
             flipped, scale = x.t(), torch.exp(w)
@@ -109,7 +109,7 @@ def test_A5_what_is_computed_under_no_grad_stays_constant_in_second_derivatives(
         assert_as_eager(program, leaf(2, 3), leaf(3, seed=1), rematerialization=policy)
 
 
-def test_A5_what_is_detached_stays_constant_in_second_derivatives():
+def test_what_is_detached_stays_constant_in_second_derivatives():
     def program(x):
         return torch.sin(x.detach()) * x * torch.cos(x)
 
@@ -117,7 +117,7 @@ def test_A5_what_is_detached_stays_constant_in_second_derivatives():
         assert_as_eager(program, leaf(3), rematerialization=policy)
 
 
-def test_A5_hessian_of_torch_matches_eagers():
+def test_hessian_of_torch_matches_eagers():
     def program(x):
         return (torch.sin(x) * x.sum()).sum()
 
@@ -127,7 +127,7 @@ def test_A5_hessian_of_torch_matches_eagers():
     )
 
 
-def test_A5_jacobian_of_several_results():
+def test_jacobian_of_several_results():
     def program(x, w):
         return x * w.sum(), torch.cumsum(x, 0) * w
 

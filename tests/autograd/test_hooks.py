@@ -15,7 +15,7 @@ def product(x, w):
     return torch.sin(x) * w, x + w
 
 
-def test_A16_hooks_on_results_see_and_change_cotangents():
+def test_hooks_on_results_see_and_change_cotangents():
     def run(f):
         x, w, seen = leaf(3), leaf(3, seed=1), []
         first, second = f(x, w)
@@ -27,7 +27,7 @@ def test_A16_hooks_on_results_see_and_change_cotangents():
     torch.testing.assert_close(run(thunder.jit(product)), run(product))
 
 
-def test_A16_retain_grad_on_results():
+def test_retain_grad_on_results():
     def run(f):
         x, w = leaf(3), leaf(3, seed=1)
         first, _ = f(x, w)
@@ -38,7 +38,7 @@ def test_A16_retain_grad_on_results():
     torch.testing.assert_close(run(thunder.jit(product)), run(product))
 
 
-def test_A16_hooks_on_parameters_and_after_accumulation():
+def test_hooks_on_parameters_and_after_accumulation():
     def run(jit):
         torch.manual_seed(0)
         model, log = torch.nn.Linear(3, 2).double(), []
@@ -53,7 +53,7 @@ def test_A16_hooks_on_parameters_and_after_accumulation():
     torch.testing.assert_close([g for _, g in found], [g for _, g in expected])
 
 
-def test_A16_hooks_on_the_node_itself():
+def test_hooks_on_the_node_itself():
     compiled, x, w, seen = thunder.jit(product), leaf(3), leaf(3, seed=1), []
     result = compiled(x, w)[0]
     result.grad_fn.register_hook(lambda inputs, outputs: seen.append((len(inputs), len(outputs))))
@@ -61,7 +61,7 @@ def test_A16_hooks_on_the_node_itself():
     assert len(seen) == 1
 
 
-def test_A16_a_backward_inside_the_program_is_refused_by_name():
+def test_a_backward_inside_the_program_is_refused_by_name():
     def backward(x):
         y = (x * x).sum()
         y.backward()
@@ -78,7 +78,7 @@ def test_A16_a_backward_inside_the_program_is_refused_by_name():
             thunder.jit(program)(leaf(3))
 
 
-def test_A17_gradients_accumulate_over_calls():
+def test_gradients_accumulate_over_calls():
     def run(f):
         x, w = leaf(3), leaf(3, seed=1)
         for _ in range(3):
@@ -99,7 +99,7 @@ class Tied(torch.nn.Module):
         return self.b(torch.tanh(self.a(x)))
 
 
-def test_A17_a_shared_parameter_gets_the_sum_once():
+def test_a_shared_parameter_gets_the_sum_once():
     def grads(jit):
         model, calls = Tied(), []
         model.a.weight.register_hook(lambda g: calls.append(1))
@@ -111,7 +111,7 @@ def test_A17_a_shared_parameter_gets_the_sum_once():
     torch.testing.assert_close(found[1], expected[1])
 
 
-def test_A17_the_same_tensor_as_two_arguments():
+def test_the_same_tensor_as_two_arguments():
     def grad(f):
         x = leaf(3)
         f(x, x)[0].sum().backward()
@@ -120,7 +120,7 @@ def test_A17_the_same_tensor_as_two_arguments():
     torch.testing.assert_close(grad(thunder.jit(product)), grad(product))
 
 
-def test_A17_training_with_an_optimizer_follows_eager():
+def test_training_with_an_optimizer_follows_eager():
     def trained(jit):
         model = Tied()
         run, optimizer = (thunder.jit(model) if jit else model), torch.optim.Adam(model.parameters(), lr=0.1)

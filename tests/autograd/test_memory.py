@@ -36,7 +36,7 @@ def collector_off():
 
 
 @pytest.mark.parametrize("retain", [False, True])
-def test_A4_what_is_saved_is_freed_after_the_backward_unless_retained(retain):
+def test_what_is_saved_is_freed_after_the_backward_unless_retained(retain):
     compiled, x = thunder.jit(chain, rematerialization="none"), leaf(5)
     with collector_off():
         result = compiled(x)
@@ -68,7 +68,7 @@ def most_alive(fn, operators):
     return max(counts)
 
 
-def test_A4_each_saved_tensor_is_freed_after_its_last_use_in_the_backward():
+def test_each_saved_tensor_is_freed_after_its_last_use_in_the_backward():
     n = 1 << 12
 
     def long_chain(x):
@@ -101,7 +101,7 @@ def test_A4_each_saved_tensor_is_freed_after_its_last_use_in_the_backward():
     assert still_held == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
-def test_A4_intermediates_of_the_backward_live_as_long_as_eagers():
+def test_intermediates_of_the_backward_live_as_long_as_eagers():
     def long_chain(x):
         for _ in range(8):
             x = torch.sin(x)
@@ -116,7 +116,7 @@ def test_A4_intermediates_of_the_backward_live_as_long_as_eagers():
     assert 0 < peak(compiled) <= peak(long_chain)
 
 
-def test_A4_the_backward_lets_go_of_the_cotangents_that_it_was_given():
+def test_the_backward_lets_go_of_the_cotangents_that_it_was_given():
     def program(x):
         return torch.sin(x) * 2, torch.cos(x)
 

@@ -74,13 +74,13 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("policy", ["none", "min-cut"])
-def test_A8_regions_inside_the_program(program, policy):
+def test_regions_inside_the_program(program, policy):
     assert_as_eager(program, leaf(3), leaf(3, seed=1), rematerialization=policy)
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
-def test_A8_modes_around_the_call(program, around):
+def test_modes_around_the_call(program, around):
     def facts(run):
         x, w = leaf(3), leaf(3, seed=1)
         with around():
@@ -95,7 +95,7 @@ def test_A8_modes_around_the_call(program, around):
     torch.testing.assert_close(found[1], expected[1])
 
 
-def test_A8_the_same_object_in_all_modes_in_turn():
+def test_the_same_object_in_all_modes_in_turn():
     compiled, x, w = thunder.jit(plain), leaf(3), leaf(3, seed=1)
     for around in (contextlib.nullcontext, torch.no_grad, contextlib.nullcontext, torch.inference_mode) * 2:
         with around():
@@ -105,7 +105,7 @@ def test_A8_the_same_object_in_all_modes_in_turn():
     assert thunder.cache_misses(compiled) == 3
 
 
-def test_A8_a_program_that_leaves_gradients_off_behind():
+def test_a_program_that_leaves_gradients_off_behind():
     def program(x):
         y = x * 2
         torch.set_grad_enabled(False)
@@ -121,7 +121,7 @@ def test_A8_a_program_that_leaves_gradients_off_behind():
         assert (y.requires_grad, z.requires_grad) == (True, False)
 
 
-def test_A9_detach_cuts_and_leaves_the_other_path():
+def test_detach_cuts_and_leaves_the_other_path():
     def program(x, w):
         h = torch.sin(x)
         return h.detach() * w + h * 2, (h * w).detach()

@@ -23,7 +23,7 @@ def same_memory(a, b):
     return a.data_ptr() == b.data_ptr()
 
 
-def test_A1_all_results_of_a_call_share_one_node_with_saved_tensors():
+def test_all_results_of_a_call_share_one_node_with_saved_tensors():
     x, w = leaf(3), leaf(3, seed=1)
     first, second = thunder.jit(product)(x, w)
     assert type(first.grad_fn).__name__ == "ThunderFunctionBackward"
@@ -32,19 +32,19 @@ def test_A1_all_results_of_a_call_share_one_node_with_saved_tensors():
     assert any(same_memory(t, x) for t in first.grad_fn.saved_tensors)
 
 
-def test_A1_two_calls_have_two_nodes():
+def test_two_calls_have_two_nodes():
     compiled, x, w = thunder.jit(product), leaf(3), leaf(3, seed=1)
     assert compiled(x, w)[0].grad_fn is not compiled(x, w)[0].grad_fn
 
 
-def test_A2_saved_tensors_are_those_of_the_trace():
+def test_saved_tensors_are_those_of_the_trace():
     compiled, x, w = thunder.jit(product), leaf(3), leaf(3, seed=1)
     result = compiled(x, w)[0]
     named = get_saved_for_backward_tensors(thunder.last_traces(compiled)[-1])
     assert [tuple(t.shape) for t in result.grad_fn.saved_tensors] == [p.shape for p in named]
 
 
-def test_A2_saved_tensors_hooks_see_every_saved_tensor():
+def test_saved_tensors_hooks_see_every_saved_tensor():
     compiled, x, w = thunder.jit(product), leaf(3), leaf(3, seed=1)
     packed, unpacked = [], []
 
@@ -65,7 +65,7 @@ def test_A2_saved_tensors_hooks_see_every_saved_tensor():
     torch.testing.assert_close(found, expected)
 
 
-def test_A2_save_on_cpu_gives_equal_gradients():
+def test_save_on_cpu_gives_equal_gradients():
     x, w = leaf(3), leaf(3, seed=1)
     with torch.autograd.graph.save_on_cpu():
         result = thunder.jit(product)(x, w)[0]
@@ -74,7 +74,7 @@ def test_A2_save_on_cpu_gives_equal_gradients():
 
 
 @pytest.mark.parametrize("changed", ["input", "result"])
-def test_A2_a_saved_tensor_that_is_modified_afterwards_is_torchs_error(changed):
+def test_a_saved_tensor_that_is_modified_afterwards_is_torchs_error(changed):
     def program(x):
         return torch.exp(x) * x
 
@@ -93,7 +93,7 @@ def test_A2_a_saved_tensor_that_is_modified_afterwards_is_torchs_error(changed):
     assert exponential(x) is not None
 
 
-def test_A3_retain_graph_gives_equal_gradients_any_number_of_times():
+def test_retain_graph_gives_equal_gradients_any_number_of_times():
     x, w = leaf(3), leaf(3, seed=1)
     result = thunder.jit(product)(x, w)[0].sum()
     found = [torch.autograd.grad(result, (x, w), retain_graph=True) for _ in range(3)]
@@ -102,7 +102,7 @@ def test_A3_retain_graph_gives_equal_gradients_any_number_of_times():
         torch.testing.assert_close(gradients, expected)
 
 
-def test_A3_a_second_backward_without_retain_graph_is_torchs_error():
+def test_a_second_backward_without_retain_graph_is_torchs_error():
     for run in (product, thunder.jit(product)):
         x, w = leaf(3), leaf(3, seed=1)
         result = run(x, w)[0].sum()
@@ -111,7 +111,7 @@ def test_A3_a_second_backward_without_retain_graph_is_torchs_error():
             result.backward()
 
 
-def test_A3_a_retained_backward_can_be_followed_by_a_last_one():
+def test_a_retained_backward_can_be_followed_by_a_last_one():
     x, w = leaf(3), leaf(3, seed=1)
     result = thunder.jit(product)(x, w)[0].sum()
     result.backward(retain_graph=True)

@@ -159,7 +159,7 @@ def test_a_pair_of_kernels_is_used_for_forward_and_backward(ex: OperatorExecutor
 # -- faults in rules -----------------------------------------------------------------------------------------
 
 
-def test_A18_an_error_in_a_rule_names_the_operator_and_the_line(ex: OperatorExecutor) -> None:
+def test_an_error_in_a_rule_names_the_operator_and_the_line(ex: OperatorExecutor) -> None:
     cube = ex.register_operator("cube", meta=like, fn=cubed)
 
     def rule(x: Any) -> Any:
@@ -180,7 +180,7 @@ def test_A18_an_error_in_a_rule_names_the_operator_and_the_line(ex: OperatorExec
     assert f"test_rules.py:{program.__code__.co_firstlineno + 2}" in notes
 
 
-def test_A18_a_gradient_that_does_not_fit_is_refused(ex: OperatorExecutor) -> None:
+def test_a_gradient_that_does_not_fit_is_refused(ex: OperatorExecutor) -> None:
     cube = ex.register_operator("cube", meta=like, fn=cubed)
 
     def rule(x: Any) -> Any:

@@ -126,7 +126,7 @@ def compiled_and_called() -> tuple[Any, Any]:
     return compiled, compiled(*arguments)
 
 
-def test_A12_the_saved_tensors_are_the_outputs_of_one_unpacking() -> None:
+def test_the_saved_tensors_are_the_outputs_of_one_unpacking() -> None:
     compiled, _ = compiled_and_called()
     for forward, backward in (
         (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]),
@@ -139,7 +139,7 @@ def test_A12_the_saved_tensors_are_the_outputs_of_one_unpacking() -> None:
         assert saved in unpackings
 
 
-def test_A13_the_forward_returns_two_arguments() -> None:
+def test_the_forward_returns_two_arguments() -> None:
     compiled, _ = compiled_and_called()
     forward = thunder.last_traces(compiled)[-1]
     end = forward.bound_symbols[-1]
@@ -151,7 +151,7 @@ def test_A13_the_forward_returns_two_arguments() -> None:
     assert others == ()
 
 
-def test_A14_what_is_returned_and_saved_is_saved_under_another_name() -> None:
+def test_what_is_returned_and_saved_is_saved_under_another_name() -> None:
     compiled, _ = compiled_and_called()
     forward = thunder.last_traces(compiled)[-1]
     result, (tensors, _) = forward.bound_symbols[-1].args
@@ -163,7 +163,7 @@ def test_A14_what_is_returned_and_saved_is_saved_under_another_name() -> None:
     assert {b.output.name for b in copies} <= saved
 
 
-def test_A15_the_backward_returns_one_gradient_or_none_per_argument() -> None:
+def test_the_backward_returns_one_gradient_or_none_per_argument() -> None:
     compiled, _ = compiled_and_called()
     backward = thunder.last_backward_traces(compiled)[-1]
     assert [a.name for a in backward.args] == ["saved_for_backward", "cotangents"]
@@ -237,7 +237,7 @@ def test_explain_has_rows_of_forward_and_backward() -> None:
     assert "backward" in str(thunder.explain(compiled))
 
 
-def test_S55_the_last_entrys_backward_is_shown_after_a_hit_on_another() -> None:
+def test_the_last_entrys_backward_is_shown_after_a_hit_on_another() -> None:
     compiled = thunder.jit(lambda x: torch.sin(x) * 2)
     compiled(leaf(3))
     backward = thunder.last_backward_traces(compiled)

@@ -61,7 +61,7 @@ def test_value_of_the_declared_type_is_taken(name: str, value: object) -> None:
         ("flag", 1),
     ],
 )
-def test_m5_value_of_another_type_is_refused_with_option_type_and_value(name: str, value: object) -> None:
+def test_value_of_another_type_is_refused_with_option_type_and_value(name: str, value: object) -> None:
     with pytest.raises(InvalidArgument) as caught:
         resolve_options({name: value}, TABLE)
     text = str(caught.value)
@@ -76,7 +76,7 @@ def test_misspelt_literal_gets_the_nearest_and_the_allowed_values() -> None:
     assert '"eager" or "error"' in str(caught.value)
 
 
-def test_m3_unknown_option_gets_the_nearest_name() -> None:
+def test_unknown_option_gets_the_nearest_name() -> None:
     with pytest.raises(UnknownOption) as caught:
         resolve_options({"cache_mode": "constant values"})
     assert str(caught.value).startswith("thunder.jit has no option 'cache_mode'. Did you mean 'cache'?")
@@ -84,7 +84,7 @@ def test_m3_unknown_option_gets_the_nearest_name() -> None:
         resolve_options({"fail_on_recompil": True})
 
 
-def test_m4_option_of_a_missing_package_says_that_no_plugin_declares_it() -> None:
+def test_option_of_a_missing_package_says_that_no_plugin_declares_it() -> None:
     with pytest.raises(
         UnknownOption, match=r"No installed plugin declares it; installed plugins: pythonex, torchex"
     ):
@@ -92,7 +92,7 @@ def test_m4_option_of_a_missing_package_says_that_no_plugin_declares_it() -> Non
 
 
 @pytest.mark.parametrize("name", RETIRED_ARGUMENTS)
-def test_m6_retired_argument_says_what_replaces_it(name: str) -> None:
+def test_retired_argument_says_what_replaces_it(name: str) -> None:
     with pytest.raises(UnknownOption) as caught:
         resolve_options({name: None})
     assert RETIRED_ARGUMENTS[name] in str(caught.value)
@@ -129,7 +129,7 @@ def test_sharp_edges_option_by_member_and_by_text(member: SHARP_EDGES_OPTIONS) -
     assert resolve_sharp_edges_option(member.value) is member
 
 
-def test_m7_unknown_member_says_allowed_nearest_and_default() -> None:
+def test_unknown_member_says_allowed_nearest_and_default() -> None:
     assert resolve_cache_option(None) is CACHE_OPTIONS.CONSTANT_VALUES
     assert resolve_sharp_edges_option(None) is SHARP_EDGES_OPTIONS.ERROR
     with pytest.raises(InvalidArgument) as caught:
@@ -168,7 +168,7 @@ def test_debug_options_show_what_differs_from_the_default() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-def test_m13_misspelt_debug_option_gets_the_nearest() -> None:
+def test_misspelt_debug_option_gets_the_nearest() -> None:
     with pytest.raises(UnknownOption, match="Did you mean 'check_traces'"):
         DebugOptions(check_trace=True)
     with pytest.raises(InvalidArgument, match="check_traces"):

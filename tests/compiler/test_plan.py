@@ -235,7 +235,7 @@ def test_autocast_of_cuda_is_planned_where_there_is_none() -> None:
     assert not torch.is_autocast_enabled("cuda")
 
 
-def test_m25_unknown_device_is_told_with_those_that_are_known() -> None:
+def test_unknown_device_is_told_with_those_that_are_known() -> None:
     with pytest.raises(InvalidArgument, match="there is no device profile 'h3000'") as error:
         thunder.plan(torch.sin, torch.ones(2), device="h3000")
     assert "known:  cpu, meta, a100, h100, h200, b200" in str(error.value)

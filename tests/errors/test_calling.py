@@ -56,7 +56,7 @@ def required(**require: str) -> object:
 
 #: what is called, the error class, and words that its message contains
 CALLS: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] = {
-    "M20-not-met": (
+    "a requirement that is not met": (
         lambda: required(linear="errors_required"),
         thunder.RequirementNotMet,
         (
@@ -67,28 +67,32 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
             "return nn.functional.linear(",
         ),
     ),
-    "M20-symbol": (
+    "a misspelt operator in require": (
         lambda: required(liner="errors_required"),
         thunder.InvalidArgument,
         ("torch.nn.functional.liner", "torch.nn.functional.linear"),
     ),
-    "M20-executor": (
+    "a misspelt executor in require": (
         lambda: required(linear="errors_requierd"),
         thunder.InvalidArgument,
         ("errors_requierd", "errors_required"),
     ),
-    "M25": (
+    "an unknown device": (
         lambda: thunder.plan(toys.Halves(), torch.ones(3, device="meta"), device="h3000"),
         thunder.InvalidArgument,
         ("h3000", "h200"),
     ),
-    "M26": (
+    "the saved tensors of a trace without gradients": (
         lambda: get_saved_for_backward_tensors(thunder.last_traces(compiled_sin())[-1]),
         thunder.InvalidArgument,
         ("AUGMENTED_FORWARD",),
     ),
-    "M72": (on_meta, thunder.InvalidArgument, ("fc.weight", "MaterializationTransform")),
-    "M74": (replaced_override, thunder.InvalidArgument, ("fc.weight", "load_original_state_dict")),
+    "parameters without data": (on_meta, thunder.InvalidArgument, ("fc.weight", "MaterializationTransform")),
+    "an assigned parameter that is overridden": (
+        replaced_override,
+        thunder.InvalidArgument,
+        ("fc.weight", "load_original_state_dict"),
+    ),
 }
 
 
@@ -106,7 +110,7 @@ def thunder_executors() -> list[ExecutorSpec]:
     return [ExecutorSpec("errors_absent", "errors_absent:ex", requires=("errors_absent_library",))]
 
 
-def test_M9_an_executor_that_cannot_run_here_gives_the_recorded_reason(
+def test_an_executor_that_cannot_run_here_gives_the_recorded_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plugin = add_module(monkeypatch, "errors_absent_plugin", thunder_executors=thunder_executors)
@@ -124,7 +128,7 @@ def thunder_executers() -> list[ExecutorSpec]:
     return []
 
 
-def test_M68_a_plugin_with_an_unknown_hook_is_named_with_the_nearest_hook_when_its_executor_is_asked_for(
+def test_a_plugin_with_an_unknown_hook_is_named_with_the_nearest_hook_when_its_executor_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plugin = add_module(monkeypatch, "errors_faulty_plugin", thunder_executers=thunder_executers)

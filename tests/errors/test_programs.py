@@ -41,42 +41,52 @@ def checkpointed(x):
 
 #: The program, the class, the text of the line that the message must show, and words that it must contain.
 PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
-    "M38-backward": (backward_inside, "UnsupportedProgram", "loss.backward()", ("outside",)),
-    "M38-grad": (
+    "backward": (backward_inside, "UnsupportedProgram", "loss.backward()", ("outside",)),
+    "torch.autograd.grad": (
         lambda x: torch.autograd.grad(square(x), x),
         "UnsupportedProgram",
         "torch.autograd.grad(square(x), x)",
         ("outside",),
     ),
-    "M38-func-grad": (
+    "torch.func.grad": (
         lambda x: torch.func.grad(square)(x),
         "UnsupportedProgram",
         "torch.func.grad(",
         ("outside",),
     ),
-    "M38-vmap": (lambda x: torch.vmap(torch.sin)(x), "UnsupportedProgram", "torch.vmap(", ("outside",)),
-    "M40": (checkpointed, "UnsupportedProgram", "use_reentrant=True", ("use_reentrant=False",)),
-    "M41": (lambda x: toys.NotStatic.apply(x), "UnsupportedProgram", "toys.NotStatic.apply(x)", ("static",)),
-    "M44": (lambda x: x.data_ptr(), "UnsupportedProgram", "x.data_ptr()", ()),
-    "M45-no-fake": (
+    "torch.vmap": (lambda x: torch.vmap(torch.sin)(x), "UnsupportedProgram", "torch.vmap(", ("outside",)),
+    "reentrant checkpointing of a list": (
+        checkpointed,
+        "UnsupportedProgram",
+        "use_reentrant=True",
+        ("use_reentrant=False",),
+    ),
+    "a Function whose forward is not static": (
+        lambda x: toys.NotStatic.apply(x),
+        "UnsupportedProgram",
+        "toys.NotStatic.apply(x)",
+        ("static",),
+    ),
+    "data_ptr": (lambda x: x.data_ptr(), "UnsupportedProgram", "x.data_ptr()", ()),
+    "a custom operator without a fake implementation": (
         lambda x: torch.ops.errors_toys.no_fake(x),
         "UnsupportedOperator",
         "torch.ops.errors_toys.no_fake(x)",
         ("no_fake", "register_fake"),
     ),
-    "M45-writes": (
+    "a custom operator that writes": (
         lambda x: torch.ops.errors_toys.writes(x),
         "UnsupportedOperator",
         "torch.ops.errors_toys.writes(x)",
         ("writes",),
     ),
-    "M46": (
+    "an operator without a gradient": (
         lambda x: no_rule(x),
         "MissingGradient",
         "no_rule(x)",
         ("errors_plain.no_rule", "grad_transform", "detach"),
     ),
-    "M47": (
+    "an operator that no executor implements": (
         lambda x: nobody(x.detach()),
         "NoExecutor",
         "nobody(x.detach())",
@@ -98,10 +108,17 @@ def test_a_program_that_cannot_be_done_is_explained_with_its_line(name: str) -> 
         assert any(line in (entry.text or "") for entry in caught.value.where), caught.value.where
 
 
-@pytest.mark.parametrize("name", ["M38-backward", "M38-grad", "M38-func-grad", "M38-vmap", "M40"])
+@pytest.mark.parametrize(
+    "name",
+    ["backward", "torch.autograd.grad", "torch.func.grad", "torch.vmap", "reentrant checkpointing of a list"],
+)
 def test_later_calls_work(name: str) -> None:
-    """S51: what was refused leaves nothing behind."""
-    reason = "use_reentrant=True" if name == "M40" else "differentiation or torch.func inside"
+    """A refused program leaves no state that a later call would see."""
+    reason = (
+        "use_reentrant=True"
+        if name == "reentrant checkpointing of a list"
+        else "differentiation or torch.func inside"
+    )
     with pytest.raises(thunder.UnsupportedProgram, match=reason):
         thunder.jit(PROGRAMS[name][0])(torch.ones(3, requires_grad=True))
     x = torch.ones(3, requires_grad=True)

@@ -78,7 +78,7 @@ def test_defaults_of_the_meta_function_are_filled_in(scale: Symbol) -> None:
     assert bsym.kwargs == {"bias": 0.0}
 
 
-def test_m52_call_outside_a_trace_is_refused(scale: Symbol) -> None:
+def test_call_outside_a_trace_is_refused(scale: Symbol) -> None:
     with pytest.raises(OutsideTrace, match="scale was called where no trace is current"):
         scale(torch.ones(2))
 
@@ -124,7 +124,7 @@ def test_replaces_is_on_record_for_each_function(ex: OperatorExecutor) -> None:
         ({"meta": scale_meta, "replaces": (3,)}, "replaces= takes functions"),
     ],
 )
-def test_m53_definition_is_by_exactly_one_way(
+def test_definition_is_by_exactly_one_way(
     ex: OperatorExecutor, scale: Symbol, arguments: dict[str, Any], text: str
 ) -> None:
     if arguments.get("like") == "scale":
@@ -138,9 +138,7 @@ def test_name_that_cannot_be_printed_is_refused(ex: OperatorExecutor) -> None:
         ex.register_operator("rms-norm", meta=scale_meta)
 
 
-def test_m54_name_taken_in_the_executor_is_refused_with_both_places(
-    ex: OperatorExecutor, scale: Symbol
-) -> None:
+def test_name_taken_in_the_executor_is_refused_with_both_places(ex: OperatorExecutor, scale: Symbol) -> None:
     with pytest.raises(RegistrationError) as error:
         ex.register_operator("scale", meta=scale_meta)
     text = str(error.value)
@@ -164,20 +162,20 @@ def test_new_executor_of_the_same_name_takes_its_operators_over(scale: Symbol) -
     assert other.executor is again
 
 
-def test_m54_id_of_somebody_else_is_refused(ex: OperatorExecutor) -> None:
+def test_id_of_somebody_else_is_refused(ex: OperatorExecutor) -> None:
     register(Operator(id="opex.foreign", meta=scale_meta), replace=True)
     with pytest.raises(RegistrationError, match=r"'opex\.foreign' is registered already"):
         ex.register_operator("foreign", meta=scale_meta)
 
 
-def test_m55_unknown_id_gets_the_nearest(ex: OperatorExecutor, scale: Symbol) -> None:
+def test_unknown_id_gets_the_nearest(ex: OperatorExecutor, scale: Symbol) -> None:
     with pytest.raises(RegistrationError) as error:
         ex.register_implementation("opex.sclae", scale)
     assert "'opex.sclae'" in str(error.value)
     assert "opex.scale" in str(error.value)
 
 
-def test_m53_implementation_with_nothing_to_run_is_refused(ex: OperatorExecutor, scale: Symbol) -> None:
+def test_implementation_with_nothing_to_run_is_refused(ex: OperatorExecutor, scale: Symbol) -> None:
     with pytest.raises(RegistrationError, match="nothing to run") as error:
         ex.register_implementation(scale, checker=lambda x: True)
     assert "one of the two: op=" in str(error.value)
@@ -221,19 +219,19 @@ def test_registering_an_implementation_again_replaces_the_record(ex: OperatorExe
     assert ex.get_execution_transform(recorded(scale)[1]) is scale_meta
 
 
-def test_m56_meta_that_returns_a_tensor_is_the_plugins_fault(ex: OperatorExecutor) -> None:
+def test_meta_that_returns_a_tensor_is_the_plugins_fault(ex: OperatorExecutor) -> None:
     wrong = ex.register_operator("wrong", meta=lambda x: (torch.ones(2), None))
     with pytest.raises(PluginError, match=r"meta function of operator 'opex\.wrong' returned a torch tensor"):
         recorded(wrong)
 
 
-def test_m56_meta_that_returns_another_object_is_the_plugins_fault(ex: OperatorExecutor) -> None:
+def test_meta_that_returns_another_object_is_the_plugins_fault(ex: OperatorExecutor) -> None:
     wrong = ex.register_operator("wrong", meta=lambda x: object(), replace=True)
     with pytest.raises(PluginError, match="returned an object of type object"):
         recorded(wrong)
 
 
-def test_m56_fn_that_does_not_take_what_meta_takes_shows_both_signatures(ex: OperatorExecutor) -> None:
+def test_fn_that_does_not_take_what_meta_takes_shows_both_signatures(ex: OperatorExecutor) -> None:
     with pytest.raises(PluginError) as error:
         ex.register_operator("scale", meta=scale_meta, fn=lambda x, factor: x)
     assert "(x: 'Any', factor: 'float' = 2.0, *, bias: 'float' = 0.0) -> 'Any'" in str(error.value)
@@ -276,7 +274,7 @@ def test_refusal_of_a_checker_is_passed_on(ex: OperatorExecutor, scale: Symbol) 
         (lambda x: True, "raised TypeError"),
     ],
 )
-def test_m58_checker_that_fails_is_named_with_symbol_and_value(
+def test_checker_that_fails_is_named_with_symbol_and_value(
     ex: OperatorExecutor, scale: Symbol, checker: Callable[..., Any], text: str
 ) -> None:
     ex.register_implementation(scale, scale, checker=checker)

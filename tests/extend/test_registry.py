@@ -71,14 +71,14 @@ def test_executor_is_found_by_name_and_alias(registry: ExecutorRegistry) -> None
     assert registry.get_executor("pytorch").name == "torch"
 
 
-def test_m8_unknown_name_gets_the_nearest_and_the_registered(registry: ExecutorRegistry) -> None:
+def test_unknown_name_gets_the_nearest_and_the_registered(registry: ExecutorRegistry) -> None:
     with pytest.raises(UnknownExecutor) as error:
         registry.get_executor("goood")
     assert "Did you mean 'good'?" in str(error.value)
     assert "absent, good, fine, torch, pytorch, python" in str(error.value)
 
 
-def test_m9_unusable_executor_says_why(registry: ExecutorRegistry) -> None:
+def test_unusable_executor_says_why(registry: ExecutorRegistry) -> None:
     with pytest.raises(ExecutorUnavailable, match="needs absent_library, which is not installed"):
         registry.get_executor("absent")
     with pytest.raises(ExecutorUnavailable, match="needs absent_library, which is not installed"):
@@ -119,7 +119,7 @@ def test_another_object_replaces_what_the_program_registered_in_the_lists_too(
 
 
 @pytest.mark.parametrize("other", [OperatorExecutor("good"), OperatorExecutor("x", aliases=("fine",))])
-def test_m54_name_of_a_plugin_is_refused_unless_replaced(
+def test_name_of_a_plugin_is_refused_unless_replaced(
     registry: ExecutorRegistry, other: OperatorExecutor
 ) -> None:
     with pytest.raises(RegistrationError) as error:
@@ -177,7 +177,7 @@ def test_executors_are_resolved_from_names_and_objects(registry: ExecutorRegistr
         (3, "executors takes executors, and got 3"),
     ],
 )
-def test_m10_what_is_no_executor_is_refused_with_its_position(
+def test_what_is_no_executor_is_refused_with_its_position(
     registry: ExecutorRegistry, given: Any, text: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=text):

@@ -86,23 +86,23 @@ ARGUMENTS = {
 def test_an_argument_of_any_structure(name):
     program, args = ARGUMENTS[name]
     rows = Cases()
-    rows("arguments")(lambda: world(program, *args))
+    rows()(lambda: world(program, *args))
     judge(rows[0], None, thunder)
 
 
-@cases("keywords")
+@cases()
 def keyword_arguments():
     return world(
         lambda x, *, scale, shift=1.0, **rest: x * scale + shift + len(rest), t(), scale=2, other=None, x2=t()
     )
 
 
-@cases("keywords")
+@cases()
 def keyword_for_a_positional():
     return world(lambda x, y: x - y, y=t(), x=t(3.0))
 
 
-@cases("keywords")
+@cases()
 def positional_only():
     def program(x, /, y, *, z):
         return x * y + z
@@ -110,17 +110,17 @@ def positional_only():
     return world(program, t(), 2.0, z=1)
 
 
-@cases("keywords")
+@cases()
 def keywords_named_like_our_own():
     return world(lambda args, kwargs, fn, self=1: args * kwargs + fn + self, t(), kwargs=2.0, fn=3)
 
 
-@cases("keywords")
+@cases()
 def tensors_deep_in_keywords():
     return world(lambda **kw: {k: [v["t"] * 2 for v in vs] for k, vs in kw.items()}, a=[{"t": t()}], b=[])
 
 
-@cases("callable")
+@cases()
 def method_of_a_class():
     class Box:
         k = 2.0
@@ -139,7 +139,7 @@ def method_of_a_class():
     return world(Box().both, t())
 
 
-@cases("callable")
+@cases()
 def class_method_itself():
     class Box:
         k = 2.0
@@ -151,7 +151,7 @@ def class_method_itself():
     return world(Box.by_class, t())
 
 
-@cases("callable")
+@cases()
 def decorated_function():
     def doubled(f):
         @functools.wraps(f)
@@ -167,17 +167,17 @@ def decorated_function():
     return world(program, t(), k=3.0)
 
 
-@cases("callable")
+@cases()
 def nested_partials():
     return world(functools.partial(functools.partial(lambda a, b, c: a * b + c, c=1.0), b=2.0), t())
 
 
-@cases("callable")
+@cases()
 def a_function_of_torch():
     return world(torch.nn.functional.softmax, t(), dim=-1)
 
 
-@cases("callable")
+@cases()
 def an_unused_argument():
     return world(lambda x, unused, also: x * 2, t(), t(9.0), {"k": [t()]})
 
@@ -241,7 +241,7 @@ WRONG_CALLS = {
 
 
 @pytest.mark.parametrize("name", WRONG_CALLS)
-def test_M19_wrong_arguments_raise_pythons_own_error(name):
+def test_wrong_arguments_raise_pythons_own_error(name):
     def user_function(x, k=2.0):
         return x * k
 

@@ -389,7 +389,7 @@ def _local_executor() -> dict[str, Any]:
         ("langctx", lambda: {"langctx": LanguageContext("mine")}),
     ],
 )
-def test_M21_a_setting_that_cannot_be_pickled_is_named(name: str, settings: Callable[[], Any]) -> None:
+def test_a_setting_that_cannot_be_pickled_is_named(name: str, settings: Callable[[], Any]) -> None:
     for fn in (plain, nn.Linear(3, 3)):
         with pytest.raises(thunder.InvalidArgument, match=name):
             pickle.dumps(thunder.jit(fn, **settings()))

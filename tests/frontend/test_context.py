@@ -12,7 +12,7 @@ from soundness.harness import Cases, ambient, judge, ramp, under, world
 cases = Cases()
 
 
-@cases("context", no_grad=under(torch.no_grad))
+@cases(no_grad=under(torch.no_grad))
 def no_grad_region():
     def program(x):
         with torch.no_grad():
@@ -22,7 +22,7 @@ def no_grad_region():
     return world(program, ramp(3))
 
 
-@cases("context", no_grad=under(torch.no_grad))
+@cases(no_grad=under(torch.no_grad))
 def nested_grad_regions():
     def program(x):
         states = [torch.is_grad_enabled()]
@@ -38,7 +38,7 @@ def nested_grad_regions():
     return world(program, ramp(3))
 
 
-@cases("context", no_grad=under(torch.no_grad))
+@cases(no_grad=under(torch.no_grad))
 def grad_mode_as_a_decorator():
     @torch.no_grad()
     def inner(x):
@@ -47,7 +47,7 @@ def grad_mode_as_a_decorator():
     return world(lambda x: (inner(x), torch.is_grad_enabled()), ramp(3))
 
 
-@cases("context")
+@cases()
 def grad_mode_set_by_a_call():
     def program(x):
         torch.set_grad_enabled(False)
@@ -59,7 +59,7 @@ def grad_mode_set_by_a_call():
     return world(program, ramp(3))
 
 
-@cases("context")
+@cases()
 def grad_mode_left_changed():
     def program(x):
         torch.set_grad_enabled(False)
@@ -70,7 +70,7 @@ def grad_mode_left_changed():
     return w
 
 
-@cases("context")
+@cases()
 def inference_mode_region():
     def program(x):
         with torch.inference_mode():
@@ -80,7 +80,7 @@ def inference_mode_region():
     return world(program, ramp(3))
 
 
-@cases("context")
+@cases()
 def no_grad_region_left_by_an_exception():
     def program(x):
         try:
@@ -92,7 +92,7 @@ def no_grad_region_left_by_an_exception():
     return world(program, ramp(3))
 
 
-@cases("context")
+@cases()
 def requires_grad_of_results_of_a_region():
     def program(x):
         with torch.no_grad():
@@ -102,7 +102,7 @@ def requires_grad_of_results_of_a_region():
     return world(program, ramp(3).requires_grad_())
 
 
-@cases("context")
+@cases()
 def device_context():
     def program(x):
         with torch.device("meta"):
@@ -114,14 +114,14 @@ def device_context():
     return world(program, ramp(3))
 
 
-@cases("context", meta=under(lambda: torch.device("meta")))
+@cases(meta=under(lambda: torch.device("meta")))
 def device_context_around_the_call():
     return world(
         lambda n: (torch.zeros(n), torch.full((n,), 1.0, device="cpu"), torch.get_default_device().type), 3
     )
 
 
-@cases("context", may_refuse="UnsupportedProgram")
+@cases(may_refuse="UnsupportedProgram")
 def default_dtype_set_and_restored():
     def program(x):
         torch.set_default_dtype(torch.float64)
@@ -132,7 +132,7 @@ def default_dtype_set_and_restored():
     return world(program, ramp(3))
 
 
-@cases("context", hits=False)  # the program changes the length of a list that it holds
+@cases(hits=False)  # the program changes the length of a list that it holds
 def contextlib_managers():
     @contextlib.contextmanager
     def scaled(k):
@@ -154,7 +154,7 @@ def contextlib_managers():
     return world(program, ramp(3))
 
 
-@cases("context")
+@cases()
 def autocast_region():
     def program(a, b):
         with torch.autocast("cpu", torch.bfloat16):

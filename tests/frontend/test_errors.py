@@ -59,102 +59,157 @@ class FSDPModel(nn.Module):
 
 #: What is called, the error class, and words that its message must contain.
 CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
-    "M1-number": (lambda: thunder.jit(3), "InvalidArgument", ("3", "function", "module")),
-    "M1-class": (lambda: thunder.jit(Model), "InvalidArgument", ("Model(",)),
-    "M2": (lambda: thunder.jit(cache="no caching"), "InvalidArgument", ("functools.partial(thunder.jit",)),
-    "M3-option": (lambda: thunder.jit(plain, cache_mode="x"), "UnknownOption", ("cache_mode", "cache")),
-    "M3-other": (lambda: thunder.jit(plain, recompile_limt=3), "UnknownOption", ("recompile_limit",)),
-    "M4": (
+    "a number": (lambda: thunder.jit(3), "InvalidArgument", ("3", "function", "module")),
+    "a class": (lambda: thunder.jit(Model), "InvalidArgument", ("Model(",)),
+    "no function": (
+        lambda: thunder.jit(cache="no caching"),
+        "InvalidArgument",
+        ("functools.partial(thunder.jit",),
+    ),
+    "an option of another name": (
+        lambda: thunder.jit(plain, cache_mode="x"),
+        "UnknownOption",
+        ("cache_mode", "cache"),
+    ),
+    "a misspelt option": (
+        lambda: thunder.jit(plain, recompile_limt=3),
+        "UnknownOption",
+        ("recompile_limit",),
+    ),
+    "an option of a plugin": (
         lambda: thunder.jit(plain, nv_enable_linear=True),
         "UnknownOption",
         ("nv_enable_linear", "plugin"),
     ),
-    "M5-int": (
+    "text where an option is an int": (
         lambda: thunder.jit(plain, max_cache_entries="many"),
         "InvalidArgument",
         ("max_cache_entries", "int", "many"),
     ),
-    "M5-bool": (lambda: thunder.jit(plain, cse="yes"), "InvalidArgument", ("cse", "bool", "yes")),
-    "M5-choice": (
-        lambda: thunder.jit(plain, max_cache_entries="many"),
+    "text where an option is a bool": (
+        lambda: thunder.jit(plain, cse="yes"),
         "InvalidArgument",
-        ("max_cache_entries", "int", "many"),
+        ("cse", "bool", "yes"),
     ),
-    "M6-early": (lambda: thunder.jit(plain, early_transforms=[]), "UnknownOption", ("transforms",)),
-    "M6-graphs": (lambda: thunder.jit(plain, use_cudagraphs=True), "UnknownOption", ("CUDAGraphTransform",)),
-    "M6-executors": (lambda: thunder.jit(plain, executors_list=[]), "UnknownOption", ("executors",)),
-    "M7-cache": (
+    "early_transforms": (lambda: thunder.jit(plain, early_transforms=[]), "UnknownOption", ("transforms",)),
+    "use_cudagraphs": (
+        lambda: thunder.jit(plain, use_cudagraphs=True),
+        "UnknownOption",
+        ("CUDAGraphTransform",),
+    ),
+    "executors_list": (lambda: thunder.jit(plain, executors_list=[]), "UnknownOption", ("executors",)),
+    "an unknown cache mode": (
         lambda: thunder.jit(plain, cache="constant"),
         "InvalidArgument",
         ("constant values", "same input", "no caching"),
     ),
-    "M7-edges": (
+    "an unknown mode of sharp edges": (
         lambda: thunder.jit(plain, sharp_edges="err"),
         "InvalidArgument",
         ("error", "warn", "allow"),
     ),
-    "M8": (lambda: thunder.jit(plain, executors=["troch"]), "UnknownExecutor", ("troch", "torch", "python")),
-    "M10-number": (lambda: thunder.jit(plain, executors=["torch", 3]), "InvalidArgument", ("1", "int")),
-    "M10-none": (
+    "a misspelt executor": (
+        lambda: thunder.jit(plain, executors=["troch"]),
+        "UnknownExecutor",
+        ("troch", "torch", "python"),
+    ),
+    "a number as an executor": (
+        lambda: thunder.jit(plain, executors=["torch", 3]),
+        "InvalidArgument",
+        ("1", "int"),
+    ),
+    "None as an executor": (
         lambda: thunder.jit(plain, executors=[None]),
         "InvalidArgument",
         ("0", "None", "returned nothing"),
     ),
-    "M11-class": (lambda: thunder.jit(plain, transforms=[Nothing]), "InvalidArgument", ("Nothing()",)),
-    "M11-number": (lambda: thunder.jit(plain, transforms=[Nothing(), 3]), "InvalidArgument", ("1", "int")),
-    "M12": (jit_twice_with_one_transform, "InvalidArgument", ("Nothing", "two instances")),
-    "M13-name": (lambda: thunder.DebugOptions(check_trace=True), "UnknownOption", ("check_traces",)),
-    "M13-dict": (
+    "a class as a transform": (
+        lambda: thunder.jit(plain, transforms=[Nothing]),
+        "InvalidArgument",
+        ("Nothing()",),
+    ),
+    "a number as a transform": (
+        lambda: thunder.jit(plain, transforms=[Nothing(), 3]),
+        "InvalidArgument",
+        ("1", "int"),
+    ),
+    "one transform twice": (jit_twice_with_one_transform, "InvalidArgument", ("Nothing", "two instances")),
+    "a misspelt debug option": (
+        lambda: thunder.DebugOptions(check_trace=True),
+        "UnknownOption",
+        ("check_traces",),
+    ),
+    "debug options in a dict": (
         lambda: thunder.jit(plain, debug_options={"check_traces": True}),
         "InvalidArgument",
         ("DebugOptions(**",),
     ),
-    "M13-type": (lambda: thunder.DebugOptions(check_traces=3), "InvalidArgument", ("check_traces", "bool")),
-    "M14": (
+    "a number where a debug option is a bool": (
+        lambda: thunder.DebugOptions(check_traces=3),
+        "InvalidArgument",
+        ("check_traces", "bool"),
+    ),
+    "DistributedDataParallel": (
         lambda: thunder.jit(distributed()),
         "UnsupportedProgram",
         ("thunder.distributed.ddp", "thunder-distributed", "DistributedDataParallel(thunder.jit(model))"),
     ),
-    "M14-sharded": (
+    "a module after fully_shard": (
         lambda: thunder.jit(FSDPModel()),
         "UnsupportedProgram",
         ("thunder.distributed.fsdp", "thunder-distributed", "thunder.jit(model)"),
     ),
-    "M15": (lambda: thunder.jit(torch.compile(Model())), "InvalidArgument", ("original",)),
-    "M15-function": (lambda: thunder.jit(torch.compile(plain)), "InvalidArgument", ("original",)),
-    "M16": (lambda: thunder.jit(thunder.jit(Model())), "InvalidArgument", ("add_transform",)),
-    "M17": (lambda: thunder.jit(scripted()), "UnsupportedProgram", ("Python source",)),
-    "M22": (
+    "a module of torch.compile": (
+        lambda: thunder.jit(torch.compile(Model())),
+        "InvalidArgument",
+        ("original",),
+    ),
+    "a function of torch.compile": (
+        lambda: thunder.jit(torch.compile(plain)),
+        "InvalidArgument",
+        ("original",),
+    ),
+    "a compiled module": (lambda: thunder.jit(thunder.jit(Model())), "InvalidArgument", ("add_transform",)),
+    "a scripted module": (lambda: thunder.jit(scripted()), "UnsupportedProgram", ("Python source",)),
+    "the traces of a function that is not compiled": (
         lambda: thunder.last_traces(plain),
         "NotCompiled",
         ("doesn't seem to be a thunder compiled function", "thunder.jit"),
     ),
-    "M22-hits": (
+    "the cache hits of a number": (
         lambda: thunder.cache_hits(3),
         "NotCompiled",
         ("doesn't seem to be a thunder compiled function",),
     ),
-    "M22-explain": (lambda: thunder.explain(Model()), "NotCompiled", ("Model",)),
-    "M23": (
+    "explaining a module that is not compiled": (lambda: thunder.explain(Model()), "NotCompiled", ("Model",)),
+    "traces before the first call": (
         lambda: thunder.last_traces(thunder.jit(plain)),
         "NeverCalled",
         ("doesn't seem to have been called yet", "plain"),
     ),
-    "M23-prologue": (lambda: thunder.last_prologue_traces(thunder.jit(plain)), "NeverCalled", ("called",)),
-    "M23-explain": (lambda: thunder.explain(thunder.jit(plain)), "NeverCalled", ("called",)),
-    "M52-symbol": (lambda: thunder.torch.add(ramp(3), ramp(3)), "OutsideTrace", ("add",)),
-    "M52-prim": (lambda: thunder.prims.add(ramp(3), ramp(3)), "OutsideTrace", ("add",)),
-    "M53-neither": (
+    "prologue traces before the first call": (
+        lambda: thunder.last_prologue_traces(thunder.jit(plain)),
+        "NeverCalled",
+        ("called",),
+    ),
+    "explaining before the first call": (
+        lambda: thunder.explain(thunder.jit(plain)),
+        "NeverCalled",
+        ("called",),
+    ),
+    "a symbol outside of a trace": (lambda: thunder.torch.add(ramp(3), ramp(3)), "OutsideTrace", ("add",)),
+    "a primitive outside of a trace": (lambda: thunder.prims.add(ramp(3), ramp(3)), "OutsideTrace", ("add",)),
+    "an operator without meta and like": (
         lambda: executor().register_operator("op", fn=plain),
         "RegistrationError",
         ("meta", "like"),
     ),
-    "M53-both": (
+    "an operator with meta and like": (
         lambda: executor().register_operator("op", fn=plain, meta=plain, like=torch.sin),
         "RegistrationError",
         ("meta", "like"),
     ),
-    "M53-implementation": (
+    "an implementation without a function": (
         lambda: executor().register_implementation("torch.sin"),
         "RegistrationError",
         ("op", "execution_transform"),
@@ -175,7 +230,7 @@ def test_a_wrong_call_is_explained(name):
     assert not missing, f"{missing} not in: {caught.value}"
 
 
-def test_M24_the_log_says_which_option_records_it():
+def test_the_log_says_which_option_records_it():
     compiled, printed = thunder.jit(plain), []
     compiled(ramp(3))
     thunder.print_last_interpreter_log(compiled, print_fn=printed.append)

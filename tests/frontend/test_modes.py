@@ -51,7 +51,7 @@ def test_same_input_still_replays_effects():
     assert [t.item() for t in log] == [ramp(3, start=s).sum().item() for s in (1.0, 5.0)]
 
 
-def test_M51_same_input_with_check_guards_reports_a_broken_promise():
+def test_same_input_with_check_guards_reports_a_broken_promise():
     options = thunder.DebugOptions(check_guards=True)
     compiled = thunder.jit(scaled, cache="same input", debug_options=options)
     compiled(ramp(3), 2)
@@ -77,7 +77,7 @@ def test_an_entry_that_matches_again_is_found_among_several():
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (3, 3)
 
 
-def test_M50_the_recompile_limit_warns_once_and_names_the_changing_fact():
+def test_the_recompile_limit_warns_once_and_names_the_changing_fact():
     compiled = thunder.jit(scaled, recompile_limit=3)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -100,7 +100,7 @@ def test_no_recompile_limit_never_warns():
     assert thunder.cache_misses(compiled) == 20
 
 
-def test_M50_fail_on_recompile_raises_with_the_reason():
+def test_fail_on_recompile_raises_with_the_reason():
     compiled = thunder.jit(scaled, fail_on_recompile=True)
     compiled(ramp(3), 2)
     compiled(ramp(3), 2)

@@ -31,19 +31,19 @@ class Residual(nn.Module):
         return x + len(self.layers)
 
 
-@cases("module")
+@cases()
 def sequential():
     return of(
         nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 2), nn.Tanh())), ramp(2, 3)
     )
 
 
-@cases("module")
+@cases()
 def module_list():
     return of(Residual(nn.Linear(3, 3), nn.GELU(), nn.LayerNorm(3)), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def module_list_indexed_and_sliced():
     class Model(nn.Module):
         def __init__(self):
@@ -58,7 +58,7 @@ def module_list_indexed_and_sliced():
     return of(Model(), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def module_dict():
     class Model(nn.Module):
         def __init__(self):
@@ -71,7 +71,7 @@ def module_dict():
     return of(Model(), ramp(2, 3), "a")
 
 
-@cases("module")
+@cases()
 def parameter_list_and_dict():
     class Model(nn.Module):
         def __init__(self):
@@ -87,7 +87,7 @@ def parameter_list_and_dict():
     return of(Model(), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def tied_parameters():
     class Model(nn.Module):
         def __init__(self):
@@ -101,7 +101,7 @@ def tied_parameters():
     return of(Model(), torch.tensor([[1, 2, 1]]))
 
 
-@cases("module")
+@cases()
 def buffers_and_functional():
     class Model(nn.Module):
         def __init__(self):
@@ -118,7 +118,7 @@ def buffers_and_functional():
     return of(Model(), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def same_module_twice():
     class Model(nn.Module):
         def __init__(self):
@@ -132,7 +132,7 @@ def same_module_twice():
     return of(Model(), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def keyword_and_container_arguments():
     class Model(nn.Module):
         def __init__(self):
@@ -146,7 +146,7 @@ def keyword_and_container_arguments():
     return of(Model(), {"x": ramp(2, 3)}, return_dict=True)
 
 
-@cases("module")
+@cases()
 def submodule_called_by_method():
     class Inner(nn.Module):
         def __init__(self):
@@ -170,7 +170,7 @@ def submodule_called_by_method():
     return of(Model(), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def introspection_in_forward():
     class Model(nn.Module):
         def __init__(self):
@@ -187,7 +187,7 @@ def introspection_in_forward():
     return of(Model(), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def inheritance_and_super():
     class Base(nn.Module):
         def __init__(self):
@@ -208,7 +208,7 @@ def inheritance_and_super():
     return of(Model(), ramp(2, 3))
 
 
-@cases("module")
+@cases()
 def convolutions_and_norms():
     return of(
         nn.Sequential(
@@ -218,17 +218,17 @@ def convolutions_and_norms():
     )
 
 
-@cases("module")
+@cases()
 def batch_norm_in_training():
     return of(nn.Sequential(nn.BatchNorm1d(3)), ramp(4, 3))
 
 
-@cases("module")
+@cases()
 def dropout_in_training():
     return of(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), ramp(8, 3))
 
 
-@cases("hooks")
+@cases()
 def hooks_of_every_kind():
     class Named(nn.Module):
         def forward(self, x, *, k=1.0):
@@ -253,7 +253,7 @@ def hooks_of_every_kind():
     return of(Model(), ramp(2, 3))
 
 
-@cases("hooks")
+@cases()
 def hooks_on_the_root():
     model = nn.Linear(3, 3)
     model.register_forward_pre_hook(lambda m, args: (args[0] * 2,))
@@ -261,7 +261,7 @@ def hooks_on_the_root():
     return of(model, ramp(2, 3))
 
 
-@cases("hooks", hits=False)
+@cases(hits=False)
 def hook_that_keeps_activations():
     model, kept = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), []
     model.kept = kept
@@ -269,7 +269,7 @@ def hook_that_keeps_activations():
     return of(model, ramp(2, 3))
 
 
-@cases("hooks")
+@cases()
 def parametrised_weight():
     class Symmetric(nn.Module):
         def forward(self, w):

@@ -15,13 +15,13 @@ from soundness.programs import numbered
 cases = Cases()
 
 
-@cases("nested", values=arg(0, ramp(3, start=5.0)))
+@cases(values=arg(0, ramp(3, start=5.0)))
 def jitted_function_called_by_a_program():
     inner = thunder.jit(lambda x, k: x * k)
     return world(lambda x: inner(x, 2.0) + inner(x, 3.0), ramp(3))
 
 
-@cases("nested", training=lambda w: w.program.inner.eval())
+@cases(training=lambda w: w.program.inner.eval())
 def jitted_module_as_a_submodule():
     class Model(nn.Module):
         def __init__(self):
@@ -34,7 +34,7 @@ def jitted_module_as_a_submodule():
     return without_grad(world(numbered(Model()), ramp(2, 3)))
 
 
-@cases("nested", depth=arg(1, 6))
+@cases(depth=arg(1, 6))
 def recursion():
     def power(x, n):
         return x if n == 0 else x * power(x, n - 1)
@@ -42,7 +42,7 @@ def recursion():
     return world(power, ramp(3), 3)
 
 
-@cases("nested", depth=arg(1, 4))
+@cases(depth=arg(1, 4))
 def mutual_recursion_with_closures():
     def program(x, n):
         def even(x, n):
@@ -56,7 +56,7 @@ def mutual_recursion_with_closures():
     return world(program, ramp(3), 3)
 
 
-@cases("nested", scale=attr("child.child.scale", 9.0))
+@cases(scale=attr("child.child.scale", 9.0))
 def recursive_modules():
     class Tree(nn.Module):
         def __init__(self, depth):
@@ -70,7 +70,7 @@ def recursive_modules():
     return world(Tree(2), ramp(3))
 
 
-@cases("nested")
+@cases()
 def recursive_data():
     def total(tree):
         return sum(total(t) for t in tree) if isinstance(tree, (list, tuple)) else tree * 2
@@ -116,7 +116,7 @@ def test_a_compiled_call_during_a_compiled_call_keeps_its_context():
         assert torch.equal(outer(ramp(3), lazy), expected)
 
 
-def test_M18_an_inner_function_with_transforms_of_its_own_is_refused():
+def test_an_inner_function_with_transforms_of_its_own_is_refused():
     class Nothing(thunder.Transform):
         pass
 

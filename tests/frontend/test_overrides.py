@@ -167,7 +167,7 @@ def test_a_program_that_inlines_a_compiled_module_reads_its_overrides_and_sees_l
         assert torch.equal(outer(ramp(2, 3)), ramp(2, 3) + 1)
 
 
-def test_S22_an_overridden_parameter_that_is_replaced_raises_in_a_nested_module_until_it_is_loaded():
+def test_an_overridden_parameter_that_is_replaced_raises_in_a_nested_module_until_it_is_loaded():
     model, x = two_layers(), ramp(2, 3)
     wrapped = thunder.jit(model, transforms=[Halved()])
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_S22_an_overridden_parameter_that_is_replaced_raises_in_a_nested_module_
         assert torch.equal(wrapped(x), F.linear(hidden, model[1].weight / 2, model[1].bias))
 
 
-def test_S22_an_original_that_is_put_back_is_served_again():
+def test_an_original_that_is_put_back_is_served_again():
     model, x = two_layers(), ramp(2, 3)
     wrapped = thunder.jit(model, transforms=[Halved()])
     original = model[0].weight
@@ -194,7 +194,7 @@ def test_S22_an_original_that_is_put_back_is_served_again():
     assert thunder.cache_hits(wrapped) == 1
 
 
-def test_S22_a_replaced_parameter_is_not_accepted_by_adding_a_transform_or_by_copying():
+def test_a_replaced_parameter_is_not_accepted_by_adding_a_transform_or_by_copying():
     wrapped = thunder.jit(two_layers(), transforms=[Halved()])
     wrapped._model[1].weight = nn.Parameter(ramp(2, 3))
     for other in (thunder.core.transforms.add_transform(wrapped, transform=[]), copy.deepcopy(wrapped)):
@@ -367,7 +367,7 @@ def test_state_dict_hooks_run_in_list_order_and_in_reverse_submodule_by_submodul
     assert [entry[:2] for entry in log] == [("b", "first"), ("a", "first"), ("b", "second"), ("a", "second")]
 
 
-def test_M70_an_original_state_dict_that_is_loaded_as_a_transformed_one_raises_and_names_the_way():
+def test_an_original_state_dict_that_is_loaded_as_a_transformed_one_raises_and_names_the_way():
     wrapped = thunder.jit(two_layers())
     wrapped.override("0.weight", ramp(2, 2))
     wrapped.override("0.weight.absmax", ramp(3))
@@ -379,7 +379,7 @@ def test_M70_an_original_state_dict_that_is_loaded_as_a_transformed_one_raises_a
 
 @pytest.mark.parametrize("load", ["load_state_dict", "load_original_state_dict"])
 @pytest.mark.parametrize("transforms", [[], [Halved]])
-def test_M71_keys_that_do_not_fit_raise_with_the_text_of_torch(load, transforms):
+def test_keys_that_do_not_fit_raise_with_the_text_of_torch(load, transforms):
     wrapped = thunder.jit(two_layers(), transforms=[t() for t in transforms])
     state = two_layers().state_dict()
     state["2.bias"] = state.pop("1.bias")
@@ -389,7 +389,7 @@ def test_M71_keys_that_do_not_fit_raise_with_the_text_of_torch(load, transforms)
     assert 'Missing key(s) in state_dict: "1.bias"' in str(caught.value)
 
 
-def test_M71_a_shape_that_does_not_fit_raises_with_the_text_of_torch():
+def test_a_shape_that_does_not_fit_raises_with_the_text_of_torch():
     state = two_layers().state_dict()
     state["1.bias"] = ramp(5)
     with pytest.raises(thunder.OperatorError, match=r"size mismatch for 1.bias"):

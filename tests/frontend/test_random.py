@@ -35,7 +35,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_same_seed_gives_eagers_numbers(name):
     rows = Cases()
-    rows("random")(lambda: world(PROGRAMS[name], ramp(3)))
+    rows()(lambda: world(PROGRAMS[name], ramp(3)))
     judge(rows[0], None, thunder)
 
 

@@ -258,6 +258,6 @@ def test_assumed_device_stands_for_all_of_its_type() -> None:
             pytest.fail("an unknown profile was assumed")
 
 
-def test_m25_device_that_is_neither_known_nor_here_is_refused() -> None:
+def test_device_that_is_neither_known_nor_here_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="there is no profile of device hpu:0"):
         device_profile("hpu")

@@ -66,7 +66,7 @@ def test_name_that_nobody_provides_says_so_in_a_from_import_too(statement: str) 
     assert "installed plugins:  torch, python" in done.stderr
 
 
-def test_m76_unknown_transform_lists_the_registered_ones() -> None:
+def test_unknown_transform_lists_the_registered_ones() -> None:
     done = run(
         """
 from thunder.plugins import TransformSpec, get_manager, hookimpl

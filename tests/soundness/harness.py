@@ -123,7 +123,6 @@ class Case:
     `recorded_refusals.json`), and else must be right. `options` go to `jit`.
     """
 
-    requirement: str
     name: str
     build: Callable[[], World]
     mutations: Mapping[str, Mutation]
@@ -138,8 +137,6 @@ class Cases(list[Case]):
 
     def __call__(
         self,
-        requirement: str,
-        /,
         *,
         hits: bool = True,
         refused: str | None = None,
@@ -147,12 +144,10 @@ class Cases(list[Case]):
         options: Mapping[str, Any] | None = None,
         **mutations: Mutation,
     ) -> Callable[[Callable[[], World]], Callable[[], World]]:
-        """Adds the decorated factory as a case for `requirement`; one keyword for each fact to change."""
+        """Return the decorator that adds a factory of worlds as a case; a keyword for each fact to change."""
 
         def add(build: Callable[[], World]) -> Callable[[], World]:
-            self.append(
-                Case(requirement, build.__name__, build, mutations, hits, refused, may_refuse, options or {})
-            )
+            self.append(Case(build.__name__, build, mutations, hits, refused, may_refuse, options or {}))
             return build
 
         return add
@@ -160,7 +155,7 @@ class Cases(list[Case]):
     def parametrize(self) -> pytest.MarkDecorator:
         """One test for each fact of each case; a case without facts is called again unchanged."""
         rows = [
-            pytest.param(case, change, id="-".join(filter(None, (case.requirement, case.name, change))))
+            pytest.param(case, change, id="-".join(filter(None, (case.name, change))))
             for case in self
             for change in (case.mutations or [None])
         ]
@@ -332,7 +327,7 @@ def judge_calls(case: Case, change: str | None, compiler: Compiler) -> tuple[str
             after = differences(observed(theirs), observed(ours))
             lines += [f"after the error {line}" for line in after]
         lines += [f"a {name} is reachable from the user's objects" for name in proxies_in(ours, found)]
-        assert not lines, "\n".join([f"{case.requirement} {case.name}: {step} differs from eager:", *lines])
+        assert not lines, "\n".join([f"{case.name}: {step} differs from eager:", *lines])
         if number == 2 and case.hits and found.error is None:
             assert compiler.cache_hits(compiled) == 1, f"{step} was not served from the cache"
     return None
@@ -342,4 +337,4 @@ def check_refusal(case: Case, step: str, before: dict[str, object], ours: World,
     """A refused call leaves the world as it was."""
     lines = differences(before, observed(ours))
     lines += [f"a {name} is reachable from the user's objects" for name in proxies_in(ours, found)]
-    assert not lines, "\n".join([f"{case.requirement} {case.name}: {step} was refused and left:", *lines])
+    assert not lines, "\n".join([f"{case.name}: {step} was refused and left:", *lines])

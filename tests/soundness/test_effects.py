@@ -1,4 +1,4 @@
-"""S39 to S44: writes of the program reach the user's objects once per call, in order, and no proxy does."""
+"""Writes of the program reach the user's objects once per call, in order, and no proxy does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Counter(nn.Module):
         return x + self.rebound
 
 
-@cases("S39", hits=False, reset=lambda w: setattr(w.program, "n", 40))
+@cases(hits=False, reset=lambda w: setattr(w.program, "n", 40))
 def number_attribute_of_the_root_module():
     class Model(nn.Module):
         def __init__(self):
@@ -47,7 +47,7 @@ def number_attribute_of_the_root_module():
     return world(Model(), ramp(3))
 
 
-@cases("S39", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def tensor_attribute_of_an_object():
     def program(x, o):
         o.t = x * 2
@@ -57,12 +57,12 @@ def tensor_attribute_of_an_object():
     return world(program, ramp(3), Bag(t=None, n=3))
 
 
-@cases("S39", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def attributes_and_buffers_of_a_submodule():
     return world(nn.Sequential(nn.ReLU(), Counter()), ramp(3))
 
 
-@cases("S39", hits=False, attribute=lambda w: setattr(w.args[1], "total", 9.0))
+@cases(hits=False, attribute=lambda w: setattr(w.args[1], "total", 9.0))
 def augmented_assignment_of_an_attribute():
     def program(x, o):
         o.total += 1.5
@@ -71,7 +71,7 @@ def augmented_assignment_of_an_attribute():
     return world(program, ramp(3), Bag(total=1.0))
 
 
-@cases("S39", hits=False, back=lambda w: setattr(w.args[1], "s", 4.0))
+@cases(hits=False, back=lambda w: setattr(w.args[1], "s", 4.0))
 def attribute_deleted():
     def program(x, o):
         s = getattr(o, "s", 1.0)
@@ -82,7 +82,7 @@ def attribute_deleted():
     return world(program, ramp(3), Bag(s=2.0))
 
 
-@cases("S39", hits=False, values=arg(0, ramp(3, start=7.0)))  # it adds to the keys that it reads
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))  # it adds to the keys that it reads
 def attribute_by_setattr_and_dict():
     def program(x, o, name="a"):
         setattr(o, name, x + 1)
@@ -93,7 +93,7 @@ def attribute_by_setattr_and_dict():
     return world(program, ramp(3), Bag())
 
 
-@cases("S39", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def written_through_a_property():
     class Box:
         def __init__(self):
@@ -114,7 +114,7 @@ def written_through_a_property():
     return world(program, ramp(3), Box())
 
 
-@cases("S39", hits=False, start=lambda w: setattr(w.args[1], "_v", 10))
+@cases(hits=False, start=lambda w: setattr(w.args[1], "_v", 10))
 def property_that_counts_its_reads():
     class Box:
         def __init__(self):
@@ -129,7 +129,6 @@ def property_that_counts_its_reads():
 
 
 @cases(
-    "S40",
     values=arg(0, ramp(3, start=7.0)),
     reset=lambda w: w.program.rebound.zero_(),
     rebound=lambda w: setattr(w.program, "rebound", torch.full((), 50.0)),
@@ -147,7 +146,7 @@ def buffer_rebound_on_the_root_module():
     return world(Model(), ramp(3))
 
 
-@cases("S40", values=arg(0, ramp(3, start=7.0)), reset=lambda w: w.program[0].mean.zero_())
+@cases(values=arg(0, ramp(3, start=7.0)), reset=lambda w: w.program[0].mean.zero_())
 def buffer_updated_in_place_in_a_submodule():
     class Mean(nn.Module):
         def __init__(self):
@@ -162,7 +161,6 @@ def buffer_updated_in_place_in_a_submodule():
 
 
 @cases(
-    "S40",
     values=arg(0, ramp(4, 3, start=7.0)),
     evaluated=lambda w: w.program.eval(),
     momentum=lambda w: setattr(w.program, "momentum", 0.5),
@@ -171,7 +169,7 @@ def batch_norm_statistics():
     return without_grad(world(nn.BatchNorm1d(3), ramp(4, 3)))
 
 
-@cases("S40", values=arg(0, ramp(2, 3, start=7.0)))
+@cases(values=arg(0, ramp(2, 3, start=7.0)))
 def buffer_written_at_an_index():
     class Cache(nn.Module):
         def __init__(self):
@@ -185,7 +183,7 @@ def buffer_written_at_an_index():
     return world(Cache(), ramp(2, 3), 1)
 
 
-@cases("S41", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def list_appended():
     def program(x, seen):
         seen.append(x * 2)
@@ -194,7 +192,7 @@ def list_appended():
     return world(program, ramp(3), [])
 
 
-@cases("S41", values=arg(0, ramp(3, start=7.0)), longer=lambda w: w.args[1].extend([1, 2]))
+@cases(values=arg(0, ramp(3, start=7.0)), longer=lambda w: w.args[1].extend([1, 2]))
 def list_written_by_every_method():
     def program(x, xs):
         xs.append(x + 1)
@@ -216,7 +214,7 @@ def list_written_by_every_method():
     return world(program, ramp(3), [ramp(3), 4.0])
 
 
-@cases("S41", hits=False, shuffled=lambda w: w.args[1].insert(0, 9.0))
+@cases(hits=False, shuffled=lambda w: w.args[1].insert(0, 9.0))
 def list_sorted_and_cleared():
     def program(x, xs, ys):
         xs.sort()
@@ -226,7 +224,7 @@ def list_sorted_and_cleared():
     return world(program, ramp(3), [3.0, 1.0, 2.0], [x := 1.0, x])
 
 
-@cases("S41", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def dict_written_by_every_method():
     def program(x, d):
         d["t"] = x * 2
@@ -241,7 +239,7 @@ def dict_written_by_every_method():
     return world(program, ramp(3), {"drop": 4, "gone": 1, "keep": 2})
 
 
-@cases("S41", hits=False, again=lambda w: w.args[1].update(a=1, b=2))
+@cases(hits=False, again=lambda w: w.args[1].update(a=1, b=2))
 def dict_emptied():
     def program(x, d):
         _key, value = d.popitem() if d else ("none", 0)
@@ -251,7 +249,7 @@ def dict_emptied():
     return world(program, ramp(3), {"a": 1, "b": 2})
 
 
-@cases("S41", hits=False, other=lambda w: w.args[1].discard(3))
+@cases(hits=False, other=lambda w: w.args[1].discard(3))
 def set_written():
     def program(x, s):
         s.add(3)
@@ -262,7 +260,7 @@ def set_written():
     return world(program, ramp(3), {1, 2})
 
 
-@cases("S41", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def nested_containers_written():
     def program(x, d):
         d["a"][0]["t"] = x * 2
@@ -272,7 +270,7 @@ def nested_containers_written():
     return world(program, ramp(3), {"a": [{"t": None}]})
 
 
-@cases("S41", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def order_of_writes_to_two_names_of_one_list():
     def program(x, a, b):
         a.append(x + 1)
@@ -284,7 +282,7 @@ def order_of_writes_to_two_names_of_one_list():
     return world(program, ramp(3), shared, shared)
 
 
-@cases("S41", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def deque_and_ordered_dict_written():
     def program(x, q, d):
         q.appendleft(x + 1)
@@ -295,7 +293,7 @@ def deque_and_ordered_dict_written():
     return world(program, ramp(3), collections.deque([1], maxlen=3), collections.OrderedDict(a=1, b=2))
 
 
-@cases("S41", hits=False)
+@cases(hits=False)
 def an_input_stored_is_that_input():
     def program(x, keep):
         keep.append(x)
@@ -305,7 +303,7 @@ def an_input_stored_is_that_input():
     return world(program, ramp(3), [])
 
 
-@cases("S41", hits=False, may_refuse="UnsupportedProgram")
+@cases(hits=False, may_refuse="UnsupportedProgram")
 def list_that_contains_itself():
     def program(x, xs):
         xs.append(xs)
@@ -314,7 +312,7 @@ def list_that_contains_itself():
     return world(program, ramp(3), [])
 
 
-@cases("S42", hits=False, reset=lambda w: w.program.__globals__.update(calls=100))
+@cases(hits=False, reset=lambda w: w.program.__globals__.update(calls=100))
 def global_written():
     def program(x):
         global calls, latest
@@ -325,7 +323,7 @@ def global_written():
     return world(with_globals(program, calls=0, latest=None), ramp(3))
 
 
-@cases("S42", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def global_tensor_written():
     def program(x):
         global latest
@@ -335,7 +333,7 @@ def global_tensor_written():
     return world(with_globals(program), ramp(3))
 
 
-@cases("S42", hits=False)
+@cases(hits=False)
 def closure_cell_written():
     n = 0
 
@@ -347,7 +345,7 @@ def closure_cell_written():
     return world(program, ramp(3))
 
 
-@cases("S42", hits=False)
+@cases(hits=False)
 def container_in_a_global_written():
     def program(x):
         history.append(x.sum())  # noqa: F821 - given by with_globals
@@ -356,7 +354,7 @@ def container_in_a_global_written():
     return world(with_globals(program, history=[]), ramp(3))
 
 
-@cases("S42", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def attribute_of_a_function_written():
     def program(x, f):
         f.latest = x + 1
@@ -368,7 +366,7 @@ def attribute_of_a_function_written():
     return world(program, ramp(3), target)
 
 
-@cases("S43", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def print_of_tensors_and_numbers():
     def program(x):
         print("before", 1, 2.5, None)
@@ -380,7 +378,7 @@ def print_of_tensors_and_numbers():
     return world(program, ramp(3))
 
 
-@cases("S43", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def print_of_containers_of_tensors():
     def program(x):
         print({"a": [x, x + 1]}, (x * 2,))
@@ -389,7 +387,7 @@ def print_of_containers_of_tensors():
     return world(program, ramp(3))
 
 
-@cases("S43", may_refuse="UnsupportedProgram", values=arg(0, ramp(3, start=7.0)))
+@cases(may_refuse="UnsupportedProgram", values=arg(0, ramp(3, start=7.0)))
 def print_of_a_formatted_tensor():
     def program(x):
         print(f"{x * 2}")
@@ -398,7 +396,7 @@ def print_of_a_formatted_tensor():
     return world(program, ramp(3))
 
 
-@cases("S44", refused="UnsupportedProgram")
+@cases(refused="UnsupportedProgram")
 def a_refused_program_that_wrote_before():
     def program(x, o, seen):
         o.t = x * 2
@@ -408,7 +406,7 @@ def a_refused_program_that_wrote_before():
     return world(program, ramp(3), Bag(), [])
 
 
-@cases("S44", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def a_failing_program_that_wrote_before():
     def program(x, o, seen):
         o.t = x * 2
@@ -418,7 +416,7 @@ def a_failing_program_that_wrote_before():
     return world(program, ramp(3), Bag(), [])
 
 
-@cases("S44", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def a_tensor_kept_by_an_object_made_in_the_program():
     def program(x, registry):
         box = Bag(t=x * 2, inner=[x])

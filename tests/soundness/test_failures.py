@@ -1,4 +1,4 @@
-"""S51 to S64: failed calls, statistics, eviction, nesting, threads and life time."""
+"""Failed calls, statistics, eviction, nesting, threads and life time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_S51_a_failed_call_leaves_the_ambient_state_and_other_functions_alone(name):
+def test_a_failed_call_leaves_the_ambient_state_and_other_functions_alone(name):
     def sound(x):
         return torch.relu(x) * 2 + torch.ones(3)
 
@@ -63,7 +63,7 @@ def test_S51_a_failed_call_leaves_the_ambient_state_and_other_functions_alone(na
     assert torch.equal(thunder.jit(sound)(ramp(3)), sound(ramp(3)))
 
 
-def test_S51_a_failed_first_call_does_not_poison_the_same_function():
+def test_a_failed_first_call_does_not_poison_the_same_function():
     def program(x, k):
         return x * 2 if k else x.numpy()
 
@@ -75,7 +75,7 @@ def test_S51_a_failed_first_call_does_not_poison_the_same_function():
         compiled(ramp(3), False)
 
 
-def test_S52_a_failed_compile_leaves_no_entry_and_is_tried_afresh():
+def test_a_failed_compile_leaves_no_entry_and_is_tried_afresh():
     switch = {"fail": True}
 
     def program(x):
@@ -97,7 +97,7 @@ class Own(Exception):
     pass
 
 
-def test_S53_the_programs_exception_arrives_with_type_message_and_line():
+def test_the_programs_exception_arrives_with_type_message_and_line():
     def program(x, log):
         log.append(1)
         raise Own("of the user", 3)  # the user's line
@@ -115,7 +115,7 @@ def test_S53_the_programs_exception_arrives_with_type_message_and_line():
     assert ("test_failures.py", here) in lines or f"test_failures.py:{here}" in notes, (lines, notes)
 
 
-def test_S53_effects_before_the_exception_are_those_of_eager():
+def test_effects_before_the_exception_are_those_of_eager():
     def program(x, log):
         log.append(1)
         torch.set_default_dtype(torch.float64)
@@ -133,7 +133,7 @@ def test_S53_effects_before_the_exception_are_those_of_eager():
         torch.set_default_dtype(before)
 
 
-@cases("S53", caught=arg(1, -1), raised=arg(1, 0))
+@cases(caught=arg(1, -1), raised=arg(1, 0))
 def an_exception_that_the_program_handles():
     def program(x, k):
         try:
@@ -151,7 +151,7 @@ def an_exception_that_the_program_handles():
     return world(program, ramp(3), 2)
 
 
-def test_S54_an_outer_autocast_leaves_nothing_behind():
+def test_an_outer_autocast_leaves_nothing_behind():
     def program(a, b):
         return a @ b
 
@@ -164,7 +164,7 @@ def test_S54_an_outer_autocast_leaves_nothing_behind():
     assert thunder.cache_hits(compiled) == 1
 
 
-def test_S55_inspection_describes_the_entry_of_the_last_call():
+def test_inspection_describes_the_entry_of_the_last_call():
     def program(x, add):
         return x + 1 if add else torch.sin(x)
 
@@ -178,7 +178,7 @@ def test_S55_inspection_describes_the_entry_of_the_last_call():
     assert thunder.cache_hits(compiled) == 2
 
 
-def test_S55_the_epilogue_listed_is_that_of_the_last_call():
+def test_the_epilogue_listed_is_that_of_the_last_call():
     def program(x, o, write):
         if write:
             o["t"] = x
@@ -194,7 +194,7 @@ def test_S55_the_epilogue_listed_is_that_of_the_last_call():
     assert not epilogues or "'t'" not in str(epilogues[-1])
 
 
-def test_S56_an_error_in_a_prologue_is_reported_and_not_taken_for_a_miss():
+def test_an_error_in_a_prologue_is_reported_and_not_taken_for_a_miss():
     def broken_prologue(*args, **kwargs):
         raise ZeroDivisionError("in a guard")
 
@@ -208,7 +208,7 @@ def test_S56_an_error_in_a_prologue_is_reported_and_not_taken_for_a_miss():
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_S57_hits_and_misses_add_up_to_the_calls():
+def test_hits_and_misses_add_up_to_the_calls():
     compiled = thunder.jit(lambda x, k: x * k)
     for k in (1, 2, 1, 3, 2, 2):
         compiled(ramp(3), k)
@@ -217,7 +217,7 @@ def test_S57_hits_and_misses_add_up_to_the_calls():
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (3, 3)
 
 
-def test_S57_a_miss_has_one_reason_for_each_entry_tried():
+def test_a_miss_has_one_reason_for_each_entry_tried():
     compiled = thunder.jit(lambda x, k: x * k)
     compiled(ramp(3), 1)
     assert thunder.last_recompile_reasons(compiled) == []
@@ -233,14 +233,14 @@ def test_S57_a_miss_has_one_reason_for_each_entry_tried():
     assert "k" in str(newest.source) or "args[1]" in str(newest.source)
 
 
-def test_S58_eviction_never_returns_a_stale_result():
+def test_eviction_never_returns_a_stale_result():
     compiled = thunder.jit(lambda x, k: x * k, max_cache_entries=2, recompile_limit=None)
     for k in (1, 2, 3, 1, 2, 3, 3, 2, 1):
         assert torch.equal(compiled(ramp(3), k), ramp(3) * k)
         assert len(thunder.compile_stats(compiled).interpreter_cache) <= 2
 
 
-def test_S58_the_least_recently_used_entry_is_dropped():
+def test_the_least_recently_used_entry_is_dropped():
     compiled = thunder.jit(lambda x, k: x * k, max_cache_entries=2)
     for k in (1, 2, 1, 3):
         compiled(ramp(3), k)
@@ -248,7 +248,7 @@ def test_S58_the_least_recently_used_entry_is_dropped():
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (2, 3)
 
 
-def test_S58_results_stay_right_beyond_the_recompile_limit():
+def test_results_stay_right_beyond_the_recompile_limit():
     compiled = thunder.jit(lambda x, k: x * k, recompile_limit=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", thunder.RecompileWarning)
@@ -256,7 +256,7 @@ def test_S58_results_stay_right_beyond_the_recompile_limit():
             assert torch.equal(compiled(ramp(3), k), ramp(3) * k)
 
 
-def test_S59_calls_from_threads_keep_their_contexts_apart():
+def test_calls_from_threads_keep_their_contexts_apart():
     def program(x, k):
         y = torch.ones(3) * k if torch.is_grad_enabled() else torch.zeros(3)
         return x * k + y
@@ -285,7 +285,7 @@ def live_objects():
     return len(gc.get_objects())
 
 
-def test_S62_nothing_grows_with_the_number_of_compiles():
+def test_nothing_grows_with_the_number_of_compiles():
     def once():
         compiled = thunder.jit(lambda x, k: torch.relu(x) * k)
         compiled(ramp(3), 2)
@@ -299,7 +299,7 @@ def test_S62_nothing_grows_with_the_number_of_compiles():
     assert live_objects() - before < 200
 
 
-def test_S62_nothing_grows_with_the_number_of_calls():
+def test_nothing_grows_with_the_number_of_calls():
     compiled = thunder.jit(lambda x: torch.relu(x) * 2)
     for _ in range(3):
         compiled(ramp(3))
@@ -346,7 +346,7 @@ def warm_seconds(layers):
     return best
 
 
-def test_S63_a_warm_call_of_a_deep_module_costs_no_multiple_of_eager():
+def test_a_warm_call_of_a_deep_module_costs_no_multiple_of_eager():
     assert warm_seconds(100) < 3
 
 
@@ -370,7 +370,7 @@ for stage in (thunder.last_prologue_traces, thunder.last_traces, thunder.last_ep
 """
 
 
-def test_S64_the_trace_text_is_equal_in_every_process(tmp_path):
+def test_the_trace_text_is_equal_in_every_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(TEXT)
     texts = [
@@ -387,7 +387,7 @@ def test_S64_the_trace_text_is_equal_in_every_process(tmp_path):
     assert texts[0] == texts[1] == texts[2]
 
 
-@cases("S59", values=arg(0, ramp(3, start=7.0)), number=arg(1, 5))
+@cases(values=arg(0, ramp(3, start=7.0)), number=arg(1, 5))
 def recursion_in_the_program():
     def power(x, n):
         return x if n == 0 else power(x, n - 1) * 2 + n

@@ -73,11 +73,11 @@ def noisy() -> World:
 
 
 CASES = {
-    "grow": Case("S1", "scaled", scaled, {"grow": lambda w: w.args[1].append(3.0)}),
-    "append": Case("S41", "appending", appending, {"append": arg(0, ramp(3, start=5.0))}),
-    "scale": Case("S25", "counting", counting, {"scale": attr("scale", 3.0)}),
-    "raise": Case("S53", "failing", failing, {"raise": arg(1, 5)}),
-    "dtype": Case("S16", "noisy", noisy, {"dtype": arg(0, ramp(3, dtype=torch.float64))}),
+    "grow": Case("scaled", scaled, {"grow": lambda w: w.args[1].append(3.0)}),
+    "append": Case("appending", appending, {"append": arg(0, ramp(3, start=5.0))}),
+    "scale": Case("counting", counting, {"scale": attr("scale", 3.0)}),
+    "raise": Case("failing", failing, {"raise": arg(1, 5)}),
+    "dtype": Case("noisy", noisy, {"dtype": arg(0, ramp(3, dtype=torch.float64))}),
 }
 
 
@@ -207,9 +207,9 @@ def test_a_refusal_is_a_failure_unless_the_case_says_so():
 
     with pytest.raises(AssertionError, match="raised SharpEdge"):
         judge(CASES["grow"], "grow", compiler(refusing))
-    judge(Case("S32", "scaled", scaled, {}, refused="SharpEdge"), None, compiler(refusing))
+    judge(Case("scaled", scaled, {}, refused="SharpEdge"), None, compiler(refusing))
     with pytest.raises(AssertionError, match="must be refused"):
-        judge(Case("S32", "scaled", scaled, {}, refused="SharpEdge"), None, EAGER)
+        judge(Case("scaled", scaled, {}, refused="SharpEdge"), None, EAGER)
 
 
 def test_a_refused_call_that_leaves_a_write_is_caught():
@@ -224,7 +224,7 @@ def test_a_refused_call_that_leaves_a_write_is_caught():
         return run
 
     with pytest.raises(AssertionError, match="was refused and left"):
-        judge(Case("S44", "appending", appending, {}, refused="SharpEdge"), None, compiler(writing))
+        judge(Case("appending", appending, {}, refused="SharpEdge"), None, compiler(writing))
 
 
 def test_portraits_tell_one_shared_tensor_from_two_equal_ones():

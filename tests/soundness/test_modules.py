@@ -1,4 +1,4 @@
-"""S20 to S28: parameters, submodules, hooks, attributes, globals, and functions replaced."""
+"""Parameters, submodules, hooks, attributes, globals, and functions replaced."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def parameter(*shape, start=5.0, **options):
 
 
 @cases(
-    "S20",
     assignment=lambda w: setattr(w.program.first, "weight", parameter(3, 3)),
     setattr_on_a_list_element=lambda w: setattr(w.program.layers[0], "bias", parameter(3)),
     data=lambda w: setattr(w.program.first.weight, "data", ramp(3, 3, start=9.0)),
@@ -68,7 +67,6 @@ def parameters_replaced():
 
 
 @cases(
-    "S20",
     back=lambda w: setattr(w.program, "gain", None),
     value=lambda w: setattr(w.program, "gain", parameter(3, start=8.0)),
 )
@@ -79,7 +77,6 @@ def parameter_to_none():
 
 
 @cases(
-    "S21",
     double=lambda w: (w.program.to(torch.float64), w.args.__setitem__(0, w.args[0].double())),
     half_of_the_module_only=lambda w: w.program.layers.to(torch.float64),
     requires_grad=lambda w: w.program.requires_grad_(False),
@@ -89,19 +86,19 @@ def module_moved():
     return net()
 
 
-@cases("S21", untied=lambda w: setattr(w.program.layers[0], "weight", parameter(3, 3)))
+@cases(untied=lambda w: setattr(w.program.layers[0], "weight", parameter(3, 3)))
 def tied_then_untied():
     w = net()
     w.program.layers[0].weight = w.program.first.weight
     return w
 
 
-@cases("S21", tied=lambda w: setattr(w.program.layers[0], "weight", w.program.first.weight))
+@cases(tied=lambda w: setattr(w.program.layers[0], "weight", w.program.first.weight))
 def untied_then_tied():
     return net()
 
 
-@cases("S21", requires_grad=lambda w: w.program.first.weight.requires_grad_(False))
+@cases(requires_grad=lambda w: w.program.first.weight.requires_grad_(False))
 def requires_grad_of_a_parameter_read():
     class Reader(Net):
         def forward(self, x):
@@ -111,7 +108,6 @@ def requires_grad_of_a_parameter_read():
 
 
 @cases(
-    "S23",
     append=lambda w: w.program.layers.append(nn.Tanh()),
     insert=lambda w: w.program.layers.insert(0, nn.Tanh()),
     delete=lambda w: w.program.layers.__delitem__(1),
@@ -125,7 +121,6 @@ def module_list_changed():
 
 
 @cases(
-    "S23",
     append=lambda w: w.program.append(nn.Tanh()),
     replace=lambda w: w.program.__setitem__(0, nn.Sigmoid()),
     delete=lambda w: w.program.__delitem__(1),
@@ -135,7 +130,6 @@ def sequential_changed():
 
 
 @cases(
-    "S23",
     add=lambda w: w.program.table.update({"c": nn.Sigmoid()}),
     delete=lambda w: w.program.table.pop("a"),
     replace=lambda w: w.program.table.__setitem__("a", nn.Sigmoid()),
@@ -155,7 +149,7 @@ def module_dict_changed():
     return world(Table(), ramp(3, start=-1.0))
 
 
-@cases("S23", same=lambda w: setattr(w.program, "b", w.program.a))
+@cases(same=lambda w: setattr(w.program, "b", w.program.a))
 def submodule_by_identity():
     class Two(nn.Module):
         def __init__(self):
@@ -168,17 +162,17 @@ def submodule_by_identity():
     return world(Two(), ramp(3))
 
 
-@cases("S24", root=lambda w: w.program.eval(), only_the_dropout=lambda w: w.program[1].eval())
+@cases(root=lambda w: w.program.eval(), only_the_dropout=lambda w: w.program[1].eval())
 def training_to_eval():
     return world(nn.Sequential(nn.ReLU(), nn.Dropout(0.5)), ramp(4, 3))
 
 
-@cases("S24", root=lambda w: w.program.train(), only_the_dropout=lambda w: w.program[1].train())
+@cases(root=lambda w: w.program.train(), only_the_dropout=lambda w: w.program[1].train())
 def eval_to_training():
     return world(nn.Sequential(nn.ReLU(), nn.Dropout(0.5)).eval(), ramp(4, 3))
 
 
-@cases("S24", deep=lambda w: w.program.inner.norm.eval(), back=lambda w: w.program.eval())
+@cases(deep=lambda w: w.program.inner.norm.eval(), back=lambda w: w.program.eval())
 def training_of_a_nested_norm():
     class Inner(nn.Module):
         def __init__(self):
@@ -219,7 +213,6 @@ class Configured(nn.Module):
 
 
 @cases(
-    "S25",
     behind_a_property=attr("_gain", 4.0),
     of_a_plain_object=attr("config.width", 5.0),
     list_in_a_plain_object=lambda w: w.program.config.names.append("b"),
@@ -231,9 +224,7 @@ def attributes_of_a_module():
     return world(Configured(), ramp(3))
 
 
-@cases(
-    "S25", scale=lambda w: setattr(w.args[1], "scale", 4.0), more=lambda w: setattr(w.args[1], "shift", 9.0)
-)
+@cases(scale=lambda w: setattr(w.args[1], "scale", 4.0), more=lambda w: setattr(w.args[1], "shift", 9.0))
 def attribute_of_a_simple_namespace():
     return world(
         lambda x, o: x * o.scale + getattr(o, "shift", 1.0), ramp(3), types.SimpleNamespace(scale=2.0)
@@ -241,7 +232,6 @@ def attribute_of_a_simple_namespace():
 
 
 @cases(
-    "S25",
     computed=lambda w: w.args[1].table.update(alpha=4.0),
     real=lambda w: setattr(w.args[1], "alpha", 9.0),
 )
@@ -258,7 +248,7 @@ def attribute_by_getattr_hook():
     return world(lambda x, o: x * o.alpha, ramp(3), Lazy())
 
 
-@cases("S25", slot=lambda w: setattr(w.args[1], "a", 5.0))
+@cases(slot=lambda w: setattr(w.args[1], "a", 5.0))
 def attribute_in_a_slot():
     class Slotted:
         __slots__ = ("a",)
@@ -270,7 +260,6 @@ def attribute_in_a_slot():
 
 
 @cases(
-    "S26",
     forward_hook=lambda w: w.program.register_forward_hook(lambda m, a, out: out * 3),
     forward_pre_hook=lambda w: w.program.register_forward_pre_hook(lambda m, a: (a[0] + 1,)),
     hook_on_a_submodule=lambda w: w.program[0].register_forward_hook(lambda m, a, out: out + 10),
@@ -286,7 +275,6 @@ def hooks_added():
 
 
 @cases(
-    "S26",
     removed=lambda w: w.program[0]._forward_hooks.clear(),
     state=lambda w: w.program.handle.update(k=7.0),
 )
@@ -298,7 +286,6 @@ def hook_removed():
 
 
 @cases(
-    "S26",
     removed=lambda w: parametrize.remove_parametrizations(w.program, "weight", leave_parametrized=False),
     original=lambda w: w.program.parametrizations.weight.original.data.mul_(2),
 )
@@ -310,7 +297,6 @@ def parametrisation_removed():
 
 
 @cases(
-    "S27",
     number=lambda w: w.program.__globals__.update(scale=5.0),
     container=lambda w: w.program.__globals__["table"].update(k=5.0),
     function=lambda w: w.program.__globals__.update(helper=torch.sin),
@@ -324,7 +310,7 @@ def globals_rebound_or_mutated():
     return world(with_globals(program, scale=2.0, table={"k": 1.0}, helper=torch.cos), ramp(3))
 
 
-@cases("S27", appears=lambda w: w.program.__globals__.update(len=lambda xs: 7))
+@cases(appears=lambda w: w.program.__globals__.update(len=lambda xs: 7))
 def builtin_shadowed_by_a_global():
     def program(x, xs):
         return x * len(xs)
@@ -333,7 +319,6 @@ def builtin_shadowed_by_a_global():
 
 
 @cases(
-    "S27",
     attribute=lambda w: setattr(w.program.__globals__["configuration"], "gain", 6.0),
     absent=lambda w: delattr(w.program.__globals__["configuration"], "gain"),
 )
@@ -347,19 +332,19 @@ def attribute_of_a_module_object():
     return world(with_globals(program, configuration=settings), ramp(3))
 
 
-@cases("S27", rebound=lambda w: setattr(w.program.__closure__[0], "cell_contents", 5.0))
+@cases(rebound=lambda w: setattr(w.program.__closure__[0], "cell_contents", 5.0))
 def closure_cell_rebound():
     k = 2.0
     return world(lambda x: x * k, ramp(3))
 
 
-@cases("S27", mutated=lambda w: w.program.__closure__[0].cell_contents.append(3.0))
+@cases(mutated=lambda w: w.program.__closure__[0].cell_contents.append(3.0))
 def closure_cell_mutated():
     ks = [2.0]
     return world(lambda x: x * sum(ks), ramp(3))
 
 
-@cases("S27", hits=False, reset=lambda w: w.program.__globals__.update(n=10))
+@cases(hits=False, reset=lambda w: w.program.__globals__.update(n=10))
 def global_read_again_after_a_write():
     def program(x):
         global n
@@ -370,7 +355,6 @@ def global_read_again_after_a_write():
 
 
 @cases(
-    "S28",
     forward_on_the_instance=lambda w: setattr(w.program.inner, "forward", lambda x: x - 5),
     forward_on_the_class=lambda w: setattr(type(w.program.inner), "forward", lambda self, x: x - 7),
     method_on_the_class=lambda w: setattr(type(w.program), "helper", lambda self, x: x * 9),
@@ -397,7 +381,7 @@ def methods_replaced():
     return world(Outer(), ramp(3))
 
 
-@cases("S28", function=lambda w: setattr(w.program.__globals__["tools"], "combine", lambda a: a - 1))
+@cases(function=lambda w: setattr(w.program.__globals__["tools"], "combine", lambda a: a - 1))
 def function_of_a_user_library_replaced():
     library = types.ModuleType("library")
     library.combine = lambda a: a + 1
@@ -409,7 +393,6 @@ def function_of_a_user_library_replaced():
 
 
 @cases(
-    "S28",
     base=lambda w: setattr(type(w.args[1]).__mro__[1], "scale", lambda self: 5.0),
     override=lambda w: setattr(type(w.args[1]), "scale", lambda self: 7.0),
 )
@@ -424,7 +407,7 @@ def inherited_method_replaced():
     return world(lambda x, o: x * o.scale(), ramp(3), Derived())
 
 
-def test_S28_a_function_of_torch_replaced_after_the_first_call_is_noticed(monkeypatch):
+def test_a_function_of_torch_replaced_after_the_first_call_is_noticed(monkeypatch):
     def program(x):
         return torch.nn.functional.relu(x)
 
@@ -434,7 +417,7 @@ def test_S28_a_function_of_torch_replaced_after_the_first_call_is_noticed(monkey
     assert torch.equal(compiled(x), program(x))
 
 
-def test_S27_ordered_dict_moved_to_end_is_noticed():
+def test_ordered_dict_moved_to_end_is_noticed():
     table = collections.OrderedDict(a=2.0, b=3.0)
 
     def program(x):

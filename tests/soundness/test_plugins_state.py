@@ -1,4 +1,4 @@
-"""S22, S30, S60, S61: what transforms and executors contribute is guarded, kept, never silently ignored."""
+"""What transforms and executors contribute is guarded, kept, never silently ignored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def linear():
     return layer
 
 
-def test_S22_a_replaced_parameter_that_a_transform_overrode_raises_and_names_the_way():
+def test_a_replaced_parameter_that_a_transform_overrode_raises_and_names_the_way():
     layer = linear()
     compiled = thunder.jit(layer, transforms=[Halved()])
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_S22_a_replaced_parameter_that_a_transform_overrode_raises_and_names_the
     assert "load_original_state_dict" in str(caught.value)
 
 
-def test_S22_an_override_never_writes_to_the_users_module():
+def test_an_override_never_writes_to_the_users_module():
     layer = linear()
     compiled = thunder.jit(layer, transforms=[Halved()])
     assert torch.equal(layer.weight, ramp(3, 3))
@@ -57,7 +57,7 @@ def test_S22_an_override_never_writes_to_the_users_module():
     assert torch.equal(compiled.state_dict()["weight"], ramp(3, 3) / 2)
 
 
-def test_S30_state_that_a_transform_contributes_is_guarded(monkeypatch):
+def test_state_that_a_transform_contributes_is_guarded(monkeypatch):
     compiled = thunder.jit(lambda x: x * 2, transforms=[Keyed()])
     compiled(ramp(3))
     compiled(ramp(3))
@@ -70,7 +70,7 @@ def test_S30_state_that_a_transform_contributes_is_guarded(monkeypatch):
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (2, 2)
 
 
-def test_S30_state_that_a_transform_changes_in_place_is_guarded_and_named():
+def test_state_that_a_transform_changes_in_place_is_guarded_and_named():
     class Kept(thunder.Transform):
         state: ClassVar = {"recipe": 1, "level": 2}
 
@@ -86,7 +86,7 @@ def test_S30_state_that_a_transform_changes_in_place_is_guarded_and_named():
     assert reason.fact == "state of transforms[0], Kept: recipe"
 
 
-def test_S30_state_that_could_change_unseen_is_refused():
+def test_state_that_could_change_unseen_is_refused():
     class Loose(thunder.Transform):
         def cache_state(self):
             return {"recipe": []}
@@ -95,7 +95,7 @@ def test_S30_state_that_could_change_unseen_is_refused():
         thunder.jit(lambda x: x * 2, transforms=[Loose()])(ramp(3))
 
 
-def test_S60_registering_an_executor_later_changes_nothing_for_an_existing_object():
+def test_registering_an_executor_later_changes_nothing_for_an_existing_object():
     def program(x):
         return torch.sin(x)
 
@@ -117,7 +117,7 @@ def test_S60_registering_an_executor_later_changes_nothing_for_an_existing_objec
     assert torch.equal(thunder.jit(program)(ramp(3)), torch.sin(ramp(3)))
 
 
-def test_S61_add_transform_keeps_cache_mode_and_options():
+def test_add_transform_keeps_cache_mode_and_options():
     added = Keyed()
     compiled = thunder.jit(lambda x, k: x * k, cache="no caching", sharp_edges="warn", cse=False)
     other = thunder.core.transforms.add_transform(compiled, transform=added)

@@ -1,4 +1,4 @@
-"""S45 to S50: results have eager's types, identity, storage, dtype and strides; tracing touches nothing."""
+"""Results have eager's types, identity, storage, dtype and strides; tracing touches nothing."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_S45_the_result_has_eagers_containers_and_types(name):
+def test_the_result_has_eagers_containers_and_types(name):
     cases = Cases()
-    cases("S45", values=arg(0, ramp(2, 3, start=9.0)))(lambda: world(RESULTS[name], ramp(2, 3)))
+    cases(values=arg(0, ramp(2, 3, start=9.0)))(lambda: world(RESULTS[name], ramp(2, 3)))
     judge(cases[0], "values", thunder)
 
 
-def test_S45_a_registered_pytree_is_rebuilt():
+def test_a_registered_pytree_is_rebuilt():
     @dataclasses.dataclass
     class Registered:
         t: torch.Tensor
@@ -115,20 +115,20 @@ ALIASES = {
 
 
 @pytest.mark.parametrize("name", ALIASES)
-def test_S46_S48_outputs_alias_inputs_and_one_another_as_in_eager(name):
+def test_outputs_alias_inputs_and_one_another_as_in_eager(name):
     cases = Cases()
-    cases("S46", values=arg(0, ramp(2, 3, start=9.0)))(
+    cases(values=arg(0, ramp(2, 3, start=9.0)))(
         lambda: world(ALIASES[name], ramp(2, 3), ramp(2, 3, start=4.0))
     )
     judge(cases[0], "values", thunder)
 
 
-@cases("S46", other=lambda w: w.args.__setitem__(0, {"t": ramp(2)}))
+@cases(other=lambda w: w.args.__setitem__(0, {"t": ramp(2)}))
 def a_container_argument_is_returned_itself():
     return world(lambda d, xs: (d, xs), {"t": ramp(3)}, [1, ramp(2)])
 
 
-@cases("S46", replaced=lambda w: setattr(w.program, "weight", nn.Parameter(ramp(3, start=8.0))))
+@cases(replaced=lambda w: setattr(w.program, "weight", nn.Parameter(ramp(3, start=8.0))))
 def a_parameter_is_returned_itself():
     class Giver(nn.Module):
         def __init__(self):
@@ -141,7 +141,7 @@ def a_parameter_is_returned_itself():
     return without_grad(world(Giver(), ramp(3)))
 
 
-@cases("S46", replaced=lambda w: setattr(w.args[0], "inner", Bag(a=2)))
+@cases(replaced=lambda w: setattr(w.args[0], "inner", Bag(a=2)))
 def an_object_is_returned_itself():
     return world(
         lambda o, x: (o, o.inner, x * o.inner.a),
@@ -150,12 +150,12 @@ def an_object_is_returned_itself():
     )
 
 
-@cases("S47", integers=lambda w: w.args.__setitem__(0, torch.arange(3)))
+@cases(integers=lambda w: w.args.__setitem__(0, torch.arange(3)))
 def requires_grad_of_outputs_without_grad_mode():
     return without_grad(world(lambda a, b: (a * 2, a, a.detach(), b * 2), ramp(3).requires_grad_(), ramp(3)))
 
 
-@cases("S47")
+@cases()
 def detached_and_integer_outputs():
     return world(lambda a: (a.detach() * 2, a.detach() > 1, a.detach().argmax()), ramp(3).requires_grad_())
 
@@ -190,18 +190,18 @@ DTYPES = {
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_S49_dtypes_are_eagers(name):
+def test_dtypes_are_eagers(name):
     def build():
         return world(
             DTYPES[name], torch.arange(1, 4), ramp(3, dtype=torch.bfloat16), ramp(3, dtype=torch.float64)
         )
 
     cases = Cases()
-    cases("S49", dtype=arg(1, ramp(3, dtype=torch.float32)))(build)
+    cases(dtype=arg(1, ramp(3, dtype=torch.float32)))(build)
     judge(cases[0], "dtype", thunder)
 
 
-@cases("S49", transposed=lambda w: w.args.__setitem__(0, ramp(4, 2, 3).permute(1, 2, 0)))
+@cases(transposed=lambda w: w.args.__setitem__(0, ramp(4, 2, 3).permute(1, 2, 0)))
 def strides_follow_the_input():
     return world(
         lambda x: (x * 2, x.clone(), x + 1.0, x.contiguous(), torch.zeros_like(x), x.transpose(0, 1)),
@@ -209,16 +209,14 @@ def strides_follow_the_input():
     )
 
 
-@cases(
-    "S49", channels=lambda w: w.args.__setitem__(0, w.args[0].contiguous(memory_format=torch.channels_last))
-)
+@cases(channels=lambda w: w.args.__setitem__(0, w.args[0].contiguous(memory_format=torch.channels_last)))
 def strides_of_a_convolution():
     return without_grad(
         world(lambda x, w: torch.conv2d(x, w, padding=1).relu(), ramp(1, 2, 4, 4), ramp(3, 2, 3, 3))
     )
 
 
-def test_S50_a_refused_call_leaves_arguments_and_random_state_alone():
+def test_a_refused_call_leaves_arguments_and_random_state_alone():
     def program(x, d, o):
         d["n"], o.t = d["n"] + 1, x * 2
         x.add_(1)
@@ -240,7 +238,7 @@ def kernels(run):
     return {name: names.count(name) for name in ("aten::mm", "aten::_softmax", "aten::sum")}
 
 
-def test_S50_tracing_runs_no_operation_on_user_data():
+def test_tracing_runs_no_operation_on_user_data():
     def program(x, w):
         return torch.softmax(x @ w, -1).sum()
 

@@ -1,4 +1,4 @@
-"""S29 to S32: grad mode, default dtype and device, environment; clocks and other sources out of reach."""
+"""Grad mode, default dtype and device, environment; clocks and other sources out of reach."""
 
 from __future__ import annotations
 
@@ -64,29 +64,29 @@ def enable_cudnn(value: bool) -> None:
 cudnn = functools.partial(flag, lambda: torch.backends.cudnn.enabled, enable_cudnn)
 
 
-@cases("S29", no_grad=under(torch.no_grad), inference=under(torch.inference_mode))
+@cases(no_grad=under(torch.no_grad), inference=under(torch.inference_mode))
 def grad_mode_read():
     return world(lambda x: x * 2 if torch.is_grad_enabled() else x + 1, ramp(3))
 
 
-@cases("S29", no_grad=under(torch.no_grad))
+@cases(no_grad=under(torch.no_grad))
 def grad_mode_of_an_input_that_requires_grad():
     w = without_grad(world(lambda x: x.detach() * 2, ramp(3).requires_grad_()))
     w.within = torch.enable_grad
     return w
 
 
-@cases("S29", inference=under(torch.inference_mode))
+@cases(inference=under(torch.inference_mode))
 def inference_mode_read():
     return world(lambda x: x * 2 if torch.is_inference_mode_enabled() else x + 1, ramp(3))
 
 
-@cases("S29", autocast=under(lambda: torch.autocast("cpu", torch.bfloat16)))
+@cases(autocast=under(lambda: torch.autocast("cpu", torch.bfloat16)))
 def autocast_around_the_call():
     return world(lambda a, b: (a @ b) + 1, ramp(2, 3), ramp(3, 2))
 
 
-@cases("S29", off=under(contextlib.nullcontext), other=under(lambda: torch.autocast("cpu", torch.float16)))
+@cases(off=under(contextlib.nullcontext), other=under(lambda: torch.autocast("cpu", torch.float16)))
 def autocast_then_off():
     w = world(lambda a, b: a @ b, ramp(2, 3), ramp(3, 2))
     w.within = lambda: torch.autocast("cpu", torch.bfloat16)
@@ -94,7 +94,6 @@ def autocast_then_off():
 
 
 @cases(
-    "S29",
     double=under(lambda: default_dtype(torch.float64)),
     half=under(lambda: default_dtype(torch.bfloat16)),
 )
@@ -102,33 +101,32 @@ def default_dtype_of_factories():
     return world(lambda x: torch.zeros(3) + torch.tensor(1.5) + torch.full((3,), 2.0), ramp(3))
 
 
-@cases("S29", double=under(lambda: default_dtype(torch.float64)))
+@cases(double=under(lambda: default_dtype(torch.float64)))
 def default_dtype_of_true_division():
     return world(lambda x: (x / 2, x.float() * 2), torch.arange(3))
 
 
-@cases("S29", meta=under(lambda: torch.device("meta")))
+@cases(meta=under(lambda: torch.device("meta")))
 def default_device_of_factories():
     return world(lambda n: torch.ones(n) * 2, 3)
 
 
-@cases("S29", on=under(lambda: deterministic(True)))
+@cases(on=under(lambda: deterministic(True)))
 def deterministic_mode_read():
     return world(lambda x: x * 2 if torch.are_deterministic_algorithms_enabled() else x + 1, ramp(3))
 
 
-@cases("S29", medium=under(lambda: precision("medium")))
+@cases(medium=under(lambda: precision("medium")))
 def matmul_precision_read():
     return world(lambda x: x * 2 if torch.get_float32_matmul_precision() == "highest" else x + 1, ramp(3))
 
 
-@cases("S29", off=under(lambda: cudnn(False)))
+@cases(off=under(lambda: cudnn(False)))
 def backend_flag_read():
     return world(lambda x: x * 2 if torch.backends.cudnn.enabled else x + 1, ramp(3))
 
 
 @cases(
-    "S31",
     set=under(lambda: environment("WORLD_FACT", "on")),
     other=under(lambda: environment("WORLD_OTHER", "on")),
 )
@@ -136,46 +134,46 @@ def environment_variable_by_get():
     return world(lambda x: x * 2 if os.environ.get("WORLD_FACT") == "on" else x + 1, ramp(3))
 
 
-@cases("S31", other=under(lambda: environment("WORLD_FACT", "5")), removed=under(contextlib.nullcontext))
+@cases(other=under(lambda: environment("WORLD_FACT", "5")), removed=under(contextlib.nullcontext))
 def environment_variable_by_getenv_and_item():
     w = world(lambda x: x * int(os.getenv("WORLD_FACT", "7")) + ("WORLD_FACT" in os.environ), ramp(3))
     w.within = lambda: environment("WORLD_FACT", "3")
     return w
 
 
-@cases("S31", other=under(lambda: environment("WORLD_FACT", "5")))
+@cases(other=under(lambda: environment("WORLD_FACT", "5")))
 def environment_variable_by_subscript():
     w = world(lambda x: x * int(os.environ["WORLD_FACT"]), ramp(3))
     w.within = lambda: environment("WORLD_FACT", "3")
     return w
 
 
-@cases("S32", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def random_number():
     return world(lambda x: x * random.random(), ramp(3))
 
 
-@cases("S32", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def clock():
     return world(lambda x: x * time.time(), ramp(3))
 
 
-@cases("S32", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def performance_counter():
     return world(lambda x: x * time.perf_counter(), ramp(3))
 
 
-@cases("S32", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def unique_identifier():
     return world(lambda x: x * (uuid.uuid4().int % 3), ramp(3))
 
 
-@cases("S32", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def operating_system_randomness():
     return world(lambda x: x * os.urandom(1)[0], ramp(3))
 
 
-@cases("S32", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def file_read():
     def program(x):
         with open(__file__) as f:
@@ -184,12 +182,12 @@ def file_read():
     return world(program, ramp(3))
 
 
-@cases("S32", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def identity_number():
     return world(lambda x, o: x * (id(o) % 5), ramp(3), [1])
 
 
-def test_S32_the_refusal_names_the_users_line():
+def test_the_refusal_names_the_users_line():
     def program(x):
         return x * random.random()
 
@@ -199,7 +197,7 @@ def test_S32_the_refusal_names_the_users_line():
     assert "test_surroundings.py" in str(caught.value)
 
 
-def test_S32_a_warned_sharp_edge_is_baked_in_and_listed():
+def test_a_warned_sharp_edge_is_baked_in_and_listed():
     def program(x):
         return x * time.time()
 
@@ -210,7 +208,7 @@ def test_S32_a_warned_sharp_edge_is_baked_in_and_listed():
     assert "time.time" in str(thunder.explain(compiled))
 
 
-def test_S32_an_allowed_sharp_edge_is_baked_in_silently():
+def test_an_allowed_sharp_edge_is_baked_in_silently():
     def program(x):
         return x * random.random()
 

@@ -1,4 +1,4 @@
-"""S16 to S19: the metadata of tensors, the storage that they share, and tensors that are no arguments."""
+"""The metadata of tensors, the storage that they share, and tensors that are no arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ cases = Cases()
 
 
 @cases(
-    "S16",
     shape=arg(0, ramp(4, 3)),
     rank=arg(0, ramp(3)),
     double=arg(0, ramp(2, 3, dtype=torch.float64)),
@@ -27,18 +26,17 @@ def metadata_of_an_argument():
     return world(program, ramp(2, 3))
 
 
-@cases("S16", grad=lambda w: w.args[0].requires_grad_())
+@cases(grad=lambda w: w.args[0].requires_grad_())
 def requires_grad_of_an_argument_read():
     return without_grad(world(lambda x: x * 2 if x.requires_grad else x + 1, ramp(3)))
 
 
-@cases("S16", may_refuse="UnsupportedProgram", sparse=lambda w: w.args.__setitem__(0, w.args[0].to_sparse()))
+@cases(may_refuse="UnsupportedProgram", sparse=lambda w: w.args.__setitem__(0, w.args[0].to_sparse()))
 def layout_of_an_argument():
     return world(lambda x: x * 2, ramp(3))
 
 
 @cases(
-    "S16",
     dtype=lambda w: w.args[1]["t"].__setitem__(0, ramp(3, dtype=torch.float64)),
     shape=lambda w: w.args[1]["t"].__setitem__(0, ramp(1)),
 )
@@ -47,7 +45,6 @@ def metadata_of_a_nested_tensor():
 
 
 @cases(
-    "S16",
     shape=lambda w: setattr(w.args[1], "t", ramp(1)),
     dtype=lambda w: setattr(w.args[1], "t", ramp(3, dtype=torch.float64)),
 )
@@ -55,13 +52,12 @@ def metadata_of_an_attribute():
     return world(lambda x, o: x + o.t, ramp(3), Bag(t=ramp(3)))
 
 
-@cases("S16", zero=arg(0, ramp(0, 3)), one=arg(0, ramp(1, 3)))
+@cases(zero=arg(0, ramp(0, 3)), one=arg(0, ramp(1, 3)))
 def dimension_of_size_zero_or_one():
     return world(lambda x, y: x + y, ramp(2, 3), ramp(1, 3))
 
 
 @cases(
-    "S17",
     transposed=lambda w: w.args.__setitem__(0, ramp(3, 2).mT),
     sliced=lambda w: w.args.__setitem__(0, ramp(2, 6)[:, ::2]),
 )
@@ -70,7 +66,6 @@ def contiguity_read():
 
 
 @cases(
-    "S17",
     transposed=lambda w: w.args.__setitem__(0, ramp(3, 2).mT),
     sliced=lambda w: w.args.__setitem__(0, ramp(2, 6)[:, ::2]),
 )
@@ -78,14 +73,12 @@ def strides_read():
     return world(lambda x: x * x.stride(0) + x.stride()[1], ramp(2, 3))
 
 
-@cases("S17", offset=lambda w: w.args.__setitem__(0, ramp(4)[1:]))
+@cases(offset=lambda w: w.args.__setitem__(0, ramp(4)[1:]))
 def storage_offset_read():
     return world(lambda x: x + x.storage_offset(), ramp(3))
 
 
-@cases(
-    "S17", channels=lambda w: w.args.__setitem__(0, w.args[0].contiguous(memory_format=torch.channels_last))
-)
+@cases(channels=lambda w: w.args.__setitem__(0, w.args[0].contiguous(memory_format=torch.channels_last)))
 def memory_format_read():
     return world(
         lambda x: x * 2 if x.is_contiguous(memory_format=torch.channels_last) else x, ramp(2, 3, 2, 2)
@@ -93,7 +86,6 @@ def memory_format_read():
 
 
 @cases(
-    "S17",
     transposed=lambda w: w.args.__setitem__(0, ramp(3, 2).mT),
     expanded=lambda w: w.args.__setitem__(0, ramp(1, 3).expand(2, 3)),
 )
@@ -101,22 +93,22 @@ def strides_decide_whether_reshape_is_a_view():
     return world(lambda x: x.reshape(6), ramp(2, 3))
 
 
-@cases("S17", transposed=lambda w: w.args.__setitem__(0, ramp(3, 2).mT))
+@cases(transposed=lambda w: w.args.__setitem__(0, ramp(3, 2).mT))
 def view_needs_contiguity():
     return world(lambda x: x.view(6) * 2, ramp(2, 3))
 
 
-@cases("S17", transposed=lambda w: w.args.__setitem__(0, ramp(3, 2).mT))
+@cases(transposed=lambda w: w.args.__setitem__(0, ramp(3, 2).mT))
 def contiguous_returns_its_input_or_a_copy():
     return world(lambda x: x.contiguous(), ramp(2, 3))
 
 
-@cases("S17", leaf=lambda w: w.args.__setitem__(0, w.args[0].detach().requires_grad_()))
+@cases(leaf=lambda w: w.args.__setitem__(0, w.args[0].detach().requires_grad_()))
 def leaf_read():
     return without_grad(world(lambda x: x * 2 if x.is_leaf else x + 1, ramp(3).requires_grad_() * 1))
 
 
-@cases("S17", grad=lambda w: setattr(w.args[0], "grad", ramp(3)))
+@cases(grad=lambda w: setattr(w.args[0], "grad", ramp(3)))
 def grad_is_none_read():
     return without_grad(world(lambda x: x * 2 if x.grad is None else x + x.grad, ramp(3).requires_grad_()))
 
@@ -127,7 +119,6 @@ def write_first_read_second(a, b):
 
 
 @cases(
-    "S18",
     same=lambda w: w.args.__setitem__(1, w.args[0]),
     view=lambda w: w.args.__setitem__(1, w.args[0].view(4)),
     partial=lambda w: w.args.__setitem__(slice(0, 2), [(base := ramp(6))[:4], base[2:]]),
@@ -136,14 +127,13 @@ def disjoint_inputs_then_overlapping():
     return world(write_first_read_second, ramp(4), ramp(4, start=5.0))
 
 
-@cases("S18", apart=lambda w: w.args.__setitem__(1, ramp(4, start=7.0)))
+@cases(apart=lambda w: w.args.__setitem__(1, ramp(4, start=7.0)))
 def same_input_twice_then_disjoint():
     t = ramp(4)
     return world(write_first_read_second, t, t)
 
 
 @cases(
-    "S18",
     apart=lambda w: w.args.__setitem__(1, ramp(4, start=7.0)),
     other=lambda w: w.args.__setitem__(slice(0, 2), [(base := ramp(6))[1:5], base[:4]]),
 )
@@ -152,7 +142,7 @@ def overlapping_inputs_then_disjoint():
     return world(write_first_read_second, base[:4], base[2:])
 
 
-@cases("S18", shared=lambda w: w.args.__setitem__(0, w.program.weight.data))
+@cases(shared=lambda w: w.args.__setitem__(0, w.program.weight.data))
 def input_shares_a_buffers_storage():
     class Scale(torch.nn.Module):
         def __init__(self):
@@ -166,7 +156,7 @@ def input_shares_a_buffers_storage():
     return world(Scale(), ramp(4, start=3.0))
 
 
-@cases("S18", shared=lambda w: w.args.__setitem__(0, w.program.__globals__["table"]))
+@cases(shared=lambda w: w.args.__setitem__(0, w.program.__globals__["table"]))
 def input_shares_a_globals_storage():
     def program(x):
         x.mul_(2)
@@ -175,7 +165,7 @@ def input_shares_a_globals_storage():
     return world(with_globals(program, table=ramp(4)), ramp(4, start=3.0))
 
 
-@cases("S18", shared=lambda w: setattr(w.args[0], "b", w.args[0].a[:2]))
+@cases(shared=lambda w: setattr(w.args[0], "b", w.args[0].a[:2]))
 def attributes_come_to_share():
     def program(o):
         o.a.add_(1)
@@ -185,7 +175,6 @@ def attributes_come_to_share():
 
 
 @cases(
-    "S19",
     contents=lambda w: w.program.__closure__[0].cell_contents.add_(5),
     replaced=lambda w: setattr(w.program.__closure__[0], "cell_contents", ramp(3, start=9.0)),
 )
@@ -195,7 +184,6 @@ def tensor_in_a_closure():
 
 
 @cases(
-    "S19",
     contents=lambda w: w.program.__globals__["weight"].add_(5),
     replaced=lambda w: w.program.__globals__.update(weight=ramp(3, start=9.0)),
     dtype=lambda w: w.program.__globals__.update(weight=ramp(3, dtype=torch.float64)),
@@ -208,7 +196,6 @@ def tensor_in_a_global():
 
 
 @cases(
-    "S19",
     contents=lambda w: w.program.mask.add_(5),
     replaced=lambda w: setattr(w.program, "mask", ramp(3, start=9.0)),
 )
@@ -225,7 +212,6 @@ def tensor_as_a_plain_attribute_of_a_module():
 
 
 @cases(
-    "S19",
     contents=lambda w: w.program.__defaults__[0].add_(5),
     replaced=lambda w: setattr(w.program, "__defaults__", (ramp(3, start=9.0),)),
 )
@@ -238,7 +224,6 @@ def tensor_as_a_default():
 
 
 @cases(
-    "S19",
     contents=lambda w: w.args[1].cache["w"].add_(5),
     replaced=lambda w: w.args[1].cache.update(w=ramp(3, start=9.0)),
 )
@@ -247,7 +232,6 @@ def tensor_in_a_dict_of_an_object():
 
 
 @cases(
-    "S19",
     contents=lambda w: type(w.args[1]).weight.add_(5),
     replaced=lambda w: setattr(type(w.args[1]), "weight", ramp(3, start=9.0)),
 )

@@ -36,17 +36,17 @@ class Double(torch.autograd.Function):
         return g * 2
 
 
-@cases("trap", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def autograd_function_applied_to_a_proxy():
     return world(lambda x: Double.apply(x) + 1, ramp(3))
 
 
-@cases("trap", may_refuse=UNSUPPORTED, values=arg(0, ramp(3, start=7.0)))
+@cases(may_refuse=UNSUPPORTED, values=arg(0, ramp(3, start=7.0)))
 def vmap_below_torch_function():
     return world(lambda x: torch.vmap(lambda row: row * 2 + 1)(x), ramp(3, 2))
 
 
-@cases("trap", longer=lambda w: w.args[1].append(nn.Tanh()))
+@cases(longer=lambda w: w.args[1].append(nn.Tanh()))
 def inplace_operator_of_a_user_class():
     def program(x, modules):
         layers = nn.ModuleList([nn.ReLU()])
@@ -58,7 +58,7 @@ def inplace_operator_of_a_user_class():
     return world(program, ramp(3, start=-1.0), [nn.Sigmoid()])
 
 
-@cases("trap", shorter=attr("n", 1), longer=attr("n", 3))
+@cases(shorter=attr("n", 1), longer=attr("n", 3))
 def slice_of_a_module_list():
     class Stack(nn.Module):
         def __init__(self):
@@ -73,7 +73,7 @@ def slice_of_a_module_list():
     return world(Stack(), ramp(3, start=-1.0))
 
 
-@cases("trap", operand=lambda w: setattr(w.args[1], "k", 7.0))
+@cases(operand=lambda w: setattr(w.args[1], "k", 7.0))
 def reflected_and_inplace_dunders_of_a_user_class():
     class Number:
         def __init__(self):
@@ -102,14 +102,14 @@ def scale(value):
     return lambda w: setattr(w.args[1], "scale", value)
 
 
-@cases("trap", may_refuse=UNSUPPORTED, scale=lambda w: setattr(sys.modules["world_of_traps"].h, "s", 7.0))
+@cases(may_refuse=UNSUPPORTED, scale=lambda w: setattr(sys.modules["world_of_traps"].h, "s", 7.0))
 def fetched_through_sys_modules():
     module = sys.modules["world_of_traps"] = types.ModuleType("world_of_traps")
     module.h = Bag(s=2.0)
     return world(lambda x: x * sys.modules["world_of_traps"].h.s, ramp(3))
 
 
-@cases("trap", scale=scale(7.0))
+@cases(scale=scale(7.0))
 def weak_reference():
     class Holder:
         scale = 2.0
@@ -137,12 +137,12 @@ class context_variable:
         VARIABLE.reset(self.token)
 
 
-@cases("trap", may_refuse=UNSUPPORTED, variable=set_variable)
+@cases(may_refuse=UNSUPPORTED, variable=set_variable)
 def value_of_a_context_variable():
     return world(lambda x: x * VARIABLE.get(), ramp(3))
 
 
-@cases("trap", may_refuse=UNSUPPORTED)
+@cases(may_refuse=UNSUPPORTED)
 def frame_of_the_caller():
     def program(x, scale=3.0):
         return x * sys._getframe().f_locals["scale"]
@@ -150,7 +150,7 @@ def frame_of_the_caller():
     return world(program, ramp(3))
 
 
-@cases("trap", scale=scale(7.0))
+@cases(scale=scale(7.0))
 def class_body_reads_a_tracked_object():
     def program(x, o):
         class C:
@@ -165,12 +165,12 @@ def class_body_reads_a_tracked_object():
     return world(program, ramp(3), holder())
 
 
-@cases("trap", may_refuse=UNSUPPORTED, contents=lambda w: w.args[1].np.fill(9.0))
+@cases(may_refuse=UNSUPPORTED, contents=lambda w: w.args[1].np.fill(9.0))
 def array_in_an_attribute_subscripted():
     return world(lambda x, o: x * float(o.np[0]), ramp(3), holder(np=torch.tensor([1.0, 2.0]).numpy()))
 
 
-@cases("trap", may_refuse=UNSUPPORTED, threads=lambda w: setattr(w, "within", lambda: thread_count(2)))
+@cases(may_refuse=UNSUPPORTED, threads=lambda w: setattr(w, "within", lambda: thread_count(2)))
 def thread_count_read():
     return world(lambda x: x * torch.get_num_threads(), ramp(3))
 
@@ -188,7 +188,6 @@ class thread_count:
 
 
 @cases(
-    "trap",
     scale=lambda w: (
         w.program.__closure__[0].cell_contents.cache_clear() or w.program.__globals__["CFG"].update(k=9.0)
     ),
@@ -214,27 +213,27 @@ def cached_in_the_program(x, o):
     return x * (c(1) + c(1) + c(2))
 
 
-@cases("trap", scale=scale(7.0))
+@cases(scale=scale(7.0))
 def lru_cache_made_in_the_program():
     return world(cached_in_the_program, ramp(3), holder())
 
 
-@cases("trap", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def factories_made_natively():
     return world(lambda x: x + torch.tensor(1) + torch.tensor([1.0, 2.0, 3.0]) + torch.zeros(3), ramp(3))
 
 
-@cases("trap", refused="UnsupportedProgram")
+@cases(refused="UnsupportedProgram")
 def numbers_of_a_proxy_as_array():
     return world(lambda x: x * x.numpy(), ramp(3))
 
 
-@cases("trap", refused="DataDependentControlFlow")
+@cases(refused="DataDependentControlFlow")
 def truth_of_a_proxy():
     return world(lambda x: x * 2 if x.sum() > 0 else x, ramp(3))
 
 
-@cases("trap", may_refuse=UNSUPPORTED)
+@cases(may_refuse=UNSUPPORTED)
 def thread_started():
     def program(x):
         results = []
@@ -246,17 +245,17 @@ def thread_started():
     return world(program, ramp(3))
 
 
-@cases("trap", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def random_number():
     return world(lambda x: x * random.random(), ramp(3))
 
 
-@cases("trap", refused="SharpEdge")
+@cases(refused="SharpEdge")
 def clock():
     return world(lambda x: x * time.monotonic(), ramp(3))
 
 
-@cases("trap", scale=lambda w: w.program.__globals__.update(scale=5.0))
+@cases(scale=lambda w: w.program.__globals__.update(scale=5.0))
 def globals_function():
     def program(x):
         return x * globals()["scale"]
@@ -264,7 +263,7 @@ def globals_function():
     return world(with_globals(program, scale=2.0), ramp(3))
 
 
-@cases("trap", scale=scale(5.0))
+@cases(scale=scale(5.0))
 def locals_function():
     def program(x, o):
         scale = o.scale
@@ -273,7 +272,7 @@ def locals_function():
     return world(program, ramp(3), holder())
 
 
-@cases("trap", scale=scale(5.0), base=lambda w: setattr(type(w.args[1]).__mro__[1], "get", lambda self: 9.0))
+@cases(scale=scale(5.0), base=lambda w: setattr(type(w.args[1]).__mro__[1], "get", lambda self: 9.0))
 def super_function():
     class Base:
         def get(self):
@@ -289,12 +288,12 @@ def super_function():
     return world(lambda x, o: x * o.get(), ramp(3), Derived())
 
 
-@cases("trap", may_refuse=UNSUPPORTED, scale=scale(5.0))
+@cases(may_refuse=UNSUPPORTED, scale=scale(5.0))
 def eval_of_text():
     return world(lambda x, o: x * eval("o.scale + 1", {"o": o}), ramp(3), holder())
 
 
-@cases("trap", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def grad_mode_regions():
     def program(x):
         with torch.no_grad():
@@ -305,14 +304,14 @@ def grad_mode_regions():
     return world(program, ramp(3))
 
 
-@cases("trap", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def checkpointed_region():
     return world(
         lambda x: torch.utils.checkpoint.checkpoint(lambda y: y * 2, x, use_reentrant=False), ramp(3)
     )
 
 
-@cases("trap", hits=False, reset=lambda w: w.program.__globals__.update(n=10))
+@cases(hits=False, reset=lambda w: w.program.__globals__.update(n=10))
 def global_written():
     def program(x):
         global n
@@ -332,12 +331,12 @@ class global_hook:
         self.handle.remove()
 
 
-@cases("trap", hooked=lambda w: setattr(w, "within", global_hook))
+@cases(hooked=lambda w: setattr(w, "within", global_hook))
 def global_forward_hooks():
     return world(nn.Sequential(nn.ReLU(), nn.Tanh()), ramp(3))
 
 
-@cases("trap", secret=lambda w: setattr(w, "within", lambda: environment("TRAP", "9")))
+@cases(secret=lambda w: setattr(w, "within", lambda: environment("TRAP", "9")))
 def one_environment_variable_among_many():
     return world(lambda x: x * float(os.environ.get("TRAP", "2")), ramp(3))
 

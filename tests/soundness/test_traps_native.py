@@ -66,14 +66,14 @@ def add_callback_case(name):
         return world(CALLBACKS[name], ramp(3), holder())
 
     build.__name__ = f"read_through_{name}"
-    cases("trap", may_refuse=UNSUPPORTED, scale=scale(-5.0))(build)
+    cases(may_refuse=UNSUPPORTED, scale=scale(-5.0))(build)
 
 
 for name in CALLBACKS:
     add_callback_case(name)
 
 
-@cases("trap", may_refuse=UNSUPPORTED, scale=scale(-5.0))
+@cases(may_refuse=UNSUPPORTED, scale=scale(-5.0))
 def list_sort_with_a_key():
     def program(x, o):
         xs = [1.0, 3.0, 2.0]
@@ -160,7 +160,7 @@ def add_dunder_case(name):
         return world(lambda x, unused: program(x, K), ramp(3), o)
 
     build.__name__ = f"dunder_called_from_C_{name}"
-    cases("trap", may_refuse=UNSUPPORTED, scale=scale(-5.0))(build)
+    cases(may_refuse=UNSUPPORTED, scale=scale(-5.0))(build)
 
 
 for name in DUNDERS:
@@ -208,7 +208,6 @@ def add_parameter_case(name):
 
     build.__name__ = f"real_parameter_read_by_{name}"
     cases(
-        "trap",
         may_refuse=UNSUPPORTED,
         contents=lambda w: w.program.p.data.mul_(3),
         replaced=lambda w: setattr(w.program, "p", nn.Parameter(ramp(3, start=5.0, dtype=torch.float64))),

@@ -20,7 +20,7 @@ def scale(value):
     return lambda w: setattr(w.args[1], "scale", value)
 
 
-@cases("trap", cell=lambda w: setattr(w.args[1].f.__closure__[0], "cell_contents", 9.0))
+@cases(cell=lambda w: setattr(w.args[1].f.__closure__[0], "cell_contents", 9.0))
 def closure_reached_through_an_attribute():
     def make(s):
         return lambda x: x * s
@@ -29,7 +29,6 @@ def closure_reached_through_an_attribute():
 
 
 @cases(
-    "trap",
     default=lambda w: w.args[1].f.__defaults__[0].__setitem__(0, 3.0),
     code=lambda w: setattr(w.args[1].f, "__code__", (lambda x, s: x - s[0]).__code__),
     keyword=lambda w: w.args[1].f.__kwdefaults__.update(t=4.0),
@@ -43,7 +42,6 @@ def defaults_reached_through_an_attribute():
 
 
 @cases(
-    "trap",
     shadowed=lambda w: setattr(w.program.block, "forward", lambda x: x - 9),
     again=lambda w: setattr(type(w.program.block), "forward", lambda self, x: x - 3),
 )
@@ -64,7 +62,6 @@ def forward_shadowed_on_an_instance():
 
 
 @cases(
-    "trap",
     untied=lambda w: setattr(w.program, "shared", nn.Parameter(ramp(3, 3, start=5.0))),
     replaced=lambda w: setattr(w.program.l, "weight", nn.Parameter(ramp(3, 3, start=5.0))),
 )
@@ -82,13 +79,13 @@ def alias_of_a_parameter():
     return without_grad(world(Model(), ramp(2, 3)))
 
 
-@cases("trap", apart=lambda w: setattr(w.args[1], "m", [5.0]), together=lambda w: w.args[1].m.append(3.0))
+@cases(apart=lambda w: setattr(w.args[1], "m", [5.0]), together=lambda w: w.args[1].m.append(3.0))
 def alias_of_a_list():
     shared = [2.0]
     return world(lambda x, o: x * sum(o.m) + len(o.l), ramp(3), holder(m=shared, l=shared))
 
 
-@cases("trap", hits=False, same=lambda w: setattr(w.args[1], "m", w.args[1].l))
+@cases(hits=False, same=lambda w: setattr(w.args[1], "m", w.args[1].l))
 def two_lists_become_one_where_one_is_written():
     def program(x, o):
         o.l.append(3.0)
@@ -97,7 +94,7 @@ def two_lists_become_one_where_one_is_written():
     return world(program, ramp(3), holder(m=[2.0], l=[2.0]))
 
 
-@cases("trap", values=arg(0, ramp(3, start=7.0)))
+@cases(values=arg(0, ramp(3, start=7.0)))
 def temporaries_that_reuse_an_identity():
     def program(x):
         total = 0.0
@@ -108,7 +105,7 @@ def temporaries_that_reuse_an_identity():
     return world(program, ramp(3))
 
 
-@cases("trap", other=lambda w: setattr(w.args[1], "a", (1,)), equal=lambda w: setattr(w.args[1], "n", 2000))
+@cases(other=lambda w: setattr(w.args[1], "a", (1,)), equal=lambda w: setattr(w.args[1], "n", 2000))
 def interned_values():
     def program(x, o):
         return x * (2 if o.a == () else 3) + (o.n == 1000)
@@ -117,7 +114,6 @@ def interned_values():
 
 
 @cases(
-    "trap",
     dtype=lambda w: setattr(w.args[1], "d1", torch.float64),
     cls=lambda w: setattr(w.args[1], "c2", list),
 )
@@ -129,7 +125,7 @@ def singletons_by_two_paths():
     )
 
 
-@cases("trap", hits=True, longer=lambda w: w.args[1].items.insert(0, 7.0))
+@cases(hits=True, longer=lambda w: w.args[1].items.insert(0, 7.0))
 def list_mutated_and_restored_in_the_program():
     def program(x, o):
         o.items.append(5.0)
@@ -140,7 +136,7 @@ def list_mutated_and_restored_in_the_program():
     return world(program, ramp(3), holder(items=[1.0, 2.0]))
 
 
-@cases("trap", hits=False, values=arg(0, ramp(3, start=7.0)))
+@cases(hits=False, values=arg(0, ramp(3, start=7.0)))
 def tensors_kept_by_the_user():
     def program(x, keep, o):
         keep.append(x * 2)
@@ -150,7 +146,7 @@ def tensors_kept_by_the_user():
     return world(program, ramp(3), [], holder(t=None))
 
 
-@cases("trap", hits=False, start=lambda w: setattr(w.args[1], "_v", 20))
+@cases(hits=False, start=lambda w: setattr(w.args[1], "_v", 20))
 def property_with_a_side_effect():
     class Box:
         def __init__(self):
@@ -164,7 +160,7 @@ def property_with_a_side_effect():
     return world(lambda x, p: x * p.v + p.v, ramp(3), Box())
 
 
-@cases("trap", scale=scale(5.0), values=arg(0, ramp(3, start=7.0)))
+@cases(scale=scale(5.0), values=arg(0, ramp(3, start=7.0)))
 def write_then_read():
     def program(x, h, name="s"):
         before = h.scale
@@ -176,7 +172,7 @@ def write_then_read():
     return world(program, ramp(3), holder())
 
 
-@cases("trap", hits=False, back=scale(3.0))
+@cases(hits=False, back=scale(3.0))
 def attribute_deleted_then_asked_for():
     def program(x, h):
         scale = getattr(h, "scale", 10.0)
