@@ -25,8 +25,18 @@ if importlib.util.find_spec("torch") is None:
     enter_without_running("thunder")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips `gpu` tests where there is no CUDA device."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--sweep`."""
+    parser.addoption("--sweep", action="store_true", help="run exhaustive tests as a whole, not a slice")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip `gpu` tests where there is no CUDA device; deselect `sweep` tests without `--sweep`."""
+    if not config.getoption("--sweep"):
+        swept = [item for item in items if item.get_closest_marker("sweep")]
+        if swept:
+            config.hook.pytest_deselected(items=swept)
+            items[:] = [item for item in items if not item.get_closest_marker("sweep")]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not has_cuda():
         for item in marked:

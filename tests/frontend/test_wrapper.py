@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
+import sys
 import warnings
 from typing import Any
 
@@ -258,11 +260,18 @@ def test_a_compiled_module_is_made_by_jit_alone() -> None:
         thunder.ThunderModule(nn.ReLU())
 
 
-if __name__ == "__main__":  # every operation on every kind at every place, then long random sequences
-    for place in PLACES:
-        for kind in KINDS:
-            for name in OPERATIONS:
-                if (name, place) not in REFUSED:
-                    print(*differences(kind, place, [name]), sep="\n", end="")
-    for seed in range(300):
-        print(*differences(*sampled(seed, 8)), sep="\n", end="")
+def main() -> int:
+    """Compare every operation on every kind at every place, then long random sequences of them.
+
+    Prints what differs, and returns how much that is.
+    """
+    places = itertools.product(PLACES, KINDS, OPERATIONS)
+    single = [(kind, place, [name]) for place, kind, name in places if (name, place) not in REFUSED]
+    random_sequences = (sampled(seed, 8) for seed in range(300))
+    found = [line for case in itertools.chain(single, random_sequences) for line in differences(*case)]
+    print(*found, sep="\n")
+    return len(found)
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,9 +13,10 @@ from torch.testing._internal.common_methods_invocations import op_db
 import thunder
 from operators.samples import name_of
 from recorded_refusals import refusals_as_recorded
+from sweeping import one_in
 
-#: one in so many entries runs; all do with THUNDER_ERROR_INPUTS=1
-STEP = int(os.environ.get("THUNDER_ERROR_INPUTS", "4"))
+#: one in so many entries is in a default run
+STEP = 4
 
 #: entries whose calls torch refuses where a compiled program does not, and why
 NOT_JUDGED = {"__rdiv__": "a method of tensors that is called on a number"}
@@ -56,7 +56,7 @@ def assert_raises_the_same(fn: Callable[..., Any], args: Any, kwargs: Any, expec
     assert text_of(found.value).startswith(text_of(expected)), f"eager: {expected}"
 
 
-@pytest.mark.parametrize("name", list(ENTRIES)[::STEP])
+@pytest.mark.parametrize("name", one_in(STEP, ENTRIES))
 def test_a_call_that_torch_refuses_is_refused_with_its_text(name: str) -> None:
     op = ENTRIES[name]
     with warnings.catch_warnings(), refusals_as_recorded("calls that torch refuses", name) as refusals:

@@ -319,13 +319,19 @@ def judgements(seeds: range) -> Iterator[tuple[int, str, Any]]:
         yield seed, *judged(seed)
 
 
-if __name__ == "__main__":
+def main(first: int = 0, last: int = 1000) -> int:
+    """Judge the programs of these seeds, and print what differs; return how many differ."""
     counts: Counter[str] = Counter()
     refusals: Counter[str] = Counter()
-    for seed, verdict, why in judgements(range(int(sys.argv[1]), int(sys.argv[2]))):
+    for seed, verdict, why in judgements(range(first, last)):
         counts[verdict] += 1
         if verdict == "wrong":
             print(f"seed {seed}: {why}\n{made(seed)[1]}\n")
         elif verdict == "refused":
             refusals[why] += 1
     print(dict(counts), *refusals.items(), sep="\n")
+    return counts["wrong"]
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(*map(int, sys.argv[1:]))))

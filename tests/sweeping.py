@@ -1,0 +1,19 @@
+"""What a default run of the tests takes of exhaustive tests: a slice; `--sweep` runs the rest too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+#: the mark of what only `--sweep` runs
+MARK = pytest.mark.sweep
+
+
+def one_in(step: int, values: Iterable[Any], start: int = 0) -> list[Any]:
+    """Return parameters for `pytest.mark.parametrize`, of which a default run has one in `step`."""
+    return [
+        value if i % step == start % step else pytest.param(value, marks=MARK)
+        for i, value in enumerate(values)
+    ]

@@ -1,0 +1,60 @@
+"""Runs what is exhaustive by name: all of that of which a default run of the tests takes a slice.
+
+    hatch run sweep                          the list of sweeps
+    hatch run sweep gradients --bad          one of them, with options of its own
+    hatch run sweep all                      one after the other (some hours on two cores)
+
+A sweep exits with 0 if all is as recorded. tests/README.md says when to run which.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = ["-m", "pytest", "--sweep", "-q"]
+
+#: name → what it runs, and the arguments of Python
+SWEEPS: dict[str, tuple[str, list[str]]] = {
+    "tests": ("every test as a whole, in place of slices", [*TESTS, "tests"]),
+    "operators": ("every sample of torch's operators, forward", ["tools/operator_sweep.py"]),
+    "gradients": ("their gradients, to second order", ["tools/gradient_sweep.py"]),
+    "gradients-of-primitives": ("of operators taken apart", ["tools/gradient_sweep.py", "--primitives"]),
+    "gradients-at-singular-points": ("at zeros, ties, NaN …", ["tools/gradient_sweep.py", "--singular"]),
+    "autocast": ("every sample under autocast on a CPU", ["-m", "operators.sweep_autocast", "cpu"]),
+    "autocast-cuda": ("their dtypes when planned for CUDA", ["-m", "operators.sweep_autocast", "cuda"]),
+    "models": ("every family of transformers, made small", ["tools/model_sweep.py", "-j", "2"]),
+    "members": ("members of modules, read and written in any order", ["-m", "soundness.members"]),
+    "containers": ("objects from containers that change later", ["-m", "soundness.ways"]),
+    "handlers": ("random programs with exception handlers", ["-m", "soundness.handlers", "60", "2000"]),
+    "wrapper": ("every operation on a compiled module, in any order", ["tests/frontend/test_wrapper.py"]),
+}
+
+
+def run(name: str, arguments: Sequence[str]) -> int:
+    """Run a sweep with options of its own; return its exit code."""
+    paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, *SWEEPS[name][1], *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the sweep that is named, or list them; return 0 if it passed."""
+    name, *options = arguments or [""]
+    if name == "all":
+        failed = [sweep for sweep in SWEEPS if run(sweep, []) != 0]
+        print(f"failed: {', '.join(failed)}" if failed else "all sweeps passed")
+        return 1 if failed else 0
+    if name in SWEEPS:
+        return run(name, options)
+    print("\n".join(f"{sweep:30}{text}" for sweep, (text, _) in SWEEPS.items()))
+    return 2 if name else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
