@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import summaries
 from thunder import MissingGradient, UnsupportedProgram
 
 PATH = Path(__file__).with_suffix(".json")
@@ -81,6 +82,8 @@ def save(recorded: Mapping[str, Mapping[str, Mapping[str, str]]]) -> None:
         if lines:
             subjects.append(f" {json.dumps(subject)}: {{\n" + ",\n".join(lines) + "\n }")
     PATH.write_text("{\n" + ",\n".join(subjects) + "\n}\n", encoding="utf-8")
+    if PATH in summaries.SUMMARIES:
+        summaries.write(PATH)
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import torch
 from transformers.utils import logging
 
+import summaries
 from models.questions import QUESTIONS, REFUSALS, AsCompiled, NotAJudge, Recompiled, Wrong, first_line
 from models.shrunken import Built, NotBuilt, build, families
 from thunder.base.errors import ThunderError
@@ -202,6 +203,7 @@ def record(records: Records) -> None:
             for key, value in found.items()
         }
     RECORDED.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    summaries.write(RECORDED)
 
 
 HEAD = """# Models

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import summaries
+
 PATH = Path(__file__).with_name("coverage.json")
 
 
@@ -52,6 +54,7 @@ def update(found: Mapping[str, Mapping[str, Any]], entries: Iterable[str]) -> No
         if name in kept
     ]
     PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    summaries.write(PATH)
 
 
 def verdict(passed: int, refused: int, failed: int) -> str:
