@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
 from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
-from operators.recorded import update, verdict
+from operators.recorded import load, update, verdict
 from operators.samples import SKIPPED, name_of
 from operators.singular import FATAL, OTHERWISE, singular_samples
 from thunder.base.errors import MissingGradient, UnsupportedProgram
@@ -34,6 +34,8 @@ from thunder.base.pytree import tree_map
 
 DTYPES = ("float64", "float32", "complex128")
 SECOND_ORDER = ("float64", "complex128")
+#: states of an operator that fail the sweep
+BAD = ("failed", "missing", "changed")
 
 
 @dataclass
@@ -67,10 +69,16 @@ class Tally:
             if self.details:
                 self.first += "\n" + traceback.format_exc()
 
+    def compare_refused(self, recorded: int) -> None:
+        """Count samples as ``changed`` if another number of them is refused than is recorded."""
+        if self.counts["refused"] != recorded:
+            self.counts["changed"] += abs(self.counts["refused"] - recorded)
+            self.first = f"{recorded} refused samples are recorded: {self.first}"
+
     @property
     def state(self) -> str:
-        """``failed``, ``missing``, ``partial`` (some samples are refused), ``complete`` or ``nothing``."""
-        for bad in ("failed", "missing"):
+        """One of BAD, or ``partial`` (some samples are refused), ``complete`` or ``nothing``."""
+        for bad in BAD:
             if self.counts[bad]:
                 return bad
         if self.counts["refused"]:
@@ -96,18 +104,19 @@ def sweep(op: Any, options: argparse.Namespace) -> Tally:
     return tally
 
 
-def facts_of(tally: Tally) -> dict[str, str]:
+def facts_of(tally: Tally) -> dict[str, Any]:
     """What the coverage table says of an entry."""
     counts = tally.counts
     lacking, failed = counts["refused"], counts["failed"] + counts["missing"]
     return {
         "gradient": verdict(counts["passed"], lacking, failed),
         "second_order": verdict(tally.second_order, lacking, failed) if tally.second_order else "none",
+        "refused": {"gradient": lacking},
     }
 
 
 def main() -> int:
-    """Prints the table; returns 1 if a sample failed, or its operator has no rule."""
+    """Print the table; return 1 if a sample failed, has no rule, or others are refused than are recorded."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -123,21 +132,26 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     total: Counter[str] = Counter()
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    #: refused samples are recorded for all samples as they are
+    is_whole = not (options.samples or options.singular or options.primitives or options.record)
+    recorded = load() if is_whole and options.dtypes == ",".join(DTYPES) else {}
     for op in op_db:
         asked = any(fnmatch(n, p) for n in (op.name, name_of(op)) for p in options.names)
         left_out = options.singular and name_of(op) in OTHERWISE.keys() | FATAL
         if not is_judged(op) or left_out or (options.names and not asked):
             continue
         tally = sweep(op, options)
+        if name_of(op) in recorded:
+            tally.compare_refused(recorded[name_of(op)].refused.get("gradient", 0))
         total[tally.state] += 1
         found[name_of(op)] = facts_of(tally)
-        if tally.state in ("failed", "missing") or not options.bad:
+        if tally.state in BAD or not options.bad:
             print(f"{tally.state:9}{name_of(op):45}{dict(tally.counts)} {tally.first}", flush=True)
     if options.record:
         update(found, [name_of(op) for op in op_db if not op.name.startswith(SKIPPED)])
     print(dict(total))
-    return 1 if total["failed"] + total["missing"] else 0
+    return 1 if any(total[bad] for bad in BAD) else 0
 
 
 if __name__ == "__main__":

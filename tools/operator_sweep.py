@@ -25,7 +25,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
-from operators.recorded import update, verdict
+from operators.recorded import Record, load, update, verdict
 from operators.samples import SKIPPED, check, means, name_of, samples
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.pytree import tree_map
@@ -36,37 +36,54 @@ RECORDED = (*DTYPES, "bfloat16", "complex64")
 
 
 def record(op: Any) -> dict[str, Any]:
-    """The facts of an entry for the coverage table."""
-    forward, reason = {}, ""
+    """Return the facts of an entry for the coverage table."""
+    forward, reason, refused = {}, "", {}
     for dtype in RECORDED:
-        counts, refusal, failure = sweep(op, [dtype], None)
+        counts, refusal, failure = sweep(op, dtype, None)
+        refused[dtype] = counts["refused"]
         if counts:
             forward[dtype] = verdict(counts["passed"], counts["refused"], counts["failed"])
             reason = reason or failure or refusal
-    return {"means": means(op), "forward": forward, "reason": reason}
+    return {"means": means(op), "forward": forward, "reason": reason, "refused": refused}
 
 
-def sweep(op: Any, dtypes: Iterable[str], limit: int | None) -> tuple[Counter[str], str, str]:
-    """Counts of passed, refused and failed samples, with the first refusal and the first failure."""
+def sweep(op: Any, dtype: str, limit: int | None) -> tuple[Counter[str], str, str]:
+    """Count passed, refused and failed samples; return that with the first refusal and the first failure."""
     counts: Counter[str] = Counter()
     refusal = failure = ""
-    for name in dtypes:
-        for args, kwargs in samples(op, getattr(torch, name), limit):
-            try:
-                check(op, args, kwargs)
-                counts["passed"] += 1
-            except UnsupportedProgram as error:
-                counts["refused"] += 1
-                refusal = refusal or str(error).splitlines()[0]
-            except Exception as error:  # a sweep reports every failure
-                counts["failed"] += 1
-                if not failure:
-                    failure = (
-                        f"{name} {short(args)} {short(kwargs)}: {type(error).__name__}: {str(error)[:300]}"
-                    )
-                    if DETAILS:
-                        failure += "\n" + traceback.format_exc()
+    for args, kwargs in samples(op, getattr(torch, dtype), limit):
+        try:
+            check(op, args, kwargs)
+            counts["passed"] += 1
+        except UnsupportedProgram as error:
+            counts["refused"] += 1
+            refusal = refusal or str(error).splitlines()[0]
+        except Exception as error:  # a sweep reports every failure
+            counts["failed"] += 1
+            if not failure:
+                failure = f"{dtype} {short(args)} {short(kwargs)}: {type(error).__name__}: {str(error)[:300]}"
+                if DETAILS:
+                    failure += "\n" + traceback.format_exc()
     return counts, refusal, failure
+
+
+def sweep_all(op: Any, dtypes: Iterable[str], limit: int | None) -> tuple[Counter[str], str]:
+    """Count the samples of an entry in these dtypes; return that with the first failure, or refusal.
+
+    Samples are also counted as ``changed`` where another number of them is refused than is recorded.
+    """
+    total: Counter[str] = Counter()
+    refusal = failure = ""
+    recorded = load().get(name_of(op), Record()).refused
+    for dtype in dtypes:
+        counts, first_refusal, first_failure = sweep(op, dtype, limit)
+        refusal, failure = refusal or first_refusal, failure or first_failure
+        total += counts
+        difference = abs(counts["refused"] - recorded.get(dtype, 0))
+        if limit is None and difference:
+            total["changed"] += difference
+            failure = failure or f"{dtype}: {recorded.get(dtype, 0)} refused samples are recorded: {refusal}"
+    return total, failure or refusal
 
 
 def short(tree: Any) -> str:
@@ -90,7 +107,7 @@ def record_all(names: list[str]) -> int:
 
 
 def main() -> int:
-    """Prints the table; returns 1 if a sample failed."""
+    """Print the table; return 1 if a sample failed, or another number of them is refused than is recorded."""
     global DETAILS
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -112,15 +129,15 @@ def main() -> int:
     for op in op_db:
         if op.name.startswith(SKIPPED) or (options.names and op.name not in options.names):
             continue
-        counts, refusal, failure = sweep(op, options.dtypes.split(","), options.samples)
-        state = "failed" if counts["failed"] else "complete" if not counts["refused"] else "partial"
-        if counts["refused"] and not counts["passed"] and not counts["failed"]:
-            state = "missing"
+        counts, first = sweep_all(op, options.dtypes.split(","), options.samples)
+        bad = next((state for state in ("failed", "changed") if counts[state]), None)
+        refused = "partial" if counts["passed"] else "missing"
+        state = bad or (refused if counts["refused"] else "complete")
         total[state] += 1
         if state != "missing" or options.missing or options.names:
-            print(f"{state:9}{name_of(op):45}{dict(counts)} {failure or refusal}", flush=True)
+            print(f"{state:9}{name_of(op):45}{dict(counts)} {first}", flush=True)
     print(dict(total))
-    return 1 if total["failed"] else 0
+    return 1 if total["failed"] + total["changed"] else 0
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ class Record:
     ``"interpreted"`` or ``"refused"``. ``forward`` has a verdict for each dtype in which eager has samples on
     the cpu: ``"complete"``, ``"partial"`` (some samples are refused by name), ``"refused"`` or ``"failed"``.
     ``gradient`` and ``second_order`` are verdicts of the same kind, and ``"none"`` where eager has none.
-    ``reason`` is why something is refused.
+    ``reason`` is why something is refused. ``refused`` counts the refused samples by dtype, and those whose
+    gradients are refused under ``"gradient"``: another count fails a sweep.
     """
 
     means: str = "row"
@@ -33,6 +34,7 @@ class Record:
     gradient: str = "none"
     second_order: str = "none"
     reason: str = ""
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 def load() -> dict[str, Record]:
@@ -46,15 +48,24 @@ def update(found: Mapping[str, Mapping[str, Any]], entries: Iterable[str]) -> No
     """Puts new facts into the records, and drops those of entries that the database no longer has."""
     records = load()
     for name, facts in found.items():
-        records[name] = replace(records.get(name, Record()), **facts)
+        before = records.get(name, Record())
+        refused = {**before.refused, **facts.get("refused", {})}
+        counts = {key: count for key, count in refused.items() if count}
+        records[name] = replace(before, **{**facts, "refused": counts})
     kept = set(entries)
     lines = [
-        f"{json.dumps(name)}: {json.dumps(asdict(record), sort_keys=True)}"
+        f"{json.dumps(name)}: {json.dumps(_facts(record), sort_keys=True)}"
         for name, record in sorted(records.items())
         if name in kept
     ]
     PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     summaries.write(PATH)
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    """Return the facts of a record as they are stored: ``refused`` only where a sample is."""
+    facts = asdict(record)
+    return facts if record.refused else {k: v for k, v in facts.items() if k != "refused"}
 
 
 def verdict(passed: int, refused: int, failed: int) -> str:
