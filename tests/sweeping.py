@@ -14,6 +14,11 @@ MARK = pytest.mark.sweep
 def one_in(step: int, values: Iterable[Any], start: int = 0) -> list[Any]:
     """Return parameters for `pytest.mark.parametrize`, of which a default run has one in `step`."""
     return [
-        value if i % step == start % step else pytest.param(value, marks=MARK)
+        value if i % step == start % step else pytest.param(*_several(value), marks=MARK)
         for i, value in enumerate(values)
     ]
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """Return a parameter as a tuple of values, as `pytest.param` takes it."""
+    return value if isinstance(value, tuple) else (value,)

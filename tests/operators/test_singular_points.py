@@ -1,6 +1,6 @@
 """Gradients at singular points are eager's: at zeros, ties, infinities, NaN, matrices without full rank.
 
-A sample of each operator at some points runs here; ``tools/gradient_sweep.py --singular`` runs all of them.
+A sample of an operator at some points runs here; ``hatch run sweep gradients-at-singular-points`` runs all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from operators.gradients import check_gradients, gradient_samples, is_judged
 from operators.samples import name_of
 from operators.singular import FATAL, OTHERWISE, singular_samples
 from recorded_refusals import refusals_as_recorded
+from sweeping import one_in
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions
 
@@ -24,7 +25,7 @@ ENTRIES = {name_of(op): op for op in op_db if is_judged(op) and name_of(op) not 
 POINTS = ("zeros", "corners", "wild")
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", one_in(3, ENTRIES))
 def test_gradients_at_singular_points_are_eagers(name: str) -> None:
     with refusals_as_recorded("gradients at singular points", name) as refusals:
         samples = singular_samples(gradient_samples(ENTRIES[name], torch.float64, 1), POINTS)
