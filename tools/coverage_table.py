@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401  (fills the language)
 from operators.categories import CATEGORIES, category
-from operators.coverage import PARTLY_REFUSED, REFUSED
+from operators.coverage_records import Record, load
+from operators.entries_without_rows import PARTLY_REFUSED, REFUSED
 from operators.gradients import FIRST_ORDER_ONLY, LEFT_OUT
-from operators.recorded import Record, load
 from operators.samples import SKIPPED
 from thunder.base.langctx import TORCH
 from thunder.base.tags import OpTags

@@ -25,8 +25,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
+from operators.coverage_records import load, update, verdict
 from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
-from operators.recorded import load, update, verdict
 from operators.samples import SKIPPED, name_of
 from operators.singular import FATAL, OTHERWISE, singular_samples
 from thunder.base.errors import MissingGradient, UnsupportedProgram

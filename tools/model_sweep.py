@@ -37,7 +37,7 @@ import torch
 from transformers.utils import logging
 
 import summaries
-from models.questions import QUESTIONS, REFUSALS, AsCompiled, NotAJudge, Recompiled, Wrong, first_line
+from models.family_checks import QUESTIONS, REFUSALS, AsCompiled, NotAJudge, Recompiled, Wrong, first_line
 from models.shrunken import Built, NotBuilt, build, families
 from thunder.base.errors import ThunderError
 

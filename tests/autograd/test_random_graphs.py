@@ -15,7 +15,7 @@ import torch
 
 import thunder
 from autograd.judge import leaf
-from autograd.writing import INPUTS, Writer, built
+from autograd.random_programs import INPUTS, Writer, built
 from recorded_refusals import Refusals, refusals_as_recorded
 
 PROGRAMS = 6

@@ -10,7 +10,7 @@ import torch
 
 import thunder
 from autograd.judge import Run, compare, leaf, ran
-from autograd.writing import INPUTS, Writer, built
+from autograd.random_programs import INPUTS, Writer, built
 from recorded_refusals import Refusals, refusals_as_recorded
 
 #: programs a test; each test has seeds of its own

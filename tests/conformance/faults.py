@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import thunder
-from conformance.toys import (
+from conformance.example_executors import (
     Runs,
     Trial,
     fuser,

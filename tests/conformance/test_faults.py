@@ -6,8 +6,8 @@ from unittest import SkipTest
 
 import pytest
 
+from conformance.example_executors import Trial, fuser, gate_executor, gelu_executor, one_operator, tensor
 from conformance.faults import FAULTS, NOT_FOUND, Fault
-from conformance.toys import Trial, fuser, gate_executor, gelu_executor, one_operator, tensor
 from thunder.testing import Case, ConformanceFailure, conformance
 from thunder.testing.suite import FUSION_PROPERTIES, OPERATOR_PROPERTIES
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import thunder
-from conformance.toys import gate_executor, name, one_operator, tensor
+from conformance.example_executors import gate_executor, name, one_operator, tensor
 from thunder import TensorProxy
 from thunder.base.errors import InvalidArgument, UnknownExecutor
 from thunder.extend import OperatorExecutor

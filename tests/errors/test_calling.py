@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import thunder
-from errors import toys
-from plugins.toys import add_module
+from errors import faulty_extensions as faulty
+from plugins.example_plugins import add_module
 from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
 from thunder.plugins import ExecutorSpec, get_manager, hookimpl
 
@@ -23,7 +23,7 @@ def compiled_sin() -> Callable[..., object]:
 
 def on_meta() -> object:
     with torch.device("meta"):
-        model = toys.Halves()
+        model = faulty.Halves()
     return thunder.jit(model)(torch.ones(3))
 
 
@@ -35,7 +35,7 @@ class Doubled(thunder.Transform):
 
 
 def replaced_override() -> object:
-    model = toys.Halves()
+    model = faulty.Halves()
     compiled = thunder.jit(model, transforms=[Doubled()])
     compiled(torch.ones(3))
     model.fc.weight = torch.nn.Parameter(torch.zeros(2, 3))
@@ -45,13 +45,13 @@ def replaced_override() -> object:
 def required(**require: str) -> object:
     ids = {"linear": "torch.nn.functional.linear", "liner": "torch.nn.functional.liner"}
     wanted = {ids[name]: executor for name, executor in require.items()}
-    ex = toys.executor("errors_required")
+    ex = faulty.executor("errors_required")
     ex.register_implementation(
         "torch.nn.functional.linear",
         execution_transform=thunder.torch.linear,
         checker=lambda *args: thunder.extend.Refusal("size", "too small to gain"),
     )
-    return thunder.jit(toys.Halves(), executors=[ex], require=wanted)(torch.ones(3))
+    return thunder.jit(faulty.Halves(), executors=[ex], require=wanted)(torch.ones(3))
 
 
 #: what is called, the error class, and words that its message contains
@@ -63,7 +63,7 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
             "torch.nn.functional.linear",
             "errors_required",
             "too small to gain",
-            "toys.py:",
+            "faulty_extensions.py:",
             "return nn.functional.linear(",
         ),
     ),
@@ -78,7 +78,7 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
         ("errors_requierd", "errors_required"),
     ),
     "an unknown device": (
-        lambda: thunder.plan(toys.Halves(), torch.ones(3, device="meta"), device="h3000"),
+        lambda: thunder.plan(faulty.Halves(), torch.ones(3, device="meta"), device="h3000"),
         thunder.InvalidArgument,
         ("h3000", "h200"),
     ),

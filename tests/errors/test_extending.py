@@ -8,11 +8,14 @@ import pytest
 import torch
 
 import thunder
-from errors import toys
+from errors import faulty_extensions as faulty
 from thunder.core.transforms import get_grad, put_grad
 from thunder.extend import OperatorExecutor, register_executor
 from thunder.ops.operator import Operator, register
 from thunder.torch import torchsymbol
+
+#: how a message names the file and the module of the mistake
+FILE, MODULE = "faulty_extensions.py:", "module errors.faulty_extensions"
 
 #: what is done, the error class, and words that its message contains
 MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] = {
@@ -28,156 +31,186 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]
         ("'torch'", "thunder-core", "replace=True"),
     ),
     "an implementation of a misspelt operator": (
-        lambda: toys.executor().register_implementation("torch.lniear", execution_transform=lambda a: a),
+        lambda: faulty.executor().register_implementation("torch.lniear", execution_transform=lambda a: a),
         thunder.RegistrationError,
         ("torch.lniear", "Did you mean", "torch.nn.functional.linear"),
     ),
     "a meta function that returns a tensor": (
-        toys.concrete_meta,
+        faulty.concrete_meta,
         thunder.PluginError,
         ("culprit.concrete", "meta", "tensor(", "TensorProxy("),
     ),
     "a meta function of another signature": (
-        toys.unfit_meta,
+        faulty.unfit_meta,
         thunder.PluginError,
         ("culprit.narrow", "(x, y)", "(x)"),
     ),
     "a meta function that is wrong about its result": (
-        toys.untrue_meta,
+        faulty.untrue_meta,
         thunder.PluginError,
         ("culprit.liar", "cpu f32[3]", "cpu f64[2]"),
     ),
     "a checker that raises": (
-        lambda: toys.checker_that(toys.raising),
+        lambda: faulty.checker_that(faulty.raising),
         thunder.PluginError,
         ("raising", "'culprit'", "torch.sin", "KeyError", "Refusal"),
     ),
     "a checker that returns a number": (
-        lambda: toys.checker_that(lambda a: 3),
+        lambda: faulty.checker_that(lambda a: 3),
         thunder.PluginError,
         ("'culprit'", "torch.sin", "returned 3"),
     ),
     "an execution transform with another result": (
-        lambda: toys.with_transform(toys.other_metadata),
+        lambda: faulty.with_transform(faulty.other_metadata),
         thunder.PluginError,
         ("culprit", "torch.sin", "cpu f32[3]", "cpu f32[]"),
     ),
     "an execution transform with more results": (
-        lambda: toys.with_transform(toys.other_structure),
+        lambda: faulty.with_transform(faulty.other_structure),
         thunder.PluginError,
         ("culprit", "torch.sin"),
     ),
     "an execution transform with a tuple of one result": (
-        lambda: toys.with_transform(toys.in_a_tuple),
+        lambda: faulty.with_transform(faulty.in_a_tuple),
         thunder.PluginError,
         ("'culprit'", "torch.sin", '"cpu f32[3]"', '("cpu f32[3]",)', "the same structure"),
     ),
     "an execution transform that raises": (
-        lambda: toys.with_transform(toys.raising),
+        lambda: faulty.with_transform(faulty.raising),
         thunder.PluginError,
-        ("'culprit'", "torch.sin", "raised KeyError", "toys.py:", "module errors.toys"),
+        (
+            "'culprit'",
+            "torch.sin",
+            "raised KeyError",
+            FILE,
+            MODULE,
+        ),
     ),
     "a rule with too many gradients": (
-        lambda: toys.with_rule(toys.uneven),
+        lambda: faulty.with_rule(faulty.uneven),
         thunder.PluginError,
         ("culprit_rule", "culprit.op", "1 values", "2 gradients"),
     ),
     "a rule with a gradient of another shape": (
-        lambda: toys.with_rule(toys.wrong_shape),
+        lambda: faulty.with_rule(faulty.wrong_shape),
         thunder.PluginError,
         ("culprit_rule", "culprit.op", "cpu f32[3]", "cpu f32[]"),
     ),
     "a rule without a result": (
-        lambda: toys.with_rule(toys.without_result),
+        lambda: faulty.with_rule(faulty.without_result),
         thunder.PluginError,
-        ("culprit_rule", "culprit.op", "toys.py:", "cpu f32[3]", "None", "module errors.toys"),
+        (
+            "culprit_rule",
+            "culprit.op",
+            FILE,
+            "cpu f32[3]",
+            "None",
+            MODULE,
+        ),
     ),
     "a rule that raises": (
-        lambda: toys.with_rule(toys.rule_that_raises),
+        lambda: faulty.with_rule(faulty.rule_that_raises),
         thunder.PluginError,
-        ("culprit_rule", "culprit.op", "toys.py:", "raised KeyError", "module errors.toys"),
+        (
+            "culprit_rule",
+            "culprit.op",
+            FILE,
+            "raised KeyError",
+            MODULE,
+        ),
     ),
     "a rule that puts a gradient for a number": (
-        lambda: toys.with_rule(toys.for_no_tensor),
+        lambda: faulty.with_rule(faulty.for_no_tensor),
         thunder.PluginError,
         ("culprit_rule", "culprit.op"),
     ),
     "a misspelt hook of a transform": (
-        toys.misspelt,
+        faulty.misspelt,
         thunder.InvalidArgument,
         ("Misspelt.transform_trace_pre_prologue", "transform_traces_pre_prologue"),
     ),
     "a transform that returns None": (
-        lambda: toys.with_hook(transform_trace_pre_execution=toys.nothing),
+        lambda: faulty.with_hook(transform_trace_pre_execution=faulty.nothing),
         thunder.PluginError,
         ("Culprit", "transform_trace_pre_execution", "None"),
     ),
     "a transform that returns a number": (
-        lambda: toys.with_hook(transform_traces_pre_prologue=toys.one_trace),
+        lambda: faulty.with_hook(transform_traces_pre_prologue=faulty.one_trace),
         thunder.PluginError,
         ("Culprit", "transform_traces_pre_prologue", "3"),
     ),
     "a transform that reverses the order": (
-        lambda: toys.with_hook(transform_trace_pre_execution=toys.reversed_order),
+        lambda: faulty.with_hook(transform_trace_pre_execution=faulty.reversed_order),
         thunder.TraceError,
         ("Culprit", "is used before it is defined", "→"),
     ),
     "a transform that defines a name twice": (
-        lambda: toys.with_hook(transform_trace_pre_execution=toys.twice),
+        lambda: faulty.with_hook(transform_trace_pre_execution=faulty.twice),
         thunder.TraceError,
         ("Culprit", "is defined twice", "→"),
     ),
     "a transform that deletes early": (
-        lambda: toys.with_hook(transform_trace_post_optimization=toys.early_del),
+        lambda: faulty.with_hook(transform_trace_post_optimization=faulty.early_del),
         thunder.TraceError,
         ("Culprit", "is used after its del", "→"),
     ),
-    "a proxy of a taken name": (toys.taken_name, thunder.TraceError, ("'x'", "fresh")),
+    "a proxy of a taken name": (faulty.taken_name, thunder.TraceError, ("'x'", "fresh")),
     "a proxy without metadata": (
-        toys.bare_proxy,
+        faulty.bare_proxy,
         thunder.InvalidArgument,
         ("like", "shape", "device", "dtype"),
     ),
     "a proxy with a shape alone": (
-        lambda: toys.bare_proxy(shape=(2,)),
+        lambda: faulty.bare_proxy(shape=(2,)),
         thunder.InvalidArgument,
         ("device", "dtype"),
     ),
-    "assigned arguments of a bound symbol": (toys.assigned_args, AttributeError, ("from_bsym",)),
+    "assigned arguments of a bound symbol": (faulty.assigned_args, AttributeError, ("from_bsym",)),
     "a fusion executor without fusion_pass": (
-        lambda: toys.fused_by(toys.Bare),
+        lambda: faulty.fused_by(faulty.Bare),
         thunder.PluginError,
         ("'culprit'", "fusion_pass"),
     ),
     "a fusion that loses an effect": (
-        lambda: toys.fused_by(toys.Loses),
+        lambda: faulty.fused_by(faulty.Loses),
         thunder.TraceError,
         ("'culprit'", "effect"),
     ),
     "a fusion of an operator of another executor": (
-        lambda: toys.fused_by(toys.Takes),
+        lambda: faulty.fused_by(faulty.Takes),
         thunder.TraceError,
         ("'culprit'", "'other'", "sin"),
     ),
     "a fusion that drops a result": (
-        lambda: toys.fused_by(toys.Drops),
+        lambda: faulty.fused_by(faulty.Drops),
         thunder.TraceError,
-        ("'culprit'", "module errors.toys", "is used before it is defined", "toys.py:", "→"),
+        (
+            "'culprit'",
+            MODULE,
+            "is used before it is defined",
+            FILE,
+            "→",
+        ),
     ),
     "a fusion that raises": (
-        lambda: toys.fused_by(toys.Fails),
+        lambda: faulty.fused_by(faulty.Fails),
         thunder.PluginError,
-        ("'culprit'", "module errors.toys", "raised KeyError", "set_fuel(0)"),
+        ("'culprit'", MODULE, "raised KeyError", "set_fuel(0)"),
     ),
     "an operator without a function": (
-        toys.without_function,
+        faulty.without_function,
         thunder.NoExecutor,
-        ("culprit.bare", "registered without fn=", "toys.py:"),
+        ("culprit.bare", "registered without fn=", FILE),
     ),
     "an operator unlike the one it is like": (
-        toys.unlike_operator,
+        faulty.unlike_operator,
         thunder.PluginError,
-        ("culprit.narrow", "torch.nn.functional.gelu", "toys.py:", "module errors.toys"),
+        (
+            "culprit.narrow",
+            "torch.nn.functional.gelu",
+            FILE,
+            MODULE,
+        ),
     ),
     "a row of a taken id": (
         lambda: register(Operator(id="torch.sin", decomposition=lambda a: a)),
@@ -195,7 +228,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]
         ("meta", "decomposition"),
     ),
     "a row with meta and decomposition": (
-        lambda: register(Operator(id="errors.both", meta=toys.like, decomposition=toys.like)),
+        lambda: register(Operator(id="errors.both", meta=faulty.like, decomposition=faulty.like)),
         thunder.RegistrationError,
         ("meta", "decomposition"),
     ),

@@ -15,7 +15,7 @@ import torch
 
 import thunder
 from architecture.source import CORE
-from plugins.toys import write_distribution
+from plugins.example_plugins import write_distribution
 from thunder.base.extension_origin import origin_of
 from thunder.extend import OperatorExecutor
 from thunder.plugins import get_manager, hookimpl

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import thunder
-from errors import toys
+from errors import faulty_extensions as faulty
 
 LIBRARY = torch.library.Library("errors_toys", "DEF")
 LIBRARY.define("no_fake(Tensor x) -> Tensor")
@@ -20,9 +20,9 @@ LIBRARY.impl("no_fake", lambda x: x.clone(), "CPU")
 LIBRARY.define("writes(Tensor(a!) x) -> ()")
 LIBRARY.impl("writes", lambda x: None, "CPU")
 
-plain = toys.executor("errors_plain")
-no_rule = toys.operator(plain, "no_rule")
-nobody = plain.register_operator("nobody", meta=toys.like, replace=True)
+plain = faulty.executor("errors_plain")
+no_rule = faulty.operator(plain, "no_rule")
+nobody = plain.register_operator("nobody", meta=faulty.like, replace=True)
 
 
 def square(x):
@@ -62,9 +62,9 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
         ("use_reentrant=False",),
     ),
     "a Function whose forward is not static": (
-        lambda x: toys.NotStatic.apply(x),
+        lambda x: faulty.NotStatic.apply(x),
         "UnsupportedProgram",
-        "toys.NotStatic.apply(x)",
+        "faulty.NotStatic.apply(x)",
         ("static",),
     ),
     "data_ptr": (lambda x: x.data_ptr(), "UnsupportedProgram", "x.data_ptr()", ()),

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
+from soundness.example_programs import numbered
 from soundness.harness import Cases, World, judge, ramp, without_grad, world
-from soundness.programs import numbered
 
 cases = Cases()
 

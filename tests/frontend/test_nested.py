@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import thunder
+from soundness.example_programs import numbered
 from soundness.harness import Cases, arg, attr, judge, ramp, without_grad, world
-from soundness.programs import numbered
 
 cases = Cases()
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import thunder
+from soundness.example_programs import numbered
 from soundness.harness import ramp
-from soundness.programs import numbered
 
 
 def in_threads(*works: Callable[[], None]) -> list[BaseException]:

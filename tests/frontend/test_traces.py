@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import thunder
+from soundness.example_programs import PROGRAMS, numbered
 from soundness.harness import call, ramp, without_grad, world
-from soundness.portrait import Values
-from soundness.programs import PROGRAMS, numbered
+from soundness.object_facts import Values
 
 PURE = [name for name in PROGRAMS if name not in ("exceptions_and_contexts",)]
 
@@ -246,7 +246,7 @@ import sys
 sys.path[:0] = {paths!r}
 import thunder
 from soundness.harness import call
-from soundness.programs import PROGRAMS
+from soundness.example_programs import PROGRAMS
 for name, build in PROGRAMS.items():
     w = build()
     function = thunder.jit(w.program)

@@ -8,7 +8,7 @@ import torch
 import thunder.core.transforms
 import thunder.core.utils
 from ir.building import building, compiled, traced
-from ir.toys import like, pair, take, toy
+from ir.example_symbols import like, pair, take, toy
 from thunder.base.tags import OpTags
 from thunder.ir import dataflow
 from thunder.ir.dataflow import (

@@ -7,7 +7,7 @@ import enum
 import torch
 
 from ir.building import body, building, compiled, final, renamed, text, traced, with_sources
-from ir.toys import like, pair, split, take, toy
+from ir.example_symbols import like, pair, split, take, toy
 from thunder.base import dtypes
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import CollectionProxy, TensorProxy

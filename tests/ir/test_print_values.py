@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ir.building import body, text, traced
-from ir.toys import take
+from ir.example_symbols import take
 from thunder.base import devices, dtypes
 from thunder.ir.proxies import (
     AnyProxy,

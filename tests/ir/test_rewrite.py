@@ -7,7 +7,7 @@ import torch
 
 import thunder.core.transforms
 from ir.building import body, building, compiled, traced
-from ir.toys import like, pair, toy
+from ir.example_symbols import like, pair, toy
 from thunder.base.errors import InvalidArgument, TraceError
 from thunder.ir import rewrite
 from thunder.ir.proxies import TensorProxy

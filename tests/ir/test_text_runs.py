@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ir.building import building, final, text, traced
-from ir.toys import like, split, take, toy
+from ir.example_symbols import like, split, take, toy
 from thunder.base.errors import TraceError
 from thunder.ops import prims
 
@@ -108,7 +108,7 @@ SCRIPT = """
 import sys; sys.path.insert(0, {tests!r})
 import torch
 from ir.building import compiled, text, traced
-from ir.toys import take, split
+from ir.example_symbols import take, split
 
 class Thing: pass
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ir.building import building, compiled, traced
-from ir.toys import like, pair, split, take, toy
+from ir.example_symbols import like, pair, split, take, toy
 from thunder.base.errors import TraceError
 from thunder.ir.proxies import CollectionProxy, TensorProxy
 from thunder.ir.trace import Source, TraceCtx, TraceProvenance

@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder
 
-from .questions import QUESTIONS, AsCompiled
+from .family_checks import QUESTIONS, AsCompiled
 from .shrunken import build
 from .transformers_zoo import DECODER
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 import thunder
-from operators.coverage import INTERPRETED, REFUSED
-from operators.evaluate import Recording
+from operators.entries_without_rows import INTERPRETED, REFUSED
+from operators.sample_traces import Recording
 from operators.samples import SEED, SKIPPED, UNINITIALISED, name_of
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.base.langctx import TORCH

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import thunder
-from operators.coverage import FALLBACK, INTERPRETED, WITHOUT_ROW
-from operators.evaluate import CLOSE, record, run, same_metadata, same_values
+from operators.entries_without_rows import FALLBACK, INTERPRETED, WITHOUT_ROW
+from operators.sample_traces import CLOSE, record, run, same_metadata, same_values
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.pytree import tree_map
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import thunder
 import thunder.torch as ltorch
-from operators.evaluate import record
+from operators.sample_traces import record
 from thunder.base.errors import (
     DataDependentControlFlow,
     InternalError,

@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 from torch.testing._internal.common_methods_invocations import op_db
 
-from operators.coverage import FALLBACK, PARTLY_REFUSED, REFUSED
-from operators.recorded import Record, load, verdict
+from operators.coverage_records import Record, load, verdict
+from operators.entries_without_rows import FALLBACK, PARTLY_REFUSED, REFUSED
 from operators.samples import SKIPPED, means, name_of
 
 TOOL = Path(__file__).parents[2] / "tools" / "coverage_table.py"

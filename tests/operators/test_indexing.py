@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thunder.torch  # noqa: F401  (fills the language)
-from operators.evaluate import record, run, same_metadata, same_values
+from operators.sample_traces import record, run, same_metadata, same_values
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.langctx import TORCH
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder.torch as ltorch
-from operators.evaluate import record
+from operators.sample_traces import record
 from thunder.base.errors import (
     DataDependentControlFlow,
     OperatorError,

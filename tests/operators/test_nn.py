@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from operators.evaluation import evaluated, traced
+from operators.trace_evaluator import evaluated, traced
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.pytree import tree_iter
 

@@ -12,8 +12,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder.torch  # noqa: F401  (fills the language)
-from operators.coverage import REFUSED
-from operators.evaluate import record
+from operators.entries_without_rows import REFUSED
+from operators.sample_traces import record
 from operators.samples import SKIPPED, check, check_in_place, copied, name_of, samples
 from recorded_refusals import refusals_as_recorded
 from thunder.base.langctx import TORCH

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thunder.torch as ltorch
-from operators.evaluate import record
+from operators.sample_traces import record
 from thunder.ops.promotion import float_result, result_dtype
 
 DTYPES = [

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thunder
-from operators.evaluate import record, run, same_metadata, same_values
+from operators.sample_traces import record, run, same_metadata, same_values
 from operators.samples import copied
 
 DTYPES = [

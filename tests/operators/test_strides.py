@@ -9,8 +9,8 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
-from operators.coverage import INTERPRETED, REFUSED
-from operators.evaluate import record
+from operators.entries_without_rows import INTERPRETED, REFUSED
+from operators.sample_traces import record
 from operators.samples import SKIPPED, copied, name_of, samples
 from recorded_refusals import refusals_as_recorded
 from sweeping import one_in

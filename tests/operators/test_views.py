@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from operators.coverage import WITHOUT_ROW
-from operators.evaluate import record
-from operators.evaluation import run
+from operators.entries_without_rows import WITHOUT_ROW
+from operators.sample_traces import record
 from operators.samples import SKIPPED, copied, name_of, samples
+from operators.trace_evaluator import run
 from recorded_refusals import refusals_as_recorded
 from sweeping import one_in
 from thunder.ir.aliasing import views_of

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ir.building import EAGER, body, building, compiled, text, traced, with_sources
-from ir.toys import like, pair, toy
+from ir.example_symbols import like, pair, toy
 from thunder.base.errors import InvalidArgument, NoExecutor, PluginError, RequirementNotMet, TraceError
 from thunder.base.tags import OpTags
 from thunder.compiler.ledger import check_requirements, explain_placements

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ir.building import body, compiled, traced
-from ir.toys import like, take, toy
+from ir.example_symbols import like, take, toy
 from thunder.base.tags import OpTags
 from thunder.ops import prims
 from thunder.passes.cse import cse

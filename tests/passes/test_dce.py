@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ir.building import body, building, traced
-from ir.toys import like, toy
+from ir.example_symbols import like, toy
 from thunder.base.tags import OpTags
 from thunder.ops import prims
 from thunder.passes.dce import dce

@@ -8,7 +8,7 @@ import torch
 
 import thunder.executors.passes
 from ir.building import body, building, traced
-from ir.toys import like, pair, take, toy
+from ir.example_symbols import like, pair, take, toy
 from thunder.ir.proxies import CollectionProxy
 from thunder.ops import prims
 from thunder.passes.del_last_used import del_last_used

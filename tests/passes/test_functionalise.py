@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operators.evaluation import evaluated, traced
-from passes.programs import OPERATORS, Instruction, accepted, program
-from passes.writing import assert_as_eager, assert_same_effects, functional
+from operators.trace_evaluator import evaluated, traced
+from passes.functionalised import assert_as_eager, assert_same_effects, functional
+from passes.random_instructions import OPERATORS, Instruction, accepted, program
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.recorder import FixedLocation

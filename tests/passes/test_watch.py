@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ir.building import EAGER, body, compiled, traced, with_sources
-from ir.toys import like, toy
+from ir.example_symbols import like, toy
 from thunder.base.errors import PluginError
 from thunder.compiler.pipeline import Pipeline
 from thunder.passes.runtime_checks import watch

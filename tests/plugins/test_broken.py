@@ -15,7 +15,7 @@ from thunder.plugins import ExecutorSpec, PluginState, hookimpl
 from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.manager import PluginManager
 
-from .toys import add_module, candidate, manager
+from .example_plugins import add_module, candidate, manager
 
 
 @hookimpl

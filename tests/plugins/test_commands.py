@@ -17,8 +17,8 @@ from thunder.commands.checks import Finding, State, examined
 from thunder.extend import OperatorExecutor
 from thunder.plugins import DeviceProfile, ExecutorSpec, Unavailable, get_manager, hookimpl
 
+from .example_plugins import write_distribution
 from .test_installed import run
-from .toys import write_distribution
 
 MODEL = """
 import torch

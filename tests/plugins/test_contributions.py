@@ -31,7 +31,7 @@ from thunder.plugins.contributions import (
     device_profiles,
 )
 
-from .toys import manager
+from .example_plugins import manager
 
 
 def plugin(**hooks: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 import thunder.plugins
 
-from .toys import write_distribution
+from .example_plugins import write_distribution
 
 SOURCE = str(Path(thunder.plugins.__file__).parents[2])
 

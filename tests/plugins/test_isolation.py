@@ -22,7 +22,7 @@ from thunder.plugins.contributions import cache_state, contribute, device_profil
 from thunder.plugins.listing import as_json, as_table
 from thunder.plugins.specs import Unavailable
 
-from .toys import add_module, candidate, manager
+from .example_plugins import add_module, candidate, manager
 
 
 def raising(*arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from thunder.extend.registry import ExecutorRegistry
 from thunder.plugins import ExecutorSpec, PluginManager, PluginState, TransformSpec, Unavailable, hookimpl
 from thunder.plugins.contributions import declared_options, load_transform, transform_names
 
-from .toys import add_module, candidate, manager
+from .example_plugins import add_module, candidate, manager
 
 
 class Toy:

@@ -8,7 +8,7 @@ from typing import Any
 import thunder
 from soundness.graph import Slot
 from soundness.harness import World, call, compare_errors, is_a, ramp
-from soundness.portrait import differences, portrait
+from soundness.object_facts import differences, object_facts
 
 #: a program of one tensor, and what changes the world around it, one act after another
 Changing = Callable[[], tuple[Callable[[Any], Any], list[Callable[[], object]]]]
@@ -39,6 +39,8 @@ def wrong_calls(factory: Changing) -> list[str]:
             if expected.error is not None or found.error is not None:
                 lines = compare_errors(expected, found)
             else:
-                lines = differences(*(portrait([Slot("result", o.value, print)]) for o in (expected, found)))
+                lines = differences(
+                    *(object_facts([Slot("result", o.value, print)]) for o in (expected, found))
+                )
             wrong += [f"after change {step}: {line}" for line in lines]
     return wrong

@@ -1,6 +1,6 @@
 """The slots of an object: each place in it that a program can read and a test can look at or change.
 
-Portraits (what is there) and the mutator (what else could be there) both walk the world through this one
+Object facts (what is there) and the mutator (what else could be there) both walk the world through this one
 module, so that whatever is compared is also changed, and the other way round.
 """
 

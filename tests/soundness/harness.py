@@ -21,7 +21,7 @@ import torch
 
 from recorded_refusals import refusals_as_recorded
 from soundness.graph import Slot
-from soundness.portrait import differences, portrait, reachable
+from soundness.object_facts import differences, object_facts, reachable
 
 
 class Compiler(Protocol):
@@ -263,9 +263,9 @@ def describe(error: BaseException | None) -> str:
 
 
 def observed(w: World, outcome: Outcome | None = None) -> dict[str, object]:
-    """The portrait of a world and, named after it, of what a call in it returned."""
+    """The facts of a world and, named after it, of what a call in it returned."""
     result = [] if outcome is None else [Slot("result", outcome.value, lambda new: None)]
-    return portrait([*w.roots(), *result])
+    return object_facts([*w.roots(), *result])
 
 
 def proxies_in(w: World, outcome: Outcome) -> list[str]:

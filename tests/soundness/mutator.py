@@ -20,7 +20,7 @@ from torch import nn
 from recorded_refusals import Refusals
 from soundness.graph import Slot, is_local, walk
 from soundness.harness import Compiler, World, call, compare, describe, is_a, observed
-from soundness.portrait import differences
+from soundness.object_facts import differences
 
 
 @dataclass(frozen=True)

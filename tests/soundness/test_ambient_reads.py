@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import thunder
+from soundness.calls_in_contexts import play
 from soundness.harness import ramp
-from soundness.situations import play
 
 
 @contextlib.contextmanager

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from soundness.example_programs import PROGRAMS
 from soundness.harness import Case, World, arg, attr, judge, observed, ramp, world
 from soundness.mutator import after_change, changes
-from soundness.portrait import differences
-from soundness.programs import PROGRAMS
+from soundness.object_facts import differences
 
 
 def compiler(wrap: Callable[[Callable[..., Any]], Callable[..., Any]], hits: int = 1) -> SimpleNamespace:
@@ -227,13 +227,13 @@ def test_a_refused_call_that_leaves_a_write_is_caught():
         judge(Case("appending", appending, {}, refused="SharpEdge"), None, compiler(writing))
 
 
-def test_portraits_tell_one_shared_tensor_from_two_equal_ones():
+def test_facts_tell_one_shared_tensor_from_two_equal_ones():
     one = ramp(3)
     shared, separate = world(lambda a, b: a, one, one), world(lambda a, b: a, one, ramp(3))
     assert any(line.startswith("args[1]") for line in differences(observed(shared), observed(separate)))
 
 
-def test_portraits_tell_a_view_from_a_copy():
+def test_facts_tell_a_view_from_a_copy():
     base = ramp(4)
     view, copied = world(abs, base, base[:2]), world(abs, base, base[:2].clone())
     assert any("storage" in line for line in differences(observed(view), observed(copied)))
@@ -252,7 +252,7 @@ def test_portraits_tell_a_view_from_a_copy():
     ],
     ids=str,
 )
-def test_portraits_tell_equal_values_of_different_kind_apart(one, other):
+def test_facts_tell_equal_values_of_different_kind_apart(one, other):
     assert differences(observed(world(abs, one)), observed(world(abs, other)))
 
 

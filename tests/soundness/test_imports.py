@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import thunder
+from soundness.calls_in_contexts import patched, play, situation
 from soundness.harness import ramp
-from soundness.situations import patched, play, situation
 
 
 def module(name, **members):

@@ -10,9 +10,9 @@ import pytest
 
 import thunder
 from recorded_refusals import refusals_as_recorded
+from soundness.example_programs import PROGRAMS
 from soundness.harness import call, compare
 from soundness.mutator import after_change, along_a_walk, changes
-from soundness.programs import PROGRAMS
 
 #: Kinds of facts about values and structure. The others are about functions, classes and absent names, which
 #: the suite changes too, but under another name than that of the fact.

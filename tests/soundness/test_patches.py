@@ -21,8 +21,8 @@ from torch import nn
 
 import thunder
 from recorded_refusals import refusals_as_recorded
+from soundness.calls_in_contexts import patched, play, situation
 from soundness.harness import ramp
-from soundness.situations import patched, play, situation
 
 
 class Row(NamedTuple):

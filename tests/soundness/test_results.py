@@ -11,7 +11,7 @@ from torch import nn
 
 import thunder
 from soundness.harness import Bag, Cases, arg, judge, observed, ramp, without_grad, world
-from soundness.portrait import differences
+from soundness.object_facts import differences
 from thunder.base.errors import UnsupportedProgram
 
 cases = Cases()

@@ -1,7 +1,7 @@
-"""Portraits: what a program could observe of an object graph, as comparable facts by path.
+"""Object facts: what a program could observe of an object graph, as comparable facts by path.
 
-Two worlds built alike have equal portraits. Identity and shared storage are facts of it (`is args[0]`), so
-comparing two portraits compares values, types, aliasing and effects in one go.
+Two worlds built alike have equal facts. Identity and shared storage are facts of it (`is args[0]`), so
+comparing their facts compares values, types, aliasing and effects in one go.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Values:
         return str(self.numbers.flatten()[:8].tolist())
 
 
-def portrait(roots: Iterable[Slot]) -> dict[str, object]:
+def object_facts(roots: Iterable[Slot]) -> dict[str, object]:
     """The facts of everything reachable from `roots`, by path; later roots refer to earlier ones."""
     facts: dict[str, object] = {}
     seen: dict[int, tuple[str, object]] = {}  # holds the objects, so that no identity is used twice

@@ -4,7 +4,7 @@ A program is a choice of four: the kind of object, the way to it, what the progr
 happens between two calls. Eager torch runs it in one world, the compiler in another; results must agree, and
 what the object holds after each call.
 
-    python -m soundness.ways               all programs; prints those that differ, and counts the refusals
+    python -m soundness.objects_from_containers    all programs; prints those that differ
 """
 
 # ruff: noqa: B009, RUF015  (each way to an object is meant as it is written)

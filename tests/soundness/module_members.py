@@ -4,8 +4,8 @@ A program is text made of four choices: the kind of member, how it is written, h
 (before the write, after it, or both). Eager torch runs it on one module, the compiler on another, three
 times; results must agree, and what the two modules hold after each call.
 
-    python -m soundness.members            all programs; prints those that differ, and counts the refusals
-    python -m soundness.members 0 8        the first of eight parts
+    python -m soundness.module_members        all programs; prints those that differ
+    python -m soundness.module_members 0 8        the first of eight parts
 """
 
 from __future__ import annotations
@@ -283,31 +283,31 @@ def holdings(module: nn.Module) -> list[tuple[Any, ...]]:
     for path, m in module.named_modules(remove_duplicate=False):
         for name, value in vars(m).items():
             if name in ("_parameters", "_buffers", "_modules"):
-                found += [(path, name, k, *portrait(v)) for k, v in value.items()]
+                found += [(path, name, k, *facts_of(v)) for k, v in value.items()]
             else:
-                found.append((path, "__dict__", name, *portrait(value)))
+                found.append((path, "__dict__", name, *facts_of(value)))
     return found
 
 
-def portrait(value: Any) -> tuple[Any, ...]:
+def facts_of(value: Any) -> tuple[Any, ...]:
     """A value as something that can be compared; a stand-in of the compiler's compares with nothing."""
     assert not is_stand_in(type(value)), f"a {type(value).__name__} was left behind"
     if isinstance(value, torch.Tensor):
         return (type(value).__name__, value.requires_grad, tuple(value.shape), value.detach().tolist())
     if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *map(portrait, value))
+        return (type(value).__name__, *map(facts_of, value))
     if isinstance(value, dict):
-        return (type(value).__name__, *((k, portrait(v)) for k, v in value.items()))
+        return (type(value).__name__, *((k, facts_of(v)) for k, v in value.items()))
     if isinstance(value, nn.Module | types.FunctionType | collections.abc.Callable):
         return (getattr(value, "__qualname__", type(value).__qualname__),)
     return (type(value).__name__, repr(value))
 
 
 def outcome(fn: Callable[..., Any], x: torch.Tensor) -> tuple[Any, BaseException | None]:
-    """The portrait of a result, or the error."""
+    """Return the facts of a result, or the error."""
     try:
         with torch.no_grad():
-            return portrait(fn(x)), None
+            return facts_of(fn(x)), None
     except Exception as error:
         return None, error
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from operators.evaluation import evaluated, traced
+from operators.trace_evaluator import evaluated, traced
 from thunder.base.pytree import tree_flatten
 from thunder.base.tags import OpTags
 from thunder.ir.aliasing import InputAlias

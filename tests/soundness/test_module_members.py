@@ -1,13 +1,13 @@
-"""A slice of :mod:`soundness.members`: members of modules read, written and read again, against eager."""
+"""A slice of the programs that read, write and read again members of modules, against eager."""
 
 from __future__ import annotations
 
 import pytest
 
 import thunder
-from soundness.members import CLASSES, judge, programs
+from soundness.module_members import CLASSES, judge, programs
 
-#: one program in so many is run here; `python -m soundness.members` runs them all
+#: one program in so many is run here; `python -m soundness.module_members` runs them all
 PARTS = 2400
 
 

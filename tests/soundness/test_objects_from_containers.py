@@ -1,4 +1,4 @@
-"""A slice of :mod:`soundness.ways`: objects that come out of containers, and what changes of them later."""
+"""A slice of the programs in which objects come out of containers, and change later."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import types
 import pytest
 
 import thunder
-from soundness.ways import KINDS, OF_CLASSES, WAYS, judge, programs
+from soundness.objects_from_containers import KINDS, OF_CLASSES, WAYS, judge, programs
 from thunder.frontend.tracing_policy import Tracer
 
-#: one program in so many is run here; `python -m soundness.ways` runs them all
+#: one program in so many is run here; `python -m soundness.objects_from_containers` runs them all
 PARTS = 60
 
 
