@@ -133,7 +133,11 @@ CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
         "InvalidArgument",
         ("1", "int"),
     ),
-    "one transform twice": (jit_twice_with_one_transform, "InvalidArgument", ("Nothing", "separate instance")),
+    "one transform twice": (
+        jit_twice_with_one_transform,
+        "InvalidArgument",
+        ("Nothing", "separate instance"),
+    ),
     "a misspelt debug option": (
         lambda: thunder.DebugOptions(check_trace=True),
         "UnknownOption",
