@@ -1,14 +1,14 @@
-"""In-place calls that read the memory that they write.
+"""In-place operators that read the memory that they write.
 
     x[1:].add_(x[:-1])          torch refuses it: some elements of the input and the written tensor are one
     x[:, 1:].add_(x[:, :-1])    torch cannot tell, and what it computes depends on the order of its kernel
 
-A functional program reads everything before it writes, so both would get another result than eager's.
+A functional program reads everything before it writes, so both would compute another result than eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from types import EllipsisType, NoneType
 from typing import Any
 
@@ -22,18 +22,17 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.layouts import Layouts
-from thunder.passes.mutations import writing_operators
-from thunder.passes.storage_versions import Memories
+from thunder.passes.functionalisation.storages import StorageMap
 
 #: calls that only move elements, after they have expanded the source to the shape of the target
-_MOVES = "torch.Tensor.__setitem__"
+_SETITEM = "torch.Tensor.__setitem__"
 #: calls that read a tensor without dimensions before they write
 _READ_FIRST = frozenset(
     {"torch.Tensor.fill_", "torch.Tensor.masked_fill_", "torch.Tensor.index_fill_", "torch.full"}
 )
-#: calls whose operands may not lie in the written memory at all, beside products of matrices: torch refuses
-#: most of them, and reads what it has written in the others
-_APART = frozenset(
+#: operators whose operands must not overlap the written tensor at all, besides products of matrices: torch
+#: refuses most such calls, and reads elements that it has already written in the others
+_NO_OVERLAP = frozenset(
     {
         *(f"torch.Tensor.scatter{name}_" for name in ("", "_add", "_reduce")),
         *(f"torch.Tensor.index_{name}_" for name in ("add", "copy", "reduce")),
@@ -46,50 +45,54 @@ _APART = frozenset(
 _ADD_A_PRODUCT = frozenset(f"torch.{name}" for name in ("addmm", "addmv", "addbmm", "baddbmm"))
 
 
-class Overlaps:
-    """Refuses the writes of a program, met in order, of which the order of reads and writes shows."""
+class OverlapChecker:
+    """Refuses writes whose result depends on the order in which a kernel reads and writes elements.
 
-    def __init__(self, program: Iterable[BoundSymbol], memories: Memories, layouts: Layouts) -> None:
-        self.memories, self.layouts = memories, layouts
-        #: (value, target) of each write that is a part of an operator → the call of that operator
-        self.operator_of = writing_operators(program)
-        #: the tensors that the call of each number has written
+    ``operator_of`` maps (value, target) of each write that is a part of an operator to the call of that
+    operator.
+    """
+
+    def __init__(
+        self, operator_of: Mapping[tuple[str, str], BoundSymbol], storages: StorageMap, layouts: Layouts
+    ) -> None:
+        self.operator_of, self.storages, self.layouts = operator_of, storages, layouts
+        #: number of a call → the tensors that it has written
         self.written_by: dict[int, list[TensorProxy]] = {}
 
     def check(self, source: TensorProxy, target: TensorProxy, call: int) -> None:
-        """Raise UnsupportedProgram for the write of ``source`` to ``target`` in the call of that number."""
+        """Raise UnsupportedProgram if the write of ``source`` to ``target`` in a call is such a write."""
         self._check_targets(target, self.written_by.setdefault(call, []))
         operator = self.operator_of.get((source.name, target.name))
-        if operator is None:  # it was given ``target`` as its ``out``
-            maker = self.layouts.maker(source)
-            if maker is not None:
-                self._check_operands(maker, maker.args, target)
+        if operator is None:  # ``target`` is the ``out`` of an operator
+            producer = self.layouts.maker(source)
+            if producer is not None:
+                self._check_operands(producer, producer.args, target)
         elif OpTags.IN_PLACE in operator.tags:  # batch norm, for one, writes to several of its arguments
             self._check_operands(operator, operator.args[1:], target)
 
     def _check_targets(self, target: TensorProxy, written: list[TensorProxy]) -> None:
-        """A call that writes two tensors does so in an order of its own."""
-        memory = self.memories.of(target).memory
+        """Refuse a call that writes two overlapping tensors: the order of the writes is not defined."""
+        storage = self.storages.of(target).storage
         for other in written:
-            if self.memories.of(other).memory is memory and self.layouts.overlap(target, other):
+            if self.storages.of(other).storage is storage and self.layouts.overlap(target, other):
                 raise UnsupportedProgram(
                     "one operator writes two tensors that overlap in memory",
                     found=_described(other, target),
-                    hint="Give it tensors with memory of their own, as two buffers or as clones.",
+                    hint="Pass tensors that do not overlap, such as two buffers or clones.",
                 )
         written.append(target)
 
     def _check_operands(self, call: BoundSymbol, operands: Any, target: TensorProxy) -> None:
-        """A call must not write what it has yet to read."""
-        memory = self.memories.of(target).memory
+        """Refuse a call that writes elements which it reads later."""
+        storage = self.storages.of(target).storage
         for operand in tree_iter(operands):
-            if not isinstance(operand, TensorProxy) or self.memories.of(operand).memory is not memory:
+            if not isinstance(operand, TensorProxy) or self.storages.of(operand).storage is not storage:
                 continue
             if _is_read_first(call, operand, target):
                 continue
             with torch._C.DisableTorchFunction():
                 layouts = self.layouts.of(target), self.layouts.of(operand)
-                hazard = _is_hazard(call, *layouts, _must_be_apart(call, operand))
+                hazard = _is_hazard(call, *layouts, _must_not_overlap(call, operand))
             if hazard:
                 raise UnsupportedProgram(
                     "some elements of the input tensor and the written-to tensor refer to a single memory "
@@ -104,39 +107,39 @@ def _described(*proxies: TensorProxy) -> dict[str, str]:
 
 
 def _is_read_first(call: BoundSymbol, operand: TensorProxy, target: TensorProxy) -> bool:
-    """Whether the call reads the operand, a tensor without dimensions, before it writes."""
+    """Return whether the call reads the operand, a tensor without dimensions, before it writes."""
     if operand.ndim != 0:
         return False
-    if call.sym.id != _MOVES:
+    if call.sym.id != _SETITEM:
         return call.sym.id in _READ_FIRST
     key = call.args[1]
     is_mask = isinstance(key, TensorProxy) and key.dtype is bool8 and target.ndim > 0
     return is_mask or _is_basic(key)
 
 
-def _must_be_apart(call: BoundSymbol, operand: TensorProxy) -> bool:
-    """Whether the operand may not lie in the written memory at all."""
+def _must_not_overlap(call: BoundSymbol, operand: TensorProxy) -> bool:
+    """Return whether the operand must not share any element with the written tensor."""
     if OpTags.MATMUL_OP in call.tags:
         return not (call.sym.id in _ADD_A_PRODUCT and operand is call.args[0])
-    return call.sym.id in _APART
+    return call.sym.id in _NO_OVERLAP
 
 
-def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor, apart: bool) -> bool:
-    """Whether torch refuses the two, or what is computed depends on the order of reads and writes."""
+def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor, no_overlap: bool) -> bool:
+    """Return whether torch refuses the two, or the result depends on the order of reads and writes."""
     if written.untyped_storage()._cdata != read.untyped_storage()._cdata:
         return False
-    moves = call.sym.id == _MOVES
+    moves = call.sym.id == _SETITEM
     if moves and _is_basic(call.args[1]):
         written = written[call.args[1]]
         read = read.expand(written.shape) if _expands(read, written) else read
     elif moves:
-        apart = True  # it is an ``index_put_``
+        no_overlap = True  # it is an ``index_put_``
     (start, end), (other_start, other_end) = byte_span(written), byte_span(read)
     if max(start, other_start) >= min(end, other_end):
         return False
     if written.element_size() != read.element_size():
         return True
-    if apart or not _expands(read, written):
+    if no_overlap or not _expands(read, written):
         return bool(torch.isin(_places(read), _places(written)).any())
     if _is_dense(written) and _is_dense(read):
         return (start, end, written.stride()) != (other_start, other_end, read.stride())
@@ -144,7 +147,7 @@ def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor, apa
 
 
 def _reads_what_was_written(written: torch.Tensor, read: torch.Tensor, moves: bool) -> bool:
-    """Whether some element is read for another place than its own, and its own place is written."""
+    """Return whether an element is read for another place, and its own place is written."""
     targets, sources = _places(written), _places(read.expand(written.shape))
     elsewhere = sources != targets
     changed = targets[elsewhere] if moves else targets
@@ -152,7 +155,7 @@ def _reads_what_was_written(written: torch.Tensor, read: torch.Tensor, moves: bo
 
 
 def _is_basic(key: Any) -> bool:
-    """Whether a key picks a view, and no elements one by one."""
+    """Return whether indexing by a key is a view, not a gather of elements."""
     parts = key if isinstance(key, tuple) else (key,)
     return all(
         isinstance(p, int | slice | NoneType | EllipsisType) and not isinstance(p, bool) for p in parts
@@ -160,15 +163,15 @@ def _is_basic(key: Any) -> bool:
 
 
 def _expands(read: torch.Tensor, written: torch.Tensor) -> bool:
-    """Whether a tensor can be broadcast to the shape of the written one."""
+    """Return whether a tensor can be broadcast to the shape of the written one."""
     if read.ndim > written.ndim:
         return False
     sizes = zip(reversed(read.shape), reversed(written.shape), strict=False)
-    return all(n in (1, wanted) for n, wanted in sizes)
+    return all(n in (1, target) for n, target in sizes)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has each element of a stretch of its storage once, in some order of dimensions."""
+    """Return whether a tensor has each element of a range of its storage once, in any order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:
@@ -179,7 +182,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of its storage that a tensor is made of, in its own order: int64, ``(numel,)``."""
+    """Return the position in its storage of each element of a tensor: int64, ``(numel,)``."""
     places = torch.tensor(int(tensor.storage_offset()))
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         places = places.unsqueeze(-1) + torch.arange(int(size)) * int(stride)

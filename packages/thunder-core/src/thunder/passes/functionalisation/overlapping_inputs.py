@@ -1,4 +1,4 @@
-"""Inputs that overlap in memory: windows onto one flat tensor that stands for all of it."""
+"""Inputs that overlap in memory: windows of one flat tensor that holds their whole storage."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from thunder.ops import prims
 
 
 @dataclass(eq=False)
-class SharedMemory:
-    """The memory of a group of inputs, from the first element of any to the last, and its value so far."""
+class SharedStorage:
+    """The storage of a group of inputs, from the first element of any to the last, and its current value."""
 
     members: tuple[InputAlias, ...]
     _value: TensorProxy | None = field(default=None, repr=False)
-
-    @property
-    def name(self) -> str:
-        """What stands for the memory: the name of the first input in it."""
-        return f"memory of {self.members[0].proxy.name}"
 
     @property
     def start(self) -> int:
@@ -29,8 +24,10 @@ class SharedMemory:
         return min(m.offset for m in self.members)
 
     def _flat(self) -> TensorProxy:
-        """The memory as one vector. At first a copy: a window counts from the start of the storage, and a
-        copy has its own.
+        """Return the storage as one vector.
+
+        The first value is a copy: a window counts from the start of the storage, and the storage of a copy
+        starts with its first element.
         """
         if self._value is None:
             length = max(m.end for m in self.members) - self.start
@@ -42,20 +39,23 @@ class SharedMemory:
         return next(m for m in self.members if m.proxy.name == proxy.name)
 
     def window(self, proxy: TensorProxy) -> TensorProxy:
-        """The value of an input of the group now."""
+        """Return the current value of an input of the group."""
         m = self._member(proxy)
         return prims.as_strided(self._flat(), m.size, m.stride, m.offset - self.start)  # type: ignore[no-any-return]
 
     def put(self, proxy: TensorProxy, value: TensorProxy) -> None:
-        """Writes an input of the group."""
+        """Write a value to an input of the group."""
         m = self._member(proxy)
         self._value = prims.as_strided_scatter(self._flat(), value, m.size, m.stride, m.offset - self.start)
 
 
-def groups_written(
+def written_groups(
     groups: Sequence[Sequence[InputAlias]], is_written: Callable[[TensorProxy], bool]
-) -> Iterator[SharedMemory]:
-    """The groups of which an input is written. Raises UnsupportedProgram if their members differ in dtype."""
+) -> Iterator[tuple[InputAlias, ...]]:
+    """Yield each group of which an input is written.
+
+    Raises UnsupportedProgram if the members of such a group differ in dtype.
+    """
     for group in groups:
         if not any(is_written(m.proxy) for m in group):
             continue
@@ -66,4 +66,4 @@ def groups_written(
                 found={m.proxy.name: f'"{m.proxy.type_string()}"' for m in group},
                 hint="Pass tensors that do not overlap.",
             )
-        yield SharedMemory(tuple(group))
+        yield tuple(group)

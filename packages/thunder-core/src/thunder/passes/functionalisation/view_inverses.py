@@ -1,7 +1,7 @@
-"""What a write through a view does to the tensor it is a view of: one rule a primitive.
+"""The inverses of views: for each primitive, the new value of a base whose view was written.
 
-A rule takes the call that made the view, the base, and the view's new value, and returns the base's new
-value.
+An inverse takes the call that created the view, the base, and the view's new value, and returns the base's
+new value.
 
     v = prims.slice_prim(x, (0,), (2,), (1,))        # v = x[0:2]
     v.copy_(w)                                    →  x1 = prims.copy_with_setitem(x, (slice(0, 2, 1),), w)
@@ -18,7 +18,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 
-Rule = Callable[[BoundSymbol, TensorProxy, TensorProxy], TensorProxy]
+ViewInverse = Callable[[BoundSymbol, TensorProxy, TensorProxy], TensorProxy]
 
 
 def _reshaped(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
@@ -69,17 +69,17 @@ def _window(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorP
     return prims.as_strided_scatter(base, value, *call.args[1:])  # type: ignore[no-any-return]
 
 
-def _part(which: int) -> Rule:
-    """A write to the real (0) or the imaginary (1) part of a complex base."""
+def _part(which: int) -> ViewInverse:
+    """Return the inverse of the view of the real (0) or the imaginary (1) part of a complex base."""
 
-    def rule(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    def inverse(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
         pairs = prims.copy_with_setitem(prims.view_as_real(base), (..., which), value)
         return prims.view_as_complex(pairs)  # type: ignore[no-any-return]
 
-    return rule
+    return inverse
 
 
-RULES: dict[str, Rule] = {
+INVERSES: dict[str, ViewInverse] = {
     "prims.reshape": _reshaped,
     "prims.view": _reshaped,
     "prims.squeeze": _reshaped,
@@ -101,25 +101,30 @@ RULES: dict[str, Rule] = {
 }
 
 
-def written_through(path: Sequence[BoundSymbol], base: TensorProxy, value: TensorProxy) -> TensorProxy:
-    """``base`` after ``value`` was written to the view of it that the primitives of ``path`` make."""
+def write_through(path: Sequence[BoundSymbol], base: TensorProxy, value: TensorProxy) -> TensorProxy:
+    """Return ``base`` after ``value`` was written to the view of it that the primitives of ``path`` create.
+
+    Raises UnsupportedProgram for a primitive without an inverse, and OperatorError if elements of the view
+    overlap.
+    """
     bases = [base]
     for call in path[:-1]:
-        bases.append(again(call, bases[-1]))
+        bases.append(rerun_view(call, bases[-1]))
     for call, whole in zip(reversed(path), reversed(bases), strict=True):
-        rule = RULES.get(call.sym.id)
-        if rule is None:
+        inverse = INVERSES.get(call.sym.id)
+        if inverse is None:
             raise UnsupportedProgram(
                 f"an in-place operator writes through {call.sym.name}, whose elements thunder cannot place",
                 hint="Write to the whole tensor, or use the out-of-place operator.",
             )
-        value = rule(call, whole, value)
+        value = inverse(call, whole, value)
     return value
 
 
-def again(call: BoundSymbol, base: TensorProxy) -> Any:
-    """The view that ``call`` makes, of another base. A new value may lie in memory otherwise, so no primitive
-    insists on its layout.
+def rerun_view(call: BoundSymbol, base: TensorProxy) -> Any:
+    """Return the view that a primitive creates, of another base.
+
+    The base may have other strides than the original one, so ``prims.reshape`` replaces ``prims.view``.
     """
     if call.sym.id == "prims.view":
         return prims.reshape(base, call.output.shape)

@@ -1,0 +1,1 @@
+"""The steps of functionalisation: alias analysis, rewrite, write-back to inputs."""

@@ -1,0 +1,235 @@
+"""The rewrite: statements on the current values of their operands.
+
+Each write becomes a new version of the storage that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from thunder.base.errors import OperatorError, ThunderError, UnsupportedProgram
+from thunder.ir.aliasing import InputAlias, views_of
+from thunder.ir.proxies import ProxyTag, TensorProxy
+from thunder.ir.recorder import FixedLocation
+from thunder.ir.requires_grad import any_requires_grad
+from thunder.ir.substitution import substitute_operands, substitute_outputs
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
+from thunder.ops import prims
+from thunder.passes.functionalisation.alias_info import AliasInfo
+from thunder.passes.functionalisation.overlapping_operands import OverlapChecker
+from thunder.passes.functionalisation.storages import StorageMap, TensorState, replay_views, requires_layout
+from thunder.passes.functionalisation.written_layouts import has_same_layout, restore_layout
+from thunder.passes.mutations import COPY, primitives
+
+__all__ = ["Rewriter", "located", "refuse_lost_gradient", "tensors_in"]
+
+
+def tensors_in(proxies: Iterable[Any]) -> list[TensorProxy]:
+    """Return the tensors among proxies."""
+    return [p for p in proxies if isinstance(p, TensorProxy)]
+
+
+@contextmanager
+def located(bsym: BoundSymbol, recorder: FixedLocation) -> Iterator[None]:
+    """Give statements that are recorded within the context, and errors, the location of a call."""
+    recorder.source = bsym.source
+    try:
+        yield
+    except ThunderError as error:
+        error.add_locations(bsym.locations)
+        raise
+
+
+class Rewriter:
+    """Records the functional program into a new trace, statement by statement.
+
+    Attributes:
+        storages: the tensors of the program with their current values.
+        written_inputs: name of an input → whether a write to it is part of torch's graph: it was made under
+            grad mode, and not through a ``detach``.
+        copies: names of results that are not views in the new trace, according to eager's layouts.
+    """
+
+    def __init__(self, info: AliasInfo, new: TraceCtx) -> None:
+        self.info, self.new = info, new
+        self.storages = StorageMap(new, info.pre_write_proxies)
+        for members in info.shared:
+            self.storages.share(members)
+        self.written_inputs: dict[str, bool] = {}
+        self.copies: set[str] = set()
+        self._overlaps = OverlapChecker(info.operator_of, self.storages, info.layouts)
+        self._self_overlapping = _SelfOverlappingValues(new)
+
+    def rewrite(self, position: int, bsym: BoundSymbol) -> None:
+        """Record the statement at ``position`` of the program."""
+        if bsym.sym.id == COPY:
+            self._write(position, bsym)
+        else:
+            self._emit(position, bsym)
+
+    def _emit(self, position: int, bsym: BoundSymbol) -> None:
+        """Record a statement that writes nothing, on the current values of its operands."""
+        operands = tensors_in(bsym.flat_proxy_args)
+        if any_requires_grad(bsym.flat_proxy_outs):
+            for p in operands:
+                refuse_lost_gradient(self.storages.of(p))
+        for p in operands:
+            restore_layout(self.info.layouts, self.storages, self.storages.of(p))
+        current = {p.name: value for p in operands if (value := self.storages.read(p)) is not p}
+        views = views_of(bsym)
+        results: dict[str, TensorProxy] = {}
+        if current and any(map(requires_layout, views)):
+            for view in views:
+                self.info.layouts.of(view.output)  # raises where eager does: the strides do not permit `view`
+                results[view.output.name] = replay_views(
+                    view.path, current.get(view.source.name, view.source)
+                )
+        else:
+            call = substitute_operands(bsym, current)
+            self.new.record(substitute_outputs(call, self.info.pre_write_proxies))
+        for view in views:
+            is_view = view.certain
+            if not is_view and self.info.view_matters(view, position):
+                is_view = self.info.layouts.share_memory(view.output, view.source)
+                if not is_view and not current:  # on other operands, eager's layouts do not tell
+                    self.copies.add(view.output.name)
+            if is_view:
+                self.storages.add_view(view, bsym, results.get(view.output.name, view.output))
+
+    def _write(self, position: int, bsym: BoundSymbol) -> None:
+        """Compute the next version of a storage for ``copy_(value, target)``."""
+        source, target = bsym.args
+        self._overlaps.check(source, target, self.info.call_of[position])
+        tensor, grad = self.storages.of(target), bsym.kwargs["grad_enabled"]
+        chain = list(self.storages.view_chain(tensor))
+        storage, root = tensor.storage, chain[-1].proxy
+        if tensor.view is not None:
+            restore_layout(self.info.layouts, self.storages, tensor)
+        tracked = grad and not any(t.is_detached for t in chain)
+        value = self.storages.read(source)
+        old = self.storages.read(root)
+        # A value that was written where gradients are off may require grad although the tensor does not.
+        has_gradient = old.requires_grad and root.requires_grad
+        if tracked and root is not target and (has_gradient or value.requires_grad):
+            self._refuse_view_of_leaf(root, tensor)
+        if storage.shared is not None:
+            shared_grad = any(m.proxy.requires_grad for m in storage.shared.members)
+            if grad and (shared_grad or value.requires_grad):
+                _refuse_shared(storage.shared.members)
+            storage.gradient_is_lost = storage.gradient_is_lost or shared_grad
+        if ProxyTag.RECOMPUTE_IN_BACKWARD not in target.tags:  # the result of a checkpointed region is saved
+            value.tags.discard(ProxyTag.RECOMPUTE_IN_BACKWARD)
+        self.storages.write(tensor, value)
+        self._materialise_overlapping(chain)
+        self._mark_layout(position, source, target, chain)
+        if tracked and has_gradient and not self._depends(chain[-1].value, old):
+            self.storages.replace_value(chain[-1], prims.overwrite(chain[-1].value, old))
+        if root.name in self.info.inputs:
+            self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
+        if has_gradient and not tracked:
+            storage.gradient_is_lost = True
+        if isinstance(bsym.output, TensorProxy):
+            self.storages.add_name(bsym.output.name, tensor)
+
+    def _depends(self, value: TensorProxy, old: TensorProxy) -> bool:
+        """Return whether a gradient flows from a value to the old value of the tensor.
+
+        If not, in torch a gradient of zeros still reaches the old value.
+        """
+        producer = {p.name: bsym for bsym in self.new.bound_symbols for p in bsym.flat_proxy_outs}
+        seen: set[str] = set()
+        stack = [value]
+        while stack and old.name not in seen:
+            p = stack.pop()
+            if p.requires_grad and p.name not in seen:
+                seen.add(p.name)
+                call = producer.get(p.name)
+                stack += tensors_in(call.flat_proxy_args) if call is not None else []
+        return old.name in seen
+
+    def _materialise_overlapping(self, chain: list[TensorState]) -> None:
+        """Copy a written value whose elements overlap: the written tensor has each element separately."""
+        self._self_overlapping.update()
+        *views_between, root = chain
+        if root.value.name in self._self_overlapping:
+            self.storages.replace_value(root, prims.clone(root.value))
+        for tensor in views_between:
+            if tensor.value.name in self._self_overlapping:
+                tensor.invalidate()
+
+    def _mark_layout(
+        self, position: int, value: TensorProxy, target: TensorProxy, chain: list[TensorState]
+    ) -> None:
+        """Mark a storage whose value may have other strides than eager's; a read restores them."""
+        *views_between, root = chain
+        if root.storage.shared is not None or has_same_layout(self.info, position, value, target, root):
+            return
+        last = self.new.bound_symbols[-1] if self.new.bound_symbols else None
+        if last is None or last.sym is not prims.copy_with_setitem or last.output is not root.value:
+            root.storage.layout_differs = True
+            return
+        for tensor in views_between:  # the root is a copy of the old root; views of it are recomputed
+            if not (tensor.value.requires_grad and tensor.is_detached):
+                tensor.invalidate()
+
+    def _refuse_view_of_leaf(self, root: TensorProxy, target: TensorState) -> None:
+        """Refuse writes through views as torch does; one to a leaf itself is refused during acquisition."""
+        hint = "Write under torch.no_grad(), or use the out-of-place operator."
+        was_leaf = root.requires_grad and root.name not in self.info.pre_write_proxies
+        if root.name in self.info.inputs and was_leaf and root.declared_leaf is not False:
+            raise OperatorError(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation.",
+                found={root.name: f'"{root.type_string()}"'},
+                hint=hint,
+            )
+        call = target.call
+        if call is not None and len(call.flat_proxy_outs) > 1:
+            raise OperatorError(
+                f"an output of {call.sym.name} is a view and is being modified inplace. This view is the "
+                "output of a function that returns multiple views. Such functions do not allow the output "
+                "views to be modified inplace. You should replace the inplace operation by an out-of-place "
+                "one.",
+                hint=hint,
+            )
+
+
+class _SelfOverlappingValues:
+    """The names of values of a trace in which several elements may be one place in memory."""
+
+    def __init__(self, trace: TraceCtx) -> None:
+        self._trace, self._scanned = trace, 0
+        self._names: set[str] = set()
+
+    def update(self) -> None:
+        """Scan the statements that were recorded since the last update."""
+        for bsym in primitives(self._trace.bound_symbols[self._scanned :]):
+            for view in views_of(bsym):
+                if view.source.name in self._names or view.output.numel() > view.source.numel():
+                    self._names.add(view.output.name)
+        self._scanned = len(self._trace.bound_symbols)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+
+def _refuse_shared(members: Iterable[InputAlias]) -> None:
+    """Refuse a write to overlapping inputs: only torch's graph of their base has the gradients."""
+    raise UnsupportedProgram(
+        "an input that overlaps another in memory is written where gradients are tracked",
+        found={m.proxy.name: f'"{m.proxy.type_string()}"' for m in members},
+        hint="Write under torch.no_grad(), or pass clones to the program.",
+    )
+
+
+def refuse_lost_gradient(tensor: TensorState) -> None:
+    """Raise UnsupportedProgram if a write under no_grad replaced a value that requires grad."""
+    if tensor.storage.gradient_is_lost:
+        proxy = tensor.proxy
+        raise UnsupportedProgram(
+            "a tensor that requires grad was written where gradients are off, and read where they are on",
+            found={proxy.name: f'"{proxy.type_string()}"'},
+            hint="Use an out-of-place operator, or do the write outside the compiled function.",
+        )

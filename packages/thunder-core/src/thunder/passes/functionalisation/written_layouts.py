@@ -1,0 +1,45 @@
+"""The strides of written values, which replace the value of a storage and must be read as in eager."""
+
+from __future__ import annotations
+
+from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
+from thunder.ops.layouts import CONTIGUOUS_RESULTS, Layouts
+from thunder.passes.functionalisation.alias_info import AliasInfo
+from thunder.passes.functionalisation.storages import StorageMap, TensorState
+
+__all__ = ["has_same_layout", "restore_layout", "with_eager_strides"]
+
+
+def has_same_layout(
+    info: AliasInfo, position: int, value: TensorProxy, target: TensorProxy, root: TensorState
+) -> bool:
+    """Return whether a written value has the order of strides of the target.
+
+    It has, if the same call computed it from the target (``y.add_(1)``) or for it (``y.normal_()``).
+    """
+    parts = info.parts_before(position)
+    operands = [p for bsym in parts for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
+    if not any(out is value for bsym in parts for out in bsym.flat_proxy_outs):
+        return False
+    if operands and not any(p.name == target.name for p in operands):
+        return False
+    if not any(bsym.sym.id in CONTIGUOUS_RESULTS for bsym in parts):
+        return True
+    return root.proxy is target and info.layouts.is_plain(target)
+
+
+def restore_layout(layouts: Layouts, storages: StorageMap, tensor: TensorState) -> None:
+    """Give the value of a tensor's storage the strides of eager, if they may differ, before it is read."""
+    if tensor.storage.layout_differs:
+        tensor.storage.layout_differs = False
+        root = storages.root(tensor)
+        storages.replace_value(root, with_eager_strides(layouts, root.proxy, storages.read(root.proxy)))
+
+
+def with_eager_strides(layouts: Layouts, root: TensorProxy, value: TensorProxy) -> TensorProxy:
+    """Return a value with its elements in eager's order in memory, so that views of it are views."""
+    strides = layouts.strides(root)
+    ranked = sorted(range(len(strides)), key=lambda d: (strides[d], -d))
+    order = tuple(ranked.index(d) for d in range(len(strides)))
+    return prims.stride_order(value, order)  # type: ignore[no-any-return]
