@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 import thunder
 from thunder.base.errors import InternalError
-from thunder.frontend.guards import Writer
+from thunder.frontend.guard_writer import GuardWriter
 
 SCALE = 2.0
+
+write_condition = GuardWriter.fail_if
 
 
 def scaled(x: torch.Tensor) -> torch.Tensor:
     return x * SCALE
 
 
+def with_condition(check: Callable[[], object]) -> Callable[..., None]:
+    """Return a method that adds a condition to each check, which calls a function."""
+
+    def fail_if(self: GuardWriter, *conditions: str) -> None:
+        write_condition(self, *conditions, f"{self.constant(check)}()")
+
+    return fail_if
+
+
 def test_the_exception_of_a_check_of_a_new_entry_is_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Writer, "plain_condition", lambda self, fact: "(1).missing")
+    monkeypatch.setattr(GuardWriter, "fail_if", with_condition(lambda: [][0]))
     with pytest.raises(InternalError, match="guards of a new entry") as raised:
         thunder.jit(scaled)(torch.ones(2))
-    assert isinstance(raised.value.__cause__, AttributeError)
+    assert isinstance(raised.value.__cause__, IndexError)
 
 
 def test_the_exception_of_a_check_of_an_old_entry_is_the_cause() -> None:
     broken = False
-
-    def condition(self: Writer, fact: object) -> str:
-        return f"{self.constant(lambda: [][0] if broken else False)}()"
-
     compiled = thunder.jit(scaled)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Writer, "plain_condition", condition)
+        patch.setattr(GuardWriter, "fail_if", with_condition(lambda: broken and [][0]))
         compiled(torch.ones(2))
     broken = True
     with pytest.raises(InternalError, match="every fact that it was generated from holds") as raised:
