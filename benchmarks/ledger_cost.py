@@ -39,7 +39,7 @@ def _accepts(self: Executor, bsym: Any) -> bool | Refusal:
     info = self.implmap.get(bsym.sym.id)
     if info is None:
         return NO
-    return True if info.checker is None else self._ask(info.checker, bsym)
+    return True if info.checker is None else self._check(info.checker, bsym)
 
 
 def _place(self: Claimer, bsym: Any, earlier: Any = ()) -> None:

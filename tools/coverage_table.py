@@ -23,11 +23,11 @@ from operators.coverage_records import Record, load
 from operators.entries_without_rows import PARTLY_REFUSED, REFUSED
 from operators.gradients import FIRST_ORDER_ONLY, LEFT_OUT
 from operators.samples import SKIPPED
+from thunder.base.attribute_paths import find_torch
 from thunder.base.langctx import TORCH
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import all_rows
-from thunder.torch.function_names import find_torch
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 

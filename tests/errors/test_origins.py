@@ -205,7 +205,7 @@ def test_a_fault_of_a_plugin_of_the_program_names_its_module() -> None:
 
 def test_a_checker_from_another_plugin_is_not_blamed_on_the_executor() -> None:
     ex = OperatorExecutor("origins_checked")
-    ex.brought_by = "thunder-checked 1.0, checked"
+    ex.provided_by = "thunder-checked 1.0, checked"
     ex.register_implementation("torch.sin", execution_transform=lambda a: a)
     assert ex.origin_of(ex.implmap["torch.sin"].execution_transform) == "thunder-checked 1.0, checked"
     assert ex.origin_of(without_origin) == f"module {__name__}"

@@ -1,11 +1,11 @@
-"""Executors: who can run an operator, and on what terms.
+"""Executors: which operators they implement, and under which conditions.
 
-An executor is a name, a rank and a table: operator id → `ImplInfo`. Executors are asked, never told:
-`can_execute` and `can_fuse` answer True or a `Refusal` with its reason, which the placement ledger keeps.
+An executor is a name, a rank and a table: operator id → `ImplInfo`. `can_execute` and `can_fuse` return True
+or a `Refusal` with its reason, which the placement ledger shows.
 
-The table has two layers. One is filled by the executor's author through `register_implementation`. The other
-comes from plugin hooks, is rebuilt whenever a plugin comes or goes, and lies on top: a plugin that adds a
-checker to somebody else's implementation keeps the rest of the record.
+The table has two layers. The executor's author fills one through `register_implementation`. The other comes
+from plugin hooks, is rebuilt whenever a plugin is added or removed, and has precedence field by field: a
+plugin that adds a checker to an implementation keeps its other fields.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location", "senten
 
 
 class Rank(IntEnum):
-    """Where an executor stands in the default list; small first. Numbers in between are free."""
+    """The position of an executor in the default list, smaller first; numbers in between may be used."""
 
     KERNEL = 100
     FUSION = 200
@@ -36,9 +36,9 @@ class Rank(IntEnum):
 
 
 class Refusal:
-    """Why an executor does not take a call; falsy.
+    """The reason why an executor does not run a call; falsy.
 
-    `code` is a short word for programs, `message` a sentence for people, `facts` the values that decided.
+    `code` is a short word for programs, `message` a sentence for readers, `facts` the values that decided.
     """
 
     __slots__ = ("code", "facts", "message")
@@ -68,18 +68,18 @@ class Refusal:
 
 
 def sentence(message: str, facts: Mapping[str, object]) -> str:
-    """A reason for people: `"takes widths that 8 divides (width=3)"`."""
-    told = ", ".join(f"{name}={value!s}" for name, value in facts.items())
-    return f"{message} ({told})" if told else message
+    """Return a reason as a sentence: `"takes widths that 8 divides (width=3)"`."""
+    text = ", ".join(f"{name}={value!s}" for name, value in facts.items())
+    return f"{message} ({text})" if text else message
 
 
 @dataclass(frozen=True, slots=True)
 class ImplInfo:
-    """What an executor knows of one operator.
+    """An executor's implementation of one operator.
 
     `symbol` is called with the operator's arguments, or `execution_transform` computes its result with other
-    symbols. `checker` decides per call, `grad_transform` is the gradient rule while this executor has the
-    operator.
+    symbols. `checker` decides for each call; `grad_transform` is the gradient rule of calls that the
+    executor claims.
     """
 
     symbol: Symbol | None = None
@@ -87,19 +87,19 @@ class ImplInfo:
     execution_transform: Callable[..., Any] | None = None
     grad_transform: Callable[..., Any] | None = None
 
-    def overlaid(self, top: ImplInfo) -> ImplInfo:
-        """This record with the fields that `top` fills in."""
-        given = {f.name: getattr(top, f.name) for f in fields(top) if getattr(top, f.name) is not None}
-        return replace(self, **given)
+    def merged_with(self, other: ImplInfo) -> ImplInfo:
+        """Return this implementation with the fields of `other` that are set."""
+        changes = {f.name: getattr(other, f.name) for f in fields(other)}
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
 class Executor:
-    """Base of all executors. Equality and hash are by name.
+    """The base class of executors. Equality and hash are by name.
 
     Args:
         name: unique among executors; the first part of the ids of its operators.
-        version: of the library behind it, for `repr` and reports.
-        rank: place in the default list; each class has a default.
+        version: the version of the library that it uses, for reports.
+        rank: the position in the default list; each class has a default.
         aliases: other names under which `executors=[...]` finds it.
     """
 
@@ -115,7 +115,7 @@ class Executor:
     ) -> None:
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidArgument(
-                f"an executor's name is an identifier, and {name!r} is none",
+                f"the name of an executor has to be an identifier, and {name!r} is not one",
                 hint="It becomes the first part of its operators' ids, as in my_ex.rms_norm.",
             )
         self.name = name
@@ -124,21 +124,21 @@ class Executor:
         self.aliases = tuple(aliases)
         self._own: dict[str, ImplInfo] = {}
         self._from_hooks: Mapping[str, ImplInfo] = {}
-        self.hooks_from: object = None
+        self.hooks_generation: object = None
         self._merged: Mapping[str, ImplInfo] | None = None
         self._operators: dict[str, Symbol] = {}
-        #: the module that made it
-        self.made_in: str = _caller().f_globals.get("__name__", "__main__")
-        #: the distribution and the module of the plugin that declares it, in words; None if no plugin does
-        self.brought_by: str | None = None
+        #: the module that constructed it
+        self.defined_in: str = _caller().f_globals.get("__name__", "__main__")
+        #: the distribution and the module of the plugin that provides it, in words; None if no plugin does
+        self.provided_by: str | None = None
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in words: the distribution with its version, and the module."""
-        return self.brought_by or origin_of(self.made_in)
+        """The distribution, with its version, and the module that the executor comes from, in words."""
+        return self.provided_by or origin_of(self.defined_in)
 
     def origin_of(self, rule: object) -> str:
-        """Where something in its table comes from: plugins may give it checkers and transforms too."""
+        """Return the origin of an entry in its table: plugins may add checkers and transforms."""
         own = (getattr(info, f.name) for info in self._own.values() for f in fields(info))
         return self.origin if isinstance(rule, Symbol) or any(rule is r for r in own) else origin_of(rule)
 
@@ -146,46 +146,46 @@ class Executor:
 
     @property
     def implmap(self) -> Mapping[str, ImplInfo]:
-        """Operator id → record; both layers merged, read-only."""
+        """Operator id → implementation; both layers merged, read-only."""
         if self._merged is None:
             merged = dict(self._own)
             for operator_id, info in self._from_hooks.items():
-                merged[operator_id] = merged.get(operator_id, ImplInfo()).overlaid(info)
+                merged[operator_id] = merged.get(operator_id, ImplInfo()).merged_with(info)
             self._merged = MappingProxyType(merged)
         return self._merged
 
     @property
     def opmap(self) -> Mapping[str, Symbol]:
-        """Name → symbol of the operators that this executor brought; read-only."""
+        """Name → symbol of the operators that this executor defines; read-only."""
         return MappingProxyType(self._operators)
 
-    def record(self, operator_id: str, info: ImplInfo) -> None:
-        """Enters a record into the author's layer; an earlier one for the same operator is replaced."""
+    def declare(self, operator_id: str, info: ImplInfo) -> None:
+        """Enter an implementation into the author's layer; an earlier one of the operator is replaced."""
         self._own[operator_id] = info
         self._merged = None
 
-    def set_hook_records(self, records: Mapping[str, ImplInfo], generation: object) -> None:
-        """Replaces the layer that plugins' hooks fill; `generation` names their state at that time."""
-        self._from_hooks = dict(records)
+    def set_hook_implementations(self, infos: Mapping[str, ImplInfo], generation: object) -> None:
+        """Replace the layer that plugins' hooks fill; `generation` identifies the state of the plugins."""
+        self._from_hooks = dict(infos)
         self._merged = None
-        self.hooks_from = generation
+        self.hooks_generation = generation
 
     def add_operator(self, symbol: Symbol) -> None:
-        """Enters an operator that this executor runs."""
+        """Add an operator that this executor defines."""
         self._operators[symbol.name] = symbol
 
     # -- queries
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Whether it runs this call as an operator: True or a refusal."""
+        """Return True if it runs this call as an operator, or a refusal."""
         return Refusal("kind", f"{self.name} does not run single operators")
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Whether this call may be part of its fusions: True or a refusal."""
+        """Return True if this call may be part of its fusions, or a refusal."""
         return Refusal("kind", f"{self.name} does not fuse")
 
     def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Whether it takes this call in either way: True, or the refusal that says more."""
+        """Return True if it runs this call in either way, or the refusal that says more."""
         executes = self.can_execute(bsym)
         if executes:
             return True
@@ -193,32 +193,31 @@ class Executor:
         return fuses if fuses or (isinstance(executes, Refusal) and executes.code == "kind") else executes
 
     def get_execution_transform(self, bsym: BoundSymbol) -> Callable[..., Any] | None:
-        """The function that computes this call with other symbols, or None."""
+        """Return the function that computes this call with other symbols, or None."""
         info = self.implmap.get(bsym.sym.id)
         return info.execution_transform if info is not None else None
 
     def get_grad_transform(self, sym: Symbol) -> Callable[..., Any] | None:
-        """This executor's gradient rule for an operator, or None."""
+        """Return this executor's gradient rule for an operator, or None."""
         info = self.implmap.get(sym.id)
         return info.grad_transform if info is not None else None
 
     def _accepts(self, bsym: BoundSymbol) -> bool | Refusal:
-        """The answer of the table: there is a record, and its checker, if any, agrees."""
+        """Return True if there is an implementation, and its checker, if any, agrees; else a refusal."""
         info = self.implmap.get(bsym.sym.id)
         if info is None:
             return Refusal("no-implementation", f"{self.name} has no implementation of {bsym.sym.id}")
-        unforeseen = _unforeseen_argument(info, bsym)
-        if unforeseen is not None:
-            return Refusal("argument", f"{self.name} knows no {unforeseen}= of {bsym.sym.id}")
+        unsupported = _unsupported_argument(info, bsym)
+        if unsupported is not None:
+            return Refusal("argument", f"{self.name} does not support {unsupported}= of {bsym.sym.id}")
         if info.checker is None:
             return True
-        return self._ask(info.checker, bsym)
+        return self._check(info.checker, bsym)
 
-    def _ask(self, checker: Callable[..., bool | Refusal], bsym: BoundSymbol) -> bool | Refusal:
+    def _check(self, checker: Callable[..., bool | Refusal], bsym: BoundSymbol) -> bool | Refusal:
         name = getattr(checker, "__qualname__", repr(checker))
         try:
-            # What it computes of proxies to find its answer is no part of the program.
-            with detached_trace():
+            with detached_trace():  # the calls that a checker records are not part of the program
                 answer = checker(*bsym.args, **bsym.kwargs)
         except Exception as error:
             what = f"raised {type(error).__name__}: {error}"
@@ -247,13 +246,13 @@ class Executor:
 
     def __repr__(self) -> str:
         cls = type(self)
-        # The classes of this layer are written as users import them.
+        # Classes of these packages are shown under the path from which users import them.
         module = "thunder.extend" if cls.__module__.startswith(_INNER) else cls.__module__
         return f"{module}.{cls.__qualname__}({self.name!r})"
 
 
-def _unforeseen_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
-    """An argument that few calls have, that this one has, and that an implementation does not take."""
+def _unsupported_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
+    """Return the name of an optional argument of the call that an implementation does not take, or None."""
     rare = omittable(bsym.sym.meta) & bsym.kwargs.keys()
     if not rare:
         return None
@@ -267,7 +266,7 @@ def _takes(fn: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-# Frames of these modules are not where an author wrote something.
+# The caller's line is the first one outside of these packages.
 _INNER = (
     "thunder.executor_base",
     "thunder.extend",
@@ -275,7 +274,7 @@ _INNER = (
 
 
 def caller_location() -> Location:
-    """The line outside the modules of this layer that called into them; where something was registered."""
+    """Return the line that called into these packages, such as the line of a registration."""
     frame = _caller()
     return Location.of(frame.f_code.co_filename, frame.f_lineno)
 

@@ -1,4 +1,4 @@
-"""Executors that take whole regions of a trace: `FusionExecutor`."""
+"""Executors that compile regions of a trace: `FusionExecutor`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class FUEL_LEVEL(Enum):
 
 
 class FusionExecutor(Executor):
-    """An executor that compiles regions of what it claimed. Subclasses define `fusion_pass` and `fuse`."""
+    """An executor that compiles regions of the calls that it claimed.
+
+    Subclasses define `fusion_pass` and `fuse`.
+    """
 
     default_rank = Rank.FUSION
 
@@ -48,16 +51,15 @@ class FusionExecutor(Executor):
         execution_transform: Callable[..., Any] | None = None,
         grad_transform: Callable[..., Any] | None = None,
     ) -> None:
-        """Declares that calls of an operator may be fused, if `checker` agrees; an earlier record is
-        replaced.
+        """Declare that calls of an operator may be fused, if `checker` agrees.
 
-        Raises RegistrationError for an unknown id.
+        An earlier declaration for the operator is replaced. Raises RegistrationError for an unknown id.
         """
         info = ImplInfo(None, checker, execution_transform, grad_transform)
-        self.record(operator_id(sym_or_id), info)
+        self.declare(operator_id(sym_or_id), info)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
-        """True if the call is no fusion itself, and is supported, or consists of calls that can be fused."""
+        """Return True if the call is supported, or consists of calls that can be fused; else a refusal."""
         if bsym.sym.is_fusion:
             return Refusal("fusion", f"{bsym.sym.name} is a fusion already")
         answer = self._accepts(bsym)
@@ -72,14 +74,14 @@ class FusionExecutor(Executor):
     # -- fusing
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
-        """Groups what this executor claimed into fusion symbols: trace → trace.
+        """Group calls that this executor claimed into fusion symbols: trace → trace.
 
-        Keeps the meaning of the program, and touches no symbol of others.
+        The result computes the same, and calls of other executors stay as they are.
         """
         raise self._lacks("fusion_pass(self, trace)")
 
     def fuse(self, region: Any, fusion_counter: int) -> BoundSymbol:
-        """One region as one bound symbol, printed `[t3, t4] = <name><counter>(t0)`."""
+        """Return the bound symbol of a region, printed `[t3, t4] = <name><counter>(t0)`."""
         raise self._lacks("fuse(self, region, fusion_counter)")
 
     def _lacks(self, method: str) -> PluginError:
@@ -98,8 +100,9 @@ class FusionExecutor(Executor):
         outputs: Sequence[TensorProxy | Proxy],
         bsyms: Sequence[BoundSymbol],
     ) -> BoundSymbol:
-        """The bound symbol of a fusion: runs `fn(*inputs)`, returns the outputs as a list, shows `bsyms`
-        below itself.
+        """Return the bound symbol of a fusion, which runs `fn(*inputs)`.
+
+        `fn` returns the outputs as a list; `bsyms` become the subsymbols.
         """
         symbol = Symbol(
             name=name,
@@ -114,9 +117,7 @@ class FusionExecutor(Executor):
     # -- fuel
 
     def set_fuel(self, value: int | FUEL_LEVEL) -> None:
-        """Sets how many fusions may still be made, to find by bisection the one that computes something
-        wrong.
-        """
+        """Set how many fusions may still be compiled, to find a wrong one by bisection."""
         if not isinstance(value, FUEL_LEVEL) and (type(value) is not int or value < 0):
             raise InvalidArgument(
                 f"set_fuel takes a number of fusions and got {value!r}", hint="Or FUEL_LEVEL.UNLIMITED."
@@ -124,7 +125,7 @@ class FusionExecutor(Executor):
         self._fuel = value
 
     def get_fuel(self, amount: int = 1) -> bool:
-        """Takes `amount` of fuel for a fusion; False, and nothing taken, if less is left."""
+        """Consume `amount` of fuel for a fusion; return False, and consume nothing, if less is left."""
         if isinstance(self._fuel, FUEL_LEVEL):
             return True
         if self._fuel < amount:

@@ -1,10 +1,10 @@
-"""Executors that run operators one by one: `OperatorExecutor` and its two short-lived relatives."""
+"""Executors that run single operators: `OperatorExecutor` and two for the operators of one compile."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -18,13 +18,13 @@ from thunder.ir.gradient_declarations import NoGradient, as_gradient
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
-from thunder.ops.operator import NONDIFFERENTIABLE, Operator, register, row_of, symbol_of
+from thunder.ops.operator import NONDIFFERENTIABLE, Operator, register, row_of, symbol_from_row, symbol_of
 
 __all__ = ["OperatorExecutor", "StatefulExecutor", "TemporaryExecutor", "operator_id", "with_replacements"]
 
 
 class OperatorExecutor(Executor):
-    """An executor that brings operators of its own and implements others."""
+    """An executor that defines operators and implements others."""
 
     default_rank = Rank.KERNEL
 
@@ -59,18 +59,17 @@ class OperatorExecutor(Executor):
         python_printer: Callable[..., Sequence[str]] | None = None,
         replace: bool = False,
     ) -> Symbol:
-        """Makes an operator and returns its symbol, whose id is `"<executor>.<name>"`.
+        """Define an operator and return its symbol, whose id is `"<executor>.<name>"`.
 
-        Exactly one of `meta` and `like` is given. `meta` has the operator's signature, receives proxies and
-        Python values, and returns proxies, numbers, None, or nested tuples and lists of them. `like` is a
-        symbol whose meta, tags and decomposition are taken.
+        Exactly one of `meta` and `like` is required. `meta` has the operator's signature, receives proxies
+        and Python values, and returns proxies, numbers, None, or nested tuples and lists of them. `like` is
+        a symbol whose meta function, tags and decomposition are used.
 
-        `fn` runs it: it stands in the program under its bare name and receives torch tensors. `module` says
-        instead that the program calls `module.name`. `replaces` are Python functions whose traced calls
-        become this operator.
+        `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
+        calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
 
-        Raises RegistrationError for a name that cannot be used, and PluginError if `fn` does not take what
-        `meta` takes.
+        Raises RegistrationError for a name that cannot be used, and PluginError if `fn` does not take the
+        arguments of `meta`.
         """
         _check_definition(self, name, meta, like, fn, module)
         place = caller_location()
@@ -78,14 +77,13 @@ class OperatorExecutor(Executor):
         if fn is not None:
             _check_signatures(self, name, meta if like is None else like.meta, fn)
         row, call_path = self._row(name, meta, like, fn, module, tags, python_printer)
-        make_symbol = partial(
-            Symbol,
+        symbol = self._symbol(
+            row,
             executor=self,
             call_path=call_path,
             call_target=row.eager if call_path is not None else None,
             bind_postprocess=bind_postprocess,
         )
-        symbol = self._enter(row, make_symbol)
         self.add_operator(symbol)
         self._places[name] = place
         for function in _functions(replaces):
@@ -122,21 +120,21 @@ class OperatorExecutor(Executor):
         )
         return row, call_path
 
-    def _enter(self, row: Operator, make_symbol: Callable[..., Symbol]) -> Symbol:
-        return register(row, replace=True, make_symbol=make_symbol)
+    def _symbol(self, row: Operator, **fields: Any) -> Symbol:
+        """Register a row and return its symbol."""
+        return register(row, replace=True, **fields)
 
     def _check_free(self, name: str, place: Location, replace: bool) -> None:
         own = f"{self.name}.{name}"
         if replace or row_of(own) is None:
             return
-        # An earlier executor of the same name made the operator: a notebook cell runs again. Its symbol
-        # stays good for
-        # the traces that hold it; the id goes to the new executor. Everything else that has the id keeps it.
+        # An earlier executor of the same name defined the operator: a notebook cell runs again. Existing
+        # traces keep its symbol; the id goes to the new executor. Any other operator with this id keeps it.
         owner = symbol_of(own).executor
         if isinstance(owner, Executor) and owner is not self and owner.name == self.name:
             return
         raise RegistrationError(
-            f"the operator {own!r} is registered already",
+            f"the operator {own!r} is already registered",
             found={"first": self._places.get(name, "not by this executor"), "second": place},
             hint="Choose another name, or pass replace=True.",
         )
@@ -150,7 +148,7 @@ class OperatorExecutor(Executor):
         execution_transform: Callable[..., Any] | None = None,
         grad_transform: Callable[..., Any] | None = None,
     ) -> None:
-        """Says how this executor runs an operator; an earlier record for it is replaced.
+        """Declare this executor's implementation of an operator; an earlier one is replaced.
 
         `op` is called with the operator's arguments; `execution_transform` has the operator's signature and
         computes its result with any symbols. One of the two is required. `checker` has the operator's
@@ -167,13 +165,13 @@ class OperatorExecutor(Executor):
             )
         if op is not None and not isinstance(op, Symbol):
             raise RegistrationError(
-                f"op= of an implementation of {target!r} is a symbol, and this is {op!r}",
-                hint="register_operator(name, like=symbol, fn=function) makes one of a function.",
+                f"op= of an implementation of {target!r} has to be a symbol, and is {op!r}",
+                hint="register_operator(name, like=symbol, fn=function) defines one that runs a function.",
             )
-        self.record(target, ImplInfo(op, checker, execution_transform, grad_transform))
+        self.declare(target, ImplInfo(op, checker, execution_transform, grad_transform))
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Whether it runs this call: it has a record that accepts it, or the operator is its own."""
+        """Return True if an implementation accepts the call or it defines the operator; else a refusal."""
         info = self.implmap.get(bsym.sym.id)
         own = bsym.sym.executor is self and bsym.sym.name in self._operators
         if info is None and own:
@@ -195,21 +193,14 @@ class OperatorExecutor(Executor):
 class TemporaryExecutor(OperatorExecutor):
     """An executor whose operators belong to one compile.
 
-    An operator's name gets a number that is free in the current trace, so that the same program gives the
-    same names in every process. Nothing outlives the traces: the operators are in no registry.
+    The name of an operator is extended by a number that is unused in the current trace, so that the same
+    program has the same names in every process. The operators are not registered, so they are freed with the
+    traces.
     """
 
-    def _enter(self, row: Operator, make_symbol: Callable[..., Symbol]) -> Symbol:
-        return make_symbol(
-            name=row.name,
-            id=row.id,
-            meta=row.meta or row.decomposition,
-            is_prim=row.meta is not None,
-            tags=row.tags,
-            python_printer=row.python_printer,
-            python_impl=row.python_impl,
-            gradient=as_gradient(row.id, row.vjp),
-        )
+    def _symbol(self, row: Operator, **fields: Any) -> Symbol:
+        """Return the symbol of a row that is not registered."""
+        return symbol_from_row(row, gradient=as_gradient(row.id, row.vjp), **fields)
 
     def register_operator(self, name: str, **definition: Any) -> Symbol:
         """As `OperatorExecutor.register_operator`, under the name `<name>_<n>`."""
@@ -218,7 +209,7 @@ class TemporaryExecutor(OperatorExecutor):
     def _numbered(self, name: str) -> str:
         trace = get_tracectx()
         number = 0
-        # The trace's own names are the record of what is taken: passes hand them on from trace to trace.
+        # The trace knows all names that are in use: passes copy them from trace to trace.
         while f"{name}_{number}" in self._operators or (
             trace is not None and trace.has_name(f"{name}_{number}")
         ):
@@ -234,15 +225,16 @@ class StatefulExecutor(TemporaryExecutor):
     def register_stateful_operator(
         self, name: str, state_class: Callable[[], Callable[..., Any]], *, meta: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Returns a callable for use under a trace. Each call makes an operator `<name>_<n>` of its own,
-        which runs a new `state_class()` with the call's arguments.
+        """Return a callable for use under a trace.
+
+        Each call defines a new operator `<name>_<n>`, which runs a new `state_class()` with the call's
+        arguments.
         """
 
         @wraps(meta)
         def call(*args: Any, **kwargs: Any) -> Any:
             symbol = self.register_operator(name, meta=meta, fn=state_class())
-            # The trace holds the symbol and with it the state. Were it in our table too, it would never be
-            # freed.
+            # The trace holds the symbol and its state; in the executor's table they would never be freed.
             del self._operators[symbol.name]
             return symbol(*args, **kwargs)
 
@@ -250,7 +242,7 @@ class StatefulExecutor(TemporaryExecutor):
 
 
 def with_replacements(language: LanguageContext, executors: Iterable[Executor]) -> LanguageContext:
-    """The language in which functions that executors replace stand for their operators; first wins."""
+    """Return the language in which functions that executors replace mean their operators; first wins."""
     replaced: dict[Any, Callable[..., Any]] = {}
     for executor in executors:
         if isinstance(executor, OperatorExecutor):
@@ -263,8 +255,9 @@ def with_replacements(language: LanguageContext, executors: Iterable[Executor]) 
 
 
 def operator_id(sym_or_id: Symbol | str) -> str:
-    """The id of an operator given by symbol or id. Raises RegistrationError, with the nearest id, if there is
-    none.
+    """Return the id of an operator given by symbol or id.
+
+    Raises RegistrationError, with the nearest id, for an unknown one.
     """
     if isinstance(sym_or_id, Symbol):
         return sym_or_id.id
@@ -287,16 +280,16 @@ def _check_definition(
     label = f"{executor.name}.{name}"
     if not isinstance(name, str) or not name.isidentifier():
         raise RegistrationError(
-            f"the operator name {name!r} cannot be printed as a call; it is no identifier"
+            f"the operator name {name!r} is not an identifier, so a call of it cannot be printed"
         )
     if (meta is None) == (like is None):
         raise RegistrationError(
             f"operator {label!r} got {'neither' if meta is None else 'both'} of meta= and like=",
-            hint="Pass exactly one: meta= for a primitive of your own, like= for another's definition.",
+            hint="Pass exactly one: meta= defines a primitive, like= copies another operator's definition.",
         )
     if like is not None and (not isinstance(like, Symbol) or like.meta is None):
         raise RegistrationError(
-            f"like= of operator {label!r} is a symbol with a meta function, and this is {like!r}"
+            f"like= of operator {label!r} has to be a symbol with a meta function, and is {like!r}"
         )
     if fn is not None and module is not None:
         raise RegistrationError(
@@ -308,40 +301,40 @@ def _check_definition(
 def _functions(
     replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None,
 ) -> tuple[Callable[..., Any], ...]:
-    given = () if replaces is None else (replaces,) if callable(replaces) else tuple(replaces)
-    for function in given:
+    functions = () if replaces is None else (replaces,) if callable(replaces) else tuple(replaces)
+    for function in functions:
         if not callable(function):
-            raise RegistrationError(f"replaces= takes functions, and {function!r} is none")
-    return given
+            raise RegistrationError(f"replaces= takes functions, and {function!r} is not callable")
+    return functions
 
 
 def _check_signatures(
     executor: Executor, name: str, meta: Callable[..., Any] | None, fn: Callable[..., Any]
 ) -> None:
-    """Refuses an `fn` that cannot be called with what `meta` takes: the program would fail when it runs."""
+    """Refuse an `fn` that cannot be called with the arguments of `meta`: it would fail at run time."""
     assert meta is not None, "a definition has a meta function"
     try:
-        taken, given = inspect.signature(fn), inspect.signature(meta)
-    except (TypeError, ValueError):  # a function of C that does not say what it takes
+        signature, meta_signature = inspect.signature(fn), inspect.signature(meta)
+    except (TypeError, ValueError):  # a function written in C has no signature
         return
     kinds = inspect.Parameter
-    parameters = given.parameters.values()
+    parameters = meta_signature.parameters.values()
     if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
         return
     keywords = {p.name: None for p in parameters if p.kind is kinds.KEYWORD_ONLY}
     label = f"{executor.name}.{name}"
     try:
-        taken.bind(*(p.name for p in parameters if p.name not in keywords), **keywords)
+        signature.bind(*(p.name for p in parameters if p.name not in keywords), **keywords)
     except TypeError as error:
         raise PluginError(
-            f"fn of operator {label!r} does not take what its meta function takes: {error}",
-            found={"meta": given, "fn": taken},
+            f"fn of operator {label!r} does not take the arguments of its meta function: {error}",
+            found={"meta": meta_signature, "fn": signature},
             hint="Both have the operator's signature.",
         ).blame(executor.origin) from error
 
 
 def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The meta function of a plugin's operator, with its results checked."""
+    """Return the meta function of a plugin's operator with a check of its results."""
     assert meta is not None, "a primitive has a meta function"
 
     @wraps(meta)

@@ -1,4 +1,4 @@
-"""The executors that ship with thunder-core: built-in plugins, found by hooks and imported by nobody."""
+"""The executors that ship with thunder-core: built-in plugins, which hooks find by name."""
 
 from functools import partial
 

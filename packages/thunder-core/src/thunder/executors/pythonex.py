@@ -1,4 +1,4 @@
-"""The executor `python`: runs what is Python already, such as unpacking, `del` and `return`.
+"""The executor `python`: runs statements of Python, such as unpacking, `del` and `return`.
 
 Importing this module registers nothing; the plugin `python` names `ex` as its executor.
 """
@@ -21,7 +21,7 @@ class PythonExecutor(OperatorExecutor):
         super().__init__("python", version=platform.python_version(), rank=Rank.EAGER + 1)  # after `torch`
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Whether the call is Python as it stands, or has a record here that accepts it."""
+        """Return True if the call runs as Python, or if an implementation here accepts it."""
         if bsym.sym.python_impl is not None or bsym.sym.python_printer is not None:
             return True
         return super().can_execute(bsym)

@@ -1,4 +1,4 @@
-"""The executor `torch`: runs every operator row eagerly, by the function that the row names as its reference.
+"""The executor `torch`: runs every operator row eagerly, by its reference implementation.
 
 Importing this module registers nothing; the plugin `torch` names `ex` as its executor.
 """
@@ -10,30 +10,21 @@ from typing import Any
 
 import torch
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.autocast_state import no_autocast
 from thunder.executor_base.executor import ImplInfo, Rank
 from thunder.executor_base.operator_executor import OperatorExecutor
 from thunder.ir.symbol import Symbol
-from thunder.ops.operator import Operator, all_rows, row_of, symbol_of
+from thunder.ops.operator import Operator, all_rows, row_of, symbol_from_row, symbol_of
 
 __all__ = ["TorchExecutor", "ex", "no_autocast"]
 
 
-def _at_path(path: str) -> Any:
-    """The object at a dotted path into torch, or None."""
-    root, *parts = path.split(".")
-    found: Any = torch if root == "torch" else None
-    for part in parts:
-        found = getattr(found, part, None)
-    return found
-
-
 class TorchExecutor(OperatorExecutor):
-    """Claims every symbol whose row has a reference implementation, or whose id is a path to a function of
-    torch.
+    """Claims the symbols with a reference implementation, and those whose id is a path to a torch function.
 
-    It has no table of its own: the rows are the table. What `register_implementation` and hooks add lies on
-    top.
+    Its table is computed from the operator rows, and merged with the entries that `register_implementation`
+    and hooks add.
     """
 
     def __init__(self) -> None:
@@ -42,31 +33,31 @@ class TorchExecutor(OperatorExecutor):
 
     @property
     def implmap(self) -> Mapping[str, ImplInfo]:
-        """Operator id → record: one for each row that can run eagerly."""
+        """Operator id → implementation, for each row that can run eagerly."""
         self._rows.added = super().implmap
         return self._rows
 
 
 class _Rows(Mapping[str, ImplInfo]):
-    """The operator rows as the table of an executor; a record is made when it is first asked for."""
+    """The operator rows as the table of an executor; an entry is computed when it is first looked up."""
 
     def __init__(self, executor: TorchExecutor) -> None:
         self._executor = executor
-        self._made: dict[str, tuple[Operator, ImplInfo]] = {}
+        self._computed: dict[str, tuple[Operator, ImplInfo]] = {}
         self.added: Mapping[str, ImplInfo] = {}
 
     def get(self, operator_id: str, default: Any = None) -> Any:
-        """The record of an operator, or `default`."""
+        """Return the implementation of an operator, or `default`."""
         added = self.added.get(operator_id)
         row = row_of(operator_id)
         if row is None:
             return default if added is None else added
-        known = self._made.get(operator_id)
-        if known is None or known[0] is not row:  # a row may have been replaced
-            known = self._made[operator_id] = (row, ImplInfo(eager_symbol(row, self._executor)))
-        info = known[1]
+        entry = self._computed.get(operator_id)
+        if entry is None or entry[0] is not row:  # a row may have been replaced
+            entry = self._computed[operator_id] = (row, ImplInfo(eager_symbol(row, self._executor)))
+        info = entry[1]
         if added is not None:
-            return info.overlaid(added)
+            return info.merged_with(added)
         return info if info.symbol is not None else default
 
     def __getitem__(self, operator_id: str) -> ImplInfo:
@@ -88,32 +79,28 @@ class _Rows(Mapping[str, ImplInfo]):
 
 
 def eager_symbol(row: Operator, executor: TorchExecutor) -> Symbol | None:
-    """The symbol that runs a row's reference implementation, or None if there is none.
+    """Return the symbol that runs a row's reference implementation, or None if there is none.
 
-    It prints as the public path to that function, where there is one, else as a name of its own.
+    It prints as the public path to that function if there is one, else under a private name.
     """
     path = row.eager_path
     if path is None:
-        found = _at_path(row.id)
-        if callable(found) and (row.eager is None or found is row.eager):
+        function = find_torch(row.id)
+        if callable(function) and (row.eager is None or function is row.eager):
             path = row.id
     if path is None and row.eager is None:
         return None
-    name = (
-        row.name
-        if path is not None
-        else f"torch_{row.name}_prim_impl"
-        if row.meta
-        else f"torch_{row.name}_impl"
-    )
-    return Symbol(
-        name=name,
-        id=row.id,
-        is_prim=row.meta is not None,
+    private_name = f"torch_{row.name}_prim_impl" if row.meta else f"torch_{row.name}_impl"
+    return symbol_from_row(
+        row,
+        name=row.name if path is not None else private_name,
+        meta=None,
         tags=symbol_of(row.id).tags,
+        module=None,
         executor=executor,
         call_path=path,
         call_target=row.eager if path is not None else None,
+        python_printer=None,
         python_impl=row.eager if path is None else None,
     )
 

@@ -98,8 +98,25 @@ class Registered:
 _registry: dict[str, Registered] = {}
 
 
-def register(row: Operator, *, replace: bool = False, make_symbol: Callable[..., Symbol] = Symbol) -> Symbol:
-    """Adds a row and returns its symbol, which ``make_symbol`` builds.
+def symbol_from_row(row: Operator, make_symbol: Callable[..., Symbol] = Symbol, **changes: Any) -> Symbol:
+    """Return a new symbol with the facts of a row; ``changes`` are fields that differ or that a row lacks."""
+    fields = {
+        "name": row.name,
+        "id": row.id,
+        "meta": row.meta or row.decomposition,
+        "is_prim": row.meta is not None,
+        "tags": row.tags,
+        "module": row.module,
+        "python_printer": row.python_printer,
+        "python_impl": row.python_impl,
+    }
+    return make_symbol(**fields | changes)
+
+
+def register(
+    row: Operator, *, replace: bool = False, make_symbol: Callable[..., Symbol] = Symbol, **changes: Any
+) -> Symbol:
+    """Add a row and return its symbol, which :func:`symbol_from_row` constructs.
 
     Raises RegistrationError if the id is taken (unless ``replace``), or not exactly one of meta and
     decomposition is given.
@@ -113,16 +130,7 @@ def register(row: Operator, *, replace: bool = False, make_symbol: Callable[...,
             hint="Use another id.",
         )
     gradient = as_gradient(row.id, row.vjp)
-    symbol = make_symbol(
-        name=row.name,
-        id=row.id,
-        meta=row.meta or row.decomposition,
-        is_prim=row.meta is not None,
-        tags=row.tags,
-        module=row.module,
-        python_printer=row.python_printer,
-        python_impl=row.python_impl,
-    )
+    symbol = symbol_from_row(row, make_symbol, **changes)
     _registry[row.id] = Registered(row, symbol)
     declare_gradient(row.id, gradient)
     return symbol

@@ -12,7 +12,7 @@ The user's program, and the result of the pass:
                            return (t3, z)
 
 The pass has three steps: the analysis of aliases (``alias_info``), the rewrite, which computes a new version
-of a storage for each write (``rewrite``, ``storages``), and the write-back to inputs (``write_back``).
+of a storage for each write (``rewriter``, ``storages``), and the write-back to inputs (``write_back``).
 
 Whether ``reshape``, ``contiguous`` and the like return a view is determined only where it matters: if the
 storage is written after the call, or if the result and another tensor of a written storage leave the
@@ -30,7 +30,7 @@ from thunder.ir.recorder import FixedLocation
 from thunder.ir.substitution import substitute_in_tree
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.passes.functionalisation.alias_info import analyse_aliases
-from thunder.passes.functionalisation.rewrite import Rewriter, located
+from thunder.passes.functionalisation.rewriter import Rewriter, located
 from thunder.passes.functionalisation.write_back import write_back
 from thunder.passes.mutations import COPY, writes
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from thunder.base.errors import PluginWarning, RegistrationError, ThunderError, did_you_mean
@@ -51,10 +50,10 @@ def isolated(manager: PluginManager, collect: Callable[[], T]) -> T:
 
 def contribute(manager: PluginManager, executor: Executor) -> None:
     """Fill the hook layer of an executor's table, unless it is already of the manager's generation."""
-    if executor.hooks_from is manager.generation:
+    if executor.hooks_generation is manager.generation:
         return
     implementations = isolated(manager, lambda: _implementations(manager, executor))
-    executor.set_hook_records(implementations, manager.generation)
+    executor.set_hook_implementations(implementations, manager.generation)
 
 
 def _implementations(manager: PluginManager, executor: Executor) -> dict[str, ImplInfo]:
@@ -121,9 +120,7 @@ def _check_row(manager: PluginManager, plugin: str, executor: Executor, row: obj
 
 def _add_row(executor: Executor, row: Operator) -> Symbol:
     runs = row.python_impl if row.python_impl is not None or row.eager_path is not None else row.eager
-    symbol = register(
-        replace(row, python_impl=runs), replace=True, make_symbol=partial(Symbol, executor=executor)
-    )
+    symbol = register(replace(row, python_impl=runs), replace=True, executor=executor)
     executor.add_operator(symbol)
     TORCH.functions.update(dict.fromkeys(row.torch, symbol))
     return symbol

@@ -20,10 +20,10 @@ class InlinePlugin:
     options: tuple[Option, ...] = ()
 
     @property
-    def made_in(self) -> str | None:
+    def defined_in(self) -> str | None:
         """The module that defined the first of the executors, or None."""
         targets = (spec.target for spec in self.executors)
-        return next((target.made_in for target in targets if isinstance(target, Executor)), None)
+        return next((target.defined_in for target in targets if isinstance(target, Executor)), None)
 
     @hookimpl
     def thunder_executors(self) -> tuple[ExecutorSpec, ...]:

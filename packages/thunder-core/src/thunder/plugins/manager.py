@@ -320,7 +320,7 @@ class PluginManager:
                 executor = self._resolved[spec.name] = resolve_executor(spec)
                 owner = self.owner_of(spec.name)
                 if isinstance(executor, Executor) and owner is not None and owner.package is not None:
-                    executor.brought_by = owner.source
+                    executor.provided_by = owner.source
             return executor
 
     def resolved(self, spec: ExecutorSpec) -> Executor | Unavailable | None:
@@ -383,7 +383,7 @@ def _module_of(plugin: object) -> str | None:
     """Return the module of a plugin that the program registers."""
     if isinstance(plugin, ModuleType):
         return plugin.__name__
-    return plugin.made_in if isinstance(plugin, InlinePlugin) else type(plugin).__module__
+    return plugin.defined_in if isinstance(plugin, InlinePlugin) else type(plugin).__module__
 
 
 _manager = PluginManager()

@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from thunder.base.attribute_paths import attribute_at
 from thunder.base.dtypes import dtype
 from thunder.base.errors import InvalidArgument
 from thunder.executor_base.executor import Executor, Rank
@@ -107,10 +108,8 @@ def _check_target(name: str, target: str) -> None:
 def load_target(target: str) -> Any:
     """Import and return the module `"module"`, or the attribute `"module:attribute.path"`."""
     module, _, path = target.partition(":")
-    loaded: Any = import_module(module)
-    for name in path.split(".") if path else ():
-        loaded = getattr(loaded, name)
-    return loaded
+    loaded = import_module(module)
+    return attribute_at(loaded, path) if path else loaded
 
 
 def resolve_executor(spec: ExecutorSpec) -> Executor | Unavailable:

@@ -7,16 +7,6 @@ from typing import Any
 import torch
 
 
-def find_torch(path: str) -> Any:
-    """Return the object at a dotted path into torch, or None where this torch lacks it."""
-    value: Any = torch
-    for part in path.split(".")[1:]:
-        value = getattr(value, part, None)
-        if value is None:
-            return None
-    return value
-
-
 def name_of(fn: Any) -> str:
     """Return the dotted name of a torch function, as a program would write it."""
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.errors import RegistrationError
 from thunder.base.signature import make_normaliser
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import torch_meta
-from thunder.torch.function_names import find_torch
 from thunder.torch.inplace import write_back
 from thunder.torch.registration import torch_names, torchsymbol
 

@@ -12,20 +12,19 @@ has a ``spelling``: a function with the user's signature that returns the row's 
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.errors import OperatorError, RegistrationError
 from thunder.base.langctx import TORCH
 from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import GradientDeclaration, Operator, register
 from thunder.torch.argument_binding import Spelling
-from thunder.torch.function_names import find_torch
 from thunder.torch.inplace import write_back
 from thunder.torch.torch_symbol import TorchSymbol, with_torch_errors
 
@@ -124,7 +123,7 @@ def _tensor_paths(methods: Iterable[str], properties: Iterable[str]) -> list[str
 
 
 def _add(row: Operator, spelling: Spelling | None) -> Symbol:
-    symbol = register(row, make_symbol=functools.partial(TorchSymbol, spelling=spelling, eager=row.eager))
+    symbol = register(row, make_symbol=TorchSymbol, spelling=spelling, eager=row.eager)
     for fn in row.torch:
         _register_in_language(fn, symbol)
     if not isinstance(SYMBOLS.get(symbol.name), Symbol):  # a row comes before an alias of the same name

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.attribute_paths import attribute_at
 from thunder.base.dtypes import bool8, dtype
 from thunder.base.dtypes import int32 as int32_dtype
 from thunder.base.errors import OperatorError
@@ -169,7 +170,7 @@ def _unary(
     eager: Any = None,
     tags: tuple[Any, ...] = (),
 ) -> Symbol:
-    reference = eager or _find(path or f"torch.{name}")
+    reference = eager or attribute_at(torch, (path or name).removeprefix("torch."))
     return primitive(
         name,
         _unary_meta(name, kinds, result_dtype),
@@ -182,16 +183,9 @@ def _unary(
 def _binary(
     name: str, kinds: str, result_dtype: ResultDtype = same_result, path: str | None = None, eager: Any = None
 ) -> Symbol:
-    reference = eager or _tensor_first(_find(path or f"torch.{name}"))
+    reference = eager or _tensor_first(attribute_at(torch, (path or name).removeprefix("torch.")))
     # torch's functions of the same name take a number on the left only where their signature says so
     return primitive(name, _binary_meta(name, kinds, result_dtype), eager=reference, tags=_POINTWISE)
-
-
-def _find(path: str) -> Callable[..., Any]:
-    found: Any = torch
-    for part in path.split(".")[1:]:
-        found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
 
 
 def _tensor_first(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import get_tracectx
 from thunder.ops import prims
 from thunder.passes.functionalisation.alias_info import AliasInfo
-from thunder.passes.functionalisation.rewrite import Rewriter, refuse_lost_gradient, tensors_in
+from thunder.passes.functionalisation.rewriter import Rewriter, refuse_lost_gradient, tensors_in
 from thunder.passes.functionalisation.storages import Storage, TensorState
 from thunder.passes.functionalisation.written_layouts import restore_layout, with_eager_strides
 

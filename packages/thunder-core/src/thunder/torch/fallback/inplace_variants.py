@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.autocast_state import autocast_off
 from thunder.base.langctx import current_language
 from thunder.ir.proxies import TensorProxy, unknown_torch_function
 from thunder.ops.meta_kernels import eager_error
 from thunder.ops.torch_errors import operator_error
 from thunder.torch.argument_parser import parse
-from thunder.torch.function_names import find_torch, name_of
+from thunder.torch.function_names import name_of
 from thunder.torch.inplace import write_back
 
 Fn = Callable[..., Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from thunder.base.attribute_paths import find_torch
 from thunder.ir.symbol import Symbol
-from thunder.torch.function_names import find_torch
 from thunder.torch.registration import torchsymbol
 
 

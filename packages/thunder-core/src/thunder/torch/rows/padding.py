@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.meta_kernels import torch_meta
-from thunder.torch.function_names import find_torch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.cat_split import narrowed
 

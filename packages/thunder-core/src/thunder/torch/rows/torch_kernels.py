@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
-from thunder.torch.function_names import find_torch
 from thunder.torch.meta_by_torch import meta_by_torch
 from thunder.torch.registration import SYMBOLS, torch_names, torchsymbol
 from thunder.torch.rows.casts import refuse_if_grad_is_retained

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.attribute_paths import find_torch
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import int64
 from thunder.base.errors import UnsupportedOperator
@@ -25,7 +26,6 @@ from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import float_result, real_result, result_dtype
 from thunder.ops.torch_errors import operator_error
 from thunder.torch.fallback.torch_rows import gradients_by_torch
-from thunder.torch.function_names import find_torch
 from thunder.torch.meta_by_torch import signature_of
 from thunder.torch.registration import torch_names, torchsymbol
 
