@@ -158,10 +158,10 @@ def test_a_cached_function_of_a_logger_that_returns_a_value_is_refused():
 
 def test_native_functions_with_the_module_of_torch_are_not_torchs(monkeypatch):
     monkeypatch.setattr(_thread.get_ident, "__module__", "torch")
-    assert not environment_queries.is_question(_thread.get_ident)
+    assert not environment_queries.is_query(_thread.get_ident)
     monkeypatch.setattr(_thread.get_ident, "__module__", "torch._C._nn")
     assert not native_calls.is_unknown_torch(_thread.get_ident)
-    assert environment_queries.is_question(torch.is_grad_enabled)
+    assert environment_queries.is_query(torch.is_grad_enabled)
     assert native_calls.is_unknown_torch(torch._C._nn.gelu)
     with pytest.raises(thunder.UnsupportedProgram):
         thunder.jit(lambda x: x * (_thread.get_ident() % 2))(X)

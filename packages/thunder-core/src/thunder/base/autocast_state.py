@@ -17,14 +17,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 #: the device types that have an autocast state; reading that of a type which this build lacks calls no driver
-KINDS = ("cpu", "cuda")
+AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
 class AutocastState:
     """The autocast state of every device type.
 
-    ``dtypes`` has the dtype to which autocast casts on each of ``KINDS``, or None where it is off.
+    ``dtypes`` has the dtype to which autocast casts on each of ``AUTOCAST_DEVICES``, or None where it is off.
     ``keeps_casts`` tells whether torch keeps the casts of weights for later calls.
     """
 
@@ -34,23 +34,23 @@ class AutocastState:
     @property
     def label(self) -> str:
         """The state as part of a name, such as ``cpu_bfloat16``."""
-        pairs = zip(KINDS, self.dtypes, strict=True)
+        pairs = zip(AUTOCAST_DEVICES, self.dtypes, strict=True)
         on = [f"{kind}_{str(dtype).removeprefix('torch.')}" for kind, dtype in pairs if dtype]
         return "_".join(on if self.keeps_casts else [*on, "uncached"])
 
 
-_OFF = AutocastState((None,) * len(KINDS), keeps_casts=True)
+_OFF = AutocastState((None,) * len(AUTOCAST_DEVICES), keeps_casts=True)
 
 
 def autocast_now() -> AutocastState:
     """Return the state that is active now."""
-    dtypes = (torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in KINDS)
+    dtypes = (torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in AUTOCAST_DEVICES)
     return AutocastState(tuple(dtypes), torch.is_autocast_cache_enabled())
 
 
 def autocast_kinds() -> set[str]:
     """Return the kinds of device for which autocast is on now."""
-    return {kind for kind in KINDS if torch.is_autocast_enabled(kind)}
+    return {kind for kind in AUTOCAST_DEVICES if torch.is_autocast_enabled(kind)}
 
 
 @contextlib.contextmanager
@@ -60,11 +60,11 @@ def autocast_as(state: AutocastState) -> Iterator[None]:
     Casts of weights are cached only where gradients are recorded: a cast that was computed without gradients
     must not be reused by a later call of the caller.
     """
-    before = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in KINDS]
+    before = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in AUTOCAST_DEVICES]
     was_caching = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(state.keeps_casts and torch.is_grad_enabled())
     torch.autocast_increment_nesting()
-    for kind, dtype in zip(KINDS, state.dtypes, strict=True):
+    for kind, dtype in zip(AUTOCAST_DEVICES, state.dtypes, strict=True):
         torch.set_autocast_enabled(kind, dtype is not None)
         if dtype is not None:
             torch.set_autocast_dtype(kind, dtype)
@@ -111,7 +111,7 @@ def no_autocast(fn: Callable[P, R] | None = None) -> Callable[..., object]:
 
     @functools.wraps(inner)
     def without_autocast(*args: P.args, **kwargs: P.kwargs) -> R:
-        enabled = [kind for kind in KINDS if torch.is_autocast_enabled(kind)]
+        enabled = [kind for kind in AUTOCAST_DEVICES if torch.is_autocast_enabled(kind)]
         if not enabled:
             return inner(*args, **kwargs)
         for kind in enabled:

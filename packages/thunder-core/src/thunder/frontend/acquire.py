@@ -229,7 +229,7 @@ def _note_last_facts(
     _note_shared_memory(trace, objects, _tensors(inputs), roots)
     objects.guard_distinctness()
     _note_contributed(objects, contributed)
-    weakrefs.let_go(objects)
+    weakrefs.hold_weakly(objects)
 
 
 def _note_contributed(

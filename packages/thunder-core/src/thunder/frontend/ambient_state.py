@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
-from thunder.base.autocast_state import KINDS
+from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 
 #: the cheap questions, asked at each call; (name in generated code, function)
@@ -38,7 +38,9 @@ def ambient_details() -> tuple[Any, ...]:
 
 def autocast_settings() -> tuple[Any, ...]:
     """By kind of device whether autocast is on, and its dtype; whether casts of weights are kept."""
-    settings = tuple(s for d in KINDS for s in (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)))
+    settings = tuple(
+        s for d in AUTOCAST_DEVICES for s in (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d))
+    )
     return (*settings, torch.is_autocast_cache_enabled())
 
 
@@ -95,7 +97,7 @@ class Modes:
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
             torch._C._len_torch_function_stack(),
-            tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in KINDS),
+            tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES),
         )
 
     def autocast_after(self, before: Modes) -> list[tuple[str, bool, torch.dtype]]:

@@ -192,7 +192,7 @@ class Tracer(AttributePolicy):
         return native_calls.call(self, fn, args, kwargs)
 
     def is_same(self, a: Any, b: Any) -> bool:
-        if type(a) is weakrefs.Uncertain or type(b) is weakrefs.Uncertain:
+        if type(a) is weakrefs.MaybeDead or type(b) is weakrefs.MaybeDead:
             return weakrefs.is_same(self, a, b)
         if isinstance(a, TensorProxy) and isinstance(b, TensorProxy) and tensors.is_same(self, a, b):
             return True

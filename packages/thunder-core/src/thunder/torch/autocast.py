@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from thunder.base import dtypes
-from thunder.base.autocast_state import KINDS, autocast_now
+from thunder.base.autocast_state import AUTOCAST_DEVICES, autocast_now
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
@@ -60,7 +60,7 @@ class Autocast:
         if not torch._C._is_any_autocast_enabled():
             return symbol, args, kwargs
         row = row_of(symbol)
-        for kind in reversed(KINDS):  # torch looks at CUDA's first
+        for kind in reversed(AUTOCAST_DEVICES):  # torch looks at CUDA's first
             tensors = [t for t in _tensors((*args, *kwargs.values())) if t.device.type == kind]
             if row is None or not tensors or not torch.is_autocast_enabled(kind):
                 continue
@@ -185,7 +185,10 @@ def is_interpreted(fn: Any, symbol: Any) -> bool:
         torch._C._is_any_autocast_enabled()
         and isinstance(fn, types.FunctionType)
         and isinstance(symbol, Symbol)
-        and any(torch.is_autocast_enabled(k) and RULES[k].get(symbol.id) == "interpreted" for k in KINDS)
+        and any(
+            torch.is_autocast_enabled(k) and RULES[k].get(symbol.id) == "interpreted"
+            for k in AUTOCAST_DEVICES
+        )
     )
 
 

@@ -1,13 +1,13 @@
-"""``torch.utils.checkpoint`` in the traced program: what a region computes is not kept for the backward.
+"""``torch.utils.checkpoint`` in the traced program: regions whose values are not saved.
 
     y = checkpoint(block, x, use_reentrant=False)      →      t0 = sin(x)      compute again
                                                               y = t0 * x       do not compute again
 
 The region is traced where it is called. Its calls, and the values that do not leave it, are tagged; the
-partition into forward and backward keeps none of those values. It does keep the region's results: were they
-computed again from each other, the backward would hold the inside of every region at once. Random numbers
-are not drawn twice: what depends on them directly is kept, so that there is no state of a generator to be
-put back. A region with effects, such as the statistics of a batch norm, is run again for these
+partition into forward and backward saves none of those values. It does save the region's results: if they
+were computed again from each other, the backward would hold the inside of every region at once. Random
+numbers are not drawn twice: values that depend on them directly are saved, so that no state of a generator
+must be restored. A region with effects, such as the statistics of a batch norm, runs again for these
 (:mod:`~thunder.frontend.checkpoints.region_reruns`).
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.utils import checkpoint as torch_checkpoint
 
+from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend.checkpoints.region_effects import Effects, Region, RegionState, are_repeated, effects_of
@@ -74,10 +75,10 @@ def _region(
     use_reentrant: bool | None = None,
     context_fn: Any = torch_checkpoint.noop_context_fn,
     determinism_check: str = "default",
-    debug: bool = False,  # the recomputation is the same program: it has no error to report
+    debug: bool = False,  # the recomputation is the same program, so it has no error to report
     early_stop: bool = True,
     preserve_rng_state: bool = True,
-    respect_saved_tensors_hooks: bool | None = None,  # of what selective checkpointing saves
+    respect_saved_tensors_hooks: bool | None = None,  # selective checkpointing: what it saves
 ) -> Any:
     """Trace a checkpointed call of ``function`` with the options of ``checkpoint``."""
     if use_reentrant is None:
@@ -122,7 +123,7 @@ def _check_options(selective: bool, determinism_check: Any) -> None:
 
 
 def _stops_early(session: TracingSession, early_stop: bool) -> bool:
-    """Whether torch's recomputation ends at the last tensor that is saved; the setting is guarded."""
+    """Return whether torch's recomputation ends at the last saved tensor; this is guarded."""
     path = session.object_root(_early_stop_setting, "torch.utils.checkpoint.set_checkpoint_early_stop")
     setting = _early_stop_setting()
     session.note("state", path, setting)
@@ -134,7 +135,7 @@ def _early_stop_setting() -> bool | None:
 
 
 def _needs_grad(session: TracingSession, inputs: Iterable[Any]) -> bool:
-    """Whether a reentrant region has a backward: one of its arguments, as they are, must require grad."""
+    """Return whether a reentrant region has a backward: an argument must require grad."""
     needed = any(map(requires_grad, inputs))
     if not needed:
         text = "None of the inputs have requires_grad=True. Gradients will be None"
@@ -151,7 +152,7 @@ class _Region:
         self.session, self.function, self.inputs, self.keywords = session, function, inputs, keywords
 
     def without_gradients(self) -> Any:
-        """Traces the region with gradients off."""
+        """Trace the region with gradients off."""
         outside, set_mode = torch.is_grad_enabled(), torch._C._set_grad_enabled
         self.session.call(set_mode, (False,), {})
         result = self.session.call(self.function, self.inputs, self.keywords)
@@ -159,7 +160,7 @@ class _Region:
         return result
 
     def run(self, reentrant: bool, early_stop: bool, preserve_rng_state: bool) -> Any:
-        """Traces the region, and what the backward has to do for it."""
+        """Trace the region, and what the backward does for it."""
         session = self.session
         region = Region(len(session.trace.peek_scope()), reentrant)
         session.state(RegionState).stack.append(region)
@@ -185,14 +186,14 @@ class _Region:
         return result
 
     def record_calls(self, calls: Iterable[BoundSymbol], results: Any) -> None:
-        """Records the region's calls, tagged."""
+        """Record the region's calls, tagged."""
         for bsym in _tagged(calls, results):
             self.session.trace.record(bsym)
 
     def record(
         self, calls: list[BoundSymbol], result: Any, effects: Effects | None, is_random: bool, reentrant: bool
     ) -> None:
-        """Records the region's calls, and behind them its results as those of a region that runs again."""
+        """Record the region's calls, and its results as those of a region that runs again."""
         session, trace = self.session, self.session.trace
         rebuilding = Rebuilding(session)
         call = None
@@ -240,8 +241,8 @@ class _Region:
 
 
 def _autocast() -> dict[str, dict[str, Any]]:
-    """The autocast that is on, as the arguments of ``torch.autocast`` by device."""
-    devices = [d for d in ("cpu", "cuda") if d == "cpu" or torch.is_autocast_enabled(d)]
+    """Return the active autocast as the arguments of ``torch.autocast`` by device."""
+    devices = [d for d in AUTOCAST_DEVICES if d == "cpu" or torch.is_autocast_enabled(d)]
     return {
         device: {
             "enabled": torch.is_autocast_enabled(device),
@@ -253,7 +254,7 @@ def _autocast() -> dict[str, dict[str, Any]]:
 
 
 def _check_reentrant(inputs: Iterable[Any], calls: Iterable[BoundSymbol], result: Any) -> None:
-    """Refuses reentrant regions whose results or gradients torch gives another meaning than others have."""
+    """Refuse reentrant regions whose results or gradients mean something else in torch."""
     given = {x.name for x in inputs if isinstance(x, TensorProxy)}
     read, made = uses_and_definitions(calls, result)
     captured = [p for p in read.values() if isinstance(p, TensorProxy) and p.name not in given]
@@ -284,7 +285,7 @@ def _is_random(bsym: BoundSymbol) -> bool:
 
 
 def _tagged(calls: Iterable[BoundSymbol], result: Any) -> Iterator[BoundSymbol]:
-    """The calls of a region, tagged, as are those of their values that are not the region's results."""
+    """Yield the calls of a region, tagged; so are their values that are not its results."""
     results = {p.name for p in proxies_in(result)}
     for bsym in calls:
         if _is_random(bsym):
@@ -302,7 +303,7 @@ _AGAIN, _NOT_AGAIN = BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE
 
 
 def _made(bsym: BoundSymbol) -> Iterator[Any]:
-    """What a call computes; of one that writes in place, its parts, which functionalisation takes it into."""
+    """Yield the results of a call; of one that writes in place, those of its parts as well."""
     yield from bsym.flat_proxy_outs
     if has_tags(bsym, {OpTags.IN_PLACE}):
         for sub in bsym.subsymbols:

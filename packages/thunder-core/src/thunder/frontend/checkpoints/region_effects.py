@@ -1,7 +1,7 @@
-"""What a checkpointed region leaves behind beside its results, and which of it torch does a second time.
+"""Effects of a checkpointed region, and which of them torch has a second time.
 
 The backward runs a region again, up to the last tensor that the region's operators saved (``early_stop``):
-what the region does after that operator is done once.
+the effects after that operator happen once.
 
     def region(x):
         self.calls += 1           # twice
@@ -39,8 +39,10 @@ from thunder.ops.stand_ins import empty_tensor
 
 @dataclasses.dataclass(eq=False)
 class Region:
-    """A region that is being traced. ``marks`` are the numbers of calls that it had made when it wrote to
-    objects of Python. A ``reentrant`` one runs without gradients first, and with them in the backward.
+    """A region that is being traced.
+
+    ``marks`` has, for each write to a Python object, the number of calls before it. A ``reentrant`` region
+    runs without gradients first, and with them in the backward.
     """
 
     start: int
@@ -50,7 +52,7 @@ class Region:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Effects:
-    """The effects of a region: after how many calls each of them is had, and the tensors that it writes."""
+    """The effects of a region: the number of calls before each, and the tensors written to."""
 
     places: Sequence[int]
     written: Sequence[TensorProxy]
@@ -64,20 +66,20 @@ class RegionState(SessionState):
 
 
 def note_write(session: TracingSession) -> None:
-    """Notes that the program writes to an object of Python."""
+    """Note that the program writes to a Python object."""
     made = len(session.trace.peek_scope())
     for region in session.state(RegionState).stack:
         region.marks.append(made - region.start)
 
 
 def note_one_call(session: TracingSession, made: int) -> None:
-    """Notes that what the program did since it had made so many calls is one call."""
+    """Count everything that was recorded after the first ``made`` calls as one call."""
     for region in session.state(RegionState).stack:
         region.marks = [min(mark, made - region.start) for mark in region.marks]
 
 
 def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of native code inside a region; whether it changes a container of the user's is noted."""
+    """Call native code inside a region, and note whether it changes a container of the user's."""
     if (
         fn is torch.is_grad_enabled
         and any(r.reentrant for r in session.state(RegionState).stack)
@@ -102,7 +104,7 @@ def _parts(container: Any) -> list[int]:
 
 
 def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:
-    """The effects of a region that made these calls."""
+    """Return the effects of a region with these calls."""
     places = list(marks)
     written: list[TensorProxy] = []
     if any(has_tags(b, {OpTags.IN_PLACE}) for b in calls):
@@ -116,12 +118,12 @@ def effects_of(marks: Iterable[int], calls: Sequence[BoundSymbol]) -> Effects:
 
 
 def _has(bsym: BoundSymbol, symbol: Symbol) -> bool:
-    """Whether a call is one of a symbol, or has one among its parts."""
+    """Return whether a call is one of a symbol, or has one among its parts."""
     return any(b.sym is symbol for b in with_parts((bsym,)))
 
 
 def _writing(calls: Sequence[BoundSymbol], names: set[str]) -> list[int]:
-    """The places of the calls that write to the named tensors, or to views of them."""
+    """Return the places of the calls that write to the named tensors, or to views of them."""
     found = []
     for i, bsym in enumerate(calls):
         if not any(p.name in names for p in bsym.flat_proxy_args):
@@ -140,8 +142,9 @@ def _may_share(bsym: BoundSymbol) -> bool:
 
 
 def saves(bsym: BoundSymbol) -> bool:
-    """Whether torch's autograd saves a tensor for the backward of a call: what it does for tensors without
-    data. Raises UnsupportedProgram where that cannot be asked.
+    """Return whether torch's autograd saves a tensor for the backward of a call.
+
+    Torch runs the call on tensors without data. Raises UnsupportedProgram where it cannot.
     """
     outs = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
     if not any_requires_grad(outs):
@@ -164,7 +167,7 @@ def saves(bsym: BoundSymbol) -> bool:
 
 
 def _rule_of(bsym: BoundSymbol) -> OwnRule | None:
-    """The rule of a function that says its gradient itself."""
+    """Return the rule of a function that defines its own gradient."""
     gradient = bsym.sym.gradient
     rule = getattr(gradient.fn, "__self__", None) if isinstance(gradient, JointRule) else None
     return rule if isinstance(rule, OwnRule) else None
@@ -179,7 +182,7 @@ def _noting(seen: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _without_data(x: Any) -> Any:
-    """A meta tensor like a proxy; one that requires grad is no leaf, so that it can be written to."""
+    """Return a meta tensor like a proxy; if it requires grad it is not a leaf, so writable."""
     if not isinstance(x, TensorProxy):
         return x
     t = empty_tensor(x, "meta")
@@ -196,9 +199,9 @@ def _unknown(bsym: BoundSymbol) -> UnsupportedProgram:
 
 
 def are_repeated(effects: Effects, calls: Sequence[BoundSymbol], early_stop: bool) -> bool:
-    """Whether torch has the effects again when the backward runs: all of them or none.
+    """Return whether torch has the effects again when the backward runs: all of them or none.
 
-    Raises UnsupportedProgram where some are before the last tensor that is saved, and some after it.
+    Raises UnsupportedProgram where some are before the last saved tensor, and some after it.
     """
     if not effects.places:
         return False

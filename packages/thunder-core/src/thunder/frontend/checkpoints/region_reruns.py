@@ -1,10 +1,10 @@
-"""A checkpointed region that is run a second time for its effects, when the backward reaches it.
+"""A checkpointed region that runs a second time for its effects, in the backward.
 
     y = checkpoint(region, x)     →     forward:    call = begin_region(region); y = sin(x)
                                         backward:   run_region_again(call, (x,), g_y); g_x = g_y * cos(x)
 
-The values that the backward needs are computed again by the trace; the region itself is called for what else
-it does, as eager calls it: with gradients on, under the forward's autocast, from the same random state.
+The trace computes the values that the backward needs again; the region itself is called for its effects, as
+eager calls it: with gradients on, under the forward's autocast, from the same random state.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from thunder.ops.prims.gradient import get_grad, put_grad
 
 
 class RegionAgain:
-    """What a trace knows of a region whose second run it begins.
+    """A region whose second run a trace begins.
 
-    ``call`` makes a function without arguments of the tensors of a call; it is None where the region has no
-    effects. ``requires_grad`` has one bool a tensor, ``autocast`` the arguments of ``torch.autocast`` by
+    ``call`` builds a function without arguments from the tensors of a call; it is None if the region has no
+    effects. ``requires_grad`` has one bool per tensor, ``autocast`` the arguments of ``torch.autocast`` by
     device. A ``reentrant`` region has torch's conditions on the backward.
     """
 
@@ -49,7 +49,7 @@ class RegionAgain:
         return "<checkpointed region>"
 
     def run(self, tensors: Sequence[torch.Tensor], state: torch.Tensor | None) -> None:
-        """Runs the region once, from a state of the default generator if one is given."""
+        """Run the region once, from a state of the default generator if there is one."""
         if self.call is None:
             return
         given = [
@@ -68,13 +68,16 @@ class RegionAgain:
 
 @dataclass(eq=False)
 class RegionCall:
-    """One forward of a region. Each backward runs it once, however many of its results have a gradient."""
+    """One forward of a region.
+
+    Each backward runs it once, however many of its results have a gradient.
+    """
 
     of: RegionAgain
     backward: int | None = None
 
     def run(self, tensors: Sequence[torch.Tensor], state: torch.Tensor | None) -> None:
-        """Runs the region, unless the backward that is running has done so."""
+        """Run the region, unless the running backward has done so."""
         backward = torch._C._current_graph_task_id()
         if backward == self.backward:
             return
@@ -84,7 +87,7 @@ class RegionCall:
         self.of.run(tensors, state)
 
 
-#: torch's own words
+#: the text of torch
 _NOT_VALID = (
     "When use_reentrant=True, torch.utils.checkpoint is incompatible"
     " with .grad() or passing an `inputs` parameter to .backward()."
@@ -109,11 +112,11 @@ def _same_meta(gradient: TensorProxy) -> TensorProxy:
     return TensorProxy(like=gradient, requires_grad=False)
 
 
-#: what the backwards of one forward of a region have in common
+#: the state that the backwards of one forward of a region share
 begin_region = primitive(
     "begin_region", _begin_meta, eager=RegionCall, tags=(OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
 )
-#: runs a region again, when the gradient of one of its results is there
+#: runs a region again, once the gradient of one of its results is computed
 run_region_again = primitive(
     "run_region_again", _run_meta, eager=_run, tags=(OpTags.DONT_DCE, OpTags.DONT_RECOMPUTE_IN_BACKWARD)
 )

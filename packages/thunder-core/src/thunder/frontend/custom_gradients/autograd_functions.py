@@ -28,16 +28,16 @@ TABLE = LookasideTable()
 
 @TABLE.lookaside(function_apply())
 def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    cls, *given = args
+    cls, *rest = args
     operator = session.language.functions.get(cls.apply)
     if operator is not None:  # an executor replaces it
-        return tensors.call_symbol(session, operator, tuple(given), kwargs)
+        return tensors.call_symbol(session, operator, tuple(rest), kwargs)
     forward = _static(session, cls, "forward")
     setup = session.load_attr(cls, "setup_context")
     separate = setup is not Function.setup_context
-    inputs = _bound(cls, forward, given, kwargs, separate) if kwargs or separate else tuple(given)
+    inputs = _bound(cls, forward, rest, kwargs, separate) if kwargs or separate else tuple(rest)
     context = context_class(cls.__name__)(tuple(map(requires_grad, inputs)))
-    session.created_by_program[id(type(context))] = type(context)  # nobody changes it: no guards
+    session.created_by_program[id(type(context))] = type(context)  # it never changes: no guards
     single = False
 
     def run_forward() -> tuple[Any, ...]:
@@ -70,7 +70,7 @@ def _static(session: TracingSession, cls: type, name: str) -> Any:
     raw = session.type_attr(cls, name)
     if not isinstance(raw, staticmethod | classmethod):
         raise UnsupportedProgram(
-            f"{cls.__qualname__}.{name} of an autograd.Function is no static method",
+            f"{cls.__qualname__}.{name} of an autograd.Function is not a static method",
             hint="Write @staticmethod before it, and take ctx as the first argument.",
         )
     return session.load_attr(cls, name)
@@ -89,7 +89,10 @@ def _backward(session: TracingSession, cls: type) -> Any:
 def _bound(
     cls: type, forward: Any, given: Sequence[Any], kwargs: dict[str, Any], separate: bool
 ) -> tuple[Any, ...]:
-    """The arguments in the order of ``forward``'s parameters; with ``setup_context``, defaults filled in."""
+    """Return the arguments in the order of ``forward``'s parameters.
+
+    With ``setup_context``, defaults are filled in.
+    """
     signature = inspect.signature(forward)
     context = () if separate else (None,)
     if not (separate or FUNCTION_APPLY_TAKES_KEYWORDS):
@@ -119,7 +122,7 @@ def _bound(
 
 @TABLE.lookaside(FunctionMeta.__init__)
 def _init_class(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The class statement of a Function inside the program: numbers the class, which nobody reads."""
+    """Do the class statement of a Function inside the program, which numbers the class."""
     FunctionMeta.__init__(*args, **kwargs)
 
 
@@ -128,11 +131,12 @@ _ONCE = next(c for c in torch_once_differentiable.__code__.co_consts if inspect.
 
 @TABLE.closure_lookaside(_ONCE)
 def _once_differentiable(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A backward under ``once_differentiable``: its gradients raise torch's error when they are
-    differentiated.
+    """Trace a backward under ``once_differentiable``.
+
+    Its gradients raise torch's error when they are differentiated.
     """
     wrapper, *given = args
-    session.function_parts(wrapper)  # what it is made of is known from now on
+    session.function_parts(wrapper)  # registers its closure
     fn = session.load_cell(wrapper.__closure__[_ONCE.co_freevars.index("fn")])
     differentiable = torch.is_grad_enabled()
     with torch.set_grad_enabled(False):

@@ -1,4 +1,4 @@
-"""Errors of the backward: raised when the backward runs, and not when it is traced."""
+"""Errors of a backward that are raised when it runs, and not when it is traced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _raise(like: Any, after: Any, kind: type[Exception], arguments: tuple[Any, .
     raise kind(*arguments)
 
 
-#: raises ``kind(*arguments)`` where ``after`` is known; what it would give is a tensor like ``like``
+#: raises ``kind(*arguments)`` once ``after`` is computed; its result would be a tensor like ``like``
 raise_error = primitive("raise_error", _like, eager=_raise, vjp=NONDIFFERENTIABLE)
 
 TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"

@@ -1,15 +1,16 @@
-"""What a backward reads when it runs, and not when it is traced.
+"""Reads of state by a backward, which belong to the time at which the backward runs.
 
-The backward of a ``torch.autograd.Function`` is traced right after its forward. Its code, and what the
-forward kept of tensors and constants, are the same when it runs; anything else may have changed by then:
+The backward of a ``torch.autograd.Function`` is traced right after its forward. Its code, and the tensors and
+constants that the forward saved, are the same when it runs; anything else may have changed:
 
     def backward(ctx, g):
-        return g * ctx.factor          # a number that the forward kept: traced
+        return g * ctx.factor          # a number that the forward saved: traced
         return g * FACTOR              # a variable: read when the backward runs
 
-So the first read of state, and the first effect, end the tracing of a backward with :class:`ReadsState`. It
-is then called as it is, each time that it runs (:mod:`~thunder.frontend.custom_gradients.eager_backward`).
-The check comes before the read, so that no value is guarded that is not used.
+So the first read of state, and the first effect, end the tracing of a backward with :class:`ReadsState`. The
+backward is then called as it is, each time that it runs
+(:mod:`~thunder.frontend.custom_gradients.eager_backward`). The check comes before the read, so that no unused
+value is guarded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from thunder.base.provenance import ABSENT, cell_content, lookup_instance, looku
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.function_context import FunctionContext
 from thunder.frontend.epilogue.reconstruction import children, description
-from thunder.frontend.lookasides.environment_queries import is_question
+from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module, is_ufunc
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable
 from thunder.frontend.session import TracingSession
@@ -41,7 +42,7 @@ from thunder.ir.proxies import NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
 
-#: pinned objects that have state of their own
+#: objects of identity types that have state
 _STATEFUL = (torch.nn.Module, random.Random)
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
@@ -58,7 +59,7 @@ def _end(session: TracingSession, what: str) -> None:
 
 
 def _is_code(value: Any) -> bool:
-    """Whether a value is a part of the program's text: a function, class, module of Python or the like."""
+    """Return whether a value is a part of the program's text, such as a function or a class."""
     if isinstance(value, IDENTITY_TYPES):
         return not isinstance(value, _STATEFUL)
     return isinstance(value, (enum.Enum, CustomOpDef)) or is_ufunc(value)
@@ -75,7 +76,7 @@ def is_in_library(session: TracingSession) -> bool:
 def check_global(
     session: TracingSession, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str
 ) -> None:
-    """Ends the backward where it reads a variable that is not code."""
+    """End the backward where it reads a variable that is not code."""
     if is_library(namespace):
         return
     found = namespace.get(name, builtin_names.get(name, MISSING))
@@ -85,7 +86,7 @@ def check_global(
 
 
 def check_cell(session: TracingSession, cell: types.CellType) -> None:
-    """Ends the backward where it reads a variable of an enclosing function that is not code."""
+    """End the backward where it reads a variable of an enclosing function that is not code."""
     if id(cell) in session.state(BackwardState).created:
         return
     if id(cell) not in session.variables.cell_paths:
@@ -102,7 +103,7 @@ def check_cell(session: TracingSession, cell: types.CellType) -> None:
 
 
 def check_defaults(session: TracingSession, fn: types.FunctionType) -> None:
-    """Ends the backward where it calls a function with a default that may change."""
+    """End the backward where it calls a function with a default that may change."""
     defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
     if not all(_is_code(d) or is_fixed(session, d) for d in defaults):
         _end(session, f"reads a default of {fn.__qualname__}")
@@ -112,8 +113,9 @@ def check_defaults(session: TracingSession, fn: types.FunctionType) -> None:
 
 
 def check_attribute(session: TracingSession, obj: Any, name: str) -> None:
-    """Ends the backward where it reads an attribute of an object that it did not make: of its own context
-    only one that may change, or that is the user's.
+    """End the backward where it reads an attribute of an object that it did not create.
+
+    Of its own context, only attributes that may change or that are the user's end it.
     """
     if isinstance(obj, FunctionContext):
         if not is_fixed(session, obj.__dict__.get(name)):
@@ -136,7 +138,7 @@ def check_attribute(session: TracingSession, obj: Any, name: str) -> None:
 
 
 def check_tensor(session: TracingSession, name: str) -> None:
-    """Ends the backward where it asks whether there will be another derivative."""
+    """End the backward where it reads whether it will be differentiated again."""
     if name in _OF_GRAPHS and not is_in_library(session):
         _end(session, f"reads {name} of a tensor")
 
@@ -145,7 +147,7 @@ _OF_GRAPHS = frozenset({"requires_grad", "is_leaf", "grad_fn", "output_nr", "_ve
 
 
 def check_slot(session: TracingSession, descriptor: Any, obj: Any, name: str) -> None:
-    """Ends the backward where it reads a slot of an object of the user's."""
+    """End the backward where it reads a slot of an object of the user's."""
     if obj is None or name == "__class__" or not isinstance(descriptor, _SLOTS):
         return
     entry = session.entry_of(obj)
@@ -154,7 +156,7 @@ def check_slot(session: TracingSession, descriptor: Any, obj: Any, name: str) ->
 
 
 def check_class(session: TracingSession, cls: type, name: str) -> None:
-    """Ends the backward where it reads a class attribute that is not code."""
+    """End the backward where it reads a class attribute that is not code."""
     if is_immutable(cls) or id(cls) in session.created_by_program or is_library_class(cls):
         return
     found = lookup_type(cls, name)
@@ -165,7 +167,7 @@ def check_class(session: TracingSession, cls: type, name: str) -> None:
 
 
 def check_store(session: TracingSession, obj: Any, name: str) -> None:
-    """Ends the backward where it writes to an object that it did not make."""
+    """End the backward where it writes to an object that it did not create."""
     is_context = any(obj is fn.context for fn in session.state(BackwardState).stack)
     is_class = isinstance(obj, type) and id(obj) not in session.created_by_program
     if is_context or is_class or session.entry_of(obj) is not None:
@@ -173,7 +175,7 @@ def check_store(session: TracingSession, obj: Any, name: str) -> None:
 
 
 def is_fixed(session: TracingSession, value: Any) -> bool:
-    """Whether a value that the forward kept is the same when the backward runs, and all of it."""
+    """Return whether a value that the forward saved is the same when the backward runs."""
     if type(value) in LEAVES or isinstance(value, (TensorProxy, NumberProxy)):
         return True
     if type(value) is tuple:
@@ -182,8 +184,10 @@ def is_fixed(session: TracingSession, value: Any) -> bool:
 
 
 def refuse_changed(session: TracingSession, built: Collection[int]) -> None:
-    """Refuses a program that changes, after a call, what the backward of that call reads; or that lets it
-    out, so that the caller can change it. ``built`` are the ids of what the program leaves behind.
+    """Refuse a program that changes, after a call, what the backward of that call reads.
+
+    The same holds for a program that returns or keeps such an object, because its caller could change it.
+    ``built`` are the ids of the objects that the program returns or keeps.
     """
     refuse_written(session)
     for cell, content, name, where in session.state(BackwardState).captured:
@@ -203,8 +207,9 @@ def refuse_changed(session: TracingSession, built: Collection[int]) -> None:
 
 
 def refuse_written(session: TracingSession) -> None:
-    """Refuses a program that writes to a tensor after a call whose backward reads it from an attribute of its
-    ``ctx``: what is not saved for the backward is read as it is then.
+    """Refuse a write to a tensor that a backward reads, unsaved, from its ``ctx``.
+
+    A tensor that is not saved for the backward is read as it is then.
     """
     calls = session.trace.bound_symbols
     for name, kept, result, where in session.state(BackwardState).unsaved_reads:
@@ -219,19 +224,19 @@ def refuse_written(session: TracingSession) -> None:
 
 
 def _of_one_memory(calls: Sequence[BoundSymbol], names: Set[str]) -> set[str]:
-    """The names of the values that may share memory with those of the names."""
-    found, size = set(names), 0
-    while size != len(found):
-        size = len(found)
+    """Return the names of the values that may share memory with these."""
+    sharing, size = set(names), 0
+    while size != len(sharing):
+        size = len(sharing)
         for bsym in calls:
             if may_alias(bsym):
                 ends = {p.name for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)}
-                found |= ends if not ends.isdisjoint(found) else set()
-    return found
+                sharing |= ends if not ends.isdisjoint(sharing) else set()
+    return sharing
 
 
 def _targets(bsym: BoundSymbol) -> Iterator[str]:
-    """The names of the values that a call writes to."""
+    """Return the names of the values that a call writes to."""
     return (b.args[1].name for b in with_parts((bsym,)) if b.sym is prims.copy_)
 
 
@@ -255,7 +260,7 @@ _ENVIRONMENT = (os.getenv, type(os.environ).__getitem__, type(os.environ).__cont
 
 
 def check_call(session: TracingSession, fn: Any) -> None:
-    """Ends the backward where it calls what has an effect, or answers from state."""
+    """End the backward where it calls a function that has an effect, or reads state."""
     if fn in _ENVIRONMENT:
         _end(session, "reads the environment")
     effect = _EFFECTS.get(id(fn))
@@ -267,5 +272,5 @@ def check_call(session: TracingSession, fn: Any) -> None:
             _end(session, f"calls {fn.__name__}")
         if isinstance(fn.__self__, type(torch.default_generator)):
             _end(session, "uses a generator of random numbers")
-    if is_question(fn) and not is_in_library(session):
-        _end(session, f"asks for {fn.__name__}")
+    if is_query(fn) and not is_in_library(session):
+        _end(session, f"calls {fn.__name__}")

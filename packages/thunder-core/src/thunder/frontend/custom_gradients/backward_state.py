@@ -1,4 +1,4 @@
-"""What an acquisition remembers of the backwards that the program itself defines."""
+"""State of an acquisition about the backwards that the program itself defines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class BackwardState(SessionState):
     def __init__(self, session: TracingSession) -> None:
         self.stack: list[Any] = []  # the functions whose backward is being traced, innermost last
         self.created: set[int] = set()  # ids of the functions, classes and cells that a backward created
-        #: values that a part of the program recorded apart made for itself: by id, the value and the part
+        #: values of a subtrace that no other part may use: by id, the value and the function
         self.private: dict[int, tuple[Any, str]] = {}
         #: variables of inner functions that a backward reads: the cell, its content, the reader, and where
         self.captured: list[tuple[types.CellType, Any, str, list[Location]]] = []
-        #: objects that are made again when a backward runs: by id, the object, its parts' ids, and where
+        #: objects that are rebuilt when a backward runs: by id, the object, its parts' ids, and where
         self.rebuilt: dict[int, tuple[Any, list[int], list[Location]]] = {}
         #: tensors that a backward reads from its ctx unsaved: the function, the tensors, a result, and where
         self.unsaved_reads: list[tuple[str, list[TensorProxy], TensorProxy, list[Location]]] = []

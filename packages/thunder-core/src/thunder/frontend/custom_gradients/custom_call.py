@@ -1,8 +1,8 @@
-"""Calls whose gradient the program itself defines: ``torch.autograd.Function``, and custom operators.
+"""Calls whose gradient the program itself defines: functions of autograd, and custom operators.
 
 Note [Own gradients]
 Forward and backward are interpreted at once, one after the other. What the forward reads is guarded; a
-backward that reads more than the forward kept for it is not traced, but called as it is when it runs
+backward that reads more than the forward saved for it is not traced, but called as it is when it runs
 (:mod:`~thunder.frontend.custom_gradients.backward_reads`). The call becomes one composite; its decomposition
 is the forward, and its gradient rule both:
 
@@ -16,11 +16,10 @@ is the forward, and its gradient rule both:
 
     y = Cube.apply(x)                          →      y = Cube(x, c)
 
-As in eager the forward is no part of what is differentiated: of its values only the results carry gradients.
-What either of the two reads without being given it becomes an argument of the composite. Both are then
-functional programs (:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to a
-buffer is a further result, written after the composite; any other write to memory that the two were given is
-refused.
+As in eager, the forward itself is not differentiated: of its values only the results carry gradients. Values
+that either of the two captures become arguments of the composite. Both are then functional programs
+(:func:`~thunder.frontend.epilogue.subtrace.make_subtrace`). What the forward writes to a buffer is a further
+result, written after the composite; any other write to memory from outside is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.autocast_state import KINDS
+from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
@@ -73,9 +72,9 @@ def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
 class OwnGradient:
     """A call that is about to be traced.
 
-    ``key`` is the same for all calls of one function. ``inputs`` are the arguments, each of which gets a
-    gradient or None. ``forward`` interprets the forward and gives the results; ``backward`` interprets the
-    backward on one cotangent a result, and gives what the program returns. ``function`` gives the user's
+    ``key`` is the same for all calls of one function. ``inputs`` are the arguments; each receives a gradient
+    or None. ``forward`` interprets the forward and returns the results; ``backward`` interprets the backward
+    on one cotangent per result, and returns what the program returns. ``function`` returns the user's
     backward itself, which ``adapt`` turns into a function of ``ctx`` and those cotangents.
     """
 
@@ -91,7 +90,10 @@ class OwnGradient:
 
 
 def call_with_own_gradient(session: TracingSession, fn: OwnGradient) -> tuple[Any, ...]:
-    """Traces the call and returns its results. Where no gradient is needed, the forward alone counts."""
+    """Trace the call and return its results.
+
+    Without gradients, only the forward is traced.
+    """
     needed = torch.is_grad_enabled() and any(map(requires_grad, fn.inputs))
     made = len(session.trace.peek_scope())
     calls, results = _forward(session, fn, needed)
@@ -105,7 +107,7 @@ def call_with_own_gradient(session: TracingSession, fn: OwnGradient) -> tuple[An
 
 
 def _forward(session: TracingSession, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
-    """The calls of the forward, and its results."""
+    """Return the calls of the forward, and its results."""
     with torch.set_grad_enabled(False):
         with recorded(session.trace) as calls:
             returned = fn.forward()
@@ -115,7 +117,7 @@ def _forward(session: TracingSession, fn: OwnGradient, needed: bool) -> tuple[li
     return without_grad_modes([*calls, *copies]), results
 
 
-#: how deep a function may call itself in its own backward and have a rule: a backward like that of ``exp``
+#: how deep a function may call itself in its own backward and have a rule: a backward such as that of ``exp``
 #: has no end
 _DEEPEST = 2
 
@@ -123,7 +125,7 @@ _DEEPEST = 2
 def _differentiated(
     session: TracingSession, fn: OwnGradient, calls: list[BoundSymbol], returned: Results
 ) -> None:
-    """Records the call as a composite with a gradient rule of its own."""
+    """Record the call as a composite with a gradient rule."""
     results = returned.unique
     cotangents = {r.name: _cotangent_of(r) for r in results if requires_grad(r)}
     back: list[BoundSymbol] = []
@@ -131,7 +133,7 @@ def _differentiated(
     begin: list[BoundSymbol] = []
     if sum(outer.key == fn.key for outer in session.state(BackwardState).stack) < _DEEPEST:
         try:
-            with _as_in_backward(session, fn), recorded(session.trace) as back:
+            with _backward_environment(session, fn), recorded(session.trace) as back:
                 gradients = _gradients(session, fn, returned, cotangents)
             back = without_grad_modes(back)
             _refuse_draws(fn, back)
@@ -163,12 +165,12 @@ def _differentiated(
         saves=any(t is not None for t in fn.context.to_save),
         runs_later=bool(begin),
     )
-    _hide(session, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
+    _mark_private(session, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
     _record(session.trace, rule, tuple(tensors.values()), returned)
 
 
 def _may_run_later(session: TracingSession, error: UnsupportedProgram) -> bool:
-    """Whether a backward that has no trace can be called as it is."""
+    """Return whether a backward that has no trace can be called as it is."""
     if isinstance(error, ReadsState):
         return True
     return not isinstance(error, NodeOfGraph) and may_fall_back(session.language)
@@ -177,8 +179,9 @@ def _may_run_later(session: TracingSession, error: UnsupportedProgram) -> bool:
 def _as_it_runs(
     session: TracingSession, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[list[BoundSymbol], list[BoundSymbol], tuple[Any, ...]]:
-    """The backward as a call that is done when it runs: what the forward does for it, the call, and the
-    gradients that it gives.
+    """Return the backward as a call that is made when it runs.
+
+    These are the forward's part of it, the call, and its gradients.
     """
     rebuilding = Rebuilding(session)
     makers = rebuilding.makers((fn.function(), _attributes(fn.context), *fn.context.to_save))
@@ -200,14 +203,14 @@ def _as_it_runs(
 
 
 def _attributes(context: FunctionContext) -> dict[str, Any]:
-    """What ``ctx`` holds beside the saved tensors, and the results that it marks."""
+    """Return what ``ctx`` has besides the saved tensors, and the results that it marks."""
     return {k: v for k, v in context.__dict__.items() if k not in ("to_save", "non_differentiable", "dirty")}
 
 
 def _note_attributes(
     session: TracingSession, fn: OwnGradient, read: Iterable[Any], results: Sequence[Any]
 ) -> None:
-    """Notes the tensors that the backward reads and that were not saved: it reads them as they are then."""
+    """Note the unsaved tensors that the backward reads, as they are when it runs."""
     saved = {t.name for t in fn.context.to_save if t is not None}
     names = {p.name for p in read} - saved
     kept = [p for p in proxies_in(_attributes(fn.context)) if p.name in names]
@@ -217,7 +220,7 @@ def _note_attributes(
 
 
 def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
-    """Numbers are drawn when the backward runs, and not where it stands in the trace."""
+    """Refuse a backward that draws random numbers: it would draw them at another time."""
     if any(has_tags(bsym, {OpTags.RANDOM_OP}) for bsym in backward):
         raise ReadsState(f"the backward of {fn.name} draws random numbers")
 
@@ -225,9 +228,9 @@ def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
 def _without_writes(
     fn: OwnGradient, forward: TraceCtx, backward: TraceCtx, tensors: tuple[Any, ...]
 ) -> tuple[TraceCtx, tuple[int, ...]]:
-    """The forward with what it writes to buffers as further results, and the indices of those buffers.
+    """Return the forward with its writes to buffers as results, and the buffers' indices.
 
-    Raises UnsupportedProgram for any other write to a tensor that is not the function's own.
+    Raises UnsupportedProgram for any other write to a tensor from outside.
     """
     written, rest = writes(forward)
     dirty = {t.name for t in fn.context.dirty}
@@ -245,21 +248,24 @@ def _without_writes(
     return returning(rest, ((*results, *written.values()), residuals)), tuple(written)
 
 
-def _hide(session: TracingSession, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]) -> None:
-    """Notes the values that nobody outside may use."""
+def _mark_private(
+    session: TracingSession, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]
+) -> None:
+    """Note the values that no code outside of the function may use."""
     for p in made:
         if not any(p is r for r in results):
             session.state(BackwardState).private[id(p)] = (p, fn.name)
 
 
 def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: Results) -> None:
-    """Records the composite, with the values that the program has in hand already as its results, and behind
-    it the writes to buffers.
+    """Record the composite, and after it the writes to buffers.
+
+    Its results are the values that the program has already received.
     """
     results = returned.unique
     made = rule.whole(*tensors)
     scope = trace.peek_scope()
-    pairs = zip(made, results, strict=False)  # what is written comes behind the results
+    pairs = zip(made, results, strict=False)  # the written values come after the results
     swap = {Variable(new): old for new, old in pairs if isinstance(old, TensorProxy)}
     scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
     for index, value in zip(rule.written, made[len(results) :], strict=True):
@@ -271,11 +277,11 @@ def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: 
 
 
 @contextmanager
-def _as_in_backward(session: TracingSession, fn: OwnGradient) -> Iterator[None]:
-    """The ambient state of a backward that can itself be differentiated: gradients on, autocast off."""
+def _backward_environment(session: TracingSession, fn: OwnGradient) -> Iterator[None]:
+    """Set the ambient state of a differentiable backward: gradients on, autocast off."""
     with ambient_state.restored():
         torch._C._set_grad_enabled(True)
-        for device in KINDS:
+        for device in AUTOCAST_DEVICES:
             torch.set_autocast_enabled(device, False)
         session.state(BackwardState).stack.append(fn)
         trace = get_tracectx()
@@ -293,7 +299,7 @@ def _as_in_backward(session: TracingSession, fn: OwnGradient) -> Iterator[None]:
 def _gradients(
     session: TracingSession, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[Any, ...]:
-    """The gradients of the inputs that require grad, in order; None of those that have none."""
+    """Return the gradients of the inputs that require grad, in order; None for each without."""
     if results.with_none:
         raise ReadsState(f"the backward of {fn.name} is given None for a result without gradient")
     before = _writes(session)
@@ -320,14 +326,14 @@ def _cotangent_of(result: TensorProxy) -> TensorProxy:
 
 
 def _as_raised(error: Exception) -> tuple[type[Exception], tuple[Any, ...]]:
-    """An exception as its type and plain arguments, so that it holds nothing of this trace."""
+    """Return an exception as its type and plain arguments, without references to the trace."""
     if isinstance(error, ThunderError):
         return RuntimeError, (str(error),)
     return type(error), tuple(a if isinstance(a, str | int | float) else str(a) for a in error.args)
 
 
 def _writes(session: TracingSession) -> Any:
-    """What the program has written so far of objects that outlive it, to be compared."""
+    """Return the writes of the program, so far, to objects that outlive it, for a comparison."""
     objects = session.objects
     entries = {
         (id(r), name): id(value) for r in objects.written_entries() for name, value in r.writes.items()

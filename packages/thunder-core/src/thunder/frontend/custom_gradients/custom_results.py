@@ -21,10 +21,10 @@ from thunder.torch.namespace import ltorch
 
 
 class Results:
-    """What a call returns. ``needed`` says whether gradients are tracked, ``own`` are the names of what the
-    forward made.
+    """The results of a call.
 
-    ``values`` are the results in the trace, in order; ``unique`` has each tensor once.
+    ``needed`` says whether gradients are tracked, ``own`` are the names of the values that the forward
+    computed. ``values`` are the results in the trace, in order; ``unique`` has each tensor once.
     """
 
     def __init__(self, context: FunctionContext, results: Sequence[Any], needed: bool, own: set[str]) -> None:
@@ -58,14 +58,14 @@ class Results:
         return self.dirty[argument.name][1]
 
     def returned(self) -> tuple[Any, ...]:
-        """What the program gets. Records the writes to arguments that are marked as dirty."""
+        """Return the results to the program, and record the writes to dirty arguments."""
         arguments = {value.name: argument for argument, value in self.dirty.values()}
         for argument, value in self.dirty.values():
             assign(value, argument)
         return tuple(arguments.get(getattr(v, "name", ""), v) for v in self.values)
 
     def cotangents(self, of: dict[str, TensorProxy]) -> list[Any]:
-        """What the backward is given, one value a result, of the cotangents by name."""
+        """Return the arguments of the backward, one per result, from the cotangents by name."""
         left, given = dict(of), list[Any]()
         for value in reversed(self.values):
             if not isinstance(value, TensorProxy):
@@ -79,7 +79,7 @@ class Results:
 
     @property
     def with_none(self) -> bool:
-        """Whether the backward is given None for a result without gradient, and there may be one."""
+        """Return whether the backward may receive None for a result without gradient."""
         return not self.context.materialize_grads and sum(map(requires_grad, self.unique)) > 1
 
 
@@ -95,7 +95,7 @@ def _once(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _check_dirty(context: FunctionContext, results: Sequence[Any], needed: bool) -> None:
-    """Raises torch's errors for arguments that may not be marked as dirty."""
+    """Raise torch's errors for arguments that may not be marked as dirty."""
     for tensor in context.dirty:
         if not isinstance(tensor, torch.Tensor):
             raise RuntimeError("mark_dirty can only accept variables, but argument ")

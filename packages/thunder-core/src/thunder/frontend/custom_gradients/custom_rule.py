@@ -1,4 +1,4 @@
-"""The composite that a call with a gradient of its own becomes, and its rule (Note [Own gradients])."""
+"""The composite of a call with its own gradient, and its rule (Note [Own gradients])."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from thunder.ops.prims.gradient import get_grad, get_grad_or_none, put_grad
 
 
 class OwnRule:
-    """What is kept of a call: its two procedures, and the composites that are made of them.
+    """A call: its two subtraces, and the composites that are made from them.
 
     ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
-    the tensors at the indices ``targets``; None where nobody traced it. ``differentiable`` says which results
-    carry gradients. Behind the results of the forward come what it writes to the tensors at the indices
-    ``written``, which is what the backward sees of those. The backward gets zeros for a result without
-    gradient, or None if it says so (``with_none``). ``saves`` says whether eager saves a tensor for it, and
-    ``runs_later`` whether the backward is a call that is done when it runs.
+    the tensors at the indices ``targets``; None if it was not traced. ``differentiable`` says which results
+    carry gradients. After the results of the forward come the values that it writes to the tensors at the
+    indices ``written``, which the backward reads in their place. For a result without gradient the backward
+    receives zeros, or None (``with_none``). ``saves`` says whether eager saves a tensor for it, and
+    ``runs_later`` whether the backward is a call that is made when it runs.
 
-    Of the two composites, ``whole`` gives the results alone; the rules of both compute ``augmented``, which
-    gives the residuals too. So a forward that is differentiated again (A5) has this rule, and not those of
-    the operators that it is made of.
+    Of the two composites, ``whole`` returns the results alone; the rules of both compute ``augmented``, which
+    returns the residuals too. So a forward that is differentiated again has this rule, and not those of its
+    operators.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class OwnRule:
         return self._marked(tensors, results), residuals
 
     def _marked(self, tensors: Sequence[Any], results: Any) -> Any:
-        """The results, those that carry gradients marked if one of the tensors does."""
+        """Return the results, with gradients for those that carry them if a tensor requires them."""
         if torch.is_grad_enabled() and any(map(requires_grad, tensors)):
             for result in self._tracked(results):
                 result.requires_grad = True

@@ -1,12 +1,13 @@
-"""A backward of the program's that is called as it is, each time that it runs (see
-:mod:`~thunder.frontend.custom_gradients.backward_reads`).
+"""Backwards of the program that are called as they are, each time that they run.
+
+:mod:`~thunder.frontend.custom_gradients.backward_reads` says which.
 
     y = Cube.apply(x)     →     forward:    call = begin_backward(Cube); y = x**3
                                 backward:   (g_x,) = run_backward(call, (x,), (g_y,))
 
-``call`` is what eager's node is: it holds the ``ctx`` of one forward for as many backwards as there are. The
-user's function is called once a backward. Where that is to be differentiated again (``create_graph``), torch
-records it, and the record is kept for the second derivative.
+``call`` corresponds to eager's node: it holds the ``ctx`` of one forward for any number of backwards. The
+user's function is called once per backward. If the backward is differentiated again (``create_graph``), torch
+records a graph of it, which is kept for the second derivative.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ Tensors = Sequence[Any]
 
 
 class EagerBackward:
-    """What a trace knows of a backward that it calls.
+    """A backward that a trace calls.
 
-    Of the tensors of a call ``function`` makes the user's function, ``attributes`` the dictionary of its
-    ``ctx``, and ``saved`` the saved tensors; ``requires_grad`` has one bool a tensor. ``arguments`` are those
-    of the forward.
+    From the tensors of a call ``function`` rebuilds the user's function, ``attributes`` the dictionary of its
+    ``ctx``, and ``saved`` the saved tensors; ``requires_grad`` has one bool per tensor. ``arguments`` are
+    those of the forward.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class BackwardCall:
     context: FunctionContext | None = None
 
     def run(self, tensors: Tensors, cotangents: Tensors) -> tuple[torch.Tensor, ...]:
-        """The gradients of the arguments that require grad."""
+        """Return the gradients of the arguments that require grad."""
         of, made = self.of, dict[int, Any]()
         given = [t for t in (*tensors, *cotangents) if t is not None]
         tensors = [_marked(t, needed) for t, needed in zip(tensors, of.requires_grad, strict=True)]
@@ -91,7 +92,7 @@ class BackwardCall:
 
 
 def _marked(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
-    """A tensor that requires grad, or does not, as the program sees it."""
+    """Return a tensor that requires grad, or does not, as the program sees it."""
     if t.requires_grad == requires_grad or not (t.is_floating_point() or t.is_complex()):
         return t
     return t.detach().requires_grad_(requires_grad)
@@ -99,7 +100,7 @@ def _marked(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
 
 @dataclass(eq=False)
 class Recorded:
-    """What torch has recorded of a backward, or of a derivative of one: ``gradients`` of ``inputs``."""
+    """Torch's graph of a backward, or of a derivative of one: ``gradients`` of ``inputs``."""
 
     name: str
     inputs: list[torch.Tensor | None]
@@ -108,7 +109,7 @@ class Recorded:
     def differentiate(
         self, wanted: Sequence[int], cotangents: Tensors, create_graph: bool = False
     ) -> tuple[torch.Tensor, ...]:
-        """The gradients of the inputs at the places ``wanted``."""
+        """Return the gradients of the inputs at the places ``wanted``."""
         inputs = [t for i in wanted if (t := self.inputs[i]) is not None]
         self._refuse_others()
         pairs = [(r, g) for r, g in zip(self.gradients, cotangents, strict=True) if r.requires_grad]
@@ -124,13 +125,13 @@ class Recorded:
         )
 
     def differentiated(self, wanted: Sequence[int], cotangents: Tensors) -> Recorded:
-        """A record of that."""
+        """Return torch's graph of that derivative."""
         leaves = [c.detach().requires_grad_() for c in cotangents]
         gradients = self.differentiate(wanted, leaves, create_graph=True)
         return Recorded(self.name, [*self.inputs, *leaves], gradients)
 
     def _refuse_others(self) -> None:
-        """Raises UnsupportedProgram where a gradient flows to a tensor that the function was not given."""
+        """Raise UnsupportedProgram if a gradient flows to a tensor that is not an argument."""
         own = {id(t) for t in self.inputs if t is not None}
         nodes = [g.grad_fn for g in self.gradients if g.grad_fn is not None]
         seen = set(nodes)
@@ -203,7 +204,7 @@ def _record_again(recorded: Recorded, given: Any, wanted: Any, cotangents: Any) 
 
 
 def _put_derivatives(recorded: Any, given: tuple[Any, ...], gradients: Any) -> Any:
-    """Records the gradients of ``given`` through a record of ``gradients``, which are returned."""
+    """Record the gradients of ``given`` through a graph of ``gradients``, and return these."""
     wanted = _tracked(given)
     found = differentiate_backward(recorded, given, wanted, tuple(map(get_grad, gradients)))
     for i, gradient in zip(wanted, found, strict=True):
@@ -229,11 +230,11 @@ def _rule_again(recorded: Any, given: Any, wanted: Any, cotangents: Any) -> Any:
 _TAGS = (OpTags.DONT_DCE, OpTags.DONT_RECOMPUTE_IN_BACKWARD)
 _ONCE = (OpTags.DONT_RECOMPUTE_IN_BACKWARD,)
 
-#: what the backwards of one forward have in common; an effect it has not
+#: the state that the backwards of one forward share; it has no effect
 begin_backward = primitive("begin_backward", _begin_meta, eager=BackwardCall, tags=_ONCE)
-#: a backward of it, which torch records for another derivative
+#: a backward of it, of which torch records a graph for another derivative
 record_backward = primitive("record_backward", _record_meta, eager=_record, tags=_TAGS)
-#: the derivative of a recorded backward, in the tensors at the places ``wanted``, and one that is recorded
+#: the derivative of such a graph, in the tensors at the places ``wanted``; below, with a graph again
 differentiate_backward = primitive(
     "differentiate_backward",
     _differentiate_meta,

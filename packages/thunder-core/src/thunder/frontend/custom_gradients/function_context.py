@@ -12,11 +12,11 @@ from thunder.ir.proxies import TensorProxy
 
 
 class NodeOfGraph(UnsupportedProgram):
-    """The program asks for a node of torch's graph, which a compiled program has none of inside."""
+    """The program reads a node of torch's graph, of which a compiled program has none inside."""
 
 
 class FunctionContext:
-    """What ``forward`` tells ``backward``: saved tensors, marks on results, attributes of the program's own.
+    """The ``ctx`` of a call: saved tensors, marks on results, and attributes of the user's.
 
     ``needs_input_grad`` has one bool for each argument.
     """
@@ -29,7 +29,10 @@ class FunctionContext:
         self.materialize_grads = True
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keeps tensors, or None in their places. Raises TypeError, as torch does, for anything else."""
+        """Save tensors, or None in their places.
+
+        Raises TypeError, as torch does, for anything else.
+        """
         for i, tensor in enumerate(tensors):
             if not (tensor is None or isinstance(tensor, TensorProxy)):
                 raise TypeError(
@@ -40,35 +43,35 @@ class FunctionContext:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved."""
+        """The saved tensors."""
         return self.to_save
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Keeps tensors for forward-mode differentiation, of which a trace knows nothing."""
+        """Accept tensors for forward-mode differentiation, which a trace does not have."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Says of results that no gradient flows through them."""
+        """Mark results through which no gradient flows."""
         self.non_differentiable = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether a result without gradient is given to ``backward`` as zeros (True) or as None."""
+        """Set whether a missing gradient is passed to ``backward`` as zeros (True) or None."""
         self.materialize_grads = value
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Says of arguments that the function has written to them in place; it returns them, too."""
+        """Mark arguments that the function has written to in place and returns."""
         self.dirty = tensors
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(torch.autograd.function.BackwardCFunction, name):
             raise NodeOfGraph(
-                f"ctx.{name} asks for the node of an autograd graph, which is not there while the program "
+                f"ctx.{name} reads the node of an autograd graph, which does not exist while the program "
                 "is traced",
-                hint="Use save_for_backward, needs_input_grad and attributes of your own.",
+                hint="Use save_for_backward, needs_input_grad and other attributes.",
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 @functools.cache
 def context_class(name: str) -> type[FunctionContext]:
-    """The class of the ``ctx`` of a function: its name is that of eager's node."""
+    """Return the class of a function's ``ctx``, with the name of eager's node."""
     return type(f"{name}Backward", (FunctionContext,), {})

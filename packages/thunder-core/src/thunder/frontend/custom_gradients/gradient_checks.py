@@ -1,4 +1,4 @@
-"""What torch demands of the gradients that a backward of the program's returns."""
+"""Torch's checks of the gradients that a backward of the program returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder.base.devices import to_torch_device
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    """A tensor that a function was given, as its gradient has to fit it."""
+    """The properties of an argument of a function that its gradient must fit."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -22,15 +22,16 @@ class Argument:
 
     @classmethod
     def of(cls, value: Any) -> Argument | None:
-        """Of an argument; None where that is not a tensor."""
+        """Return the properties of an argument, or None if it is not a tensor."""
         if not isinstance(value, torch.Tensor):
             return None
         return cls(tuple(value.shape), value.dtype, value.device, value.requires_grad)
 
 
 def checked(name: str, arguments: Sequence[Argument | None], given: Any) -> tuple[Any, ...]:
-    """The gradients of the arguments that require grad, of what the backward of the function ``name``
-    returned. Raises torch's errors for what torch refuses.
+    """Return the gradients of the arguments that require grad, from the results of a backward.
+
+    ``name`` is that of the function. Raises torch's errors for results that torch refuses.
     """
     gradients = given if isinstance(given, tuple) else (given,)
     count = len(arguments)
@@ -62,13 +63,13 @@ def _check(name: str, index: int, argument: Argument | None, gradient: Any) -> N
 
 
 def _stretched(shape: tuple[int, ...], by: tuple[int, ...]) -> bool:
-    """Whether a shape can be expanded to another."""
+    """Return whether a shape can be expanded to another."""
     leading = len(by) - len(shape)
     return leading >= 0 and all(a in (1, b) for a, b in zip(shape, by[leading:], strict=True))
 
 
 def fitted_to(argument: Argument, gradient: torch.Tensor | None) -> torch.Tensor:
-    """A gradient with the shape and dtype of its argument, as torch's engine converts it; zeros for None."""
+    """Return a gradient with its argument's shape and dtype, as torch does; zeros for None."""
     dtype, device = argument.dtype.torch_dtype, to_torch_device(argument.device)
     if gradient is None:
         return torch.zeros(argument.shape, dtype=dtype, device=device)

@@ -1,10 +1,10 @@
-"""Values of the traced program as real objects again, for code that runs as it is and later.
+"""Values of the traced program as real objects, for code that runs later, uninterpreted.
 
     ctx.sizes = [n, m]; ctx.owner = self; ctx.mean = x.mean()
                               →   maker:  (t0,) ↦ {"sizes": [3, 4], "owner": self, "mean": t0}
 
-Tensors become arguments. What the program has made is made again in each call, one object for one. An object
-of the user's is that very object, so which one it is becomes a fact.
+Tensors become arguments. An object that the program created is rebuilt in each call, once for all references
+to it. An object of the user's is used itself, so its identity becomes a fact.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
-#: the tensors of one call, and what was made of them so far, by number
+#: from the tensors of one call, and the objects rebuilt so far by number, to an object
 Maker = Callable[[Sequence[Any], dict[int, Any]], Any]
 
 
 class Rebuilding:
-    """Makes makers. ``tensors`` are the proxies that their values need, in the order of the arguments."""
+    """A builder of makers.
+
+    ``tensors`` are the proxies that their values need, in the order of the arguments.
+    """
 
     def __init__(self, session: TracingSession) -> None:
         self.session = session
@@ -44,7 +47,10 @@ class Rebuilding:
         self._made: dict[int, tuple[Any, Maker]] = {}  # by id: the value, held, and its maker
 
     def maker(self, value: Any) -> Maker:
-        """The maker of a value. Raises UnsupportedProgram for one that cannot be made again."""
+        """Return the maker of a value.
+
+        Raises UnsupportedProgram for one that cannot be rebuilt.
+        """
         if isinstance(value, TensorProxy):
             return self._tensor(value)
         value = original(value)
@@ -61,7 +67,7 @@ class Rebuilding:
         return known[1]
 
     def makers(self, values: Any) -> list[Maker]:
-        """The makers of several values."""
+        """Return the makers of several values."""
         return [self.maker(v) for v in values]
 
     def _tensor(self, proxy: TensorProxy) -> Maker:
@@ -75,14 +81,14 @@ class Rebuilding:
         return isinstance(value, IDENTITY_TYPES) and id(value) not in self.session.created_by_program
 
     def _of_user(self, value: Any, obj: Any) -> Maker:
-        """The maker of an object that the program was given."""
+        """Return the maker of an object that comes from outside of the program."""
         if isinstance(value, types.MethodType | functools.partial | tuple):
             return self._parts(value)
         self.session.guard_identity(value)
         return _constant(obj)
 
     def _parts(self, value: Any) -> Maker:
-        """The maker of what the program has made, or of what is only its parts."""
+        """Return the maker of an object that the program created, or that is only its parts."""
         cls = type(value)
         if cls is types.FunctionType:
             return self._function(value)
@@ -93,8 +99,8 @@ class Rebuilding:
             return lambda t, m: functools.partial(fn(t, m), *args(t, m), **keywords(t, m))
         if isinstance(value, NumberProxy) or reconstruction_of(value) is None or isinstance(value, type):
             raise UnsupportedProgram(
-                f"{description(value)} is needed when the backward runs, and cannot be made again",
-                hint="Keep tensors, constants and plain containers of them.",
+                f"{description(value)} is needed when the backward runs, and cannot be rebuilt",
+                hint="Use tensors, constants and plain containers of them.",
             )
         self.session.state(BackwardState).rebuilt[id(value)] = (
             value,
@@ -131,7 +137,7 @@ class Rebuilding:
         return make
 
     def _cell(self, cell: types.CellType) -> Maker:
-        """A variable of the user's is that very variable; one of the program's holds what it holds now."""
+        """Return the maker of a variable: the user's cell, or a new one with the present content."""
         if id(cell) in self.session.variables.cell_paths:
             return _constant(cell)
         content = cell_content(cell)

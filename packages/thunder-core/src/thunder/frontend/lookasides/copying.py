@@ -1,10 +1,10 @@
-"""``copy.copy`` and ``copy.deepcopy`` in the traced program: their own code is traced, but for what it asks C
-code to do.
+"""``copy.copy`` and ``copy.deepcopy`` in the traced program.
 
     copy.deepcopy(config)   →   a new object of its class, its attributes copied, each of them a fact
 
-The memo of ``deepcopy`` is keyed by ids, of which the result does not depend; on which objects are one and
-the same it does depend. The state of an object whose class leaves pickling to ``object`` is its dictionary.
+The code of ``copy`` is interpreted; rules replace its calls of C code. The keys of ``deepcopy``'s memo are
+ids, on which the result does not depend; it does depend on which objects are one and the same. The state of
+an object whose class leaves pickling to ``object`` is its dictionary.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def _copy(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:
-    """Whether copying comes down to ``object.__reduce_ex__``, and that to the object's dictionary."""
+    """Return whether a copy is a new object with the items of the object's dictionary.
+
+    That is so if the class leaves ``__reduce_ex__`` and what it calls to ``object``.
+    """
     cls = type(x)
     if cls in LEAVES or isinstance(x, IDENTITY_TYPES) or is_foreign(cls) or not cls.__dictoffset__:
         return False
@@ -69,17 +72,17 @@ def _is_copied_by_state(session: TracingSession, x: Any, own: str) -> bool:
 
 
 def _reconstruct(session: TracingSession, x: Any, memo: dict[int, Any] | None) -> Any:
-    """What ``copy`` does with the result of ``object.__reduce_ex__(x, 4)``."""
+    """Do what ``copy`` does with the result of ``object.__reduce_ex__(x, 4)``."""
     if session.type_attr(type(x), "__getstate__") is object.__getstate__:
         state = dict(session.load_attr(x, "__dict__")) or None
     else:
         state = session.call(session.load_attr(x, "__getstate__"), (), {})
-    made = (copyreg.__newobj__, (type(x),), state)  # type: ignore[attr-defined]
-    return session.call(copy._reconstruct, (x, memo, *made), {})  # type: ignore[attr-defined]
+    reduced = (copyreg.__newobj__, (type(x),), state)  # type: ignore[attr-defined]
+    return session.call(copy._reconstruct, (x, memo, *reduced), {})  # type: ignore[attr-defined]
 
 
 def _note_distinct(session: TracingSession, memo: dict[int, Any]) -> None:
-    """What was copied once is one object; of what was copied apart, no two are the same."""
+    """Guard that the objects that one ``deepcopy`` copied separately stay distinct objects."""
     entries = {id(entry): entry for key in memo if (entry := session.objects.entries.get(key)) is not None}
     paths = [entry.path for entry in entries.values()]
     if len(paths) > 1:

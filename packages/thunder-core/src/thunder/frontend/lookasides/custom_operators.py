@@ -1,5 +1,6 @@
-"""Operators that the user's code registered with torch (``torch.library``): each becomes a primitive
-``<namespace>_<name>``, with the gradient of ``register_autograd``.
+"""Operators that user code registered with torch (``torch.library``).
+
+Each becomes a primitive ``<namespace>_<name>``, with the gradient of ``register_autograd``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _TORCHS = frozenset({"aten", "prim", "prims", "quantized", "c10d", "c10d_functio
 
 
 def is_custom(fn: Any) -> bool:
-    """Whether a callable is an operator that somebody registered with torch."""
+    """Return whether a callable is an operator outside of torch's own namespaces."""
     if isinstance(fn, torch._ops.OpOverloadPacket):
         name = fn._qualified_op_name
     elif isinstance(fn, Overload):
@@ -51,8 +52,9 @@ def _call_definition(session: TracingSession, args: tuple[Any, ...], kwargs: dic
 
 
 def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Records a call of a custom operator. Raises UnsupportedOperator, with its name, for one that cannot be
-    traced.
+    """Record a call of a custom operator.
+
+    Raises UnsupportedOperator, with its name, for one that cannot be traced.
     """
     op = _overload(fn)
     args, kwargs = _by_schema(op, args, kwargs)
@@ -82,7 +84,7 @@ def _overload(fn: Any) -> Overload:
 def _by_schema(
     op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with defaults filled in: keyword-only ones by name, the others by position."""
+    """Return the arguments with defaults: keyword-only ones by name, the others by position."""
     positional, keywords = list(args), {}
     left = dict(kwargs)
     for i, argument in enumerate(op._schema.arguments):
@@ -103,7 +105,7 @@ def _by_schema(
 
 
 def _definition(session: TracingSession, op: Overload) -> CustomOpDef | None:
-    """What ``custom_op`` keeps of the operator; what is read of it is guarded."""
+    """Return the operator's definition by ``custom_op``, whose reads are guarded, or None."""
     definition = OPDEFS.get(op._schema.name)
     if definition is None:
         return None
@@ -160,7 +162,10 @@ def _has_fake(op: Overload, definition: CustomOpDef | None) -> bool:
 
 
 def operator_symbol(op: Overload) -> Symbol:
-    """The primitive of an operator; its row is made when it is first met, and again if it was redefined."""
+    """Return the primitive of an operator.
+
+    Its row is registered at the first call, and replaced if the operator was defined again.
+    """
     namespace, _, name = op._schema.name.partition("::")
     path = f"torch.ops.{namespace}.{name}"
     row_id = f"{namespace}_{name}"
@@ -183,7 +188,10 @@ def operator_symbol(op: Overload) -> Symbol:
 
 
 def _meta(op: Overload) -> Any:
-    """The meta function: the fake implementation, on meta tensors. The operator itself never runs."""
+    """Return the meta function: the fake implementation, on meta tensors.
+
+    The operator itself never runs.
+    """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -217,13 +225,11 @@ class _Call:
         self.setup, self.backward = setup, backward
         self.inputs = [i for a in args for i in (a if _is_list(a) else (a,))]
         self.context = context_class(symbol.name)(tuple(map(requires_grad, self.inputs)))
-        session.created_by_program[id(type(self.context))] = type(
-            self.context
-        )  # nobody changes it: no guards
+        session.created_by_program[id(type(self.context))] = type(self.context)  # it never changes: no guards
         self.single, self.spec = False, tree_flatten(())[1]
 
     def run(self) -> Any:
-        """Traces the call, and returns what the operator returns."""
+        """Trace the call, and return what the operator returns."""
         name = self.symbol.name
         results = call_with_own_gradient(
             self.session,
@@ -263,7 +269,7 @@ class _Call:
         return tuple([*map(requires_grad, a)] if _is_list(a) else requires_grad(a) for a in self.args)
 
     def _lengths(self) -> tuple[int | None, ...]:
-        """For each argument the number of its tensors, None where it is no list of tensors."""
+        """Return how many tensors each argument has; None if it is not a list of tensors."""
         return tuple(len(a) if _is_list(a) else None for a in self.args)
 
     def _adapted(self, backward: Any) -> Any:
@@ -277,7 +283,7 @@ class _Call:
 
 
 def _flat_gradients(gradients: Any, lengths: Sequence[int | None]) -> tuple[Any, ...]:
-    """The gradients that a backward returned, those of a list one after the other."""
+    """Return the gradients that a backward returned, with those of lists in one sequence."""
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)
     flat: list[Any] = []
     for i, gradient in enumerate(gradients):

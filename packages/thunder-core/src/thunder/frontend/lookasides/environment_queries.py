@@ -1,4 +1,8 @@
-"""Questions about the state of torch and of the machine: answered, and guarded by asking again."""
+"""Queries of the state of torch and of the machine, whose results are guarded.
+
+Torch's own native functions that only read state run natively during the trace; the prologue calls them
+again, and the cache entry holds while the results are the same.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.autocast_state import KINDS
+from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.objects.class_kinds import LEAVES
@@ -20,7 +24,7 @@ TABLE = LookasideTable()
 
 
 class Queries(SessionState):
-    """The queries about the environment that the program made, by what was queried."""
+    """The queries that the program made, by function and arguments."""
 
     def __init__(self, session: TracingSession) -> None:
         self.functions: dict[tuple[Any, ...], Any] = {}
@@ -91,7 +95,7 @@ _OF_AUTOCAST = _functions(
     "get_autocast_cpu_dtype",
     "get_autocast_gpu_dtype",
 )
-#: questions that torch answers in Python, with caches and state of its own, and that are asked whole
+#: queries in Python, which read caches and state of torch: they run as a whole and are not interpreted
 _IN_PYTHON: tuple[Callable[..., Any], ...] = (
     torch.cuda.device_count,
     torch.cuda.current_device,
@@ -105,36 +109,36 @@ _IN_PYTHON: tuple[Callable[..., Any], ...] = (
 )
 
 
-def is_question(fn: Any) -> bool:
+def is_query(fn: Any) -> bool:
     """Return whether ``fn`` is a native function of torch that only reads state."""
     return id(fn) in _QUERIES
 
 
-def ask(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The answer, which holds for the program as long as it stays.
+def query(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the result of a query, and guard it.
 
-    Raises UnsupportedProgram where it is no number, string, device or the like, nor a tuple of such.
+    Raises UnsupportedProgram if the result is not a number, string, device or the like, nor a tuple of these.
     """
     value = fn(*args, **kwargs)
     name = f"{fn.__module__}.{fn.__name__}"
     if any(type(part) not in LEAVES for part in (value if type(value) is tuple else (value,))):
         raise UnsupportedProgram(f"{name} returned {describe(value)}, which thunder cannot guard")
-    if id(fn) in _OF_AUTOCAST and all(a in KINDS for a in (*args, *kwargs.values())):
+    if id(fn) in _OF_AUTOCAST and all(a in AUTOCAST_DEVICES for a in (*args, *kwargs.values())):
         session.note_autocast()
     elif id(fn) not in _ALWAYS_GUARDED:
         key = (fn, *args, *kwargs.items())
-        question = session.state(Queries).functions.setdefault(key, functools.partial(fn, *args, **kwargs))
-        path = session.object_root(question, f"{name}({', '.join(map(repr, args))})")
+        repeated = session.state(Queries).functions.setdefault(key, functools.partial(fn, *args, **kwargs))
+        path = session.object_root(repeated, f"{name}({', '.join(map(repr, args))})")
         session.note("state", path, value)
     return value
 
 
-def _ask_whole(fn: Callable[..., Any]) -> None:
+def _run_whole(fn: Callable[..., Any]) -> None:
     @TABLE.lookaside(fn)
     def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        told = session.language.functions.get(fn)  # by a plan for another machine
-        return ask(session, fn, args, kwargs) if told is None else told(*args, **kwargs)
+        planned = session.language.functions.get(fn)  # of a plan for another machine
+        return query(session, fn, args, kwargs) if planned is None else planned(*args, **kwargs)
 
 
-for _question in _IN_PYTHON:
-    _ask_whole(_question)
+for _query in _IN_PYTHON:
+    _run_whole(_query)

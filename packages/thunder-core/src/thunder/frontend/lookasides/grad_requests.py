@@ -1,15 +1,16 @@
-"""Tensors that a program makes require gradients on its way.
+"""Intermediate tensors of which a program sets ``requires_grad``.
 
-    h = x[None]; h.requires_grad = True; return self.conv(h)     # an extractor of features, while training
+    h = x[None]; h.requires_grad = True; return self.conv(h)     # a feature extractor, while training
 
-What is computed from ``h`` then requires gradients, as in eager. The gradient of ``h`` is nobody's: the
-tensor is gone when the program is done. So a program may do it, unless a tensor that it returns or keeps
-requires gradients for no other reason: that one's backward would end at ``h``, and be empty.
+What is computed from ``h`` then requires gradients, as in eager. No caller can read the gradient of ``h``,
+because the tensor is gone when the program ends. So a program may do this, unless a tensor that it returns or
+keeps requires gradients for no other reason: the backward of that tensor would end at ``h``, without effect.
 
-    return h.detach().requires_grad_()          # the state that the next step begins with
+    return h.detach().requires_grad_()          # the state with which the next step begins
 
-A detached tensor that the program returns or keeps is a leaf, as in eager: the epilogue says so of it.
-Nothing else that leaves the program may depend on it, for its gradient would have to arrive there.
+A detached tensor that the program returns or keeps is a leaf, as in eager: the epilogue sets its
+``requires_grad``. Nothing else that leaves the program may depend on it, because a gradient would have to
+reach it.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ TABLE = LookasideTable()
 
 
 class GradRequests(SessionState):
-    """The tensors that the program made require gradients, with the lines."""
+    """The tensors of which the program set ``requires_grad``, with the lines."""
 
     def __init__(self, session: TracingSession) -> None:
         self.requests: list[tuple[TensorProxy, list[Location]]] = []
 
 
 def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
-    """``x.requires_grad = value``. Raises UnsupportedProgram for an input, where a tensor ceases to require
-    gradients, and for one that was computed without gradients from one that requires them: no gradient may
-    flow back from it, and of the calls of a trace only ``detach`` stops one.
+    """Do ``x.requires_grad = value``.
+
+    Raises UnsupportedProgram for an input, if a tensor ceases to require gradients, and for a tensor that was
+    computed without gradients from one that requires them: no gradient may flow back from it, and ``detach``
+    is the one call of a trace that stops gradients.
     """
     if x.requires_grad == value:
         return
@@ -60,7 +63,7 @@ def request_grad(session: TracingSession, x: TensorProxy, value: bool) -> None:
 
 
 def _would_pass_on(bsym: BoundSymbol, x: TensorProxy) -> bool:
-    """Whether a call made ``x``, and would pass its gradient on."""
+    """Return whether a call has ``x`` as a result and would pass its gradient on."""
     return (
         any(out is x for out in bsym.flat_proxy_outs)
         and bsym.sym.id != "torch.detach"
@@ -80,11 +83,13 @@ def _requires_grad_(session: TracingSession, args: tuple[Any, ...], kwargs: dict
 def returned_leaves(
     session: TracingSession, inputs: Iterable[Any], returned: Iterable[Any]
 ) -> list[TensorProxy]:
-    """The detached tensors among those that the program returns or keeps of which it says that they require
-    gradients. To the trace they are tensors that do not.
+    """Return the detached tensors that leave the program with a ``requires_grad`` that it set.
 
-    Raises UnsupportedProgram if another tensor that it returns or keeps requires gradients for no other
-    reason than that the program said so on its way, or depends on such a leaf.
+    In the trace they do not require gradients; the epilogue sets it. ``returned`` are all tensors that the
+    program returns or keeps.
+
+    Raises UnsupportedProgram if another one of these requires gradients only because the program set it of an
+    intermediate, or depends on such a leaf.
     """
     if not session.state(GradRequests).requests:
         return []
@@ -98,7 +103,7 @@ def returned_leaves(
         if not any(p is leaf for leaf in leaves) and (id(p) not in through or id(p) in dependent):
             x, where = session.state(GradRequests).requests[0]
             raise UnsupportedProgram(
-                "a result requires gradients because the program says so of a tensor on its way",
+                "a result requires gradients because the program sets it of an intermediate tensor",
                 found={x.name: f'"{x.type_string()}"'},
                 where=where,
                 hint="Set requires_grad of an input before the call.",
@@ -110,7 +115,7 @@ def returned_leaves(
 
 
 def _reached(session: TracingSession, start: Iterable[Any], leaves: set[int]) -> set[int]:
-    """The ids of these tensors and of those to which gradients lead from them, but not past ``leaves``."""
+    """Return the ids of tensors and of what gradients reach from them, not past ``leaves``."""
     found = {id(p) for p in start}
     for bsym in session.trace.bound_symbols:
         if any(id(p) in found for p in bsym.flat_proxy_args):

@@ -1,9 +1,9 @@
-"""Imports within a program: which module a name means, or that there is none, are facts.
+"""Imports within a program: the module that a name refers to, or its absence, is a fact.
 
     import a.b as c     →   sys.modules["a"] and sys.modules["a.b"] are these modules
 
-An import that finds its modules loaded has no effect of its own. The first one loads them while the program
-is traced, as eager loads them at its first call.
+An import that finds its modules loaded has no other effect. The first one loads them while the program is
+traced, as eager loads them at its first call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def imported(
     fromlist: tuple[str, ...] | None,
     level: int,
 ) -> Any:
-    """The result of an ``import`` statement. Raises what the import raises."""
+    """Return the result of an ``import`` statement. Raises what the import raises."""
     hook = vars(builtins)["__import__"]
     path = session.object_root(vars(builtins), "builtins").step("global", "__import__")
     session.note("is", path, hook)
@@ -56,7 +56,7 @@ def imported(
 
 
 def _package(namespace: dict[str, Any]) -> str | None:
-    """The package in which relative imports of a module are resolved."""
+    """Return the package in which relative imports of a module are resolved."""
     package = namespace.get("__package__")
     if package is None and "__path__" not in namespace:
         return str(namespace.get("__name__", "")).rpartition(".")[0]
@@ -78,23 +78,26 @@ def _note_modules(session: TracingSession, name: str) -> None:
 
 
 def _note_failure(session: TracingSession, name: str, error: ImportError) -> None:
-    """That a module cannot be imported. Raises UnsupportedProgram where it is there and its code fails."""
+    """Note that a module cannot be imported.
+
+    Raises UnsupportedProgram if the module exists and its code fails.
+    """
     _note_modules(session, name)
     missing = next(prefix for prefix in _prefixes(name) if sys.modules.get(prefix) is None)
     if missing in sys.modules:  # None in its place forbids the import
         return
-    question = functools.partial(_is_findable, missing)
-    if question():
+    query = functools.partial(_is_findable, missing)
+    if query():
         raise UnsupportedProgram(
             f"the import of {name} fails in the code of a module, which would run again at each call",
             found={"error": repr(error)},
             hint="Import it outside the compiled function.",
         )
-    session.note("state", session.object_root(question, f"a module {missing}"), False)
+    session.note("state", session.object_root(query, f"a module {missing}"), False)
 
 
 def _is_findable(name: str) -> bool:
-    """Whether there is a module of this name to import."""
+    """Return whether there is a module of this name to import."""
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:

@@ -1,7 +1,7 @@
-"""The tables of lookasides: functions that are done by a rule and not interpreted.
+"""The tables of lookasides: functions that a rule carries out instead of the interpreter.
 
-A rule reads the facts that the function's own code would read. Each module of rules has a table; all of them
-make one (:func:`~thunder.frontend.default_lookasides.default_lookasides`).
+A rule reads the facts that the function's own code would read. Each module of rules has a table;
+:func:`~thunder.frontend.default_lookasides.default_lookasides` merges them.
 """
 
 from __future__ import annotations

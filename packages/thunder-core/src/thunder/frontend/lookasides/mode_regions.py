@@ -1,12 +1,11 @@
-"""Regions of ambient state inside a program: grad mode, inference mode, default dtype, default device,
-autocast.
+"""Grad mode, inference mode, default dtype, default device and autocast inside a program.
 
-While tracing, torch's own state is changed, so that whatever asks sees the right answer; it is put back
-afterwards. The trace must do the same when it runs. Three ways, by what the state does to operators:
+While tracing, torch's own state is changed, so that every query of it gives eager's result; it is restored at
+the end. The trace must do the same when it runs. There are three ways, by what the state does to operators:
 
     grad mode, default dtype, inference mode   statements in the trace change the state where the program did
-    default device                             factories are recorded with the device spelt out
-    autocast                                   operators are recorded with the casts spelt out
+    default device                             factories are recorded with an explicit device
+    autocast                                   operators are recorded with explicit casts
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TABLE = LookasideTable()
 
 
 class InferenceModes(SessionState):
-    """The regions of inference mode that the program is in, and was in."""
+    """The regions of inference mode that the program has entered."""
 
     def __init__(self, session: TracingSession) -> None:
         self.outer: list[tuple[bool, bool]] = []  # the inference and grad modes to return to, innermost last
@@ -84,7 +83,7 @@ def _is_inference_mode_enabled(session: TracingSession, args: Args, kwargs: Kwar
 _FACTORIES = frozenset(_device_constructors())
 
 
-#: factories whose results have the default dtype, whatever they are given
+#: factories whose results have the default dtype, whatever their arguments are
 _OF_DEFAULT_DTYPE = frozenset(
     {
         *(torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn, torch.eye),
@@ -96,7 +95,7 @@ _OF_DEFAULT_DTYPE = frozenset(
 
 
 def with_defaults(fn: Any, kwargs: Kwargs, default_dtype: torch.dtype) -> Kwargs:
-    """The keyword arguments of a factory with the defaults spelt out that the program itself has changed."""
+    """Return a factory's keyword arguments, with the defaults that the program has changed."""
     if (
         kwargs.get("dtype") is None
         and torch.get_default_dtype() is not default_dtype
@@ -107,9 +106,7 @@ def with_defaults(fn: Any, kwargs: Kwargs, default_dtype: torch.dtype) -> Kwargs
 
 
 def with_default_device(fn: Any, kwargs: Kwargs) -> Kwargs:
-    """The keyword arguments of a factory with the device of the innermost ``with torch.device(…)`` spelt
-    out.
-    """
+    """Return a factory's keyword arguments, with the device of the innermost ``torch.device``."""
     if not torch._C._len_torch_function_stack() or kwargs.get("device") is not None or fn not in _FACTORIES:
         return kwargs
     return {**kwargs, "device": torch.get_default_device()}

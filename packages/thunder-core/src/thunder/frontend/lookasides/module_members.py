@@ -1,4 +1,4 @@
-"""Modules in the traced program: member lookup and calls by the rules of ``torch.nn.Module``."""
+"""Members and calls of modules in the traced program, by the rules of ``torch.nn.Module``."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ _GLOBAL_HOOKS = tuple(n for n in _module_globals if n.startswith(("_global_forwa
 
 
 def load_member(session: TracingSession, module: torch.nn.Module, name: str) -> Any:
-    """What ``Module.__getattr__`` finds, with the facts that it reads, or MISSING where the generic protocol
-    must be followed.
+    """Return the member that ``Module.__getattr__`` finds, and note the facts that it reads.
+
+    Returns MISSING where the generic protocol must be followed.
     """
     entry = session.entry_of(module)
     cls = type(module)
@@ -68,8 +69,9 @@ def load_member(session: TracingSession, module: torch.nn.Module, name: str) -> 
 
 
 def held_dict(session: TracingSession, entry: ObjectEntry, name: str) -> Any:
-    """A dictionary that a module keeps under ``name``, as the program has it in hand: where it has read or
-    replaced it. None if the program did not come near it.
+    """Return the dictionary that a module has under ``name``, as the program sees it.
+
+    This is the one that the program has read or assigned. None if it has done neither.
     """
     if entry.own is not None:
         return entry.own.get(name, MISSING)
@@ -92,8 +94,9 @@ def _read_member(
 
 
 def _is_left_to_getattr(session: TracingSession, entry: ObjectEntry, name: str, earlier: list[str]) -> bool:
-    """Whether neither class nor instance has an attribute, nor a dictionary that is searched earlier; the
-    facts say so.
+    """Return whether ``__getattr__`` is reached, and finds the name in no earlier dictionary.
+
+    That neither instance nor class has the attribute, nor a dictionary of ``earlier``, becomes facts.
     """
     if session.type_attr(type(entry.obj), name) is not MISSING:
         return False
@@ -114,7 +117,7 @@ def _overlay(session: TracingSession, entry: ObjectEntry, member: str) -> ItemOv
 
 
 def store_member(session: TracingSession, module: torch.nn.Module, name: str, value: Any) -> bool:
-    """``module.name = value``, or False where ``Module.__setattr__`` must be interpreted."""
+    """Do ``module.name = value``, or return False where ``__setattr__`` must be interpreted."""
     entry, cls = session.entry_of(module), type(module)
     if entry is None or entry.own is not None or isinstance(value, torch.nn.Module):
         return False
@@ -142,7 +145,7 @@ def store_member(session: TracingSession, module: torch.nn.Module, name: str, va
 
 
 def _store_buffer(session: TracingSession, entry: ObjectEntry, name: str, value: Any) -> bool:
-    """``register_buffer`` of a buffer that is there already."""
+    """Do ``register_buffer`` for a buffer that the module already has."""
     if id(entry.obj.__dict__["_buffers"][name]) in session.objects.overridden:
         raise UnsupportedProgram(
             f"the program assigns {entry.path.source}.{name}, which a transform overrode",
@@ -164,7 +167,10 @@ def _store_buffer(session: TracingSession, entry: ObjectEntry, name: str, value:
 def call_module(
     session: TracingSession, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """``module(…)``: without hooks, a call of ``forward``; the facts are those of ``Module._call_impl``."""
+    """Call a module, without hooks as a call of ``forward``.
+
+    The facts are those of ``Module._call_impl``.
+    """
     compiled = session.objects.compiled.get(id(module))
     if compiled is not None:
         _refuse_transforms(compiled)
@@ -205,13 +211,13 @@ def _is_plain_call(session: TracingSession, entry: ObjectEntry, cls: type) -> bo
 
 
 def inlined(session: TracingSession, fn: CompiledFunction) -> Any:
-    """What is called for a compiled function while another program is traced: what it was made of."""
+    """Return the callable that a compiled function was made from, to be traced in its place."""
     _refuse_transforms(fn)
     return wrapped_callable(session, fn)
 
 
 def wrapped_callable(session: TracingSession, fn: CompiledFunction) -> Any:
-    """The callable of a compiled function, adopted."""
+    """Return the callable of a compiled function, adopted."""
     objects, wrapped = session.objects, fn.__wrapped__
     path = objects.path_of(fn) or objects.object_root(fn, getattr(fn, "__qualname__", "fn"))
     return objects.adopt(wrapped, objects.object_root(wrapped, path.source))
@@ -222,7 +228,7 @@ def _refuse_transforms(fn: Any) -> None:
     if transforms:
         name = getattr(fn, "__qualname__", type(fn).__qualname__)
         raise UnsupportedProgram(
-            f"the program calls {name}, which was compiled with transforms of its own",
+            f"the program calls {name}, which was compiled with transforms",
             found={"transforms": ", ".join(type(t).__name__ for t in transforms)},
             hint="Give the transforms to the outer thunder.jit, or call it outside.",
         )
@@ -230,13 +236,13 @@ def _refuse_transforms(fn: Any) -> None:
 
 @TABLE.closure_lookaside(FORWARDED_CODE)
 def call_forwarded(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A method that was read of a compiled module: its function is called with the module itself."""
+    """Call a method that was read from a compiled module, with the module itself."""
     method, *rest = args
     return session.call(method.__wrapped__, tuple(rest), kwargs)
 
 
 def instance_dict(session: TracingSession, entry: ObjectEntry) -> Any:
-    """``obj.__dict__``: a shadow, which from now on holds what the object holds."""
+    """Return ``obj.__dict__`` as a shadow, which from then on has the object's attributes."""
     if entry.own is None:
         cls = type(entry.obj)
         if isinstance(entry.obj, type) and entry.writes:

@@ -1,7 +1,7 @@
 """Attributes of torch's classes that were replaced since thunder was imported.
 
-The rules of the frontend know what torch's own methods do. What a program finds under a name is a fact; where
-it is no longer torch's own, the replacement is interpreted as any Python function is.
+The rules of the frontend know what torch's own methods do. What a program finds under a name is a fact; if it
+is not torch's own, the replacement is interpreted as any Python function is.
 
     torch.Tensor.add = f        x.add(1) in a program calls f
     nn.Module.__getattr__ = f   members are found by f, and not by the rule
@@ -33,12 +33,12 @@ _OWN: dict[type, dict[str, Any]] = {
     cls: {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
     for cls in _CLASSES
 }
-#: what of ``torch.nn.Module`` the rules of modules do in place of
+#: methods of ``torch.nn.Module`` that the rules of modules replace
 MODULE_METHODS = {
     name: vars(torch.nn.Module)[name]
     for name in ("__call__", "_call_impl", "__getattr__", "__setattr__", "__delattr__")
 }
-#: functions and classes of Python that the code of thunder itself calls
+#: builtins that the code of thunder itself calls
 _BUILTINS = tuple(
     (value.__name__, value)
     for value in (
@@ -89,28 +89,28 @@ _BUILTINS = tuple(
 
 
 def tensor_attribute(session: TracingSession, cls: type, name: str) -> Any:
-    """What a class of tensors has under ``name``, which becomes a fact; ABSENT if nothing."""
+    """Return what a class of tensors has under ``name``, or ABSENT. It becomes a fact."""
     found = lookup_type(cls, name)
     session.type_attr(cls, name)
     return found
 
 
 def is_replaced(cls: type, name: str, found: Any) -> bool:
-    """Whether ``found``, which a class of tensors has under ``name``, is not torch's own."""
+    """Return whether an attribute of a class of tensors is not torch's own."""
     return found is not _OWN[cls].get(name, ABSENT)
 
 
 def special_method(session: TracingSession, name: str) -> Any:
-    """A replacement of a special method of tensors, or None; which it is becomes a fact."""
+    """Return the replacement of a special method of tensors, or None. It becomes a fact."""
     session.state(SpecialMethods).names.add(name)
     found = tensor_attribute(session, torch.Tensor, name)
     return found if found is not ABSENT and is_replaced(torch.Tensor, name, found) else None
 
 
 def note_special_methods(session: TracingSession, classes: set[type]) -> None:
-    """Notes the special methods that the program used for the further classes of tensors that it was given.
+    """Guard the special methods that were used, for further classes of tensors of the inputs.
 
-    Raises UnsupportedProgram where one of them has a method of its own by now.
+    Raises UnsupportedProgram if one of them has a method that replaces torch's.
     """
     for cls in classes - {torch.Tensor}:
         for name in sorted(session.state(SpecialMethods).names):
@@ -123,7 +123,7 @@ def note_special_methods(session: TracingSession, classes: set[type]) -> None:
 
 
 def bound(session: TracingSession, name: str, found: Any, x: Any) -> Any:
-    """A replaced attribute of a tensor, as reading it gives it."""
+    """Return a replaced attribute of a tensor, bound as reading it binds it."""
     if name in tensor_attributes.ATTRIBUTES:
         raise UnsupportedProgram(f"torch.Tensor.{name} was replaced, which thunder itself reads")
     if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
@@ -132,7 +132,7 @@ def bound(session: TracingSession, name: str, found: Any, x: Any) -> Any:
 
 
 def refuse_replaced_builtins() -> None:
-    """Refuses to trace while a function that thunder itself calls is another one."""
+    """Raise UnsupportedProgram if a builtin that thunder itself calls was replaced."""
     for name, value in _BUILTINS:
         if builtins.__dict__.get(name) is not value:
             raise UnsupportedProgram(

@@ -1,6 +1,4 @@
-"""Lookasides: functions that are not interpreted but done by a rule, which reads the same facts as their code
-would.
-"""
+"""Lookasides for functions of Python and torch that query types, identity, text and state."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def _issubclass(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _note_hierarchy(session: TracingSession, args: tuple[Any, ...]) -> None:
-    """Facts behind a question about classes: the bases of the class, and what is registered with ABCs."""
+    """Note the bases of a class, and what is registered with ABCs, which a query depends on."""
     if len(args) != 2:
         return
     cls = args[0] if isinstance(args[0], type) else type(args[0])
@@ -114,11 +112,12 @@ def _id(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 @TABLE.lookaside(inspect.signature)
 def _signature(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.Signature:
-    """Depends on the function's code and defaults, which are facts as if it were called."""
+    """Return the signature of a function, whose code and defaults become facts as for a call."""
     fn = getattr(args[0], "__func__", args[0])
     if not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__") or hasattr(fn, "__signature__"):
         raise UnsupportedProgram(
-            f"inspect.signature of {fn!r} inside a compiled function", hint="Ask before the call."
+            f"inspect.signature of {fn!r} inside a compiled function",
+            hint="Call it before the compiled function.",
         )
     session.function_parts(fn)
     return inspect.signature(*args, **kwargs)
@@ -149,11 +148,11 @@ def _cached_property(session: TracingSession, args: tuple[Any, ...], kwargs: dic
     prop, obj = args[0], args[1]
     if obj is None:
         return prop
-    found = session.instance_attr(obj, prop.attrname)
-    if found is MISSING:
-        found = session.call(prop.func, (obj,), {})
-        session.set_instance_attr(obj, prop.attrname, found)
-    return found
+    value = session.instance_attr(obj, prop.attrname)
+    if value is MISSING:
+        value = session.call(prop.func, (obj,), {})
+        session.set_instance_attr(obj, prop.attrname, value)
+    return value
 
 
 @TABLE.parsed_lookaside(torch.Tensor.storage_offset)
@@ -185,8 +184,8 @@ def _broadcast_shapes(session: TracingSession, args: tuple[Any, ...], kwargs: di
 def _no_torch_function(ask: Callable[..., bool]) -> None:
     @TABLE.lookaside(ask)
     def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        ask(*args, **kwargs)  # which raises for arguments that it does not take
-        return False  # the language has been asked already; now the function's own code is traced
+        ask(*args, **kwargs)  # raises for wrong arguments
+        return False  # the language has no row for the function, whose own code is traced now
 
 
 _no_torch_function(torch.overrides.has_torch_function)
@@ -196,7 +195,10 @@ _no_torch_function(torch.overrides.has_torch_function_variadic)
 
 @TABLE.lookaside(type(torch._VF).__getattr__)
 def _native_of_torch(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``torch._VF.lstm``: the module hands on what an object of C has, which nobody replaces."""
+    """Do ``torch._VF.lstm``.
+
+    The module forwards to an object in C whose attributes never change, so that no guard is needed.
+    """
     return getattr(torch._C._VariableFunctions, args[1])
 
 
@@ -206,8 +208,9 @@ def _globals(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def namespace_of(session: TracingSession, namespace: Any) -> Any:
-    """The dictionary that ``eval`` or ``exec`` was given. One that the program made, or the shadow of one of
-    the user's, is read and written as it is.
+    """Return the dictionary that is passed to ``eval`` or ``exec``.
+
+    A dictionary that the program created, or the shadow of one of the user's, is read and written as it is.
     """
     if type(namespace) is GlobalsView:
         return namespace_of_view(namespace)
@@ -222,7 +225,7 @@ def _dir(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any])
     if entry is None:
         return session.machine.generic_call(dir, args, kwargs)
     if entry.writes or type(session.type_attr(type(entry.obj), "__dir__")) is type(_dir):
-        raise UnsupportedProgram(f"dir({entry.path.source}) after a write, or by a __dir__ of its own")
+        raise UnsupportedProgram(f"dir({entry.path.source}) after a write, or with a __dir__ in Python")
     names = dir(entry.obj)
     session.note("dir", entry.path, names)
     return list(names)
@@ -231,18 +234,18 @@ def _dir(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any])
 @TABLE.lookaside(os.getenv)
 def _getenv(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def read(key: str, default: Any = None) -> Any:
-        found = _environment_value(session, key)
-        return default if found is None else found
+        value = _environment_value(session, key)
+        return default if value is None else value
 
     return read(*args, **kwargs)
 
 
 @TABLE.lookaside(type(os.environ).__getitem__)
 def _environ_getitem(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = _environment_value(session, args[1])
-    if found is None:
+    value = _environment_value(session, args[1])
+    if value is None:
         raise KeyError(args[1])
-    return found
+    return value
 
 
 @TABLE.lookaside(type(os.environ).__contains__)
@@ -253,7 +256,7 @@ def _environ_contains(session: TracingSession, args: tuple[Any, ...], kwargs: di
 
 
 def _environment_value(session: TracingSession, key: str) -> str | None:
-    """One environment variable, guarded by its value; the others stay unread."""
+    """Return one environment variable, guarded by its value; the others stay unread."""
     data = os.environ._data  # type: ignore[attr-defined]
     encoded = os.environ.encodekey(key)
     path = session.object_root(data, "os.environ").step("key", encoded)
@@ -270,7 +273,7 @@ def _environment_value(session: TracingSession, key: str) -> str | None:
 
 
 def refuse(fns: list[Any], what: str, hint: str) -> None:
-    """Registers a refusal by name."""
+    """Register a refusal for functions."""
 
     @TABLE.lookaside(*fns)
     def rule(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

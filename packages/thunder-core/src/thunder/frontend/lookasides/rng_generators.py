@@ -1,17 +1,17 @@
 """Generators of random numbers in the traced program.
 
-The program sees the generators that it was given, and objects that stand for those that it makes; nothing is
-drawn from either while it is traced. In the trace a generator is a proxy: an input, whose state is the
-object's own and so is never stale, or the result of a statement. Draws, and what reads or changes a state,
-are statements in the order of the program.
+The program sees the generators of its inputs, and placeholders for those that it creates; no number is drawn
+from either while it is traced. In the trace a generator is a proxy: an input, whose state is that of the
+object at each run and so is never stale, or the result of a statement. Draws, and reads and writes of a
+state, are statements in the order of the program.
 
     def f(g):                                def computation(g):
         g.manual_seed(3)               →         torch.Generator.manual_seed(g, 3)
         return torch.rand(2, generator=g)        t0 = torch.rand((2,), dtype=None, device=None, generator=g)
                                                  return t0
 
-Of a state Python code can see the seed that it began with. That of an input is a fact, until the program
-changes it.
+The one part of a state that Python code can read is the seed with which it began. That of an input is a fact
+until the program changes it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ Kwargs = dict[str, Any]
 
 @dataclass
 class Known:
-    """What is known of a generator of the program.
+    """A generator of the program: its path, its seed, and whether the program changed it.
 
-    ``path`` is where it comes from, None if the program made it. ``seed`` is what its state began with, None
-    where only the run knows it; ``changed`` says whether the program has changed that.
+    ``path`` is None if the program created the generator. ``seed`` is the one with which its state began,
+    None if it is known only when the computation runs; ``changed`` is True once the program has changed the
+    state.
     """
 
     obj: torch.Generator
@@ -53,7 +54,7 @@ class Known:
     changed: bool = False
 
     def seeded(self, seed: int | None) -> None:
-        """Notes that the program has seeded it."""
+        """Note that the program has seeded the generator."""
         self.seed, self.changed = seed, True
 
 
@@ -63,11 +64,11 @@ class Generators(SessionState):
     def __init__(self, session: TracingSession) -> None:
         self.objects, self.assumed = session.objects, session.assumed_device
         self._known: dict[int, Known] = {}
-        #: whether the program has seeded the default generators of devices, which it may have in hand
+        #: whether the program has seeded the default generators of devices, to which it may have references
         self.devices_are_seeded = False
 
     def of(self, obj: torch.Generator) -> Known:
-        """What is known of a generator. Raises UnsupportedProgram for one that came unseen."""
+        """Return the entry of a generator. Raises UnsupportedProgram for one without a path."""
         known = self._known.get(id(obj))
         if known is None:
             path = self.objects.path_of(obj)
@@ -80,12 +81,12 @@ class Generators(SessionState):
         return known
 
     def default(self) -> Known:
-        """The default generator of the CPU."""
+        """Return the entry of the default generator of the CPU."""
         path = self.objects.object_root(torch.default_generator, "torch.default_generator")
         return self.of(self.objects.adopt(torch.default_generator, path))
 
     def proxy(self, obj: torch.Generator) -> GeneratorProxy:
-        """What stands for a generator in the trace; one from outside is an input."""
+        """Return the proxy of a generator; one from outside becomes an input."""
         known = self.of(obj)
         if known.proxy is None:
             assert known.path is not None, "a generator that the program makes has a proxy from the beginning"
@@ -93,31 +94,32 @@ class Generators(SessionState):
         return known.proxy
 
     def made(self, proxy: GeneratorProxy, seed: int | None) -> torch.Generator:
-        """What the program sees of a generator that it has made."""
+        """Return the placeholder for a generator that the program has created."""
         obj = torch.Generator()
         self._known[id(obj)] = Known(obj, None, proxy, seed, changed=True)
         return obj
 
     def made_here(self, obj: object) -> GeneratorProxy | None:
-        """The proxy of a generator that the program has made, else None."""
+        """Return the proxy of a generator that the program has created, else None."""
         known = self._known.get(id(obj))
         return known.proxy if known is not None and known.path is None else None
 
     def device(self, obj: torch.Generator) -> Device:
-        """Where a generator draws, as the program sees it."""
+        """Return the device of a generator, as the program sees it."""
         made = self.made_here(obj)
         return made.device if made is not None else device_of(obj, self.assumed)
 
 
 def device_of(obj: torch.Generator, assumed: Device | None) -> Device:
-    """Where a generator from outside draws; where everything is taken to lie on a device, there. The default
-    generator of the CPU is that everywhere.
+    """Return the device of a generator from outside.
+
+    With an assumed device this is the assumed one, except that the default generator of the CPU stays there.
     """
     return to_device(obj.device) if assumed is None or obj is torch.default_generator else assumed
 
 
 def with_proxies(session: TracingSession, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    """The arguments of an operator, with the proxies of generators."""
+    """Return the arguments of an operator, with the proxies of generators."""
     if any(type(a) is torch.Generator for a in args):
         args = tuple(session.state(Generators).proxy(a) if type(a) is torch.Generator else a for a in args)
     for name, value in kwargs.items():
@@ -127,7 +129,7 @@ def with_proxies(session: TracingSession, args: Args, kwargs: Kwargs) -> tuple[A
 
 
 def load_attr(session: TracingSession, obj: torch.Generator, name: str) -> Any:
-    """``generator.name``: its device, or a method bound to it."""
+    """Return ``generator.name``: its device, or a method bound to it."""
     raw = lookup_type(torch.Generator, name)
     if name == "device":
         return to_torch_device(session.state(Generators).device(obj))
@@ -146,14 +148,14 @@ def _make(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generato
 
     place, assumed = device(*args, **kwargs), session.state(Generators).assumed
     if assumed is None or place.type != assumed.type:
-        torch.Generator(place)  # torch refuses what it has no generator for
+        torch.Generator(place)  # torch refuses a device without generators
     return session.state(Generators).made(prims.make_generator(place), torch.Generator().initial_seed())
 
 
 @TABLE.lookaside(torch.Generator.manual_seed)
 def _seed(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
     obj, seed = args
-    began = torch.Generator().manual_seed(seed).initial_seed()  # torch refuses what is no seed
+    began = torch.Generator().manual_seed(seed).initial_seed()  # torch refuses another type
     prims.seed_generator(session.state(Generators).proxy(obj), seed)
     session.state(Generators).of(obj).seeded(began)
     return obj
@@ -236,7 +238,7 @@ def _seed_all(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Gene
 
 @TABLE.closure_lookaside(torch._compile._disable_dynamo(lambda: None).__code__)
 def _wrapped_by_torch(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    """What torch wraps in a switch for its own compiler: ``torch.manual_seed``, once that is loaded."""
+    """Return ``torch.manual_seed`` as torch's compiler wraps it, once that is loaded."""
     fn, *given = args
     return session.call(fn.__wrapped__, tuple(given), kwargs)
 
@@ -289,7 +291,7 @@ def _forked(
     _devices_kw: str = "devices",
     device_type: str | None = None,
 ) -> Iterator[None]:
-    """What the context manager does: the states of the CPU and of the devices are put back behind it."""
+    """Do what ``torch.random.fork_rng`` does: restore all states at its end."""
     if not enabled or device_type == "meta":
         yield
         return
@@ -308,7 +310,7 @@ def _forked(
 
 
 def _devices(session: TracingSession, device_type: str | None) -> list[int]:
-    """All CUDA devices. How many there are stays the same as long as the process lives."""
+    """Return all CUDA devices, whose number is constant within a process."""
     accelerator = torch.accelerator.current_accelerator()
     kind = device_type or (accelerator.type if accelerator is not None else "cuda")
     if kind != "cuda":

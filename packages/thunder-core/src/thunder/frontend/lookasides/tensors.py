@@ -25,10 +25,10 @@ from thunder.torch import tensor_attributes
 from thunder.torch.argument_parser import parse
 
 _METHODS = (types.MethodDescriptorType, types.FunctionType, types.WrapperDescriptorType)
-#: types of most arguments
+#: the types of most arguments
 _ORDINARY = frozenset({TensorProxy, int, float, bool, str, tuple, list, slice, type(None), torch.dtype})
 
-#: functions that return their argument or a copy, with the mark that makes them copy; None: its strides do
+#: functions that return their argument or a copy, with the mark that makes them copy, or None for strides
 _MAY_RETURN_THE_ARGUMENT = {
     "torch.Tensor.contiguous": None,
     "torch.resolve_conj": "is_conj",
@@ -37,9 +37,7 @@ _MAY_RETURN_THE_ARGUMENT = {
 
 
 def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
-    """``x.name``: metadata, a method bound to the proxy, or an attribute that the user set on an input
-    tensor.
-    """
+    """Return ``x.name``: metadata, a method bound to the proxy, or the user's attribute."""
     cls = seen_type(session, x)
     raw = patches.tensor_attribute(session, cls, name)
     if raw is not ABSENT and patches.is_replaced(cls, name, raw):
@@ -74,20 +72,23 @@ def load_attr(session: TracingSession, x: TensorProxy, name: str) -> Any:
 
 
 def _note_metadata(session: TracingSession, x: TensorProxy, name: str) -> None:
-    """Facts about an input that the check of all tensors leaves out."""
+    """Note facts about an input that the check of all tensors leaves out."""
     entry = session.entry_of(x)
     if entry is not None and name == "is_leaf":
         session.note("is", entry.path.step("attribute", name), x.declared_leaf)
 
 
 def storage_offset(session: TracingSession, x: TensorProxy) -> int:
-    """Where in its storage an input begins (elements). Raises UnsupportedProgram for an intermediate."""
+    """Return the storage offset of an input, in elements.
+
+    Raises UnsupportedProgram for an intermediate.
+    """
     entry = session.entry_of(x)
     if entry is None:
         raise UnsupportedProgram(
             "storage_offset() of an intermediate tensor",
             found={x.name: x.type_string()},
-            hint="Ask for that of an input, or outside the compiled function.",
+            hint="Read it of an input, or outside the compiled function.",
         )
     assert x.input_offset is not None, "every input has its offset"
     session.note("offset", entry.path, x.input_offset)
@@ -95,8 +96,9 @@ def storage_offset(session: TracingSession, x: TensorProxy) -> int:
 
 
 def is_inference(session: TracingSession, x: TensorProxy) -> bool:
-    """Whether a tensor was made in inference mode. Raises UnsupportedProgram for an intermediate of a program
-    that enters or leaves that mode.
+    """Return whether a tensor was created in inference mode.
+
+    Raises UnsupportedProgram for an intermediate of a program that enters or leaves that mode.
     """
     entry = session.entry_of(x)
     if entry is not None:
@@ -106,14 +108,15 @@ def is_inference(session: TracingSession, x: TensorProxy) -> bool:
         raise UnsupportedProgram(
             "is_inference() of an intermediate tensor, in a program that changes the mode",
             found={x.name: x.type_string()},
-            hint="Ask torch.is_inference_mode_enabled() where the tensor is made.",
+            hint="Call torch.is_inference_mode_enabled() where the tensor is computed.",
         )
     return torch.is_inference_mode_enabled()
 
 
 def is_marked(session: TracingSession, x: TensorProxy, question: str) -> bool:
-    """Whether the conjugate or the negative of a tensor's elements is still to be taken (``is_conj``,
-    ``is_neg``). Raises UnsupportedProgram for an intermediate of which that is not certain.
+    """Return ``x.is_conj()`` or ``x.is_neg()``, as ``question`` says.
+
+    Raises UnsupportedProgram for an intermediate for which the result is not certain.
     """
     entry = session.entry_of(x)
     if entry is not None:
@@ -126,14 +129,12 @@ def is_marked(session: TracingSession, x: TensorProxy, question: str) -> bool:
     raise UnsupportedProgram(
         f"{question}() of an intermediate tensor",
         found={x.name: x.type_string()},
-        hint=f"Call {question.replace('is', 'resolve')}() instead, which asks when the program runs.",
+        hint=f"Call {question.replace('is', 'resolve')}() instead, which decides when the program runs.",
     )
 
 
 def _may_have_marks(session: TracingSession) -> bool:
-    """Whether a tensor of the program may be marked as conjugate or negative: one from outside is, or a call
-    makes such marks, or may.
-    """
+    """Return whether an input is marked as conjugate or negative, or a call may mark a result."""
     with torch._C.DisableTorchFunction():
         tensors = [r.obj for r in session.objects.entries.values() if isinstance(r.obj, torch.Tensor)]
         if any(t.is_conj() or t.is_neg() for t in tensors):
@@ -147,8 +148,9 @@ _MARKING = frozenset({"prims.conj", "prims.imag", "prims.view_as_real"})
 
 
 def is_same(session: TracingSession, a: TensorProxy, b: TensorProxy) -> bool:
-    """Whether two proxies are one tensor to the program: of the functions that may return their argument,
-    the trace has a call, whose result is a proxy of its own.
+    """Return whether two proxies are one tensor to the program.
+
+    For a function that may return its argument the trace has a call, whose result is another proxy.
     """
     if a is b:
         return True
@@ -166,14 +168,14 @@ def is_same(session: TracingSession, a: TensorProxy, b: TensorProxy) -> bool:
 
 
 def _sources(session: TracingSession, x: TensorProxy) -> list[tuple[TensorProxy, BoundSymbol | None]]:
-    """``x`` and the tensors that it may be by such calls, each with the call that made it."""
-    found: list[tuple[TensorProxy, BoundSymbol | None]] = []
+    """Return ``x`` and the arguments that it may be, each with the call that returned it."""
+    sources: list[tuple[TensorProxy, BoundSymbol | None]] = []
     for scope in reversed(session.trace.scopes):
         for bsym in reversed(scope):
             if bsym.sym.id in _MAY_RETURN_THE_ARGUMENT and bsym.output is x:
-                found.append((x, bsym))
+                sources.append((x, bsym))
                 x = bsym.args[0]
-    return [*found, (x, None)]
+    return [*sources, (x, None)]
 
 
 def _returns_its_argument(session: TracingSession, call: BoundSymbol) -> bool:
@@ -216,8 +218,9 @@ def _read_own(session: TracingSession, entry: ObjectEntry, name: str) -> Any:
 
 
 def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -> None:
-    """``x.name = value``: an attribute of the user's on an input tensor; torch's own attributes are
-    refused.
+    """Do ``x.name = value`` for an attribute of the user's on an input.
+
+    Raises UnsupportedProgram for torch's own attributes, and for intermediates.
     """
     entry = session.entry_of(x)
     if entry is None and is_hint(name):
@@ -236,7 +239,7 @@ def store_attr(session: TracingSession, x: TensorProxy, name: str, value: Any) -
 
 
 def seen_type(session: TracingSession, x: TensorProxy) -> type:
-    """The type that the program sees: of an input its own, of an intermediate ``torch.Tensor``."""
+    """Return the type that the program sees: an input's own, else ``torch.Tensor``."""
     entry = session.entry_of(x)
     return type(entry.obj) if entry is not None else torch.Tensor
 
@@ -244,10 +247,10 @@ def seen_type(session: TracingSession, x: TensorProxy) -> type:
 def call_function(
     session: TracingSession, fn: Any, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Records a call of torch's function ``fn``, which stands for an operator, if torch parses the call."""
+    """Record a call of torch's function ``fn`` as its operator, if torch parses the call."""
     if parse(fn, args, kwargs) is NotImplemented:
         return NotImplemented
-    if not _ORDINARY.issuperset(map(type, args)):  # torch takes NumPy's numbers for Python's
+    if not _ORDINARY.issuperset(map(type, args)):  # torch accepts NumPy's numbers as Python's
         args = tuple(a.item() if is_numpy_scalar(a) else a for a in args)
     if kwargs and not _ORDINARY.issuperset(map(type, kwargs.values())):
         kwargs = {key: a.item() if is_numpy_scalar(a) else a for key, a in kwargs.items()}
@@ -255,12 +258,12 @@ def call_function(
 
 
 def call_symbol(session: TracingSession, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Records a call of an operator."""
+    """Record a call of an operator."""
     args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     return symbol(*args, **kwargs)
 
 
 def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a torch function that the language lacks: what the language says of unknown functions."""
+    """Call a torch function that the language lacks, by its rule for unknown functions."""
     args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     return unknown_torch_function(fn)(*args, **kwargs)

@@ -1,18 +1,19 @@
-"""Weak references in the traced program: which object one points to is a read like any other.
+"""Weak references in the traced program: their referent is a read like any other.
 
     o = self.ref()                   →   path: self.ref(); facts: what is read of o, or that it is None
     self.refs = [weakref.ref(w)]     →   epilogue: self.refs = [ref_of_w]
 
 Note [What is alive]
 
-A weak reference tells whether its object is alive, so three things must not change that:
+A weak reference shows whether its object is alive, so three things must not change that:
 
-- An entry of the cache. Facts about the identity of such objects hold them weakly (:func:`let_go`).
-- The acquisition. It holds all that it has seen, so an object that the program lets go of does not die, as it
-  may in eager. Where the program wrote, what was there may be gone, and what that held (:class:`_Lost`). Of
-  an object that may be gone the program learns one thing, that it is not another object: :class:`Uncertain`.
+- A cache entry. Facts about the identity of such objects hold them weakly (:func:`hold_weakly`).
+- The acquisition. It holds every object that it has seen, so an object that the program releases does not
+  die, as it may in eager. Where the program wrote, the earlier object may be dead, and what it held
+  (:class:`_OverwrittenPlaces`). The program can find out one thing of an object that may be dead: that it is
+  not another object (:class:`MaybeDead`).
 - The trace. Tensors that the program computes live as long as the trace needs them, not as long as the
-  program; weak references to them can be made and stored, but not asked.
+  program; weak references to them can be created and stored, but not called.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TABLE = LookasideTable()
 
 @TABLE.lookaside(weakref.ref)
 def _make(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of an object of the user's, the reference that every caller gets; of the program's own, a new one."""
+    """Return the user object's one weak reference, or a new one to an object of the program."""
     if len(args) > 1 and args[1] is not None:
         raise UnsupportedProgram(
             "weakref.ref with a callback, which would run at a time that no trace has",
@@ -43,18 +44,18 @@ def _make(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     entry = session.entry_of(args[0]) if args else None
     if entry is None or kwargs:
         return weakref.ref(*args, **kwargs)
-    made = weakref.ref(entry.obj)
-    return session.adopt(made, entry.path.step("reference", "reference"))
+    reference = weakref.ref(entry.obj)
+    return session.adopt(reference, entry.path.step("reference", "reference"))
 
 
 def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
-    """What the program sees of the object that a weak reference points to."""
+    """Return the object of a weak reference, as the program sees it."""
     raw = weakref.ref.__call__(reference)
     entry = session.entry_of(reference)
     if entry is None:
         if isinstance(raw, TensorProxy) or id(raw) in session.created_by_program:
             raise UnsupportedProgram(
-                f"the program asks a weak reference for {describe(raw)} that it made itself, "
+                f"the program calls a weak reference to {describe(raw)} that it created itself, "
                 "which may live longer or shorter than in eager",
                 hint="Keep the object itself.",
             )
@@ -62,21 +63,22 @@ def referent_of(session: TracingSession, reference: weakref.ref[Any]) -> Any:
     if raw is None:
         return session.adopt(None, entry.path.step("referent", "referent"))
     path = entry.path.step("referent", "referent")
-    if _may_be_gone(session, raw):
-        return Uncertain(raw, path, session.locations())
+    if _may_be_dead(session, raw):
+        return MaybeDead(raw, path, session.locations())
     session.objects.referents.add(id(raw))
     return session.adopt(raw, path)
 
 
-# -- what the program let go of ------------------------------------------------------------------------------
+# -- what the program released ------------------------------------------------------------------------------
 
 
 Place = tuple[Any, ...]
 
 
 def _place(path: Path) -> Place:
-    """A path by its root and its keys; of two paths to one place, such as those that an attribute and
-    ``__dict__`` give, the same.
+    """Return a path as its root and its keys.
+
+    Two paths to one place, such as those by an attribute and by ``__dict__``, have one result.
     """
     if path.parent is None:
         return (id(path),)
@@ -84,14 +86,14 @@ def _place(path: Path) -> Place:
     return before if path.key == "__dict__" else (*before, path.key)
 
 
-class _Lost:
-    """The places where something else is by now, for the program wrote there."""
+class _OverwrittenPlaces:
+    """The places to which the program has written."""
 
     def __init__(self, session: TracingSession) -> None:
         self.places: set[Place] = set()
         for shadow in session.objects.written_shadows():
             at = _place(shadow.path)
-            gone = _gone(shadow)
+            gone = _overwritten_keys(shadow)
             self.places |= {at} if gone is None else {(*at, key) for key in gone}
         for entry in session.objects.written_entries():
             self.places |= {(*_place(entry.path), name) for name in entry.writes}
@@ -105,13 +107,13 @@ class _Lost:
         return bool(self.places)
 
     def has(self, path: Path) -> bool:
-        """Whether a path leads through such a place."""
+        """Return whether a path leads through such a place."""
         place = _place(path)
         return any(place[:size] in self.places for size in range(1, len(place) + 1))
 
 
-def _gone(shadow: Shadow) -> set[Any] | None:
-    """The keys under which a container holds something else by now; None for all of a set or deque."""
+def _overwritten_keys(shadow: Shadow) -> set[Any] | None:
+    """Return the keys at which a container was changed; None for all of a set or deque."""
     if isinstance(shadow.copy, dict):
         now = {key: id(value) for key, value in dict.items(shadow.copy)}
         return {key for key, value in shadow.snapshot if now.get(key) != id(value)}
@@ -121,19 +123,20 @@ def _gone(shadow: Shadow) -> set[Any] | None:
     return None
 
 
-def _may_be_gone(session: TracingSession, raw: Any) -> bool:
-    """Whether eager may have let go of an object of the user's by now: the program wrote somewhere, and not
-    all of a way to the object is still as it was.
+def _may_be_dead(session: TracingSession, raw: Any) -> bool:
+    """Return whether eager may have released an object of the user's.
+
+    That is so if the program has written, and no path to the object is without such a place.
     """
-    lost = _Lost(session)
+    lost = _OverwrittenPlaces(session)
     holder = session.entry_of(raw)
     return bool(lost) and (holder is None or is_weak(holder.path) or lost.has(holder.path))
 
 
-class Uncertain:
-    """What a weak reference gives for an object that may be gone: the object or None, and nobody knows which.
+class MaybeDead:
+    """The result of a weak reference to an object that may be dead: the object or None.
 
-    Every use is refused, at the latest when native code asks for its class; but for ``is`` (:func:`is_same`).
+    Every use is refused, at the latest when native code reads its class, except ``is`` (:func:`is_same`).
     """
 
     __slots__ = ("path", "raw", "where")
@@ -145,11 +148,11 @@ class Uncertain:
     def __class__(self) -> Any:
         reference = self.path.source.removesuffix("()")
         raise UnsupportedProgram(
-            f"the program asks {reference}, a weak reference, after it wrote to what may have been the last "
-            "to hold the object",
+            f"the program calls {reference}, a weak reference, after it wrote to what may have held the last "
+            "reference to the object",
             found={reference: describe(self.raw)},
             where=self.where,
-            hint="Ask the weak reference before the write, or keep the object itself.",
+            hint="Call the weak reference before the write, or keep the object itself.",
         )
 
     def _refuse(self, *args: Any) -> Any:
@@ -160,25 +163,26 @@ class Uncertain:
 
 
 def is_same(session: TracingSession, a: Any, b: Any) -> bool:
-    """``a is b``, of which one is uncertain: neither the object nor None is another object."""
-    one, other = (a, b) if type(a) is Uncertain else (b, a)
+    """Do ``a is b`` where one may be dead: neither the object nor None is another object."""
+    one, other = (a, b) if type(a) is MaybeDead else (b, a)
     entry = session.entry_of(other)
-    if other is None or type(other) is Uncertain or (entry is not None and entry.obj is one.raw):
+    if other is None or type(other) is MaybeDead or (entry is not None and entry.obj is one.raw):
         return isinstance(one, type)  # refused
     if entry is not None:
         session.note("same", one.path, False, others=(entry.path,))
     return False
 
 
-def let_go(objects: ObjectTable) -> None:
-    """Makes the facts hold weakly what the program reached by weak references, and what comes with the
-    arguments: an entry of the cache does not keep that alive.
+def hold_weakly(objects: ObjectTable) -> None:
+    """Make facts hold objects weakly, so that a cache entry does not keep them alive.
+
+    These are the objects that the program reached by weak references, and those that come with the arguments.
     """
-    objects.facts[:] = [_held_weakly(fact, objects.referents) for fact in objects.facts]
+    objects.facts[:] = [_weak_fact(fact, objects.referents) for fact in objects.facts]
 
 
-def _held_weakly(fact: Fact, referents: set[int]) -> Fact:
-    if fact.kind != "is" or fact.expected is ABSENT:  # that there is nothing is no object
+def _weak_fact(fact: Fact, referents: set[int]) -> Fact:
+    if fact.kind != "is" or fact.expected is ABSENT:  # ABSENT is not an object
         return fact
     if not (id(fact.expected) in referents or is_weak(fact.path) or comes_with_arguments(fact.path)):
         return fact

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
-from thunder.frontend.lookasides.environment_queries import ask, is_question
+from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.natives.libraries import is_guarded_whole, is_numpy_scalar, is_own, is_ufunc
 from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, note_keys
 from thunder.frontend.natives.native_tables import (
@@ -58,8 +58,8 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
         return _call_allowed(session, fn, descriptor, args, kwargs)
     if is_ufunc(fn) and all(type(a) in LEAVES or is_numpy_scalar(a) for a in (*args, *kwargs.values())):
         return fn(*args, **kwargs)
-    if is_question(fn):
-        return ask(session, fn, args, kwargs)
+    if is_query(fn):
+        return query(session, fn, args, kwargs)
     if not callable(fn):
         return fn(*args, **kwargs)  # the TypeError of the program's own
     return _refuse(session, fn, args, kwargs)

@@ -1,1 +1,1 @@
-"""Printed output, warnings and log records of traced programs."""
+"""Printed output, warnings and log messages of traced programs."""

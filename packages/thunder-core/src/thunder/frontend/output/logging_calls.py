@@ -1,4 +1,4 @@
-"""``logging`` in the traced program: records are made at each call, with the line of the program.
+"""``logging`` in the traced program: each call logs again, with the program's line.
 
 Whether a logger is enabled for a level is a fact. The methods of loggers are interpreted down to
 ``Logger._log``, which becomes a statement of the computation.
@@ -26,22 +26,22 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def _ask(session: TracingSession, method: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    """The answer of a logger, which becomes a fact about this logger."""
+def _query(session: TracingSession, method: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    """Return the result of a query of a logger, which becomes a fact about this logger."""
     logger = args[0]
     session.guard_identity(logger)
     key = (method, id(logger), *args[1:], *kwargs.items())
-    question = session.state(Queries).functions.setdefault(key, functools.partial(method, *args, **kwargs))
-    answer = question()
-    path = session.object_root(question, f"{method.__name__} of the logger {logger.name!r}")
-    session.note("state", path, answer)
-    return answer
+    repeated = session.state(Queries).functions.setdefault(key, functools.partial(method, *args, **kwargs))
+    result = repeated()
+    path = session.object_root(repeated, f"{method.__name__} of the logger {logger.name!r}")
+    session.note("state", path, result)
+    return result
 
 
-def _ask_natively(method: Callable[..., Any]) -> None:
+def _query_natively(method: Callable[..., Any]) -> None:
     @TABLE.lookaside(method)
     def rule(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-        return _ask(session, method, args, kwargs)
+        return _query(session, method, args, kwargs)
 
 
 for _method in (
@@ -49,12 +49,12 @@ for _method in (
     logging.Logger.getEffectiveLevel,
     logging.Logger.hasHandlers,
 ):
-    _ask_natively(_method)
+    _query_natively(_method)
 
 
 @TABLE.lookaside(logging.getLogger)
 def _get_logger(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
-    logger = logging.getLogger(*args, **kwargs)  # made if there is none, as eager does
+    logger = logging.getLogger(*args, **kwargs)  # created if there is none, as in eager
     return session.adopt(logger, session.object_root(logger, f"logger {logger.name!r}"))
 
 
@@ -77,13 +77,13 @@ def _record(
     cls = type(logger)
     if cls.findCaller is not logging.Logger.findCaller or exc_info or stack_info:
         raise UnsupportedProgram(
-            "the program logs a traceback or a stack, or with a logger that finds lines by itself",
+            "the program logs a traceback or a stack, or with a logger that overrides findCaller",
             found={"logger": logger.name},
             hint="Log the text of the error.",
         )
     if extra is not None and not is_plain(extra):
         raise UnsupportedProgram("the program logs with extra= that holds more than numbers and texts")
-    if not is_plain(args):  # objects, which may have changed when the statement runs
+    if not is_plain(args):  # objects may have changed when the statement runs
         message, args = binary(session.machine, BINARY_OPERATORS["%"], str_of(session, message), args), ()
     line = _line(session, stacklevel)
     session.guard_identity(logger)
@@ -92,12 +92,12 @@ def _record(
 
 
 def str_of(session: TracingSession, value: Any) -> Any:
-    """``str(value)`` in the traced program."""
+    """Do ``str(value)`` in the traced program."""
     return value if type(value) is str else session.call(str, (value,), {})
 
 
 def _line(session: TracingSession, stacklevel: int) -> output_replay.Line:
-    """The innermost line of the program outside of ``logging``, as ``Logger.findCaller`` counts."""
+    """Return the innermost line of the program outside of ``logging``, as ``findCaller`` does."""
     own_file = logging._srcfile
     outside = [frame for frame in reversed(session.machine.frames) if frame.code.co_filename != own_file]
     levels = max(stacklevel, 1)
@@ -119,7 +119,7 @@ CONFIGURING = frozenset({"disabled", "filters", "handlers", "level", "parent", "
 
 
 def refuse_configuration() -> None:
-    """Refuse a program that changes what is logged: records are made when the computation runs."""
+    """Refuse a program that changes what is logged, because it logs when it runs."""
     raise UnsupportedProgram(
         "the program changes how logging is configured", hint="Configure logging before the call."
     )

@@ -1,6 +1,4 @@
-"""Output at run time: the functions that statements of a computation call to print, warn and log as the
-program does.
-"""
+"""Output at run time: what statements of a computation call to print, warn and log."""
 
 from __future__ import annotations
 
@@ -14,27 +12,30 @@ from typing import Any, NamedTuple
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.natives.libraries import is_own, library_module
 
-#: the frame of the call that runs a computation; what calls it is the caller's code
+#: the module whose frame runs a computation; the frames above it are the caller's code
 _DISPATCH = "thunder.compiler.dispatch"
 
 
 def print_to(stream: str, *values: Any, **options: Any) -> None:
-    """Prints to ``sys.stdout`` or ``sys.stderr``, whichever file that is now."""
+    """Print to ``sys.stdout`` or ``sys.stderr``, whichever file that is now."""
     print(*values, file=getattr(sys, stream), **options)
 
 
 def write_to(stream: str, text: str) -> None:
-    """Writes to ``sys.stdout`` or ``sys.stderr``."""
+    """Write to ``sys.stdout`` or ``sys.stderr``."""
     getattr(sys, stream).write(text)
 
 
 def flush(stream: str) -> None:
-    """Flushes ``sys.stdout`` or ``sys.stderr``."""
+    """Flush ``sys.stdout`` or ``sys.stderr``."""
     getattr(sys, stream).flush()
 
 
 class Place:
-    """Where a warning is issued: a line of a module, or a frame some levels above the compiled program."""
+    """The place of a warning: a line of a module, or a frame above the compiled program.
+
+    ``levels_above`` is the number of frames, 0 for a line.
+    """
 
     def __init__(
         self, namespace: dict[str, Any], filename: str = "", line: int = 0, levels_above: int = 0
@@ -47,7 +48,7 @@ class Place:
         return str(self.namespace.get("__name__") or "<string>")
 
     def located(self) -> Place:
-        """The place itself, or the place in the caller's code that it means now."""
+        """Return the place itself, or the place in the caller's code that it refers to now."""
         if not self.levels_above:
             return self
         frame = _caller(self.levels_above)
@@ -57,7 +58,7 @@ class Place:
 
 
 def _caller(levels: int) -> types.FrameType | None:
-    """The frame that is so many levels above the innermost compiled program."""
+    """Return the frame that is so many levels above the innermost compiled program."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and library_module(frame.f_globals) != _DISPATCH:
         frame = frame.f_back
@@ -69,7 +70,7 @@ def _caller(levels: int) -> types.FrameType | None:
 
 
 class Warned(NamedTuple):
-    """What ``warnings.warn`` was given: the message (a text or an instance), its text, and the category."""
+    """A warning of the program: the message (a text or an instance), its text, the category."""
 
     message: Any
     text: str
@@ -78,7 +79,7 @@ class Warned(NamedTuple):
 
 
 def warn(warned: Warned, place: Place) -> None:
-    """Issues a warning under the filters of now."""
+    """Issue a warning under the present filters."""
     at = place.located()
     registry = at.namespace.setdefault("__warningregistry__", {})
     warnings.warn_explicit(
@@ -87,25 +88,23 @@ def warn(warned: Warned, place: Place) -> None:
 
 
 def show(warned: Warned, place: Place) -> None:
-    """Shows a warning, of which a filter of the program's own has decided that it is shown."""
+    """Show a warning that a filter of the program itself selects."""
     warnings._showwarnmsg(message_of(warned, place.located()))  # type: ignore[attr-defined]
 
 
 def message_of(warned: Warned, at: Place) -> warnings.WarningMessage:
-    """What ``warnings.showwarning`` and a record of warnings are given."""
+    """Return the argument of ``warnings.showwarning`` for a warning."""
     message = warned.message if isinstance(warned.message, Warning) else warned.category(warned.message)
     return warnings.WarningMessage(message, warned.category, at.filename, at.line, source=warned.source)
 
 
 def filters_changed() -> None:
-    """Makes every module forget which warnings it has shown, as a change of the filters does."""
+    """Make every module forget which warnings it has shown, as a change of the filters does."""
     warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
 class Line(NamedTuple):
-    """Where a record is logged: file, line and function, or a frame some levels above the compiled
-    program.
-    """
+    """The place of a log message: file, line and function, or a frame above the program."""
 
     filename: str
     line: int
@@ -113,7 +112,7 @@ class Line(NamedTuple):
     levels_above: int = 0
 
     def located(self) -> Line:
-        """The line itself, or the caller's line that it means now."""
+        """Return the line itself, or the caller's line that it refers to now."""
         frame = _caller(self.levels_above) if self.levels_above else None
         if frame is None:
             return self
@@ -140,7 +139,7 @@ def log(
     args: tuple[Any, ...],
     extra: Mapping[str, Any] | None,
 ) -> None:
-    """Logs a record that the program made at a line of its own."""
+    """Log a message of the program, with the program's line."""
     at = line.located()
     logger.handle(
         logger.makeRecord(

@@ -1,4 +1,4 @@
-"""Printed output of a program: recorded as statements of the computation, which print again at each call."""
+"""Printed output of a program: statements of the computation, which print at each call."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ STREAMS = frozenset({"stdout", "stderr"})
 
 
 class StandardStream:
-    """``sys.stdout`` or ``sys.stderr`` in the traced program: what is written to it is recorded."""
+    """``sys.stdout`` or ``sys.stderr`` in the traced program: writes to it are recorded."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def write(self, text: str) -> int:
-        """Records that ``text`` is written; returns its length."""
+        """Record a write of ``text``; return its length."""
         if type(text) is not str:
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         prims.python_call(output_replay.write_to, self._name, text)
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
-        """Records that the lines are written."""
+        """Record a write of the lines."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Records that the file is flushed."""
+        """Record a flush of the file."""
         prims.python_call(output_replay.flush, self._name)
 
 
@@ -58,14 +58,14 @@ _STREAM_METHODS = frozenset({"write", "writelines", "flush"})
 
 
 def is_stream(obj: Any, name: str) -> bool:
-    """Whether ``obj.name`` is a standard stream, or an attribute of one."""
+    """Return whether ``obj.name`` is a standard stream, or an attribute of one."""
     return (obj is sys and name in STREAMS) or type(obj) is StandardStream
 
 
 def load_stream(session: TracingSession, obj: Any, name: str) -> Any:
-    """A standard stream, whichever file that is at each call, or a method of one.
+    """Return a standard stream, whichever file that is at each call, or a method of one.
 
-    Raises UnsupportedProgram for what depends on which file it is.
+    Raises UnsupportedProgram for attributes that depend on the file.
     """
     if type(obj) is not StandardStream:
         return session.state(Streams).by_name.setdefault(name, StandardStream(name))
@@ -77,7 +77,7 @@ def load_stream(session: TracingSession, obj: Any, name: str) -> Any:
 
 
 def refuse_redirection(name: str) -> None:
-    """Refuses the replacement of a standard stream: statements print when the computation runs."""
+    """Refuse the replacement of a standard stream, because the program prints when it runs."""
     raise UnsupportedProgram(
         f"the program replaces sys.{name}",
         hint="Redirect the output around the call of the compiled function.",
@@ -100,31 +100,31 @@ def _print(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _print_elsewhere(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """``print`` to an object with a ``write`` in Python, which is interpreted."""
+    """Do ``print`` to an object with a ``write`` in Python, which is interpreted."""
     file = kwargs.get("file")
     write = session.type_attr(type(file), "write") if file is not None else MISSING
     if not isinstance(write, type(_print)):
         raise UnsupportedProgram(
             "print to a file inside a compiled function",
-            hint="Print to standard output or standard error, or to an object with a write of its own.",
+            hint="Print to standard output or standard error, or to an object with a write() in Python.",
         )
     session.machine.generic_call(print, args, kwargs)
 
 
 def printable(session: TracingSession, value: Any) -> Any:
-    """A value as a statement can hold it: as it is now where it is plain, else its text."""
+    """Return a value as a statement can hold it: a copy of a plain one, else its text."""
     return _as_it_is_now(value) if is_plain(value) else session.call(str, (value,), {})
 
 
 def _as_it_is_now(x: Any) -> Any:
-    """A copy of a plain container, which the program may change after it has printed it."""
+    """Return a copy of a plain container, which the program may change after printing it."""
     if isinstance(x, dict):
         return {k: _as_it_is_now(v) for k, v in x.items()}
     return type(x)(map(_as_it_is_now, x)) if type(x) in (list, tuple) else x
 
 
 def is_plain(x: Any) -> bool:
-    """Whether a statement of the trace can hold ``x``: tensors, leaves, and plain containers of them."""
+    """Return whether a statement can hold ``x``: tensors, leaves, and containers of them."""
     if isinstance(x, dict):
         return type(x) is dict and all(map(is_plain, [*x.keys(), *x.values()]))
     return (
@@ -139,9 +139,9 @@ def _set_printoptions(session: TracingSession, args: tuple[Any, ...], kwargs: di
     values = [*args, *kwargs.values()]
     if any(type(v) not in (int, bool, str, type(None)) for v in values):
         raise UnsupportedProgram(
-            "torch.set_printoptions with something else than integers, truth values and texts",
+            "torch.set_printoptions with a value that is not an integer, bool or str",
             hint="Set the options before the call.",
         )
     texts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-    # At once, and not held back as output is: a text that is held back has been made already.
+    # At once, and not deferred as output is: a deferred text is formatted already.
     python_lines((f"torch.set_printoptions({', '.join(texts)})",), MappingProxyType({}))

@@ -1,11 +1,11 @@
-"""``warnings`` in the traced program: recorded as statements, which warn again at each call.
+"""``warnings`` in the traced program: statements, which warn again at each call.
 
     warnings.warn("old")          →   warn(<text, category>, <the user's line>)    in the computation
 
 The statement consults the caller's filters and the registry of the user's module, as eager does. Filters that
-the program itself sets within ``catch_warnings`` are followed while it is traced: they never reach the
-caller's. Where the outcome of a filter decides how the program goes on (it raises, or fills a record), that
-outcome is a fact, and asked for again at each call.
+the program itself sets within ``catch_warnings`` are applied while it is traced, and never reach the
+caller's. If the outcome of a filter decides how the program continues (it raises, or fills a list of
+messages), that outcome is a fact.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ Filter = tuple[str, Any, type[Warning], Any, int]
 
 
 class Edit(NamedTuple):
-    """One change of the filters: a filter put first or, with ``append``, last; None empties the list."""
+    """A change of the filters.
+
+    The filter is put first or, with ``append``, last; None empties the list.
+    """
 
     item: Filter | None
     append: bool = False
 
     def apply(self, filters: list[Filter]) -> None:
-        """Changes a list of filters as ``warnings._add_filter`` does."""
+        """Change a list of filters as ``warnings._add_filter`` does."""
         if self.item is None:
             filters.clear()
         elif self.append:
@@ -53,8 +56,10 @@ class Edit(NamedTuple):
 
 @dataclass
 class Region:
-    """A ``catch_warnings`` that the program is in: its edits, its record, and what was shown since the last
-    edit.
+    """A ``catch_warnings`` that the program is in.
+
+    It has edits of the filters, a list of messages (``record``), and the keys of the warnings that were shown
+    since the last edit.
     """
 
     record: list[Any] | None
@@ -63,25 +68,25 @@ class Region:
 
 
 class Filters(SessionState):
-    """What the program did to the filters: outside of all regions, and in those that it is in."""
+    """The changes of the filters, outside of all regions and in those that the program is in."""
 
     def __init__(self, session: TracingSession) -> None:
         self.edits: list[Edit] = []
         self.regions: list[Region] = []
 
     def all_edits(self) -> tuple[Edit, ...]:
-        """Every change that holds now, oldest first."""
+        """Return every change in force, oldest first."""
         return (*self.edits, *(e for region in self.regions for e in region.edits))
 
     def mutated(self) -> None:
-        """Forgets what was shown."""
+        """Forget what was shown."""
         for region in self.regions:
             region.shown.clear()
         prims.python_call(output_replay.filters_changed)
 
 
 def action_of(edits: tuple[Edit, ...], text: str, category: type[Warning], module: str, line: int) -> str:
-    """What the filters of now, changed by ``edits``, say of a warning: ``"ignore"``, ``"error"``, …"""
+    """Return the action of the present filters, changed by ``edits``, such as ``"ignore"``."""
     filters: list[Filter] = list(warnings.filters)  # type: ignore[arg-type]
     for edit in edits:
         edit.apply(filters)
@@ -110,7 +115,7 @@ def _is_error(edits: tuple[Edit, ...], text: str, category: type[Warning], modul
 
 
 def place_of(frame: Frame | None, levels_above: int) -> Place:
-    """The place of a frame of the program or, without one, of a frame so many levels above the program."""
+    """Return the place of a frame, or of the frame so many levels above the program."""
     return (
         Place(vars(sys), levels_above=levels_above)
         if frame is None
@@ -119,7 +124,7 @@ def place_of(frame: Frame | None, levels_above: int) -> Place:
 
 
 def warn(session: TracingSession, message: Any, category: Any, place: Place, source: Any = None) -> None:
-    """Records a warning, or raises it if the filters say so."""
+    """Record a warning, or raise it if the filters make it an error."""
     if isinstance(message, Warning):
         category, text = type(message), session.call(str, (message,), {})
     else:
@@ -131,19 +136,19 @@ def warn(session: TracingSession, message: Any, category: Any, place: Place, sou
     if filters.regions:
         _warn_in_region(session, warned, place)
         return
-    if _ask(session, _is_error, warned, place):
+    if _outcome(session, _is_error, warned, place):
         raise _error(warned)
     prims.python_call(output_replay.warn, warned, place)
 
 
-def _ask(session: TracingSession, question: Any, warned: Warned, place: Place) -> Any:
-    """What the filters say, which becomes a fact."""
+def _outcome(session: TracingSession, read: Any, warned: Warned, place: Place) -> Any:
+    """Return the outcome of the filters for a warning, which becomes a fact."""
     edits = session.state(Filters).all_edits()
-    ask = functools.partial(question, edits, warned.text, warned.category, place.module, place.line)
-    answer = ask()
-    path = session.object_root(ask, f"warnings.filters for {warned.category.__name__}")
-    session.note("state", path, answer)
-    return answer
+    query = functools.partial(read, edits, warned.text, warned.category, place.module, place.line)
+    outcome = query()
+    path = session.object_root(query, f"warnings.filters for {warned.category.__name__}")
+    session.note("state", path, outcome)
+    return outcome
 
 
 def _error(warned: Warned) -> Warning:
@@ -151,7 +156,7 @@ def _error(warned: Warned) -> Warning:
 
 
 def _warn_in_region(session: TracingSession, warned: Warned, place: Place) -> None:
-    region, action = session.state(Filters).regions[-1], _ask(session, action_of, warned, place)
+    region, action = session.state(Filters).regions[-1], _outcome(session, action_of, warned, place)
     if action == "error":
         raise _error(warned)
     if action == "ignore":
