@@ -412,7 +412,7 @@ def asks_for_the_grad_mode(module, x):
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        (asks_for_the_grad_mode, "asks whether gradients are on"),
+        (asks_for_the_grad_mode, "reads whether gradients are on"),
         (before_and_after, "repeats some, and not those after the last"),
         (nested, "inside of another"),
         (writes_to_a_value, "writes in place to a tensor that is not its own"),

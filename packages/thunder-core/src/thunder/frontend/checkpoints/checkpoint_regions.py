@@ -101,7 +101,7 @@ def _region(
 
 
 def _text_of_torch(beginning: str) -> str:
-    """Return the message of ``checkpoint`` that begins so, in the words of the installed torch."""
+    """Return the message of torch's ``checkpoint`` that begins so."""
     code = (_BODY or inspect.unwrap(torch_checkpoint.checkpoint)).__code__
     return next(c for c in code.co_consts if isinstance(c, str) and c.startswith(beginning))
 
@@ -213,12 +213,12 @@ class _Region:
                 session.state(Generators).proxy(session.state(Generators).default().obj)
             )
         begun = begin_region(region)
-        made = uses_and_definitions(calls)[1]
+        defined = uses_and_definitions(calls)[1]
         results = {p.name: p for p in proxies_in(result) if isinstance(p, TensorProxy)}
-        outer = [p for p in results.values() if p.requires_grad and p.name in made]
+        outer = [p for p in results.values() if p.requires_grad and p.name in defined]
         inner = {Variable(p): TensorProxy(like=p) for p in outer}
-        kept = [*(p for p in results.values() if Variable(p) not in inner), *inner.values()]
-        self.record_calls([b.from_bsym_swap_proxies(inner) for b in calls], kept)
+        saved = [*(p for p in results.values() if Variable(p) not in inner), *inner.values()]
+        self.record_calls([b.from_bsym_swap_proxies(inner) for b in calls], saved)
         for p in outer:
             new = region_result(inner[Variable(p)], begun, region, tensors, state)
             scope = trace.peek_scope()
@@ -230,9 +230,9 @@ class _Region:
                 "a checkpointed region with effects inside of another",
                 hint="Checkpoint the outer region alone.",
             )
-        made = {p.name for p in tensors}
+        own = {p.name for p in tensors}
         for p in effects.written:
-            if p.requires_grad or p.name in made or self.session.entry_of(p) is None:
+            if p.requires_grad or p.name in own or self.session.entry_of(p) is None:
                 raise UnsupportedProgram(
                     "a checkpointed region writes in place to a tensor that is not its own",
                     found={"tensor": f'"{p.type_string()}"'},
@@ -255,9 +255,9 @@ def _autocast() -> dict[str, dict[str, Any]]:
 
 def _check_reentrant(inputs: Iterable[Any], calls: Iterable[BoundSymbol], result: Any) -> None:
     """Refuse reentrant regions whose results or gradients mean something else in torch."""
-    given = {x.name for x in inputs if isinstance(x, TensorProxy)}
-    read, made = uses_and_definitions(calls, result)
-    captured = [p for p in read.values() if isinstance(p, TensorProxy) and p.name not in given]
+    arguments = {x.name for x in inputs if isinstance(x, TensorProxy)}
+    uses, defined = uses_and_definitions(calls, result)
+    captured = [p for p in uses.values() if isinstance(p, TensorProxy) and p.name not in arguments]
     results = result if isinstance(result, tuple) else (result,)
     for what, wrong in (
         (
@@ -268,7 +268,9 @@ def _check_reentrant(inputs: Iterable[Any], calls: Iterable[BoundSymbol], result
         (
             "a result that depends on no argument, or is one",
             any(
-                isinstance(r, TensorProxy) and r.dtype.is_inexact and not (r.requires_grad and r.name in made)
+                isinstance(r, TensorProxy)
+                and r.dtype.is_inexact
+                and not (r.requires_grad and r.name in defined)
                 for r in results
             ),
         ),
@@ -291,9 +293,9 @@ def _tagged(calls: Iterable[BoundSymbol], result: Any) -> Iterator[BoundSymbol]:
         if _is_random(bsym):
             yield bsym
             continue
-        given = {p.name for p in bsym.flat_proxy_args}
+        arguments = {p.name for p in bsym.flat_proxy_args}
         for p in _made(bsym):
-            if isinstance(p, TensorProxy) and p.name not in results and p.name not in given:
+            if isinstance(p, TensorProxy) and p.name not in results and p.name not in arguments:
                 p.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
         leaves = any(p.name in results for p in bsym.flat_proxy_outs)
         yield bsym.from_bsym(tags=(bsym.tags - {_AGAIN, _NOT_AGAIN}) | {_NOT_AGAIN if leaves else _AGAIN})

@@ -67,15 +67,15 @@ class RegionState(SessionState):
 
 def note_write(session: TracingSession) -> None:
     """Note that the program writes to a Python object."""
-    made = len(session.trace.peek_scope())
+    count = len(session.trace.peek_scope())
     for region in session.state(RegionState).stack:
-        region.marks.append(made - region.start)
+        region.marks.append(count - region.start)
 
 
-def note_one_call(session: TracingSession, made: int) -> None:
-    """Count everything that was recorded after the first ``made`` calls as one call."""
+def note_one_call(session: TracingSession, start: int) -> None:
+    """Count everything that was recorded after the first ``start`` calls as one call."""
     for region in session.state(RegionState).stack:
-        region.marks = [min(mark, made - region.start) for mark in region.marks]
+        region.marks = [min(mark, start - region.start) for mark in region.marks]
 
 
 def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -86,11 +86,11 @@ def call_native(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
         and not is_in_library(session)
     ):
         raise UnsupportedProgram(
-            "a region with use_reentrant=True that asks whether gradients are on",
+            "a region with use_reentrant=True that reads whether gradients are on",
             hint="Write use_reentrant=False: torch recommends it too.",
         )
-    given = (getattr(fn, "__self__", None), *args)
-    shadows = [x for x in given if type(x) in CONTAINERS and session.entry_of(x) is not None]
+    operands = (getattr(fn, "__self__", None), *args)
+    shadows = [x for x in operands if type(x) in CONTAINERS and session.entry_of(x) is not None]
     overlays = session.objects.item_overlays.values
     before = [_parts(x) for x in (*shadows, *(o.writes for o in overlays()))]
     result = native_calls.call(session, fn, args, kwargs)
@@ -124,14 +124,14 @@ def _has(bsym: BoundSymbol, symbol: Symbol) -> bool:
 
 def _writing(calls: Sequence[BoundSymbol], names: set[str]) -> list[int]:
     """Return the places of the calls that write to the named tensors, or to views of them."""
-    found = []
+    places = []
     for i, bsym in enumerate(calls):
         if not any(p.name in names for p in bsym.flat_proxy_args):
             continue
         if has_tags(bsym, {OpTags.IN_PLACE}):
-            found.append(i)
+            places.append(i)
         names = names | {p.name for p in bsym.flat_proxy_outs if _may_share(bsym)}
-    return found
+    return places
 
 
 def _may_share(bsym: BoundSymbol) -> bool:

@@ -52,7 +52,7 @@ class RegionAgain:
         """Run the region once, from a state of the default generator if there is one."""
         if self.call is None:
             return
-        given = [
+        inputs = [
             t.detach().requires_grad_(needed) for t, needed in zip(tensors, self.requires_grad, strict=True)
         ]
         with contextlib.ExitStack() as stack:
@@ -62,7 +62,7 @@ class RegionAgain:
             for device, options in self.autocast.items():
                 stack.enter_context(torch.autocast(device, **options))
             stack.enter_context(torch.enable_grad())
-            function: Callable[[], Any] = self.call(given, {})
+            function: Callable[[], Any] = self.call(inputs, {})
             function()
 
 

@@ -1,1 +1,1 @@
-"""Calls whose gradient the program defines: ``torch.autograd.Function`` and custom operators."""
+"""Calls whose gradient the program defines: functions of autograd and custom operators."""

@@ -79,9 +79,9 @@ def check_global(
     """End the backward where it reads a variable that is not code."""
     if is_library(namespace):
         return
-    found = namespace.get(name, builtin_names.get(name, MISSING))
+    value = namespace.get(name, builtin_names.get(name, MISSING))
     written = (id(namespace), name) in session.variables.global_writes
-    if written or (found is not MISSING and not _is_code(found)):
+    if written or (value is not MISSING and not _is_code(value)):
         _end(session, f"reads the variable {name}")
 
 
@@ -129,11 +129,11 @@ def check_attribute(session: TracingSession, obj: Any, name: str) -> None:
             return
     elif type(obj) is CustomOpDef:
         return
-    found = lookup_instance(entry.obj, name)
+    value = lookup_instance(entry.obj, name)
     is_member = isinstance(obj, torch.nn.Module) and any(
         name in obj.__dict__[d] for d in ("_parameters", "_buffers", "_modules")
     )
-    if name in entry.writes or is_member or not (found is ABSENT or _is_code(found)):
+    if name in entry.writes or is_member or not (value is ABSENT or _is_code(value)):
         _end(session, f"reads {entry.path.source}.{name}")
 
 
@@ -159,9 +159,9 @@ def check_class(session: TracingSession, cls: type, name: str) -> None:
     """End the backward where it reads a class attribute that is not code."""
     if is_immutable(cls) or id(cls) in session.created_by_program or is_library_class(cls):
         return
-    found = lookup_type(cls, name)
+    value = lookup_type(cls, name)
     if name in session.written_class_attributes or not (
-        found is ABSENT or name.startswith("__") or _is_code(found)
+        value is ABSENT or name.startswith("__") or _is_code(value)
     ):
         _end(session, f"reads {cls.__qualname__}.{name}")
 
@@ -213,9 +213,9 @@ def refuse_written(session: TracingSession) -> None:
     """
     calls = session.trace.bound_symbols
     for name, kept, result, where in session.state(BackwardState).unsaved_reads:
-        made = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
+        start = next((i for i, b in enumerate(calls) if any(p is result for p in b.flat_proxy_outs)), 0)
         memory = _of_one_memory(calls, {p.name for p in kept})
-        if any(t in memory for b in calls[made + 1 :] for t in _targets(b)):
+        if any(t in memory for b in calls[start + 1 :] for t in _targets(b)):
             raise UnsupportedProgram(
                 f"a tensor that the backward of {name} reads from its ctx, unsaved, is written after it",
                 where=where,

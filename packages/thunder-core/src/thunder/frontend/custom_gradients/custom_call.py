@@ -1,4 +1,4 @@
-"""Calls whose gradient the program itself defines: functions of autograd, and custom operators.
+"""Calls whose gradient the program defines: functions of autograd, and custom operators.
 
 Note [Own gradients]
 Forward and backward are interpreted at once, one after the other. What the forward reads is guarded; a
@@ -95,10 +95,10 @@ def call_with_own_gradient(session: TracingSession, fn: OwnGradient) -> tuple[An
     Without gradients, only the forward is traced.
     """
     needed = torch.is_grad_enabled() and any(map(requires_grad, fn.inputs))
-    made = len(session.trace.peek_scope())
+    start = len(session.trace.peek_scope())
     calls, results = _forward(session, fn, needed)
     if any(map(requires_grad, results.values)):
-        note_one_call(session, made)
+        note_one_call(session, start)
         _differentiated(session, fn, calls, results)
     else:
         for bsym in calls:
@@ -111,9 +111,9 @@ def _forward(session: TracingSession, fn: OwnGradient, needed: bool) -> tuple[li
     with torch.set_grad_enabled(False):
         with recorded(session.trace) as calls:
             returned = fn.forward()
-        made = set(uses_and_definitions(calls)[1])
+        defined = set(uses_and_definitions(calls)[1])
         with recorded(session.trace) as copies:
-            results = Results(fn.context, returned, needed, made)
+            results = Results(fn.context, returned, needed, defined)
     return without_grad_modes([*calls, *copies]), results
 
 
@@ -142,17 +142,17 @@ def _differentiated(
                 raise
             begin, back, gradients = _as_it_runs(session, fn, returned, cotangents)
             calls = [*calls, *begin]
-    read, made = uses_and_definitions(calls, results)
-    read_back, made_back = uses_and_definitions(back, gradients)
-    residuals = tuple(p for name, p in read_back.items() if name in made)
-    own = made.keys() | {c.name for c in cotangents.values()}
-    given = (*(i for i in fn.inputs if isinstance(i, TensorProxy)), *read.values(), *read_back.values())
-    tensors = {p.name: p for p in given if p.name not in own}
+    uses, definitions = uses_and_definitions(calls, results)
+    uses_back, definitions_back = uses_and_definitions(back, gradients)
+    residuals = tuple(p for name, p in uses_back.items() if name in definitions)
+    own = definitions.keys() | {c.name for c in cotangents.values()}
+    arguments = (*(i for i in fn.inputs if isinstance(i, TensorProxy)), *uses.values(), *uses_back.values())
+    tensors = {p.name: p for p in arguments if p.name not in own}
     with torch.no_grad():
         forward = make_subtrace(fn.name, tuple(tensors.values()), calls, (results, residuals))
     backward = make_subtrace(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
     forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
-    _note_attributes(session, fn, read_back.values(), results)
+    _note_attributes(session, fn, uses_back.values(), results)
     rule = OwnRule(
         fn.name,
         fn.id,
@@ -165,7 +165,9 @@ def _differentiated(
         saves=any(t is not None for t in fn.context.to_save),
         runs_later=bool(begin),
     )
-    _mark_private(session, fn, results, (*made.values(), *made_back.values(), *cotangents.values()))
+    _mark_private(
+        session, fn, results, (*definitions.values(), *definitions_back.values(), *cotangents.values())
+    )
     _record(session.trace, rule, tuple(tensors.values()), returned)
 
 
@@ -197,8 +199,8 @@ def _as_it_runs(
     with recorded(session.trace) as begin:
         call = begin_backward(backward)
     with recorded(session.trace) as back:
-        given = tuple(results.cotangents(cotangents))
-        gradients = run_backward(call, backward, tuple(rebuilding.tensors), given)
+        arguments = tuple(results.cotangents(cotangents))
+        gradients = run_backward(call, backward, tuple(rebuilding.tensors), arguments)
     return begin, back, gradients
 
 
@@ -213,10 +215,10 @@ def _note_attributes(
     """Note the unsaved tensors that the backward reads, as they are when it runs."""
     saved = {t.name for t in fn.context.to_save if t is not None}
     names = {p.name for p in read} - saved
-    kept = [p for p in proxies_in(_attributes(fn.context)) if p.name in names]
-    if kept:
+    unsaved = [p for p in proxies_in(_attributes(fn.context)) if p.name in names]
+    if unsaved:
         result = next(r for r in results if requires_grad(r))
-        session.state(BackwardState).unsaved_reads.append((fn.name, kept, result, session.locations()))
+        session.state(BackwardState).unsaved_reads.append((fn.name, unsaved, result, session.locations()))
 
 
 def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
@@ -249,10 +251,10 @@ def _without_writes(
 
 
 def _mark_private(
-    session: TracingSession, fn: OwnGradient, results: tuple[Any, ...], made: Iterable[Any]
+    session: TracingSession, fn: OwnGradient, results: tuple[Any, ...], values: Iterable[Any]
 ) -> None:
     """Note the values that no code outside of the function may use."""
-    for p in made:
+    for p in values:
         if not any(p is r for r in results):
             session.state(BackwardState).private[id(p)] = (p, fn.name)
 
@@ -263,12 +265,12 @@ def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: 
     Its results are the values that the program has already received.
     """
     results = returned.unique
-    made = rule.whole(*tensors)
+    outputs = rule.whole(*tensors)
     scope = trace.peek_scope()
-    pairs = zip(made, results, strict=False)  # the written values come after the results
+    pairs = zip(outputs, results, strict=False)  # the written values come after the results
     swap = {Variable(new): old for new, old in pairs if isinstance(old, TensorProxy)}
     scope[-1] = scope[-1].from_bsym_swap_proxies(swap)
-    for index, value in zip(rule.written, made[len(results) :], strict=True):
+    for index, value in zip(rule.written, outputs[len(results) :], strict=True):
         if tensors[index].name not in returned.dirty:
             prims.copy_(value, tensors[index], grad_enabled=False)
 
@@ -301,18 +303,18 @@ def _gradients(
 ) -> tuple[Any, ...]:
     """Return the gradients of the inputs that require grad, in order; None for each without."""
     if results.with_none:
-        raise ReadsState(f"the backward of {fn.name} is given None for a result without gradient")
+        raise ReadsState(f"the backward of {fn.name} is cotangent_values None for a result without gradient")
     before = _writes(session)
-    given = results.cotangents(cotangents)
-    wanted = [i for i in fn.inputs if requires_grad(i)]
+    cotangent_values = results.cotangents(cotangents)
+    differentiable = [i for i in fn.inputs if requires_grad(i)]
     try:
-        gradients = checked(fn.name, tuple(map(Argument.of, fn.inputs)), fn.backward(given))
+        gradients = checked(fn.name, tuple(map(Argument.of, fn.inputs)), fn.backward(cotangent_values))
     except session.uncatchable:
         raise
     except Exception as error:  # the program's: eager raises it too, but only if the backward runs
         kind, arguments = _as_raised(error)
         after = next(iter(cotangents.values()))
-        gradients = tuple(raise_error(i, after, kind, arguments) for i in wanted)
+        gradients = tuple(raise_error(i, after, kind, arguments) for i in differentiable)
     if _writes(session) != before:
         raise UnsupportedProgram(
             f"the backward of {fn.name} writes to an object that outlives it",

@@ -1,8 +1,9 @@
 """The results of a ``torch.autograd.Function`` as its caller sees them.
 
-returns what it made, twice      one tensor; its gradient reaches the last of the two places
-returns an argument              another view of it
-returns an argument that it has marked as dirty      the argument, whose value and history are the function's
+the forward returns                       the caller receives
+a tensor that it computed, twice          one tensor; its gradient reaches the last of the two places
+an argument                               another view of it
+an argument that is marked as dirty       the argument, with the function's value and history
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ class Results:
             return result
         excepted = any(result is t for t in self.context.non_differentiable)
         differentiable = self.needed and result.dtype.is_inexact and not excepted
-        made = result.name in self.own
-        if differentiable and any(result is t for t in self.context.dirty) and not made:
+        is_own = result.name in self.own
+        if differentiable and any(result is t for t in self.context.dirty) and not is_own:
             return self._written(result)
-        if differentiable and not made:
+        if differentiable and not is_own:
             result = prims.shallow_copy(result)
-        elif result.requires_grad and not made:
+        elif result.requires_grad and not is_own:
             return prims.detach(result)
-        if made or differentiable:
+        if is_own or differentiable:
             result.requires_grad = differentiable
         return result
 
@@ -66,16 +67,16 @@ class Results:
 
     def cotangents(self, of: dict[str, TensorProxy]) -> list[Any]:
         """Return the arguments of the backward, one per result, from the cotangents by name."""
-        left, given = dict(of), list[Any]()
+        left, arguments = dict(of), list[Any]()
         for value in reversed(self.values):
             if not isinstance(value, TensorProxy):
-                given.append(None)
+                arguments.append(None)
             elif value.name in left:
-                given.append(left.pop(value.name))
+                arguments.append(left.pop(value.name))
             else:
-                given.append(ltorch.zeros_like(value) if self.context.materialize_grads else None)
-        given.reverse()
-        return given
+                arguments.append(ltorch.zeros_like(value) if self.context.materialize_grads else None)
+        arguments.reverse()
+        return arguments
 
     @property
     def with_none(self) -> bool:
@@ -85,13 +86,13 @@ class Results:
 
 def _once(values: Iterable[Any]) -> tuple[Any, ...]:
     names: set[str] = set()
-    found = []
+    unique = []
     for value in values:
         if not isinstance(value, TensorProxy) or value.name not in names:
-            found.append(value)
+            unique.append(value)
         if isinstance(value, TensorProxy):
             names.add(value.name)
-    return tuple(found)
+    return tuple(unique)
 
 
 def _check_dirty(context: FunctionContext, results: Sequence[Any], needed: bool) -> None:

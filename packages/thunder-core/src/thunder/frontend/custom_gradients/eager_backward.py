@@ -70,20 +70,20 @@ class BackwardCall:
 
     def run(self, tensors: Tensors, cotangents: Tensors) -> tuple[torch.Tensor, ...]:
         """Return the gradients of the arguments that require grad."""
-        of, made = self.of, dict[int, Any]()
-        given = [t for t in (*tensors, *cotangents) if t is not None]
+        of, rebuilt = self.of, dict[int, Any]()
+        arguments = [t for t in (*tensors, *cotangents) if t is not None]
         tensors = [_marked(t, needed) for t, needed in zip(tensors, of.requires_grad, strict=True)]
         if self.context is None or self.function is None:
-            self.function = of.adapt(of.function(tensors, made))
+            self.function = of.adapt(of.function(tensors, rebuilt))
             self.context = context_class(of.name)(())
-            self.context.__dict__.update(of.attributes(tensors, made))
-        self.context.to_save = tuple(s(tensors, made) for s in of.saved)
-        versions = [t._version for t in given if not t.is_inference()]
+            self.context.__dict__.update(of.attributes(tensors, rebuilt))
+        self.context.to_save = tuple(s(tensors, rebuilt) for s in of.saved)
+        versions = [t._version for t in arguments if not t.is_inference()]
         try:
             gradients = checked(of.name, of.arguments, self.function(self.context, *cotangents))
         finally:
             self.context.to_save = ()
-        if versions != [t._version for t in given if not t.is_inference()]:
+        if versions != [t._version for t in arguments if not t.is_inference()]:
             raise UnsupportedProgram(
                 f"the backward of {of.name} wrote in place to a tensor that it did not make",
                 hint="Use the out-of-place operator, or write to a clone.",
@@ -176,55 +176,55 @@ def _record_meta(call: Any, of: EagerBackward, tensors: Any, cotangents: Any, wa
 def _record(call: BackwardCall, of: EagerBackward, tensors: Any, cotangents: Any, wanted: Any) -> Any:
     places = set(wanted)
     with torch.enable_grad():
-        given = [
+        inputs = [
             t.detach().requires_grad_() if i in places else t for i, t in enumerate((*tensors, *cotangents))
         ]
         count = len(tensors)
-        gradients = call.run(given[:count], given[count:])
-    recorded = Recorded(of.name, given, gradients)
+        gradients = call.run(inputs[:count], inputs[count:])
+    recorded = Recorded(of.name, inputs, gradients)
     return tuple(g.detach() for g in gradients), recorded
 
 
-def _differentiate_meta(recorded: Any, given: Any, wanted: Any, cotangents: Any) -> tuple[TensorProxy, ...]:
-    return tuple(TensorProxy(like=given[i], requires_grad=False) for i in wanted)
+def _differentiate_meta(recorded: Any, inputs: Any, wanted: Any, cotangents: Any) -> tuple[TensorProxy, ...]:
+    return tuple(TensorProxy(like=inputs[i], requires_grad=False) for i in wanted)
 
 
-def _differentiate(recorded: Recorded, given: Any, wanted: Any, cotangents: Any) -> tuple[torch.Tensor, ...]:
+def _differentiate(recorded: Recorded, inputs: Any, wanted: Any, cotangents: Any) -> tuple[torch.Tensor, ...]:
     return recorded.differentiate(wanted, cotangents)
 
 
-def _record_again_meta(recorded: Any, given: Any, wanted: Any, cotangents: Any) -> Any:
-    return _differentiate_meta(recorded, given, wanted, cotangents), AnyProxy()
+def _record_again_meta(recorded: Any, inputs: Any, wanted: Any, cotangents: Any) -> Any:
+    return _differentiate_meta(recorded, inputs, wanted, cotangents), AnyProxy()
 
 
-def _record_again(recorded: Recorded, given: Any, wanted: Any, cotangents: Any) -> Any:
+def _record_again(recorded: Recorded, inputs: Any, wanted: Any, cotangents: Any) -> Any:
     with torch.enable_grad():
         again = recorded.differentiated(wanted, cotangents)
     return tuple(g.detach() for g in again.gradients), again
 
 
-def _put_derivatives(recorded: Any, given: tuple[Any, ...], gradients: Any) -> Any:
-    """Record the gradients of ``given`` through a graph of ``gradients``, and return these."""
-    wanted = _tracked(given)
-    found = differentiate_backward(recorded, given, wanted, tuple(map(get_grad, gradients)))
-    for i, gradient in zip(wanted, found, strict=True):
-        put_grad(given[i], gradient)
+def _put_derivatives(recorded: Any, inputs: tuple[Any, ...], gradients: Any) -> Any:
+    """Record the gradients of ``inputs`` through a graph of ``gradients``, and return these."""
+    places = _tracked(inputs)
+    derivatives = differentiate_backward(recorded, inputs, places, tuple(map(get_grad, gradients)))
+    for i, gradient in zip(places, derivatives, strict=True):
+        put_grad(inputs[i], gradient)
     return gradients
 
 
-def _tracked(given: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(i for i, t in enumerate(given) if requires_grad(t))
+def _tracked(inputs: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(i for i, t in enumerate(inputs) if requires_grad(t))
 
 
 def _rule(call: Any, of: EagerBackward, tensors: Any, cotangents: Any) -> Any:
-    given = (*tensors, *cotangents)
-    gradients, recorded = record_backward(call, of, tensors, cotangents, _tracked(given))
-    return _put_derivatives(recorded, given, gradients)
+    inputs = (*tensors, *cotangents)
+    gradients, recorded = record_backward(call, of, tensors, cotangents, _tracked(inputs))
+    return _put_derivatives(recorded, inputs, gradients)
 
 
-def _rule_again(recorded: Any, given: Any, wanted: Any, cotangents: Any) -> Any:
-    gradients, again = record_derivative(recorded, given, wanted, cotangents)
-    return _put_derivatives(again, (*given, *cotangents), gradients)
+def _rule_again(recorded: Any, inputs: Any, wanted: Any, cotangents: Any) -> Any:
+    gradients, again = record_derivative(recorded, inputs, wanted, cotangents)
+    return _put_derivatives(again, (*inputs, *cotangents), gradients)
 
 
 _TAGS = (OpTags.DONT_DCE, OpTags.DONT_RECOMPUTE_IN_BACKWARD)

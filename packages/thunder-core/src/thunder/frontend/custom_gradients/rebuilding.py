@@ -57,14 +57,14 @@ class Rebuilding:
         entry = self.session.entry_of(value)
         if entry is None and (type(value) in LEAVES or self._is_code(value)):
             return _constant(value)
-        known = self._made.get(id(value))
-        if known is None:
+        built = self._made.get(id(value))
+        if built is None:
             number = len(self._made)
             cell: list[Maker] = []  # a value may contain itself
             self._made[id(value)] = value, lambda tensors, made: _once(number, cell[0], tensors, made)
             cell.append(self._parts(value) if entry is None else self._of_user(value, entry.obj))
-            known = self._made[id(value)]
-        return known[1]
+            built = self._made[id(value)]
+        return built[1]
 
     def makers(self, values: Any) -> list[Maker]:
         """Return the makers of several values."""

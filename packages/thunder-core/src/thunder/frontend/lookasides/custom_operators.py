@@ -171,8 +171,8 @@ def operator_symbol(op: Overload) -> Symbol:
     row_id = f"{namespace}_{name}"
     if op._overloadname != "default":
         path, row_id = f"{path}.{op._overloadname}", f"{row_id}_{op._overloadname}"
-    known = row_of(row_id)
-    if known is not None and known.eager is op:
+    row = row_of(row_id)
+    if row is not None and row.eager is op:
         return symbol_of(row_id)
     random = torch.Tag.nondeterministic_seeded in op.tags
     return register(
@@ -183,7 +183,7 @@ def operator_symbol(op: Overload) -> Symbol:
             meta=_meta(op),
             tags=frozenset({OpTags.RANDOM_OP} if random else ()),
         ),
-        replace=known is not None and isinstance(known.eager, Overload),
+        replace=row is not None and isinstance(row.eager, Overload),
     )
 
 
@@ -252,16 +252,16 @@ class _Call:
         output = self.symbol(*self.args, **self.kwargs)
         if self.setup is not None:
             keywords = {"keyword_only_inputs": self.kwargs} if self.kwargs else {}
-            given = {"ctx": self.context, "inputs": self.args, **keywords, "output": output}
-            self.session.call(self.setup, (), given)
+            arguments = {"ctx": self.context, "inputs": self.args, **keywords, "output": output}
+            self.session.call(self.setup, (), arguments)
         self.single = not isinstance(output, tuple)
         leaves, self.spec = tree_flatten((output,) if self.single else output)
         return tuple(leaves)
 
     def _backward(self, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        given = tree_unflatten(cotangents, self.spec)
+        arguments = tree_unflatten(cotangents, self.spec)
         outside, self.context.needs_input_grad = self.context.needs_input_grad, self._needs()
-        gradients = self.session.call(self.backward, (self.context, *given), {})
+        gradients = self.session.call(self.backward, (self.context, *arguments), {})
         self.context.needs_input_grad = outside
         return _flat_gradients(gradients, self._lengths())
 

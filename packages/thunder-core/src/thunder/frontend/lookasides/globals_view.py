@@ -10,7 +10,7 @@ from thunder.interpreter.policy import MISSING
 
 
 class GlobalsView:
-    """The dictionary that ``globals()`` returns: each name is read, and guarded, at its look-up."""
+    """The dictionary that ``globals()`` returns: each name is guarded at its look-up."""
 
     def __init__(self, session: TracingSession, namespace: dict[str, Any]) -> None:
         self._tracer, self._namespace = session, namespace

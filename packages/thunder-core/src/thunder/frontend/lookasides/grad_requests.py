@@ -94,11 +94,11 @@ def returned_leaves(
     if not session.state(GradRequests).requests:
         return []
     tracked = [p for p in returned if requires_grad(p)]
-    asked = {id(x) for x, _ in session.state(GradRequests).requests}
+    requested = {id(x) for x, _ in session.state(GradRequests).requests}
     detached = {id(b.output) for b in session.trace.bound_symbols if b.sym.id == "torch.detach"}
-    leaves = [p for p in tracked if id(p) in asked & detached]
-    through = _reached(session, filter(requires_grad, inputs), asked)
-    dependent = _reached(session, leaves, asked)
+    leaves = [p for p in tracked if id(p) in requested & detached]
+    through = _reached(session, filter(requires_grad, inputs), requested)
+    dependent = _reached(session, leaves, requested)
     for p in tracked:
         if not any(p is leaf for leaf in leaves) and (id(p) not in through or id(p) in dependent):
             x, where = session.state(GradRequests).requests[0]
@@ -116,9 +116,9 @@ def returned_leaves(
 
 def _reached(session: TracingSession, start: Iterable[Any], leaves: set[int]) -> set[int]:
     """Return the ids of tensors and of what gradients reach from them, not past ``leaves``."""
-    found = {id(p) for p in start}
+    reached = {id(p) for p in start}
     for bsym in session.trace.bound_symbols:
-        if any(id(p) in found for p in bsym.flat_proxy_args):
+        if any(id(p) in reached for p in bsym.flat_proxy_args):
             outs = filter(requires_grad, bsym.flat_proxy_outs)
-            found.update(id(p) for p in outs if id(p) not in leaves)
-    return found
+            reached.update(id(p) for p in outs if id(p) not in leaves)
+    return reached

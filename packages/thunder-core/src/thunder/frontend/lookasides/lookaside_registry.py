@@ -20,7 +20,7 @@ Lookaside = Callable[[TracingSession, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class LookasideTable:
-    """Rules by the identity of the functions, or of the code of inner functions, that they are for."""
+    """Rules by the identity of functions, or of the code of inner functions."""
 
     def __init__(self) -> None:
         self.functions: dict[int, Lookaside] = {}
@@ -31,7 +31,7 @@ class LookasideTable:
         self._held: list[Any] = []  # the functions, so that no id is used again
 
     def lookaside(self, *fns: Any) -> Callable[[Lookaside], Lookaside]:
-        """Register a rule for functions; those that this version of a library lacks are None and skipped."""
+        """Register a rule for functions; those that this version of a library lacks are None."""
 
         def register(rule: Lookaside) -> Lookaside:
             for fn in fns:
@@ -45,7 +45,10 @@ class LookasideTable:
         return register
 
     def parsed_lookaside(self, *fns: Any) -> Callable[[Lookaside], Lookaside]:
-        """Register a rule for torch's functions; torch parses each call first, and names are dropped."""
+        """Register a rule for torch's functions.
+
+        Torch parses each call first; the rule receives the arguments without their names.
+        """
 
         def register(rule: Lookaside) -> Lookaside:
             for fn in fns:
@@ -66,7 +69,10 @@ class LookasideTable:
 
     @classmethod
     def merged(cls, tables: Iterable[LookasideTable]) -> LookasideTable:
-        """Return one table with the rows of all; raise InternalError if two have the same function."""
+        """Return one table with the rows of all.
+
+        Raises InternalError if two have one function.
+        """
         merged = cls()
         for table in tables:
             _add_rows(merged.functions, table.functions)

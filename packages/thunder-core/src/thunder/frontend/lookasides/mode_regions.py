@@ -127,7 +127,7 @@ _rename = getattr(torch.utils._contextlib, "_set_stack_frame_name", None)
 
 @TABLE.lookaside(_rename)
 def _set_stack_frame_name(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
-    """Rename the code of the wrapper that ``torch.no_grad()(fn)`` has just made, as torch 2.15 does."""
+    """Rename the code of the wrapper of ``torch.no_grad()(fn)``, as torch 2.15 does."""
     assert _rename is not None, "the program called it"
     _rename(*args, **kwargs)
 

@@ -43,9 +43,9 @@ def load_member(session: TracingSession, module: torch.nn.Module, name: str) -> 
     if entry is None or cls.__getattribute__ is not object.__getattribute__:
         return MISSING
     if entry.own is None:
-        found = entry.attrs.get(name, MISSING)
-        if found is not MISSING:
-            return found
+        value = entry.attrs.get(name, MISSING)
+        if value is not MISSING:
+            return value
     own = entry.obj.__dict__ if entry.own is None else entry.own
     if (
         name in own

@@ -90,21 +90,21 @@ _BUILTINS = tuple(
 
 def tensor_attribute(session: TracingSession, cls: type, name: str) -> Any:
     """Return what a class of tensors has under ``name``, or ABSENT. It becomes a fact."""
-    found = lookup_type(cls, name)
+    value = lookup_type(cls, name)
     session.type_attr(cls, name)
-    return found
+    return value
 
 
-def is_replaced(cls: type, name: str, found: Any) -> bool:
+def is_replaced(cls: type, name: str, value: Any) -> bool:
     """Return whether an attribute of a class of tensors is not torch's own."""
-    return found is not _OWN[cls].get(name, ABSENT)
+    return value is not _OWN[cls].get(name, ABSENT)
 
 
 def special_method(session: TracingSession, name: str) -> Any:
     """Return the replacement of a special method of tensors, or None. It becomes a fact."""
     session.state(SpecialMethods).names.add(name)
-    found = tensor_attribute(session, torch.Tensor, name)
-    return found if found is not ABSENT and is_replaced(torch.Tensor, name, found) else None
+    method = tensor_attribute(session, torch.Tensor, name)
+    return method if method is not ABSENT and is_replaced(torch.Tensor, name, method) else None
 
 
 def note_special_methods(session: TracingSession, classes: set[type]) -> None:
@@ -114,21 +114,21 @@ def note_special_methods(session: TracingSession, classes: set[type]) -> None:
     """
     for cls in classes - {torch.Tensor}:
         for name in sorted(session.state(SpecialMethods).names):
-            found = tensor_attribute(session, cls, name)
-            if is_replaced(cls, name, found) and found is not lookup_type(torch.Tensor, name):
+            method = tensor_attribute(session, cls, name)
+            if is_replaced(cls, name, method) and method is not lookup_type(torch.Tensor, name):
                 raise UnsupportedProgram(
                     f"{cls.__name__}.{name} was replaced, which thunder does not follow",
                     hint="Replace the method of torch.Tensor.",
                 )
 
 
-def bound(session: TracingSession, name: str, found: Any, x: Any) -> Any:
+def bound(session: TracingSession, name: str, value: Any, x: Any) -> Any:
     """Return a replaced attribute of a tensor, bound as reading it binds it."""
     if name in tensor_attributes.ATTRIBUTES:
         raise UnsupportedProgram(f"torch.Tensor.{name} was replaced, which thunder itself reads")
-    if isinstance(found, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
-        return types.MethodType(found, x)
-    return session.machine.bind_attribute(found, x, torch.Tensor)
+    if isinstance(value, types.FunctionType | types.MethodDescriptorType | types.WrapperDescriptorType):
+        return types.MethodType(value, x)
+    return session.machine.bind_attribute(value, x, torch.Tensor)
 
 
 def refuse_replaced_builtins() -> None:

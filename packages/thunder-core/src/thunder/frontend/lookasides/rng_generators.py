@@ -69,16 +69,16 @@ class Generators(SessionState):
 
     def of(self, obj: torch.Generator) -> Known:
         """Return the entry of a generator. Raises UnsupportedProgram for one without a path."""
-        known = self._known.get(id(obj))
-        if known is None:
+        generator = self._known.get(id(obj))
+        if generator is None:
             path = self.objects.path_of(obj)
             if path is None:
                 raise UnsupportedProgram(
                     "the program uses a generator of random numbers that thunder has not seen before",
                     hint="Pass it as an argument, or keep it in an attribute or a variable.",
                 )
-            known = self._known[id(obj)] = Known(obj, path, None, obj.initial_seed())
-        return known
+            generator = self._known[id(obj)] = Known(obj, path, None, obj.initial_seed())
+        return generator
 
     def default(self) -> Known:
         """Return the entry of the default generator of the CPU."""
@@ -87,11 +87,13 @@ class Generators(SessionState):
 
     def proxy(self, obj: torch.Generator) -> GeneratorProxy:
         """Return the proxy of a generator; one from outside becomes an input."""
-        known = self.of(obj)
-        if known.proxy is None:
-            assert known.path is not None, "a generator that the program makes has a proxy from the beginning"
-            known.proxy = self.objects.make_input(obj, known.path)
-        return known.proxy
+        generator = self.of(obj)
+        if generator.proxy is None:
+            assert generator.path is not None, (
+                "a generator that the program creates has a proxy from the beginning"
+            )
+            generator.proxy = self.objects.make_input(obj, generator.path)
+        return generator.proxy
 
     def made(self, proxy: GeneratorProxy, seed: int | None) -> torch.Generator:
         """Return the placeholder for a generator that the program has created."""
@@ -101,13 +103,13 @@ class Generators(SessionState):
 
     def made_here(self, obj: object) -> GeneratorProxy | None:
         """Return the proxy of a generator that the program has created, else None."""
-        known = self._known.get(id(obj))
-        return known.proxy if known is not None and known.path is None else None
+        generator = self._known.get(id(obj))
+        return generator.proxy if generator is not None and generator.path is None else None
 
     def device(self, obj: torch.Generator) -> Device:
         """Return the device of a generator, as the program sees it."""
-        made = self.made_here(obj)
-        return made.device if made is not None else device_of(obj, self.assumed)
+        proxy = self.made_here(obj)
+        return proxy.device if proxy is not None else device_of(obj, self.assumed)
 
 
 def device_of(obj: torch.Generator, assumed: Device | None) -> Device:
@@ -185,8 +187,8 @@ def _set_state(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 @TABLE.lookaside(torch.Generator.clone_state)
 def _clone_state(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generator:
     (obj,) = args
-    known = session.state(Generators).of(obj)
-    seed = known.seed if known.changed or known.path is None else None
+    generator = session.state(Generators).of(obj)
+    seed = generator.seed if generator.changed or generator.path is None else None
     return session.state(Generators).made(prims.copy_generator(session.state(Generators).proxy(obj)), seed)
 
 
@@ -194,16 +196,16 @@ def _clone_state(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.G
 def _initial_seed(session: TracingSession, args: Args, kwargs: Kwargs) -> int:
     (obj,) = args
     generators = session.state(Generators)
-    known = generators.of(obj)
+    generator = generators.of(obj)
     seeded_elsewhere = generators.devices_are_seeded and obj.device.type != "cpu"
-    if known.seed is None or seeded_elsewhere:
+    if generator.seed is None or seeded_elsewhere:
         raise UnsupportedProgram(
-            "the program asks for the seed of a generator whose state only the run knows",
-            hint="Ask before the state is set, or seed with manual_seed.",
+            "the program reads the seed of a generator whose state is known only when it runs",
+            hint="Read it before the state is set, or seed with manual_seed.",
         )
-    if known.path is not None and not known.changed:
-        session.note("seed", known.path, known.seed)
-    return known.seed
+    if generator.path is not None and not generator.changed:
+        session.note("seed", generator.path, generator.seed)
+    return generator.seed
 
 
 def _refuse(name: str) -> None:
@@ -224,16 +226,16 @@ for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_
 
 @TABLE.lookaside(torch.random.manual_seed)
 def _seed_all(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generator:
-    def given(seed: Any) -> Any:
+    def seed_of(seed: Any) -> Any:
         return seed
 
-    seed = session.call(int, (given(*args, **kwargs),), {})
+    seed = session.call(int, (seed_of(*args, **kwargs),), {})
     began = torch.Generator().manual_seed(seed).initial_seed()
     prims.manual_seed(seed)
-    known = session.state(Generators).default()
-    known.seeded(began)
+    generator = session.state(Generators).default()
+    generator.seeded(began)
     session.state(Generators).devices_are_seeded = True
-    return known.obj
+    return generator.obj
 
 
 @TABLE.closure_lookaside(torch._compile._disable_dynamo(lambda: None).__code__)

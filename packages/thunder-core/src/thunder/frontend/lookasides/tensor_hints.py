@@ -1,10 +1,10 @@
-"""Attributes in which TorchDynamo keeps hints on tensors, such as ``torch._dynamo.mark_static_address``.
+"""Hints of TorchDynamo on tensors, such as those of ``torch._dynamo.mark_static_address``.
 
     state = torch.zeros(3); mark_static_address(state)   →   epilogue: state._dynamo_static_input_type = …
 
-A program may write them to tensors that it computes. It can read them again, and a tensor that it returns or
-keeps has them. Other attributes of computed tensors are refused: whether two results are one tensor, which
-then shares the attribute, is not known while the program is traced.
+They are attributes. A program may write them to tensors that it computes: it can read them again, and a
+tensor that it returns or stores has them. Other attributes of computed tensors are refused: whether two
+results are one tensor, which then shares the attribute, is not known while the program is traced.
 """
 
 from __future__ import annotations

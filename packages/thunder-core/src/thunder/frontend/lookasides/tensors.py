@@ -1,4 +1,4 @@
-"""Tensors in the traced program: metadata reads, method lookups and operator calls on proxies."""
+"""Tensors in the traced program: reads of metadata and methods, and calls of operators."""
 
 from __future__ import annotations
 

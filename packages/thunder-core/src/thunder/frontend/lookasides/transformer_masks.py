@@ -1,11 +1,11 @@
-"""Queries of ``torch.nn``'s transformers for the values of masks, which a trace does not know.
+"""Queries of ``torch.nn``'s transformers for the values of masks.
 
-    is the mask causal?               →   no: the mask is used as it is, which gives the same result
+    is the mask causal?               →   no: the mask is used as it is, and the result is the same
     is the padding on the right?      →   yes; if eager would then use nested tensors, the call is refused,
                                           because they leave zeros where the padding is
 
-Torch's own code also calls ``torch.compiler.is_compiling``. ``_EXCEPTIONS`` has the functions of torch in
-which it does not return True, by their code.
+A trace does not know the values of masks. Torch's own code also calls ``torch.compiler.is_compiling``;
+``_EXCEPTIONS`` has the functions of torch in which it does not return True, by their code.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _is_compiling(session: TracingSession, args: tuple[Any, ...], kwargs: dict[s
 
 @TABLE.lookaside(torch._nested_tensor_from_mask_left_aligned)
 def _is_left_aligned(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True in torch's encoder, which goes on to :func:`_nested` if no other condition fails."""
+    """Return True in torch's encoder, which goes on to :func:`_nested`."""
     if session.machine.frame.code is not _ENCODER:
         raise DataDependentControlFlow(
             "torch._nested_tensor_from_mask_left_aligned reads the values of a mask"

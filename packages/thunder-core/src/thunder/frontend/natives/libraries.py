@@ -1,9 +1,9 @@
-"""Library code by identity: namespaces and classes of thunder, torch, NumPy and the standard library.
+"""Library code by identity: that of thunder, torch, NumPy and the standard library.
 
 Functions of a library are guarded as objects and not in their parts, and the variables of its modules are
 constants; functions of thunder run natively. A name does not decide this, because a user's file may have the
-name of a module of the standard library. A namespace belongs to a library if the import system made it from
-a file in the library's directory, and if it is the namespace of the module in ``sys.modules``.
+name of a module of the standard library. A namespace belongs to a library if the import system created it
+from a file in the library's directory, and if it is the namespace of the module in ``sys.modules``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _known: dict[int, tuple[Mapping[str, Any], str]] = {}
 
 
 def library_module(namespace: Mapping[str, Any]) -> str:
-    """Return the name of the library module that has this namespace, or "" if no library has it."""
+    """Return the name of the library module with this namespace, or "" if there is none."""
     entry = _known.get(id(namespace))
     if entry is not None:
         return entry[1]
@@ -96,12 +96,12 @@ def _directories(package: str) -> Iterator[str]:
 
 
 def is_library(namespace: Mapping[str, Any]) -> bool:
-    """Return whether a namespace is that of a module of thunder, torch, NumPy or the standard library."""
+    """Return whether a namespace is that of a library's module."""
     return library_module(namespace) != ""
 
 
 def is_library_module(module: types.ModuleType) -> bool:
-    """Return whether a module is a library's, or an object that a library has in place of a module."""
+    """Return whether a module is a library's, or an object in place of a library's module."""
     if is_library(vars(module)):
         return True
     methods = (v for cls in type(module).__mro__ for v in vars(cls).values())
@@ -109,7 +109,7 @@ def is_library_module(module: types.ModuleType) -> bool:
 
 
 def is_guarded_whole(namespace: Mapping[str, Any]) -> bool:
-    """Return whether functions with this namespace are guarded as objects, without their code and defaults.
+    """Return whether functions with this namespace are guarded without code and defaults.
 
     These are the functions of torch and of the standard library.
     """
@@ -118,13 +118,13 @@ def is_guarded_whole(namespace: Mapping[str, Any]) -> bool:
 
 
 def is_own(namespace: Mapping[str, Any]) -> bool:
-    """Return whether functions with this namespace are thunder's, and run natively during a trace."""
+    """Return whether functions with this namespace are thunder's, which run natively."""
     package, _, rest = library_module(namespace).partition(".")
     return package == "thunder" and rest.partition(".")[0] in OWN_FOLDERS
 
 
 def is_library_class(cls: type) -> bool:
-    """Return whether a class is the one that a module of a library has under the class's qualified name."""
+    """Return whether a class is what a library's module has under its qualified name."""
     module = sys.modules.get(cls.__module__)
     if module is None or not is_library(vars(module)):
         return False
@@ -141,7 +141,7 @@ def is_library_class(cls: type) -> bool:
 def numpy() -> types.ModuleType | None:
     """Return NumPy if it is imported, or None.
 
-    A module that a user has called ``numpy`` has classes made by class statements, if any.
+    In a module that a user has called ``numpy``, classes come from class statements.
     """
     module = sys.modules.get("numpy")
     if all(_is_static(getattr(module, name, None)) for name in ("ufunc", "generic")):
@@ -157,7 +157,7 @@ _HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def is_ufunc(x: Any) -> bool:
-    """Return whether ``x`` is an elementwise function of NumPy, such as ``numpy.sqrt``: without state."""
+    """Return whether ``x`` is an elementwise function of NumPy, which has no state."""
     module = numpy()
     return module is not None and type(x) is module.ufunc
 

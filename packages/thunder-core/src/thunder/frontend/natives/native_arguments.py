@@ -1,4 +1,4 @@
-"""Checks of the arguments of native code, which must not read tracked objects or call back unseen."""
+"""Checks of the arguments of native code: it must not read or call user code unseen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thunder.ir.proxies import Proxy, TensorProxy
 def check_keys(session: TracingSession, container: Any) -> None:
     """Refuse keys whose hash or equality is Python code.
 
-    C code ran these unseen when it made the container.
+    C code called these unseen when it created the container.
     """
     note_keys(session, container)
     for key in container:
@@ -32,7 +32,7 @@ def check_keys(session: TracingSession, container: Any) -> None:
 
 
 def note_keys(session: TracingSession, keys: Iterable[Any]) -> None:
-    """Note that native code observed which objects the keys of a container are, if one is the user's."""
+    """Note that native code observed the identity of keys, if one is an object of the user's."""
     session.objects.identity_observed |= any(id(key) in session.objects.entries for key in keys)
 
 

@@ -1,8 +1,8 @@
-"""Native callables: which of them may run while a program is traced, and what their use depends on.
+"""Calls of native functions during a trace: allowed by the tables, or refused by name.
 
-The interpreter sees every read of interpreted code. Code implemented in C reads unseen, so it runs only if
-the tables say that its result depends on nothing but its arguments, and only on arguments whose content is
-known: leaves, proxies, shadows, and what the program itself made. Everything else is refused by name.
+The interpreter sees every read of interpreted code. Code in C reads unseen, so it runs only if a row of
+:mod:`~thunder.frontend.natives.native_tables` says that its result depends on its arguments alone, and only
+on arguments whose content is known: leaves, proxies, shadows, and objects that the program created.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 
-#: native code that makes objects with state; what other native code returns existed before
+#: native code that creates objects with state; what other native code returns existed before
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
-#: containers made by native code, which find their elements by identity and equality
+#: types of containers that find their elements by identity and equality
 _KEYED = frozenset({dict, set, frozenset})
 
 
@@ -61,7 +61,7 @@ def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[s
     if is_query(fn):
         return query(session, fn, args, kwargs)
     if not callable(fn):
-        return fn(*args, **kwargs)  # the TypeError of the program's own
+        return fn(*args, **kwargs)  # raises TypeError, as in eager
     return _refuse(session, fn, args, kwargs)
 
 
@@ -129,7 +129,7 @@ def _note_hierarchy(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> 
 
 
 def _refuse_finalizer(session: TracingSession, fn: Any, args: tuple[Any, ...]) -> None:
-    """Refuse to make an object with a ``__del__``, which would run after the trace and at no later call."""
+    """Refuse to create an object with a ``__del__``, which would run after the trace alone."""
     cls = fn if isinstance(fn, type) else args[0] if fn is object.__new__ and args else object
     if isinstance(getattr(cls, "__del__", None), types.FunctionType):
         session.refuse_sharp_edge(
@@ -140,7 +140,7 @@ def _refuse_finalizer(session: TracingSession, fn: Any, args: tuple[Any, ...]) -
 
 
 def _refuse_subclass_hook(bases: tuple[type, ...]) -> None:
-    """Refuse to make a class if C code would call an ``__init_subclass__`` that the user wrote."""
+    """Refuse to create a class if C code would call the user's ``__init_subclass__``."""
     for base in bases:
         hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
         if isinstance(hook, types.FunctionType) and not is_guarded_whole(hook.__globals__):
@@ -155,13 +155,14 @@ CACHED = type(functools.lru_cache(len))
 
 
 def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function that the user's code put under ``functools.lru_cache``, through its cache.
+    """Call, through its cache, a function that user code put under ``functools.lru_cache``.
 
     Arguments and results must be leaves, since a cached list or tensor is one object for all callers; the
     guard calls the function again. A method of a logger, which logs a message once, is called when the
-    computation runs. ``typing`` has such functions too, which make types: each is one object for all callers.
+    computation runs. ``typing`` has such functions too, which return types: each is one object for all
+    callers.
 
-    Raises UnsupportedProgram for other arguments and results, and where the cache is full.
+    Raises UnsupportedProgram for other arguments and results, and if the cache is full.
     """
     if id(fn) in cached_of_typing():
         return fn(*args, **kwargs)
@@ -192,7 +193,7 @@ def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
 
 
 def scripted(fn: Any) -> Any:
-    """Return the Python function of a function of ``torch.jit.script``, which computes the same.
+    """Return the Python function that ``torch.jit.script`` compiled, which computes the same.
 
     A qualified name is that of one function of torch's compilation unit. Raises UnsupportedProgram for a
     function of ``torch.jit.trace``, which does not compute the same.
@@ -283,7 +284,10 @@ _FUNCTIONS: frozenset[int] = frozenset(
 
 
 def is_unknown_torch(fn: Any) -> bool:
-    """Return whether ``fn``, which is not in the language, is a native function or tensor method of torch."""
+    """Return whether ``fn`` is torch's own native function or tensor method.
+
+    The caller has found that the language lacks it.
+    """
     if isinstance(fn, types.BuiltinFunctionType):
         return id(fn) in _FUNCTIONS
     if isinstance(fn, types.MethodDescriptorType | types.WrapperDescriptorType):

@@ -1,4 +1,4 @@
-"""The tables of native callables, by identity: which of them run while a program is traced, and why.
+"""The tables of native callables, by identity: which run during a trace, and why.
 
 A native callable reads and calls back unseen, so one that no row allows is refused. The rows hold the objects
 themselves: functions, classes, and for methods the descriptors of their classes (:func:`descriptor_of`). A
@@ -87,7 +87,7 @@ def _candidates(owner: Any, name: str) -> Iterator[Any]:
 
 
 def _is_read_from(descriptor: Any, owner: Any, fn: Any) -> bool:
-    """Return whether a descriptor gives this bound method: one C function, bound to one object."""
+    """Return whether a descriptor binds to this method: one C function, on one object."""
     if isinstance(descriptor, types.ClassMethodDescriptorType):
         return bool(descriptor.__get__(None, owner if isinstance(owner, type) else type(owner)) == fn)
     if not isinstance(descriptor, types.MethodDescriptorType):
@@ -222,7 +222,7 @@ def is_numpy_method(descriptor: Any) -> bool:
 
 @functools.cache
 def cached_of_typing() -> frozenset[int]:
-    """Return the ids of the cached functions of ``typing``, which make types such as ``Optional[int]``."""
+    """Return the ids of ``typing``'s cached functions, which return types."""
     return frozenset(id(clear.__self__) for clear in typing._cleanups)  # type: ignore[attr-defined]
 
 
@@ -310,7 +310,7 @@ _KEYED = {id(fn) for fn in (*KEYED_LOOKUPS.natives, *_ALSO_KEYED)}
 
 
 def is_value_preserving(descriptor: Any) -> bool:
-    """Return whether native code stores its arguments or passes them on, without looking into them."""
+    """Return whether native code stores or passes on its arguments, without reading them."""
     return id(descriptor) in _VALUE_PRESERVING or type(descriptor) is operator.attrgetter
 
 
