@@ -468,7 +468,7 @@ REFUSED: dict[Callable[..., torch.Tensor], str] = {
     after_a_write_to_the_parameters: "weak reference, after it wrote",
     after_a_deletion: "weak reference, after it wrote",
     after_a_pop: "weak reference, after it wrote",
-    of_an_intermediate: "asks a weak reference for",
+    of_an_intermediate: "calls a weak reference to",
     with_a_callback: "callback",
     with_a_proxy: "weakref.proxy",
     with_a_proxy_of_a_module: "weakref.proxy",
