@@ -136,7 +136,7 @@ CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
     "one transform twice": (
         jit_twice_with_one_transform,
         "InvalidArgument",
-        ("Nothing", "separate instance"),
+        ("Nothing", "separate instance", "test_errors.py"),
     ),
     "a misspelt debug option": (
         lambda: thunder.DebugOptions(check_trace=True),

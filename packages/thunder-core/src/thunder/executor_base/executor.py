@@ -266,15 +266,12 @@ def _takes(fn: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-# The caller's line is the first one outside of these packages.
-_INNER = (
-    "thunder.executor_base",
-    "thunder.extend",
-)
+# The caller's line is the first one outside of these folders.
+_INNER = ("thunder.executor_base", "thunder.extend", "thunder.compiler")
 
 
 def caller_location() -> Location:
-    """Return the line that called into these packages, such as the line of a registration."""
+    """Return the line that called into these folders, such as the line of a registration."""
     frame = _caller()
     return Location.of(frame.f_code.co_filename, frame.f_lineno)
 
