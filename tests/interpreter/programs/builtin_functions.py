@@ -61,6 +61,17 @@ def exec_with_mapping_locals():
 
 
 @program()
+def items_of_a_dict_past_its_override():
+    class Recorder(dict):
+        def __getitem__(self, k):
+            log.append(k)
+            return dict.__getitem__(self, k)
+
+    log = []
+    return Recorder(a=1)["a"], log
+
+
+@program()
 def dynamic_attributes():
     class C:
         pass

@@ -25,12 +25,12 @@ from thunder.base.errors import (
 )
 from thunder.base.langctx import LanguageContext
 from thunder.frontend.attribute_policy import AttributePolicy
+from thunder.frontend.call_dispatch import CallResolver
 from thunder.frontend.checkpoints import region_effects
 from thunder.frontend.checkpoints.region_effects import RegionState
 from thunder.frontend.custom_gradients import backward_reads
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.lookasides import (
-    custom_operators,
     imports,
     module_members,
     python_functions,
@@ -40,17 +40,15 @@ from thunder.frontend.lookasides import (
 )
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives import libraries, native_arguments, native_calls
-from thunder.frontend.objects.callable_kinds import LAZY, SYMBOL_LIKE
+from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.raised_errors import name_tensors
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import MISSING, FunctionParts
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbol import Symbol
 from thunder.ir.trace import Source, TraceCtx
 from thunder.ops.torch_errors import as_torch_raises
-from thunder.torch.autocast import is_interpreted
 from thunder.wrappers.compiled_function import CompiledFunction
 
 
@@ -73,7 +71,7 @@ class Tracer(AttributePolicy):
         assumed_device: Device | None = None,
     ) -> None:
         super().__init__(trace, objects, language, sharp_edge, assumed_device)
-        self._lookasides, self._closures = lookasides.functions, lookasides.closures
+        self._calls = CallResolver(self, lookasides)
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
         self._region_stack = self.state(RegionState).stack
         self._created_in_backwards = self.state(BackwardState).created
@@ -152,36 +150,13 @@ class Tracer(AttributePolicy):
     # -- calls -----------------------------------------------------------------------------------------------
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call ``fn`` by its handler, see Note [Order of dispatch]."""
         try:
             if self._backward_stack:
                 backward_reads.check_call(self, fn)
-            kind = type(fn)
-            if kind in SYMBOL_LIKE:
-                lookaside = self._lookasides.get(id(fn))
-                if lookaside is not None:
-                    return lookaside(self, args, kwargs)
-                if kind is types.FunctionType:
-                    lookaside = self._closures.get(id(fn.__code__))
-                    if lookaside is not None:
-                        return lookaside(self, (fn, *args), kwargs)
-                symbol = self.language.functions.get(fn)
-                if symbol is not None and not is_interpreted(fn, symbol):
-                    return tensors.call_function(self, fn, symbol, args, kwargs)
-                if native_calls.is_unknown_torch(fn):
-                    if custom_operators.is_custom(fn):
-                        return custom_operators.call_custom(self, fn, args, kwargs)
-                    return tensors.call_unknown(self, fn, args, kwargs)
-            elif kind is CompiledFunction:
-                return self.call(module_members.inlined(self, fn), args, kwargs)
-            elif kind is native_calls.CACHED and self.entry_of(fn) is not None:
-                return native_calls.call_cached(self, fn, args, kwargs)
-            elif kind is torch.jit.ScriptFunction:
-                return self.call(native_calls.scripted(fn), args, kwargs)
-            elif isinstance(fn, Symbol):
-                self.calls_symbols = True
-                return tensors.call_symbol(self, fn, args, kwargs)
-            elif isinstance(fn, torch.nn.Module):
-                return module_members.call_module(self, fn, args, kwargs)
+            handler = self._calls.resolve(fn)
+            if handler is not None:
+                return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
             raise error.add_locations(self.locations()) from error.__cause__
@@ -277,6 +252,7 @@ class Tracer(AttributePolicy):
 
     def forget(self) -> None:
         self._parts.clear()
+        self._calls.forget()
         super().forget()
 
     def note_write(self) -> None:

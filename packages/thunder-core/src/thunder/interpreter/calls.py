@@ -1,6 +1,4 @@
-"""Calls: Python functions are interpreted, whatever leads to one is unfolded, the rest goes to
-``call_native``.
-"""
+"""Calls: Python functions are interpreted, what leads to one is unfolded, the rest is called natively."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import functools
 import re
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from thunder.interpreter.binding import bind
 from thunder.interpreter.decode import decode
@@ -22,22 +20,22 @@ if TYPE_CHECKING:
 
 
 def generic_call(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``fn(*args, **kwargs)``."""
+    """``fn(*args, **kwargs)``.
+
+    Note [Order of calls]
+    1. by the exact type of ``fn``: the rows of :data:`BY_TYPE`
+    2. classes: ``call_class``
+    3. other objects: their class's ``__call__``, by its entry if that is implemented in C and has one
+
+    Functions implemented in C are looked up in ``machine.native_table`` by identity, and go to the policy's
+    ``call_native`` if they have no entry.
+    """
     kind = type(fn)
-    if kind is types.FunctionType:
-        return call_function(machine, fn, args, kwargs)
-    if kind is types.MethodType:
-        return machine.policy.call(fn.__func__, (fn.__self__, *args), kwargs)
-    unfold = _UNFOLDED.get(kind)
-    if unfold is not None:
-        return unfold(machine, fn, args, kwargs)
+    handler = machine.call_table.get(kind)
+    if handler is not None:
+        return handler(machine, fn, args, kwargs)
     if is_a(fn, type):
         return machine.call_class(fn, args, kwargs)
-    getter = machine.getter_table.get(kind)
-    if getter is not None:
-        return getter(machine, fn, args, kwargs)
-    if kind in NATIVE_TYPES:
-        return call_native(machine, fn, args, kwargs)
     method = machine.policy.type_attr(kind, "__call__")
     if method is not MISSING and type(method) not in NATIVE_ATTRIBUTES:
         return machine.policy.call(machine.bind_attribute(method, fn, kind), args, kwargs)
@@ -83,12 +81,12 @@ def _call_builtin(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict
         # A method, freshly bound at each read: its entry is found by the descriptor in the class.
         for base in (owner if is_a(owner, type) else type(owner)).__mro__:
             descriptor = base.__dict__.get(fn.__name__)
-            if descriptor is not None and type(descriptor) in NATIVE_ATTRIBUTES:
-                # An attribute that is not native is an override, which calls the method by ``super()``.
-                entry = machine.native_table.get(id(descriptor))
-                if entry is not None:
-                    return entry(machine, (owner, *args), kwargs)
-                break
+            if descriptor is None or (type(descriptor) not in NATIVE_ATTRIBUTES and is_a(owner, type)):
+                continue  # an override of a class method, which calls the method by ``super()``
+            entry = machine.native_table.get(id(descriptor))
+            if entry is not None:
+                return entry(machine, (owner, *args), kwargs)
+            break
     return machine.policy.call_native(fn, args, kwargs)
 
 
@@ -99,6 +97,10 @@ def _call_method_wrapper(machine: Machine, fn: Any, args: tuple[Any, ...], kwarg
     if entry is not None:
         return entry(machine, (fn.__self__, *args), kwargs)
     return machine.policy.call_native(fn, args, kwargs)
+
+
+def _call_method(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return machine.policy.call(fn.__func__, (fn.__self__, *args), kwargs)
 
 
 def _call_partial(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,8 +121,11 @@ def _call_cached(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[
     return machine.policy.call_native(fn, args, kwargs)
 
 
-_Unfold = Callable[["Machine", Any, tuple[Any, ...], dict[str, Any]], Any]
-_UNFOLDED: Final[dict[type, _Unfold]] = {
+CallHandler = Callable[["Machine", Any, tuple[Any, ...], dict[str, Any]], Any]
+BY_TYPE: Final[dict[type, CallHandler]] = {
+    **dict.fromkeys(cast("frozenset[type]", NATIVE_TYPES), call_native),
+    types.FunctionType: call_function,
+    types.MethodType: _call_method,
     types.BuiltinFunctionType: _call_builtin,
     type(re.compile("").sub): _call_builtin,  # builtin_method: one that knows its defining class
     types.MethodWrapperType: _call_method_wrapper,
@@ -128,3 +133,4 @@ _UNFOLDED: Final[dict[type, _Unfold]] = {
     staticmethod: _call_wrapped,
     type(functools.lru_cache(len)): _call_cached,
 }
+"""How a callable is called, by its exact type."""

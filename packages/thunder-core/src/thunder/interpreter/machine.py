@@ -52,6 +52,10 @@ NATIVES: Final = _merged(
 """What the interpreter does in place of native callables, by their identity."""
 
 
+CALLS_BY_TYPE: Final = calls.BY_TYPE | builtins_protocols.GETTERS
+"""How a callable is called, by its exact type."""
+
+
 class ThreadState(threading.local):
     """What a machine keeps for each thread."""
 
@@ -85,7 +89,7 @@ class Machine:
         self.has_generators = False  # whether the program has made one, whose end may run code of it
         self.has_ended = False  # what is left of its generators is closed, and runs no code of the program
         self.native_table = {**NATIVES, **natives} if natives else NATIVES
-        self.getter_table = builtins_protocols.GETTERS
+        self.call_table = CALLS_BY_TYPE
         self.constructor_table = native_callbacks.CONSTRUCTORS
 
     # -- entry -----------------------------------------------------------------------------------------------

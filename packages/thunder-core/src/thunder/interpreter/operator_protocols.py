@@ -362,7 +362,9 @@ def load_dict_item(machine: Machine, obj: dict[Any, Any], key: Any) -> Any:
     """``dict.__getitem__(obj, key)`` of a subclass of dict that may define ``__missing__``."""
     missing = python_special(machine, type(obj), "__missing__")
     if missing is MISSING or machine.policy.call_native(operator.contains, (obj, key), {}):
-        return machine.policy.call_native(operator.getitem, (obj, key), {})
+        overridden = python_special(machine, type(obj), "__getitem__") is not MISSING
+        native = dict.__getitem__ if overridden else operator.getitem
+        return machine.policy.call_native(native, (obj, key), {})
     return call_special(machine, missing, obj, key)
 
 

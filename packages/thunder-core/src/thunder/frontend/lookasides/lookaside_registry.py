@@ -17,15 +17,17 @@ from thunder.interpreter.native_registry import Native
 from thunder.torch.argument_parser import parse
 
 Lookaside = Callable[[TracingSession, tuple[Any, ...], dict[str, Any]], Any]
+#: does a call of its second argument, see Note [Order of dispatch]
+CallHandler = Callable[[TracingSession, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class LookasideTable:
     """Rules by the identity of functions, or of the code of inner functions."""
 
     def __init__(self) -> None:
-        self.functions: dict[int, Lookaside] = {}
+        self.functions: dict[int, CallHandler] = {}
         #: by the id of a function's code: for inner functions, which a library creates for each user
-        self.closures: dict[int, Lookaside] = {}
+        self.closures: dict[int, CallHandler] = {}
         #: by the id of a descriptor: for class methods written in C, which are bound at each read
         self.class_methods: dict[int, Native] = {}
         self._held: list[Any] = []  # the functions, so that no id is used again
@@ -38,7 +40,7 @@ class LookasideTable:
                 if isinstance(fn, types.ClassMethodDescriptorType):
                     self.class_methods[id(fn)] = _native(rule)
                 elif fn is not None:
-                    self.functions[id(fn)] = rule
+                    self.functions[id(fn)] = _without_function(rule)
                 self._held.append(fn)
             return rule
 
@@ -61,7 +63,7 @@ class LookasideTable:
         """Register a rule for every function with this code; its first argument is the function."""
 
         def register(rule: Lookaside) -> Lookaside:
-            self.closures[id(code)] = rule
+            self.closures[id(code)] = _with_function(rule)
             self._held.append(code)
             return rule
 
@@ -86,6 +88,14 @@ def _add_rows(rows: dict[int, Any], added: dict[int, Any]) -> None:
     if not rows.keys().isdisjoint(added):
         raise InternalError("two modules have a lookaside for one function")
     rows.update(added)
+
+
+def _without_function(rule: Lookaside) -> CallHandler:
+    return lambda session, fn, args, kwargs: rule(session, args, kwargs)
+
+
+def _with_function(rule: Lookaside) -> CallHandler:
+    return lambda session, fn, args, kwargs: rule(session, (fn, *args), kwargs)
 
 
 def _native(rule: Lookaside) -> Native:

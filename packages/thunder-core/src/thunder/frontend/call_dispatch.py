@@ -1,0 +1,173 @@
+"""The order in which a call of the traced program finds what does it.
+
+Note [Order of dispatch]
+A call is resolved to one handler. The exact type of the callable selects a row of :data:`RESOLVERS`; the
+first resolver of the row that returns a handler decides. Where none does, the interpreter calls as Python
+would (:func:`thunder.interpreter.calls.generic_call`, Note [Order of calls]): Python functions are
+interpreted, and native code arrives in the policy's ``call_native``, where the tables of
+:mod:`~thunder.frontend.natives.native_calls` decide whether it may run.
+
+    torch.add          FunctionType, …     lookaside → lookaside of its code → operator → rest of torch
+    compiled           CompiledFunction    the function that was compiled, inlined
+    cached             lru_cache wrapper   the guarded cache, if the wrapper comes from the inputs
+    prims.sin          Symbol              recorded
+    self.layer         nn.Module           hooks and forward
+    obj, cls, method   other types         the interpreter
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from thunder.frontend.lookasides import custom_operators, module_members, tensors
+from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
+from thunder.frontend.natives import native_calls
+from thunder.frontend.session import TracingSession
+from thunder.ir.symbol import Symbol
+from thunder.torch.autocast import is_interpreted
+from thunder.wrappers.compiled_function import CompiledFunction
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+class CallResolver:
+    """The handlers of one session's callables.
+
+    Args:
+        session: its language has the operators.
+        lookasides: the functions that are done by rules.
+    """
+
+    def __init__(self, session: TracingSession, lookasides: LookasideTable) -> None:
+        self.operators, self.lookasides = session.language.functions, lookasides
+        self.entry_of = session.entry_of
+        self._resolved: dict[int, tuple[Any, CallHandler | None]] = {}  # holds the callables: ids stay theirs
+
+    def resolve(self, fn: Any) -> CallHandler | None:
+        """Return the handler of a callable; None if the interpreter does the call."""
+        resolved = self._resolved.get(id(fn))
+        if resolved is not None:
+            return resolved[1]
+        kind = type(fn)
+        for find in RESOLVERS.get(kind, _OF_OTHER_TYPES):
+            handler = find(self, fn)
+            if handler is not None:
+                break
+        else:
+            handler = None
+        if kind in _LASTING:
+            self._resolved[id(fn)] = fn, handler
+        return handler
+
+    def forget(self) -> None:
+        """Release the callables."""
+        self._resolved.clear()
+
+
+# -- resolvers -----------------------------------------------------------------------------------------------
+
+
+def _lookaside(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return resolver.lookasides.functions.get(id(fn))
+
+
+def _lookaside_of_code(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return resolver.lookasides.closures.get(id(fn.__code__))
+
+
+def _operator(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return None if resolver.operators.get(fn) is None else _call_operator
+
+
+def _unknown_torch_function(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    if not native_calls.is_unknown_torch(fn):
+        return None
+    return custom_operators.call_custom if custom_operators.is_custom(fn) else tensors.call_unknown
+
+
+def _compiled_function(resolver: CallResolver, fn: Any) -> CallHandler:
+    return _call_compiled
+
+
+def _guarded_cache(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return None if resolver.entry_of(fn) is None else native_calls.call_cached
+
+
+def _scripted_function(resolver: CallResolver, fn: Any) -> CallHandler:
+    return _call_scripted
+
+
+def _symbol(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return _call_symbol if isinstance(fn, Symbol) else None
+
+
+def _module(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return module_members.call_module if isinstance(fn, torch.nn.Module) else None
+
+
+# -- handlers ------------------------------------------------------------------------------------------------
+
+
+def _call_operator(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    symbol = session.language.functions[fn]
+    if is_interpreted(fn, symbol):
+        return session.machine.generic_call(fn, args, kwargs)
+    return tensors.call_function(session, fn, symbol, args, kwargs)
+
+
+def _call_compiled(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    return session.call(module_members.inlined(session, fn), args, kwargs)
+
+
+def _call_scripted(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    return session.call(native_calls.scripted(fn), args, kwargs)
+
+
+def _call_symbol(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs) -> Any:
+    session.calls_symbols = True
+    return tensors.call_symbol(session, fn, args, kwargs)
+
+
+# -- the order -----------------------------------------------------------------------------------------------
+
+_Resolver = Callable[[CallResolver, Any], "CallHandler | None"]
+_OF_NATIVE_FUNCTIONS: Final[tuple[_Resolver, ...]] = (_lookaside, _operator, _unknown_torch_function)
+_OF_CLASSES: Final[tuple[_Resolver, ...]] = (_lookaside, _operator)
+_OF_OTHER_TYPES: Final[tuple[_Resolver, ...]] = (_symbol, _module)
+
+RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
+    types.FunctionType: (_lookaside, _lookaside_of_code, _operator),
+    types.BuiltinFunctionType: _OF_NATIVE_FUNCTIONS,
+    types.MethodDescriptorType: _OF_NATIVE_FUNCTIONS,
+    types.WrapperDescriptorType: _OF_NATIVE_FUNCTIONS,
+    types.MethodWrapperType: _OF_NATIVE_FUNCTIONS,
+    types.GetSetDescriptorType: _OF_NATIVE_FUNCTIONS,
+    torch._ops.OpOverload: _OF_NATIVE_FUNCTIONS,
+    torch._ops.OpOverloadPacket: _OF_NATIVE_FUNCTIONS,
+    type: _OF_CLASSES,
+    type(torch.Tensor): _OF_CLASSES,
+    type(torch.Generator): _OF_CLASSES,
+    CompiledFunction: (_compiled_function,),
+    native_calls.CACHED: (_guarded_cache,),
+    torch.jit.ScriptFunction: (_scripted_function,),
+    types.MethodType: (),
+}
+"""By the exact type of a callable, the resolvers in the order in which they are tried."""
+
+#: types whose objects are not created anew at each read, as bound methods are: they are resolved once
+_LASTING: Final = frozenset(
+    {
+        types.FunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        type,
+        type(torch.Tensor),
+        torch._ops.OpOverload,
+        torch._ops.OpOverloadPacket,
+    }
+)
