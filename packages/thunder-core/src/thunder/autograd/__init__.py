@@ -1,1 +1,1 @@
-"""Gradients as a transform of traces: joint trace, partition, and the function that torch differentiates."""
+"""Gradients as passes over traces: tape, joint trace, partition, nodes of torch's graph."""

@@ -1,4 +1,4 @@
-"""Statements of a differentiated program that run after its node in torch's graph: writes and returned views.
+"""Deferred writes: statements of a program that run after its node in torch's graph.
 
     def f(x, w):                   the function:          t0 = x * w
         x.add_(x * w)              the deferred writes:   x.copy_(x + t0); return x, x.view(-1)
@@ -31,7 +31,7 @@ _VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 def split_deferred_writes(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
-    """Return the program without its deferred writes, and these as a trace, or None if there are none.
+    """Return the program without its deferred writes, and a trace of these or None.
 
     The second trace takes what the first returns and then the inputs that it reads, and returns what the
     program returned. Statements that set the grad mode are left out; if the program ends in another mode than
@@ -56,7 +56,7 @@ def split_deferred_writes(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
 def _returned_views(
     trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
-    """Return the calls that compute returned views of memory that the caller also holds, and other views.
+    """Return the calls of returned views of memory that the caller holds, and other views.
 
     The caller holds inputs, other results, and values of which several calls compute returned views. The
     other returned views, the second result, are of values that only the view refers to. The views that one
@@ -80,7 +80,7 @@ def _returned_views(
 def _untracked(
     trace: TraceCtx, body: list[BoundSymbol], end: BoundSymbol, sole_views: Sequence[TensorProxy]
 ) -> tuple[TraceCtx, list[BoundSymbol], BoundSymbol]:
-    """Return the program with these views returned as tensors that torch does not track as views.
+    """Return the program with these views as results that torch does not track as views.
 
     torch forbids writes to a view that a function returns, and here no other tensor would change.
     """

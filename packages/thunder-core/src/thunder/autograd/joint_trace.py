@@ -60,7 +60,7 @@ def joint_trace(tape: Tape, outputs: Sequence[TensorProxy]) -> TraceCtx:
 
 
 def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_calls: bool = False) -> Tape:
-    """Return the tape of a functional trace, for the gradients of its results with respect to its inputs.
+    """Return the tape of a functional trace: gradients of its results by its inputs.
 
     ``executors`` may have gradient rules (:func:`~thunder.autograd.rule_lookup.gradient_of`). A call that no
     gradient passes stays as it is. With ``keep_calls`` so does one that an executor claims whole and that is
@@ -87,7 +87,7 @@ def differentiable_outputs(trace: TraceCtx) -> tuple[TensorProxy, ...]:
 
 
 def _on_gradient_path(bsyms: Sequence[BoundSymbol], results: set[str]) -> list[bool]:
-    """Return, for each call, whether one of the results depends on it through values that require grad."""
+    """Return, for each call, whether a gradient of one of the results passes it."""
     reached, on_path = set(results), []
     for bsym in reversed(bsyms):
         is_passed = any(p.name in reached for p in bsym.flat_proxy_outs if _needs_grad(p))
@@ -153,7 +153,7 @@ class _TapeWriter:
                 self.forward.append(bsym)
 
     def _keep(self, bsym: BoundSymbol, with_gradient: Set[str]) -> None:
-        """Write a call whole, and a second time by its subsymbols, whose results get its gradients.
+        """Write a call whole, and again by its subsymbols, whose results get its gradients.
 
         Of the second call only what the gradients of its subsymbols read is computed.
         """
@@ -233,7 +233,7 @@ def _step_of(
 
 
 def _with_origin_of(call: BoundSymbol, part: BoundSymbol) -> BoundSymbol:
-    """Return a call that takes the place of ``call``, with its source line, its header and its tags."""
+    """Return ``part``, which takes the place of ``call``, with its source, header and tags."""
     if BoundSymbolTag.RECOMPUTE_IN_BACKWARD in call.tags:
         results = {p.name for p in call.flat_proxy_outs}
         for p in part.flat_proxy_outs:

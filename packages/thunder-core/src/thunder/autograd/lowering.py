@@ -1,4 +1,4 @@
-"""From a partitioned program to a function that runs and that torch can differentiate to any order."""
+"""From a partitioned program to a function that torch can differentiate to any order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Differentiated:
-    """A program with its tape, its partition, and the segments that become nodes of torch's graph.
+    """A program with its tape, its partition and the segments that become nodes.
 
     ``backward`` is the backward of all ``outputs``, through all segments.
     """
@@ -72,7 +72,7 @@ class Differentiated:
         return backward_trace(named, parts.graph, parts.backward_part, parts.cotangents, parts.gradients)
 
     def forward_for(self, segment: Segment, outputs: Sequence[TensorProxy]) -> AugmentedForward:
-        """Return the forward with the residuals that the backwards of a segment from ``outputs`` need."""
+        """Return the forward with the residuals that backwards of a segment need."""
         parts = self._backward_parts(segment, outputs, segment.edges)
         read = values_read(parts.backward_part, parts.gradients, parts.graph)
         residuals = {p.name for p in self.forward.residuals}
@@ -181,7 +181,7 @@ def _nodes(program: Differentiated, interface: Interface, lowering: Lowering) ->
 
 
 def _hidden(program: Differentiated, interface: Interface) -> list[TensorProxy]:
-    """Return the hidden results, under their names in the program, that are not outputs of segments.
+    """Return the hidden results, by their names in the program, but outputs of segments.
 
     A result of the program is saved as another tensor of the same memory, which is a hidden result too; so is
     the copy of an input that will be overwritten.
@@ -211,7 +211,7 @@ class _NodeBuilder:
         return self.program.backward_for(self.forward, self.segment, outputs, self.inputs)
 
     def node(self, wiring: Wiring, lowering: Lowering, backward_fn: Callable[..., Any] | None = None) -> Node:
-        """Return the node; backwards other than ``backward_fn`` are compiled when they are first needed."""
+        """Return the node; other backwards than ``backward_fn`` are compiled when needed."""
 
         def variant(present: Present) -> Callable[..., Any]:
             return lowering.lower(self.backward(present))
@@ -241,7 +241,7 @@ def _differentiable_backward(backward: TraceCtx, lowering: Lowering) -> Callable
 
 
 def _flat(backward: TraceCtx) -> tuple[TraceCtx, list[int]]:
-    """Return a backward without collections, and the positions of the gradients that it returns.
+    """Return a backward without collections, and the positions of its gradients.
 
     It is recorded again, so that its cotangents require grad.
     """

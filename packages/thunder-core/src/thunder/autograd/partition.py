@@ -1,4 +1,4 @@
-"""The partition of a joint trace into a forward, which saves values, and a backward, which reads them.
+"""The partition of a joint trace into a forward and a backward, which reads saved values.
 
 def joint(x, w, t2): …     def computation(x, w): …
                              return {'output': t0, 'flat_args': [x, w], 'flat_output': (t0,)}, ((x, w), ())
@@ -62,7 +62,7 @@ def partition(
     written: Set[str] = frozenset(),
     connecting: Iterable[TensorProxy] = (),
 ) -> tuple[AugmentedForward, TraceCtx]:
-    """Split ``joint``, whose last arguments are ``cotangents``, into the forward and the backward.
+    """Split ``joint``, whose last arguments are ``cotangents``, into forward and backward.
 
     ``differentiable`` are the names of the program's values. ``policy`` decides what is saved
     (:func:`~thunder.autograd.residuals.choose_residuals`). ``written`` are the names of inputs to whose
@@ -130,7 +130,7 @@ def _live_calls(bsyms: Sequence[BoundSymbol], results: Iterable[Any]) -> list[Bo
 def _copies(
     trace: TraceCtx, residuals: Sequence[Any], result: Any, overwritten: Set[str]
 ) -> list[BoundSymbol]:
-    """Return calls that give a second name to residuals which are results too, or will be overwritten.
+    """Return calls that copy residuals which are results too, or will be overwritten.
 
     One that is a result gets another tensor of the same memory: saved as the result itself, it would hold the
     node that holds it. One that will be overwritten gets a clone.
@@ -179,7 +179,7 @@ def backward_trace(
     cotangents: Sequence[TensorProxy],
     gradients: tuple[Any, ...],
 ) -> TraceCtx:
-    """Return the trace ``backward_fn(saved_for_backward, cotangents)`` that computes ``gradients``.
+    """Return the trace ``backward_fn(saved_for_backward, cotangents)`` of ``gradients``.
 
     Values of ``graph`` that are not saved are computed again just before their first use, under the name
     ``bw_<name>`` where the forward computes them too.

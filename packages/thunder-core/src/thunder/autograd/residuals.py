@@ -1,4 +1,4 @@
-"""The choice of residuals: which values of the forward are saved, and which the backward computes again.
+"""The choice of residuals: which values are saved, and which the backward computes again.
 
 A value that the backward reads can be saved, at the price of its bytes, or be computed again from others, if
 its operator is cheap. The cheapest choice is a minimum cut between what the forward has and what the backward
@@ -96,7 +96,7 @@ class ForwardGraph:
         return names
 
     def priced_arguments(self, name: str) -> Iterable[str]:
-        """Return the names of the arguments of a value's call, without leaf tensors, which cost nothing."""
+        """Return the names of the arguments of a value's call that cost bytes to save."""
         return (
             p.name for p in self.producer[name].flat_proxy_args if nbytes(p) or p.name not in self.input_names
         )
@@ -166,7 +166,7 @@ def is_pointwise(bsym: BoundSymbol) -> bool:
 
 
 def nbytes(value: Any) -> int:
-    """Return the memory that saving a value costs (bytes): none for a leaf tensor, which stays anyway."""
+    """Return the memory that saving a value costs (bytes): 0 for a leaf tensor."""
     if not isinstance(value, TensorProxy) or value.declared_leaf:
         return 0
     return int(value.numel()) * value.dtype.itemsize
@@ -190,7 +190,10 @@ def choose_residuals(forward: ForwardGraph, read: Iterable[Any], policy: str | i
 
 
 def _within_budget(forward: ForwardGraph, read: list[Any], cheap: frozenset[str], budget: int) -> list[Any]:
-    """Return the values to save when as few as possible are computed again, cheap and large ones first."""
+    """Return the values to save when as few as possible are computed again.
+
+    Cheap and large values are computed again first.
+    """
     candidates = [
         p
         for b in forward.bsyms

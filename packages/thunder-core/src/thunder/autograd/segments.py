@@ -1,4 +1,4 @@
-"""Segments: the parts of a differentiated program that are separate nodes of torch's graph.
+"""Segments: the parts of a program that are separate nodes of torch's graph.
 
 Note [Segments]
 Eager has a node for each call: a backward runs those on which its result depends, and frees what these saved.
@@ -97,7 +97,7 @@ def segments_of(tape: Tape, outputs: Sequence[TensorProxy]) -> tuple[Segment, ..
 
 
 def connecting_values(segments: Sequence[Segment]) -> list[TensorProxy]:
-    """Return the values that leave the forward because another segment adds to their gradients."""
+    """Return the outputs of segments to whose gradients other segments add."""
     outputs = {o.name for s in segments for o in s.outputs}
     values = {e.name: e for s in segments for e in s.edges if e.name in outputs}
     return list(values.values())
@@ -116,7 +116,7 @@ def _results_reached(tape: Tape, outputs: Sequence[TensorProxy]) -> list[frozens
 
 
 def _parts(tape: Tape, outputs: Sequence[TensorProxy], keys: Sequence[frozenset[int]]) -> list[_Part] | None:
-    """Return the parts, those of more results first, or None if several of them read one gradient."""
+    """Return the parts, those of more results first; None if two read one gradient."""
     parts: dict[frozenset[int], _Part] = {}
     owner: dict[str, _Part] = {}
     for i, (step, key) in enumerate(zip(tape.steps, keys, strict=True)):
@@ -159,7 +159,7 @@ MOST_PARTS = 24
 
 
 def _grouped(parts: Sequence[_Part]) -> list[_Group]:
-    """Return the parts as nodes, earlier ones first; parts that no program can tell apart are joined."""
+    """Return the parts in groups, earlier ones first: as few nodes as no program observes."""
     run_by: dict[int, set[_Part]] = {}
     for part in parts:
         for result in part.results:

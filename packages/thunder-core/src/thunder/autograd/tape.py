@@ -1,4 +1,4 @@
-"""The tape of a differentiated program: its forward, and one step of the backward for each call.
+"""The tape of a differentiated program: its forward, and a backward step for each call.
 
 Reverse mode over straight-line code: each call leaves a :class:`BackwardStep`, which computes gradients of
 its arguments from gradients of its results; the steps run in reverse order (Griewank and Walther, Evaluating
@@ -73,7 +73,7 @@ class BackwardStep:
 
 @dataclass(frozen=True)
 class Tape:
-    """A differentiated program: its forward, and the steps of its backward in the forward's order.
+    """A differentiated program: its forward, and its backward steps in the forward's order.
 
     ``differentiable`` are the names of the values into which gradients flow back: the program's values, and
     not those that gradient rules computed for themselves.
@@ -104,7 +104,7 @@ class Tape:
 
 
 class _StepRunner:
-    """Records steps with ``get_grad`` replaced by the sum so far, and ``put_grad`` by an addition."""
+    """Records steps: ``get_grad`` becomes the sum so far, ``put_grad`` an addition."""
 
     def __init__(self, cotangents: Mapping[str, TensorProxy]) -> None:
         self.grads: dict[str, TensorProxy] = dict(cotangents)

@@ -1,4 +1,4 @@
-"""The nodes of a compiled program in torch's graph, with their tensors saved as torch saves them.
+"""The nodes of a compiled program in torch's graph.
 
 Note [Hidden results]
 
@@ -123,7 +123,7 @@ class Node:
 
 
 class Connected:
-    """A forward with its nodes, earlier ones first: called with tensors, it enters torch's graph."""
+    """A forward with its nodes, earlier ones first; a call enters torch's graph."""
 
     def __init__(self, forward_fn: Callable[..., Any], nodes: Sequence[Node]) -> None:
         self.forward_fn, self.nodes = forward_fn, nodes
@@ -154,7 +154,9 @@ def _apply(node: Node, values: list[Any], saved: Sequence[Any], others: Any) -> 
 
 
 def _addresses(saved: Sequence[Any], watched: tuple[int, ...]) -> list[int] | None:
-    """Return the addresses of the watched saved tensors, or None if hooks save them or one has no storage.
+    """Return the addresses of the watched saved tensors, or None if they are not known.
+
+    They are not if hooks save the tensors, or if one has no storage.
 
     Without hooks torch saves the caller's own tensor objects, which an assignment to ``.data`` changes.
     """

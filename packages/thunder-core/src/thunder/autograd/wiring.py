@@ -1,4 +1,4 @@
-"""The tensors of each node in torch's graph, as positions among those of the program's forward."""
+"""The tensors of each node in torch's graph, as positions in the forward's tensors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def watched_inputs(forward: AugmentedForward, backward: TraceCtx) -> frozenset[s
 def whole_wiring(
     forward: AugmentedForward, interface: Interface, segment: Segment, watched: Set[str]
 ) -> Wiring:
-    """Return the wiring of the one node of a program, whose backward returns a gradient for every input."""
+    """Return the wiring of a program's only node, whose backward has all gradients."""
     first, returned = len(forward.trace.args), _returned(forward)
     after = first + len(returned)
     edges = {p.name for p in segment.edges}

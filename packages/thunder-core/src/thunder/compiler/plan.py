@@ -17,7 +17,7 @@ from thunder.compiler.stats import CacheEntry
 from thunder.executor_base.executor import Executor
 from thunder.extend import assuming_device, profile_named
 from thunder.ir.trace import TraceCtx
-from thunder.ops.layouts import untouched
+from thunder.ops.layouts import without_touching_device
 from thunder.passes.transform import Transform
 from thunder.plugins.specs import DeviceProfile
 from thunder.wrappers.thunder_module import dispatcher_of
@@ -158,7 +158,7 @@ def _assume_device(device: DeviceProfile | str | None) -> Iterator[DeviceProfile
             hint='Give the name of a profile, such as "h200", or a thunder.plugins.DeviceProfile.',
         )
     profile = profile_named(device) if isinstance(device, str) else device
-    with assuming_device(profile), untouched(profile.type):
+    with assuming_device(profile), without_touching_device(profile.type):
         yield profile
 
 

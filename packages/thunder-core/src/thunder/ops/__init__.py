@@ -1,1 +1,1 @@
-"""Facts of operators, apart from their torch names: rows, primitives, promotion, layouts, gradient rules."""
+"""Operators apart from torch's names: rows, primitives, promotion, layouts, gradients."""

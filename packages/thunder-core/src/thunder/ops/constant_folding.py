@@ -1,4 +1,4 @@
-"""Constant folding while a program is traced: the values of tensors that depend on no input.
+"""Constant folding while a program is traced: values that depend on no input.
 
     position = torch.arange(0, n)          →   n is a number, and guarded
     if position[0] > 0: …                  →   the condition is the same in each call of this program
@@ -47,7 +47,7 @@ _COMPARISONS: Final[dict[str, Callable[[float, float, float], bool | None]]] = {
 
 
 def known_value(trace: TraceCtx, x: TensorProxy) -> torch.Tensor | None:
-    """Return the value of ``x`` in the program recorded so far, on the CPU, or None if it is not known."""
+    """Return the value of ``x`` in the program so far, on the CPU, or None if not known."""
     recorded = [bsym for scope in trace.scopes for bsym in scope]
     producers = {id(out): bsym for bsym in recorded for out in bsym.flat_proxy_outs}
     needed = _constant_subprogram(x, producers)
@@ -94,7 +94,7 @@ def _is_exact(p: Any) -> bool:
 
 
 def _writes_to(recorded: Iterable[BoundSymbol], needed: list[BoundSymbol]) -> Iterator[bool]:
-    """Yield, for each call that reads a value computed from ``needed``, whether it writes in place."""
+    """Yield, for each call that reads a value from ``needed``, whether it writes in place."""
     reached = {id(out) for bsym in needed for out in bsym.flat_proxy_outs}
     for bsym in recorded:
         if any(id(p) in reached for p in bsym.flat_proxy_args):
@@ -103,7 +103,7 @@ def _writes_to(recorded: Iterable[BoundSymbol], needed: list[BoundSymbol]) -> It
 
 
 def _run(bsym: BoundSymbol, values: dict[int, Any]) -> None:
-    """Compute a call on the CPU; ``values`` are the results so far, by the ids of their proxies."""
+    """Compute a call on the CPU; ``values`` are results by the ids of their proxies."""
 
     def on_cpu(value: Any) -> Any:
         if isinstance(value, Proxy | TensorProxy):
@@ -124,7 +124,7 @@ def _run(bsym: BoundSymbol, values: dict[int, Any]) -> None:
 def _compared_with_bound(
     x: TensorProxy, producers: dict[int, BoundSymbol], recorded: Iterable[BoundSymbol]
 ) -> torch.Tensor | None:
-    """Return the comparison of numbers of a known interval with a number, where it is the same for all."""
+    """Return the comparison of an interval with a number, or None where it is not uniform."""
     comparison = producers.get(id(x))
     rule = _COMPARISONS.get(comparison.sym.id) if comparison is not None else None
     if comparison is None or rule is None or len(comparison.args) < 2:

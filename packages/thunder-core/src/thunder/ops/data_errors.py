@@ -1,8 +1,8 @@
-"""Which operators may raise for the values in their arguments.
+"""Data-dependent errors: the operators that may raise for the values in their arguments.
 
-What depends on shapes, dtypes and devices is known while a program is traced, and so is an error about them.
-These operators look at the values: an index may be out of range, a matrix singular, a probability negative.
-An operator that thunder knows only by its name may do so too.
+Errors about shapes, dtypes and devices are raised while a program is traced. These operators read the values:
+an index may be out of range, a matrix singular, a probability negative. An operator without a row may read
+them too.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _STATISTICS = (
     "torch.poisson torch.binomial torch.histc torch.histogram torch.histogramdd torch.quantile "
     "torch.nanquantile torch.istft torch.cov torch.linspace_of_tensors"
 )
-#: ids of operators; a composite may raise as well where one of its parts may
+#: ids of operators; a composite may also raise where one of its subsymbols may
 _BY_VALUES: Final = frozenset(f"{_INDEXED} {_LOSSES} {_MATRICES} {_STATISTICS}".split())
-#: these raise for integers alone, which the CPU does not divide by zero
+#: these raise for integers only, which the CPU does not divide by zero
 _DIVISIONS: Final = frozenset({"prims.div", "prims.py_floordiv", "prims.remainder", "prims.fmod"})
 
 
 def may_raise_on_data(bsym: BoundSymbol) -> bool:
-    """Whether the call, or a call that it decomposes into, may raise for the values in its tensors."""
+    """Return whether a call, or one of its subsymbols, may raise for values of tensors."""
     symbol = bsym.sym
     if symbol.id in _BY_VALUES or OpTags.FALLBACK in bsym.tags:
         return True
@@ -56,7 +56,7 @@ def may_raise_on_data(bsym: BoundSymbol) -> bool:
 
 
 def is_opaque(bsym: BoundSymbol) -> bool:
-    """Whether the call runs code that neither torch nor thunder has written."""
+    """Return whether a call runs code that is neither torch's nor thunder's."""
     symbol = bsym.sym
     if bsym.subsymbols or not bsym.flat_proxy_outs:
         return False

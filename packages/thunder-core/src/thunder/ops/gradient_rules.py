@@ -1,6 +1,6 @@
-"""Gradient rules, in the three forms in which they are written, and the one form in which they run.
+"""Gradient rules: the three forms in which they are declared, and how they are evaluated.
 
-A rule that runs has the signature of its operator, computes the result, and moves gradients:
+The most general form has the signature of its operator, computes the result, and moves gradients:
 
     @gradient_rule("torch.nn.functional.layer_norm")
     def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
@@ -13,24 +13,24 @@ Most operators need less: the gradient of each argument, as a formula of the cal
 
     formulas("torch.mul", input=lambda c: c.g * conj(c.other), other=lambda c: c.g * conj(c.input))
 
-Where the gradients share work, one function gives them all:
+Where the gradients share work, one function returns them all:
 
     @vjp("torch.atan2")
     def atan2(c):
         scale = c.g / (c.input * c.input + c.other * c.other)
         return {"input": scale * c.other, "other": scale * -c.input}
 
-What a formula returns need not fit: broadcast dimensions are summed, dtypes and devices converted, and of a
-complex gradient of a real argument the real part is taken (:func:`fitted`).
+The result of a formula is fitted to its argument (:func:`fitted`): broadcast dimensions are summed, dtype and
+device are converted, and for a real argument the real part is taken.
 
 Note [What a rule may save]
 
-A backward uses values of the forward. Those that depend on something that requires grad may be kept for it
-only if gradients flow back into them too, or a second derivative would miss them: the arguments and results
-of the operators that the program called. What a rule computes for itself (``s = sigmoid(x)``) is computed
-again in the backward, where its own derivative is taken like any other. The exception are results of an
-operator that says they carry no gradient (``mean`` and ``rstd`` above); an operator that takes such a value
-has a rule that knows what it depends on.
+A backward uses values of the forward. Those that depend on something that requires grad may be saved only if
+gradients flow back into them, or a second derivative would miss them: the arguments and results of the
+operators that the program called. What a rule computes for itself (``s = sigmoid(x)``) is computed again in
+the backward, where it is differentiated like any other value. The exception are results that an operator
+declares to carry no gradient (``mean`` and ``rstd`` above); an operator that takes such a value has a rule
+for what it depends on.
 
 Conventions for complex numbers are torch's: the gradient of a real loss with respect to ``z = x + iy`` is
 ``dL/dx + i dL/dy``, so a holomorphic ``f`` has the rule ``g * conj(f'(z))`` (torch's "Autograd for complex
@@ -68,11 +68,11 @@ VjpFunction = Callable[["Call"], Mapping[str, Any]]
 
 
 class Call:
-    """A call that is differentiated, as formulas see it.
+    """A call that is differentiated, as the argument of formulas.
 
-    Arguments are attributes under the operator's own names (``c.input``). ``c.out`` is the result, ``c.g``
-    its cotangent, with the shape and dtype of the result. Where the result is a tuple, so is ``c.g``; an
-    element is None if the program's result does not depend on it.
+    Arguments are attributes under the operator's names (``c.input``). ``c.out`` is the result, ``c.g`` its
+    cotangent, with the shape and dtype of the result. Where the result is a tuple, so is ``c.g``; an element
+    is None if the program's results do not depend on it.
     """
 
     __slots__ = ("_arguments", "g", "out")
@@ -88,16 +88,16 @@ class Call:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """All arguments; those of an operator that takes ``*args`` are under this name."""
+        """All arguments by name; an operator with ``*args`` has them under ``args``."""
         return self._arguments
 
     def needs(self, name: str) -> bool:
-        """Whether the gradient of an argument, or of a tensor in it, is wanted."""
+        """Return whether an argument, or a tensor in it, needs a gradient."""
         return wants_grad(self._arguments[name])
 
 
 def wants_grad(value: Any) -> bool:
-    """Whether a value, or one within it, is a tensor that requires grad."""
+    """Return whether a value is, or contains, a tensor that requires grad."""
     return any(map(requires_grad, tree_iter(value)))
 
 
@@ -105,11 +105,11 @@ def wants_grad(value: Any) -> bool:
 
 
 def formulas(*ids: str, **by_argument: Formula) -> None:
-    """Gives operators their gradients, one formula ``call → gradient`` an argument.
+    """Declare the gradients of operators by one formula ``call → gradient`` for each argument.
 
-    Of an argument that is a sequence of tensors the formula returns a sequence. Arguments without a formula
-    have no gradient. Raises RegistrationError for an unknown operator or argument, and for one that has a
-    rule.
+    For an argument that is a sequence of tensors the formula returns a sequence. Arguments without a formula
+    have no gradient. Raises RegistrationError for an unknown operator or argument, and for an operator with a
+    declared gradient.
     """
     for operator_id in ids:
         names = _parameters(operator_id)
@@ -122,7 +122,7 @@ def formulas(*ids: str, **by_argument: Formula) -> None:
 
 
 def vjp(*ids: str) -> Callable[[VjpFunction], VjpFunction]:
-    """Gives operators their gradients by a function ``call → {argument: gradient}``."""
+    """Declare the gradients of operators by a function ``call → {argument: gradient}``."""
 
     def decorate(fn: VjpFunction) -> VjpFunction:
         for operator_id in ids:
@@ -133,7 +133,7 @@ def vjp(*ids: str) -> Callable[[VjpFunction], VjpFunction]:
 
 
 def gradient_rule(*ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives operators a rule in the form in which it runs, with their signature, get_grad and put_grad."""
+    """Declare the gradients of operators by a function that computes the result too."""
 
     def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
         for operator_id in ids:
@@ -144,7 +144,7 @@ def gradient_rule(*ids: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def nondifferentiable(*ids: str) -> None:
-    """Says of operators that no gradient flows through them."""
+    """Declare that no gradient flows through operators."""
     for operator_id in ids:
         _declare(operator_id, NONDIFFERENTIABLE)
 
@@ -182,7 +182,7 @@ def vjp_function(gradient: Formulas | Vjp) -> VjpFunction:
 def put_gradients(
     gradients: VjpFunction, symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, g: Any
 ) -> None:
-    """Puts the gradients of a call ``out = symbol(*args, **kwargs)``, whose cotangents are ``g``."""
+    """Put the gradients of a call ``out = symbol(*args, **kwargs)`` with cotangents ``g``."""
     arguments = _bound(symbol.id, args, kwargs)
     for name, gradient in gradients(Call(arguments, out, g)).items():
         _put(arguments[name], gradient)
@@ -207,8 +207,9 @@ def _put(value: Any, gradient: Any) -> None:
 
 
 def fitted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
-    """``g`` as a gradient of ``like``: broadcast dimensions summed, the dtype converted (and the real part
-    taken where ``like`` is real), on its device.
+    """Return ``g`` as a gradient of ``like``: with its shape, its dtype, and on its device.
+
+    Broadcast dimensions are summed; the real part is taken where ``like`` is real.
     """
     if g.dtype.is_complex and not like.dtype.is_complex:
         g = prims.real(g)
@@ -217,20 +218,20 @@ def fitted(g: TensorProxy, like: TensorProxy) -> TensorProxy:
 
 
 def summed_to(g: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """The sum of ``g`` over the dimensions that broadcasting ``shape`` to ``g.shape`` adds or stretches."""
+    """Return the sum of ``g`` over the dimensions that broadcasting ``shape`` expands."""
     if tuple(g.shape) == shape:
         return g
     leading = g.ndim - len(shape)
     if leading < 0:
         raise OperatorError("a gradient has fewer dimensions than its value", found={"gradient": g.shape})
-    stretched = tuple(i + leading for i, n in enumerate(shape) if n == 1 and g.shape[i + leading] != 1)
-    dims = (*range(leading), *stretched)
+    expanded = tuple(i + leading for i, n in enumerate(shape) if n == 1 and g.shape[i + leading] != 1)
+    dims = (*range(leading), *expanded)
     summed = prims.sum(g, dims) if dims else g
     return summed if tuple(summed.shape) == shape else prims.reshape(summed, shape)
 
 
 def conj(x: Any) -> Any:
-    """The complex conjugate; a real value is its own."""
+    """Return the complex conjugate; a real value as it is."""
     if isinstance(x, TensorProxy):
         return prims.conj(x) if x.dtype.is_complex else x
     return x.conjugate() if isinstance(x, complex) else x

@@ -1,9 +1,9 @@
-"""Where tensors of a program lie in memory, as eager would place them: found by running it on tensors without
-data.
+"""Layouts: the strides and the storages that eager would give the tensors of a program.
 
-Whether ``x.reshape(…)`` is a view depends on strides, which no trace records. Only programs that write in
-place ask, and only of the calls in question and what they depend on. torch's fake tensors follow the kernels
-of the real device; meta tensors do not (convolution in channels-last, attention).
+They are derived by running calls on tensors without data. Whether ``x.reshape(…)`` is a view depends on
+strides, which no trace records. Only for programs that write in place, or read strides, calls are run, and
+only those in question and what they depend on. torch's fake tensors follow the kernels of the real device;
+meta tensors do not (convolution in channels-last, attention).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from thunder.ops.operator import row_of
 from thunder.ops.stand_ins import empty_tensor
 from thunder.ops.torch_errors import TORCH_REFUSALS
 
-#: what fake tensors raise for functions that look at data
-_OF_DATA = (DataDependentOutputException, DynamicOutputShapeException)
-#: operators whose results are contiguous, and those whose results lie as their first argument does
+#: what fake tensors raise for functions that read data
+_DATA_DEPENDENT_ERRORS = (DataDependentOutputException, DynamicOutputShapeException)
+#: operators whose results are contiguous, and those whose results have the layout of their first argument
 _NEW = frozenset(
     f"torch.{name}" for name in ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "arange")
 ) | {f"torch.Tensor.new_{name}" for name in ("empty", "zeros", "ones", "full")}
@@ -54,29 +54,33 @@ CONTIGUOUS_RESULTS = frozenset(
     )
 )
 
-_untouched: ContextVar[str | None] = ContextVar("thunder_untouched_device", default=None)
+#: the kind of device (``cuda``) in whose place fake tensors are on the CPU
+_absent_device: ContextVar[str | None] = ContextVar("thunder_absent_device", default=None)
 
 
 @contextmanager
-def untouched(kind: str) -> Iterator[None]:
-    """Within the context, tensors of this kind of device are taken to lie as those of the CPU do.
+def without_touching_device(kind: str) -> Iterator[None]:
+    """Within the context, layouts of tensors on this kind of device are those of the CPU.
 
-    A fake tensor of a CUDA device makes torch wake the device up, and fails where torch knows no CUDA.
+    A fake tensor of a CUDA device makes torch initialise the device, and fails where torch has no CUDA.
     """
-    token = _untouched.set(kind)
+    token = _absent_device.set(kind)
     try:
         yield
     finally:
-        _untouched.reset(token)
+        _absent_device.reset(token)
 
 
-def _place(device: Any) -> torch.device:
-    place = to_torch_device(device)
-    return torch.device("cpu") if place.type == _untouched.get() else place
+def _fake_device(device: Any) -> torch.device:
+    torch_device = to_torch_device(device)
+    return torch.device("cpu") if torch_device.type == _absent_device.get() else torch_device
 
 
 class Layouts:
-    """Lazily evaluates a program on fake tensors. ``groups`` are the inputs that overlap in memory."""
+    """A lazy evaluation of a program on fake tensors.
+
+    ``groups`` are the inputs that overlap in memory.
+    """
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class Layouts:
         self._producers = {p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs}
         self._mode: FakeTensorMode | None = None
 
-    def maker(self, proxy: TensorProxy) -> BoundSymbol | None:
+    def producer_of(self, proxy: TensorProxy) -> BoundSymbol | None:
         """Return the call that computed a tensor, before the cast that fits it to an ``out=``."""
         call = self._producers.get(proxy.name)
         while call is not None and call.sym.id == "prims.convert_element_type":
@@ -98,51 +102,49 @@ class Layouts:
         return call
 
     def share_memory(self, a: TensorProxy, b: TensorProxy) -> bool:
-        """Whether eager places the two in one storage."""
+        """Return whether eager gives the two one storage."""
         return _storage(self.of(a)) == _storage(self.of(b))
 
     def overlap(self, a: TensorProxy, b: TensorProxy) -> bool:
-        """Whether the stretches of one storage that eager gives the two have an element in common."""
+        """Return whether the byte spans of the two in one storage overlap."""
         (start, end), (other_start, other_end) = byte_span(self.of(a)), byte_span(self.of(b))
         return max(start, other_start) < min(end, other_end)
 
-    def is_part(self, proxy: TensorProxy) -> bool:
-        """Whether eager's tensor leaves out, or repeats, elements of the memory that it is in, or lies in it
-        at an offset.
-        """
+    def is_partial_view(self, proxy: TensorProxy) -> bool:
+        """Return whether a tensor does not cover its storage: offset, gaps, repeated elements."""
         tensor = self.of(proxy)
         start, end = byte_span(tensor)
         return start != 0 or end != tensor.numel() * tensor.element_size()
 
     def strides(self, proxy: TensorProxy) -> tuple[int, ...]:
-        """The strides that eager would give a tensor. Where they are plain nothing is run for them: the first
-        fake tensor of a process takes a second.
+        """Return the strides (elements) that eager would give a tensor.
+
+        Nothing is run for a tensor that is contiguous by its operator: the first fake tensor of a process
+        takes a second.
         """
-        known = proxy.strides
-        if known is not None:
-            return known
-        if self.is_plain(proxy):
+        if proxy.strides is not None:
+            return proxy.strides
+        if self.is_contiguous(proxy):
             return contiguous_strides(proxy.shape)
-        with torch._C.DisableTorchFunction():  # this question is no call of the program
+        with torch._C.DisableTorchFunction():  # not a call of the program
             return tuple(self.of(proxy).stride())
 
-    def is_plain(self, proxy: TensorProxy) -> bool:
-        """Whether a tensor is contiguous, for all that its maker says."""
-        known = proxy.strides
-        if known is not None:
-            return known == contiguous_strides(proxy.shape)
+    def is_contiguous(self, proxy: TensorProxy) -> bool:
+        """Return whether declared strides or the operator say that a tensor is contiguous."""
+        if proxy.strides is not None:
+            return proxy.strides == contiguous_strides(proxy.shape)
         call = self._producers.get(proxy.name)
         if proxy.name in self._inputs or call is None:
             return proxy.name in self._inputs
         if call.sym.id in _LIKE and call.kwargs["memory_format"] is torch.preserve_format:
-            return self.is_plain(call.args[0])
+            return self.is_contiguous(call.args[0])
         return call.sym.id in _NEW
 
     def of(self, proxy: TensorProxy) -> FakeTensor:
-        """A tensor without data that lies as eager's would."""
+        """Return a tensor without data that has eager's strides and storage."""
         value = self._values.get(proxy.name)
         if value is None:
-            if self._mode is None:  # torch imports its symbolic shapes for it, which takes a second
+            if self._mode is None:  # its first use imports torch's symbolic shapes, which takes a second
                 self._mode = FakeTensorMode()
             with self._mode, torch.no_grad(), torch._C.DisableTorchFunction():
                 self._compute(proxy)
@@ -150,20 +152,21 @@ class Layouts:
         return value  # type: ignore[no-any-return]
 
     def _compute(self, proxy: TensorProxy) -> None:
-        """Fills in ``proxy`` and what it depends on; a stack of its own, because programs are longer than
-        Python's stack.
+        """Compute ``proxy`` and what it depends on.
+
+        With an explicit stack, because programs are longer than Python's stack is deep.
         """
         pending = [proxy]
         while pending:
-            wanted = pending[-1]
-            call = self._producers.get(wanted.name)
-            if wanted.name in self._values:
+            tensor = pending[-1]
+            call = self._producers.get(tensor.name)
+            if tensor.name in self._values:
                 pending.pop()
-            elif wanted.name in self._groups:
-                self._values.update(_in_one_storage(self._groups[wanted.name]))
+            elif tensor.name in self._groups:
+                self._values.update(_in_one_storage(self._groups[tensor.name]))
                 pending.pop()
-            elif call is None or wanted.name in self._inputs or wanted.strides is not None:
-                self._values[wanted.name] = empty_tensor(wanted, _place(wanted.device))
+            elif call is None or tensor.name in self._inputs or tensor.strides is not None:
+                self._values[tensor.name] = empty_tensor(tensor, _fake_device(tensor.device))
                 pending.pop()
             else:
                 missing = [
@@ -174,7 +177,7 @@ class Layouts:
                 pending += missing
                 if not missing:
                     self._run(call)
-                    if wanted.name not in self._values:
+                    if tensor.name not in self._values:
                         raise UnsupportedProgram(f"{call.sym.name} cannot be run without data")
                     pending.pop()
 
@@ -187,18 +190,19 @@ class Layouts:
         args, kwargs = tree_map(self._value, (call.args, call.kwargs))
         try:
             result = row.eager(*args, **kwargs)
-        except _OF_DATA as error:
+        except _DATA_DEPENDENT_ERRORS as error:
             if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # views are made of views
                 for sub in call.subsymbols:
                     self._run(sub)
                 return
             raise UnsupportedProgram(
-                f"where {call.sym.name} places its results in memory is not known without data",
+                f"the layout of the results of {call.sym.name} cannot be known without data",
                 found=repr(call),
                 hint="Call contiguous() on them, before the program writes to them or asks for strides.",
             ) from error
         except TORCH_REFUSALS as error:
-            raise OperatorError(_text(row.eager, args, kwargs) or str(error), found=repr(call)) from error
+            text = _kernel_error(row.eager, args, kwargs) or str(error)
+            raise OperatorError(text, found=repr(call)) from error
         self._bind(call.output, result)
 
     def _value(self, leaf: Any) -> Any:
@@ -210,7 +214,7 @@ class Layouts:
             return None
         if isinstance(leaf, dtype):
             return to_torch_dtype(leaf)
-        return _place(leaf) if isinstance(leaf, Device | torch.device) else leaf
+        return _fake_device(leaf) if isinstance(leaf, Device | torch.device) else leaf
 
     def _bind(self, output: Any, result: Any) -> None:
         if isinstance(output, TensorProxy):
@@ -220,9 +224,10 @@ class Layouts:
                 self._bind(o, r)
 
 
-def _text(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
-    """What torch's kernels say of a call that fake tensors refuse in words of their own; None if they accept
-    it.
+def _kernel_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
+    """Return the error text of torch's meta kernels, or None if they accept the call.
+
+    Fake tensors raise other texts for some calls.
     """
 
     def meta(leaf: Any) -> Any:
@@ -240,12 +245,12 @@ def _text(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:
 
 
 def _in_one_storage(group: Sequence[InputAlias]) -> dict[str, torch.Tensor]:
-    """Inputs that overlap, by name, each with its strides and its offset in one storage."""
+    """Return overlapping inputs by name, with their strides and offsets in one storage."""
     first = group[0].proxy
     if any(alias.proxy.dtype is not first.dtype for alias in group):
-        return {a.proxy.name: empty_tensor(a.proxy, _place(a.proxy.device)) for a in group}
+        return {a.proxy.name: empty_tensor(a.proxy, _fake_device(a.proxy.device)) for a in group}
     length = max(alias.end for alias in group)
-    memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_place(first.device))
+    memory = torch.empty(length, dtype=to_torch_dtype(first.dtype), device=_fake_device(first.device))
     return {a.proxy.name: memory.as_strided(a.size, a.stride, a.offset) for a in group}
 
 

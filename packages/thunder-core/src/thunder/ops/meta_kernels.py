@@ -1,7 +1,7 @@
-"""Metadata by torch itself: a torch function run on meta tensors made from proxies.
+"""Meta functions by torch's meta kernels, and torch's errors for calls on proxies.
 
-Exact by construction (shape, dtype, and the text of errors), and some hundred microseconds a call: for rarely
-used operators, and for the text of an error that a hand-written meta function has found.
+Shapes, dtypes and texts of errors are exact by construction. A call takes some hundred microseconds, so this
+is for rarely used operators, and for the text of an error that a hand-written meta function has found.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from thunder.ops.torch_errors import TORCH_REFUSALS, operator_error
 
 
 def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:
+    """Run ``fn`` on the stand-ins of its arguments, on ``device``."""
     leaves, spec = tree_flatten((args, kwargs))
     # The proxies' own __torch_function__, and the mode under which programs are traced, must not see these
     # calls.
@@ -33,73 +34,72 @@ def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any
 
 
 def on_meta(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``fn`` on meta tensors: its result, of meta tensors and Python values."""
+    """Return the result of ``fn`` on meta tensors: meta tensors and Python values."""
     return _run(fn, args, kwargs, to_meta, "meta")
 
 
 def eager_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """What torch raises for the call, or None if it does not.
+    """Return what torch raises for the call, or None if it does not.
 
-    Eager's kernels on the cpu are asked, for meta tensors have other texts and fewer conditions. A large call
-    is asked on meta tensors first, where nothing is computed: if they refuse it, so will the cpu, before it
+    The call runs by eager's kernels on zeros on the cpu: meta kernels have other texts and check less. A
+    large call runs by meta kernels first, which compute nothing: what they refuse, the cpu refuses before it
     computes.
     """
-    by_meta = None
+    from_meta = None
     if _elements(args, kwargs) > SMALL:
-        by_meta = meta_error(fn, args, kwargs)
-        if by_meta is None:
+        from_meta = meta_error(fn, args, kwargs)
+        if from_meta is None:
             return None
     with torch.random.fork_rng(devices=()):
-        return _attempt(fn, args, kwargs, to_cpu_zeros, "cpu") or by_meta
+        return _error_of(fn, args, kwargs, to_cpu_zeros, "cpu") or from_meta
 
 
 def meta_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """What torch raises for the call on meta tensors, or None if it does not."""
-    return _attempt(fn, args, kwargs, to_meta, "meta")
+    """Return what torch raises for the call on meta tensors, or None if it does not."""
+    return _error_of(fn, args, kwargs, to_meta, "meta")
 
 
 def eager_error_on_identity(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Exception | None:
-    """As :func:`eager_error`, on identity matrices, for functions that refuse matrices of zeros.
+    """Return what torch raises for the call on identity matrices; None for a large call.
 
-    None for a large call.
+    For functions that refuse matrices of zeros, and for tensors without dimensions that represent a number.
     """
     if _elements(args, kwargs) > SMALL:
         return None
     with torch.random.fork_rng(devices=()):
-        return _attempt(fn, args, kwargs, to_cpu_identity, "cpu")
+        return _error_of(fn, args, kwargs, to_cpu_identity, "cpu")
 
 
 def _elements(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return sum(math.prod(x.shape) for x in tree_flatten((args, kwargs))[0] if isinstance(x, TensorProxy))
 
 
-def _attempt(
+def _error_of(
     fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str
 ) -> Exception | None:
     try:
         _run(fn, args, kwargs, stand_in, device)
     except TORCH_REFUSALS as error:
-        return error.with_traceback(None)  # which has the frames that are going to hold the error
+        return error.with_traceback(None)  # its frames would hold the error: a reference cycle
     return None
 
 
 def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A meta function that runs ``fn`` on meta tensors. Raises OperatorError with torch's text.
+    """Return a meta function that runs ``fn`` on meta tensors.
 
-    Results are on the inputs' device (a ``device`` argument wins; tensors of no dimension give way to others,
-    as in torch). Calls without elements, on which a result could depend, are run on the cpu where only meta
-    tensors refuse them (``interpolate`` of an empty batch).
+    Results are on the device that :func:`as_proxies` returns. A call without elements that meta kernels
+    refuse and eager accepts (``interpolate`` of an empty batch) runs on the cpu.
     """
 
     def meta(*args: Any, **kwargs: Any) -> Any:
         try:
             result = on_meta(fn, args, kwargs)
         except TORCH_REFUSALS as error:
-            refused = eager_error(fn, args, kwargs)
-            if refused is not None or _elements(args, kwargs):
-                raise operator_error(refused or error, args, kwargs) from error
+            from_eager = eager_error(fn, args, kwargs)
+            if from_eager is not None or _elements(args, kwargs):
+                raise operator_error(from_eager or error, args, kwargs) from error
             with torch.random.fork_rng(devices=()):
                 result = _run(fn, args, kwargs, to_cpu_zeros, "cpu")
         return as_proxies(result, args, kwargs)
@@ -109,8 +109,9 @@ def torch_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_proxies(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a call on meta tensors, as proxies on the device where the call with these arguments puts
-    it.
+    """Return the result of a call on meta tensors as proxies.
+
+    They are on the device that the argument ``device`` names, else on :func:`device_of` the arguments.
     """
     device = kwargs.get("device")
     device = devices.to_device(device) if device is not None else device_of((args, kwargs))
@@ -127,21 +128,22 @@ def as_proxies(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def eager_checked_meta(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """As :func:`torch_meta`, for functions of which meta tensors accept what eager's kernels refuse."""
+    """As :func:`torch_meta`, where meta kernels accept calls that eager's refuse."""
     meta = torch_meta(fn)
 
-    def asking(*args: Any, **kwargs: Any) -> Any:
+    def checked(*args: Any, **kwargs: Any) -> Any:
         error = eager_error(fn, args, kwargs)
         if error is not None:
             raise operator_error(error, args, kwargs)
         return meta(*args, **kwargs)
 
-    return asking
+    return checked
 
 
 def device_of(tree: Any) -> devices.Device:
-    """The device of an operator's result: that of the first tensor with dimensions, else of the first tensor,
-    else the default's.
+    """Return the device of an operator's result with these arguments.
+
+    That of the first tensor with dimensions, else of the first tensor, else the default device.
     """
     first = None
     for leaf in tree_flatten(tree)[0]:
@@ -153,8 +155,9 @@ def device_of(tree: Any) -> devices.Device:
 
 
 def raise_torch_error(fn: Callable[..., Any] | None, args: Any, kwargs: Any, found: Exception) -> None:
-    """Raises OperatorError with torch's text if torch refuses the call too, else returns. Where a tensor may
-    stand for a number, zero and one must both be refused.
+    """Raise OperatorError with torch's text if torch refuses the call too, else return.
+
+    ``found`` is our own error. Where a tensor may represent a number, zero and one must both be refused.
     """
     if fn is None:
         return
@@ -166,5 +169,5 @@ def raise_torch_error(fn: Callable[..., Any] | None, args: Any, kwargs: Any, fou
 
 
 def is_number(x: Any) -> bool:
-    """Whether torch may take ``x`` for a number: a tensor without dimensions."""
+    """Return whether torch may read ``x`` as a number: a tensor without dimensions."""
     return isinstance(x, TensorProxy) and not x.shape

@@ -1,8 +1,7 @@
-"""Operator rows: everything that is known of an operator stands together, and is registered once.
+"""Operator rows: the facts about an operator, registered once.
 
-A row makes a symbol. Its id is the dotted path of the public function that it stands for
-(``torch.nn.functional.linear``, ``torch.Tensor.to``, ``prims.add``, ``my_executor.rms_norm``), unique, and
-refused if it is taken.
+A row's id is unique: the dotted path of the public function that it represents
+(``torch.nn.functional.linear``, ``torch.Tensor.to``, ``prims.add``, ``my_executor.rms_norm``).
 """
 
 from __future__ import annotations
@@ -39,14 +38,15 @@ GradientDeclaration = OperatorGradient | Mapping[str, Callable[[Any], Any]] | Ca
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator:
-    """One operator.
+    """The row of one operator.
 
     Exactly one of ``meta`` (a primitive: proxies in, proxies out) and ``decomposition`` (a composite: it
-    computes with other operators) is given. ``torch`` are the callables of torch that a program may call
-    for it: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
-    implementation, called with the arguments of the row; ``eager_path`` is how the text calls it, by
-    default the row's id where that is a path into torch.
-    ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``.
+    calls other operators) is given. ``torch`` are the callables of torch that become the operator in a traced
+    program: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
+    implementation, called with the arguments of the row; ``eager_path`` is its path in generated text, by
+    default the row's id where that is a path into torch. ``vjp`` declares the gradient (:attr:`gradient`).
+    ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``. ``tags`` are
+    ``OpTags``. A row with another ``vjp`` or tag raises RegistrationError.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Operator:
 
     @property
     def gradient(self) -> OperatorGradient | None:
-        """The declared gradient of the operator: ``vjp``, or what was declared after the registration."""
+        """The declared gradient: ``vjp``, or a declaration after the registration."""
         return declared_gradient(self.id)
 
 
@@ -89,7 +89,7 @@ def _check_tags(operator_id: str, tags: Iterable[Any]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Registered:
-    """A row and the symbol that was made of it."""
+    """A row and its symbol."""
 
     row: Operator
     symbol: Symbol
@@ -137,13 +137,13 @@ def register(
 
 
 def row_of(symbol_or_id: Symbol | str) -> Operator | None:
-    """The row of a symbol or id, or None."""
-    found = _registry.get(symbol_or_id.id if isinstance(symbol_or_id, Symbol) else symbol_or_id)
-    return found.row if found is not None else None
+    """Return the row of a symbol or id, or None."""
+    entry = _registry.get(symbol_or_id.id if isinstance(symbol_or_id, Symbol) else symbol_or_id)
+    return entry.row if entry is not None else None
 
 
 def symbol_of(operator_id: str) -> Symbol:
-    """The symbol of an id; raises RegistrationError with the nearest id."""
+    """Return the symbol of an id. Raises RegistrationError with the nearest id."""
     if operator_id not in _registry:
         raise RegistrationError(
             f"there is no operator {operator_id!r}.{_did_you_mean(operator_id)}",
@@ -153,14 +153,14 @@ def symbol_of(operator_id: str) -> Symbol:
 
 
 def _did_you_mean(operator_id: str) -> str:
-    """The operators nearest to an unknown id, by the whole path and by its last part."""
-    by_name = {known.rpartition(".")[2]: known for known in _registry}
-    close = nearest(operator_id.rpartition(".")[2], by_name)
-    found = {nearest(operator_id, _registry), by_name[close] if close is not None else None}
-    near = sorted(known for known in found if known is not None)
+    """Return a question that names the operators nearest to an unknown id."""
+    by_name = {row_id.rpartition(".")[2]: row_id for row_id in _registry}
+    name = nearest(operator_id.rpartition(".")[2], by_name)
+    candidates = {nearest(operator_id, _registry), by_name[name] if name is not None else None}
+    near = sorted(row_id for row_id in candidates if row_id is not None)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def all_rows() -> tuple[Operator, ...]:
-    """Every row, in the order of registration."""
+    """Return every row, in the order of registration."""
     return tuple(entry.row for entry in _registry.values())

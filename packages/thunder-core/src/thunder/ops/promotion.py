@@ -1,4 +1,4 @@
-"""Type promotion, as torch does it: by category first, by the lattice of types within a category.
+"""Type promotion as in torch: by category first, then by the lattice of types.
 
 Operands are tensors with dimensions, tensors without, and Python numbers, in this order of priority: one of
 lower priority changes the result only if its category (bool, integer, float, complex) is higher. The rule is
@@ -27,13 +27,11 @@ _COMPLEX_OF = {
 _FLOAT_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 #: (default dtype, kind of each operand) → result
-_known: dict[tuple[Any, ...], dtype] = {}
+_results: dict[tuple[Any, ...], dtype] = {}
 
 
 def _kind(x: Any) -> Any:
-    """What of an operand matters: a dtype (with dimensions), a 1-tuple of it (without), or a Python number's
-    type.
-    """
+    """Return the dtype of a tensor, in a 1-tuple if it has no dimensions; a number's type."""
     if isinstance(x, TensorProxy):
         return x.dtype if x.shape else (x.dtype,)
     if isinstance(x, NumberProxy):
@@ -46,14 +44,12 @@ def _kind(x: Any) -> Any:
 
 
 def result_dtype(*operands: Any) -> dtype:
-    """The dtype in which an elementwise operator computes on these tensors and numbers: ``torch.result_type``
-    of any number of operands.
-    """
+    """Return ``torch.result_type`` of any number of operands."""
     key = (torch.get_default_dtype(), *map(_kind, operands))
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = to_dtype(_promoted(key[1:]))
-    return found
+    result = _results.get(key)
+    if result is None:
+        result = _results[key] = to_dtype(_promoted(key[1:]))
+    return result
 
 
 def _promoted(kinds: tuple[Any, ...]) -> torch.dtype:
@@ -90,7 +86,7 @@ def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dty
 
 
 def number_dtype(python_type: type) -> dtype:
-    """The dtype of a Python number: bool, int64, the default dtype, or the complex type of it."""
+    """Return the dtype of a Python number: bool, int64, the default or its complex dtype."""
     if issubclass(python_type, bool):
         return to_dtype(torch.bool)
     if issubclass(python_type, int):
@@ -100,39 +96,37 @@ def number_dtype(python_type: type) -> dtype:
 
 
 def python_type_of(d: dtype) -> type:
-    """The type of ``tensor.item()``."""
+    """Return the Python type of ``tensor.item()``."""
     if d.is_inexact:
         return complex if d.is_complex else float
     return bool if d.is_bool else int
 
 
 def float_result(d: dtype) -> dtype:
-    """``d``, or the default dtype for integers and booleans: the result of operators such as ``sin`` and
-    ``div``.
-    """
+    """Return ``d``, or the default dtype for integers and booleans: the result of ``sin``."""
     return d if d.is_inexact else to_dtype(torch.get_default_dtype())
 
 
 def sum_result(d: dtype) -> dtype:
-    """``d``, or int64 for integers and booleans: the result of sums and products."""
+    """Return ``d``, or int64 for integers and booleans: the result of sums and products."""
     return d if d.is_inexact else to_dtype(torch.int64)
 
 
 def real_result(d: dtype) -> dtype:
-    """``d``, or the type of the real part of a complex type: the result of ``abs``."""
+    """Return ``d``, or the type of the real part of a complex type: the result of ``abs``."""
     return to_dtype(_FLOAT_OF[d.torch_dtype]) if d.is_complex else d
 
 
 def complex_result(d: dtype) -> dtype:
-    """The complex type whose parts are of type ``d``."""
+    """Return the complex type whose parts are of type ``d``."""
     return d if d.is_complex else to_dtype(_COMPLEX_OF[float_result(d).torch_dtype])
 
 
 def bool_result(d: dtype) -> dtype:
-    """bool: the result of comparisons."""
+    """Return bool: the result of comparisons."""
     return to_dtype(torch.bool)
 
 
 def same_result(d: dtype) -> dtype:
-    """``d`` itself."""
+    """Return ``d`` itself."""
     return d

@@ -1,4 +1,4 @@
-"""Torch's values in place of proxies, to run a function of torch while a program is traced."""
+"""Stand-ins for proxies, to run a function of torch while a program is traced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL: Final = 1 << 16
 
 
 def empty_tensor(proxy: TensorProxy, device: torch.device | str) -> torch.Tensor:
-    """Return a tensor with a proxy's shape, dtype and strides, contiguous where they are not known.
+    """Return a tensor with a proxy's shape, dtype and strides, by default contiguous ones.
 
     On the device ``meta``, and under ``FakeTensorMode``, it has no data.
     """
@@ -53,7 +53,10 @@ def to_meta(x: Any) -> Any:
 
 
 def to_cpu_zeros(x: Any) -> Any:
-    """As :func:`to_meta`, with contiguous zeros on the cpu; a large tensor costs next to no memory."""
+    """Return contiguous zeros on the cpu for a tensor, else as :func:`to_meta`.
+
+    The elements of a large tensor share one place in memory.
+    """
     if not isinstance(x, TensorProxy):
         return to_meta(x)
     dtype = dtypes.to_torch_dtype(x.dtype)
@@ -63,7 +66,7 @@ def to_cpu_zeros(x: Any) -> Any:
 
 
 def to_cpu_identity(x: Any) -> Any:
-    """As :func:`to_cpu_zeros`, with identity matrices, and ones in tensors of fewer dimensions."""
+    """Return identity matrices, or ones for vectors, else as :func:`to_cpu_zeros`."""
     zeros = to_cpu_zeros(x)
     if not isinstance(x, TensorProxy) or math.prod(x.shape) > SMALL:
         return zeros

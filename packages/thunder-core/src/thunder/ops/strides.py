@@ -1,4 +1,4 @@
-"""The strides of intermediate tensors, found when a program asks for them. Traces record no strides."""
+"""The strides of intermediate tensors, derived when a program reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from thunder.ops.layouts import Layouts
 
 
 def strides_of(proxy: TensorProxy, trace: TraceCtx | None) -> tuple[int, ...]:
-    """The strides that eager would give the tensor. Raises UnsupportedProgram if that cannot be found out."""
+    """Return the strides (elements) that eager would give a tensor of the trace.
+
+    Raises UnsupportedProgram if they cannot be derived.
+    """
     if proxy.strides is not None:
         return proxy.strides
     if proxy.derived_strides is None:

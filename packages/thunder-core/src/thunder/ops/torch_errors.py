@@ -1,4 +1,4 @@
-"""Errors of torch: what torch raises for a call that it refuses, and the OperatorError with the same text."""
+"""The errors that torch raises for calls that it refuses, as OperatorErrors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def operator_error(error: Exception, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def as_torch_raises(error: OperatorError, handled: BaseException | None) -> Exception:
-    """Return the exception that torch raises in place of an OperatorError: its class and its text alone.
+    """Return the exception that torch raises in place of an OperatorError.
 
     ``handled`` is the exception that is being handled, the context of the new one.
     """
@@ -80,7 +80,7 @@ def as_torch_raises(error: OperatorError, handled: BaseException | None) -> Exce
 
 
 def described_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
-    """Return each argument as an error message shows it: a tensor by name and type, others by repr."""
+    """Return each argument as an error shows it: a tensor by name and type, others by repr."""
     shown: dict[str, str] = {}
     for label, value in [*((str(i), a) for i, a in enumerate(args)), *kwargs.items()]:
         if isinstance(value, TensorProxy):

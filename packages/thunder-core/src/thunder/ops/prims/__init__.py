@@ -1,4 +1,4 @@
-"""The primitives: what every composite operator decomposes into. They neither broadcast nor promote types.
+"""The primitives, into which composites decompose; they neither broadcast nor promote.
 
 Each module of this folder declares the primitives of one subject, and lists them in its ``__all__``.
 """

@@ -1,4 +1,4 @@
-"""Primitives that make tensors out of nothing."""
+"""Primitives that create tensors from shapes and Python numbers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ iota = primitive("iota", _iota_meta, eager=_iota_eager, tags=(OpTags.POINTWISE_O
 
 
 def _linspace_meta(start: complex, end: complex, steps: int, *, device: Device, dtype: Dtype) -> TensorProxy:
-    """``steps`` numbers at equal distances, both ends included."""
+    """``steps`` numbers at equal distances from ``start`` to ``end``, both included."""
     return TensorProxy(shape=_lengths((steps,)), device=device, dtype=dtype)
 
 

@@ -1,4 +1,4 @@
-"""How a primitive is declared: one call makes its row, its symbol and its id in ``PrimIDs``."""
+"""The declaration of primitives: one call adds row, symbol and id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Ids(type):
 
 
 class PrimIDs(metaclass=_Ids):
-    """The ids of primitives: ``PrimIDs.ADD`` is the id of ``prims.add``. Each declaration adds one."""
+    """The ids of primitives, one for each declaration: ``PrimIDs.ADD`` for ``prims.add``."""
 
 
 def primitive(
@@ -31,11 +31,11 @@ def primitive(
     short_id: str | None = None,
     **row: Any,
 ) -> Symbol:
-    """Declares ``prims.<name>`` and returns its symbol.
+    """Declare ``prims.<name>`` and return its symbol.
 
-    ``eager`` computes it on tensors; ``eager_path`` is the torch path that means the same, if there is one.
-    ``short_id`` is its name in ``PrimIDs`` where that is not the name in upper case (``SLICE`` for
-    ``slice_prim``).
+    ``eager`` computes it on tensors; ``eager_path`` is the path of an equal function of torch, if there is
+    one. ``short_id`` is its name in ``PrimIDs`` where that is not the name in upper case (``SLICE`` for
+    ``slice_prim``). Other keywords are fields of :class:`~thunder.ops.operator.Operator`.
     """
     symbol = register(
         Operator(

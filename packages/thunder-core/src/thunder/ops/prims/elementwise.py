@@ -1,5 +1,4 @@
-"""Elementwise primitives. Tensors have one shape and one dtype; a binary primitive's operand may be a Python
-number.
+"""Elementwise primitives. Operands have one shape and dtype; one may be a number.
 
 Each is one row of a table: the name, the kinds of dtypes of the operands, the result's dtype, and torch's
 function of the same meaning.
@@ -118,7 +117,7 @@ INEXACT = FLOAT + COMPLEX
 
 
 def kind_of(d: dtype) -> str:
-    """``b``, ``i``, ``f`` or ``c``: boolean, integer, floating-point, complex."""
+    """Return ``b``, ``i``, ``f`` or ``c``: boolean, integer, floating-point, complex."""
     return FLOAT if d.is_floating_point else COMPLEX if d.is_complex else BOOL if d is bool8 else INT
 
 
@@ -189,9 +188,7 @@ def _binary(
 
 
 def _tensor_first(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn`` where a number on the left, or on the right where torch wants a tensor, becomes a tensor of the
-    other's dtype.
-    """
+    """Return ``fn`` for a tensor and a number that torch's function does not take."""
 
     def compute(a: Any, b: Any) -> Any:
         try:

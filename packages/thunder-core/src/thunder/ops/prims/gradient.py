@@ -5,8 +5,8 @@
         put_grad(input, get_grad(out) * ltorch.cos(input))
         return out
 
-They stand in a program only until the rules of all its calls have run: the autograd pass replaces each
-``get_grad`` by the sum of what was put, in the order of the backward.
+They are in a program only until the rules of all its calls have run: the autograd pass replaces each
+``get_grad`` by the sum of the gradients that were put, in the order of the backward.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["get_grad", "put_grad", "put_grads"]
 
 
 def _get_grad_meta(a: TensorProxy) -> TensorProxy:
-    # Whether a gradient can be differentiated again is for the program that computes it to say.
+    # It requires grad, so that a second derivative is recorded.
     return TensorProxy(like=a, requires_grad=True)
 
 
@@ -30,7 +30,7 @@ def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
     for what, value in (("the gradient of", grad_for), ("as a gradient", grad)):
         if not isinstance(value, TensorProxy):
             raise PluginError(
-                f"put_grad was given {what} {value!r}, which is no tensor of the program",
+                f"put_grad got {what} {value!r}, which is not a tensor of the program",
                 hint="It takes an argument of the rule, and the gradient of that argument.",
             )
     if tuple(grad.shape) != tuple(grad_for.shape) or grad.dtype is not grad_for.dtype:
@@ -44,7 +44,7 @@ def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
 #: the gradient of a value
 get_grad = primitive("get_grad", _get_grad_meta, tags=(OpTags.DONT_DCE,))
 
-#: the gradient of a value, or None where a backward has none: for a call that takes both
+#: the gradient of a value, or None where a backward has none
 get_grad_or_none = primitive("get_grad_or_none", _get_grad_meta, tags=(OpTags.DONT_DCE,))
 
 #: adds to the gradient of a value
@@ -52,9 +52,9 @@ put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
 
 
 def put_grads(values: Iterable[TensorProxy | None], grads: Iterable[TensorProxy | None]) -> None:
-    """``put_grad`` of each value with its gradient; a gradient that is None puts nothing.
+    """Add each gradient to that of its value; None adds nothing.
 
-    Raises PluginError where the two differ in number, or a gradient does not fit; it says which.
+    Raises PluginError, with the index, where the two differ in number or a gradient does not fit its value.
     """
     values, grads = tuple(values), tuple(grads)
     if len(values) != len(grads):

@@ -1,4 +1,7 @@
-"""Gather, scatter and indexed writes. Indices are integer tensors; the result of a write is a new tensor."""
+"""Primitives that gather, scatter and write at indices. A write returns a new tensor.
+
+Indices are integer tensors, except those of ``copy_with_setitem``.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def _check_index(name: str, index: TensorProxy) -> None:
 
 def _check_dim(name: str, a: TensorProxy, dim: int) -> None:
     if not 0 <= dim < max(1, len(a.shape)):
-        raise OperatorError(f"{name}: {dim} is no dimension of a tensor of shape {a.shape}")
+        raise OperatorError(f"{name}: {dim} is not a dimension of a tensor of shape {a.shape}")
 
 
 def _replaced(shape: Sequence[int], dim: int, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -175,7 +178,7 @@ def _dynamic_select_meta(a: TensorProxy, index: TensorProxy, dim: int) -> Tensor
 
 
 def _dynamic_select_eager(a: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
-    # a tensor without data is asked for strides, which are the same at each position
+    # of a tensor without data only the strides are read, which are the same at each position
     without_data = index.is_meta or isinstance(index, FakeTensor)
     return a.select(dim, 0 if without_data else int(index))
 

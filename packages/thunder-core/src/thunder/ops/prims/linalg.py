@@ -13,7 +13,7 @@ __all__ = ["matmul"]
 
 
 def broadcast_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape to which both can be broadcast. Raises OperatorError with torch's text."""
+    """Return the shape to which both can be broadcast. Raises OperatorError with torch's text."""
     if a == b:
         return a
     rank = max(len(a), len(b))

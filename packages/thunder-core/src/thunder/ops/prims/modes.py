@@ -23,7 +23,7 @@ def _print_mode(bsym: BoundSymbol, names: Names) -> list[str]:
     return [f"{names.obj('set_grad_enabled', torch._C._set_grad_enabled)}({bsym.args[0]})"]
 
 
-#: the border of a region under ``torch.no_grad`` or ``torch.enable_grad``
+#: the begin or the end of a region under ``torch.no_grad`` or ``torch.enable_grad``
 set_grad_enabled = primitive(
     "set_grad_enabled",
     _no_result,
@@ -34,7 +34,7 @@ set_grad_enabled = primitive(
 
 
 class _Regions(threading.local):
-    """The regions of inference mode that compiled programs of this thread are in, innermost last."""
+    """The regions of inference mode that this thread's programs are in, innermost last."""
 
     def __init__(self) -> None:
         self.entered: list[torch.inference_mode] = []
@@ -54,12 +54,12 @@ def _leave_inference_mode() -> None:
 
 
 def inference_depth() -> int:
-    """How many regions of inference mode compiled programs of this thread are in."""
+    """Return how many regions of inference mode compiled programs of this thread are in."""
     return len(_regions.entered)
 
 
 def leave_inference_modes(depth: int) -> None:
-    """Leaves regions of inference mode until ``depth`` are left: those of a program that raised in them."""
+    """Leave regions of inference mode until ``depth`` remain, after an error in them."""
     while len(_regions.entered) > depth:
         _leave_inference_mode()
 
@@ -72,7 +72,7 @@ def _print_leave(bsym: BoundSymbol, names: Names) -> list[str]:
     return [f"{names.obj('leave_inference_mode', _leave_inference_mode)}()"]
 
 
-#: the borders of a region under ``torch.inference_mode``
+#: the begin and the end of a region under ``torch.inference_mode``
 enter_inference_mode = primitive(
     "enter_inference_mode",
     _no_result,
@@ -93,7 +93,7 @@ def _print_default_dtype(bsym: BoundSymbol, names: Names) -> list[str]:
     return [f"torch.set_default_dtype({bsym.args[0]})"]
 
 
-#: from here on factories make tensors of this dtype, a ``torch.dtype``
+#: sets the dtype of factories, a ``torch.dtype``, for the rest of the program
 set_default_dtype = primitive(
     "set_default_dtype",
     _no_result,

@@ -1,4 +1,4 @@
-"""Primitives that move data: between types, devices and layouts, and into an existing tensor."""
+"""Primitives that move data: between dtypes, devices, layouts, and into a tensor."""
 
 from __future__ import annotations
 
@@ -73,18 +73,18 @@ bitcast = primitive(
 
 
 def like_meta(a: TensorProxy) -> TensorProxy:
-    """A tensor of the same shape, dtype and device."""
+    """Return a proxy of the same shape, dtype and device."""
     return TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype)
 
 
 clone = primitive("clone", like_meta, eager=torch.clone, eager_path="torch.clone", tags=_POINTWISE)
 
-#: the same memory under another name
+#: an alias: the same memory under another name
 shallow_copy = primitive(
     "shallow_copy", like_meta, eager=lambda a: a.view_as(a), tags=(*_POINTWISE, OpTags.VIEW)
 )
 
-#: the same memory, through which no gradient flows
+#: an alias through which no gradient flows
 detach = primitive(
     "detach",
     like_meta,
@@ -95,7 +95,7 @@ detach = primitive(
 )
 
 
-#: the same memory as a tensor that torch does not track as a view, so that the caller may write to it
+#: an alias that torch does not track as a view, so that the caller may write to it
 untracked_alias = primitive(
     "untracked_alias", like_meta, eager=torch.detach, tags=(OpTags.VIEW,), vjp={"a": lambda call: call.g}
 )
@@ -105,8 +105,8 @@ def _overwrite_meta(a: TensorProxy, old: TensorProxy) -> TensorProxy:
     return like_meta(a)
 
 
-#: what a tensor holds that held ``old`` before it was overwritten with ``a``: to torch's autograd that is a
-#: step from ``old`` too, whose gradient is zero
+#: ``a`` as the new value of a tensor that held ``old``: as for torch's autograd, a function of ``old`` too,
+#: whose gradient is zero
 overwrite = primitive("overwrite", _overwrite_meta, eager=lambda a, old: a.clone())
 
 
@@ -117,7 +117,7 @@ def _stride_order_meta(a: TensorProxy, order: Sequence[int]) -> TensorProxy:
 
 
 def _stride_order_eager(a: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    # order[i] is the rank of dimension i's stride; the innermost dimension has rank 0
+    # order[i] is the rank of the stride of dimension i; the innermost dimension has rank 0
     outer_first = sorted(range(a.dim()), key=lambda d: -order[d])
     inverse = [outer_first.index(d) for d in range(a.dim())]
     return a.permute(outer_first).contiguous().permute(inverse)
@@ -139,7 +139,7 @@ def _copy_eager(copy_from: torch.Tensor, copy_to: torch.Tensor, *, grad_enabled:
         return copy_to.copy_(copy_from)
 
 
-#: ``copy_to``'s memory holds ``copy_from`` from now on
+#: writes ``copy_from`` to the memory of ``copy_to``
 copy_ = primitive(
     "copy_", _copy_meta, eager=_copy_eager, tags=(OpTags.IN_PLACE, OpTags.DONT_DCE), short_id="COPY_"
 )

@@ -1,6 +1,4 @@
-"""Primitives of neural networks: products with weights, look-ups, and the normalisations that keep running
-statistics.
-"""
+"""Primitives of neural networks: linear, convolution, embedding, normalisation."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ __all__ = [
     "linear",
 ]
 
-#: for shapes that are rare, and of which torch accepts some: a bias ``(1, o)``
+#: for rare shapes of which torch accepts some: a bias ``(1, o)``
 _linear_by_torch = eager_checked_meta(F.linear)
 
 
@@ -63,11 +61,10 @@ def _convolution_meta(
     output_padding: Sequence[int],
     groups: int,
 ) -> TensorProxy:
-    """``a: (n, c, *space)``, ``weight: (o, c / groups, *kernel)``, or ``(c, o / groups, *kernel)`` if
-    transposed.
+    """``a: (n, c, *space)``, ``weight: (o, c / groups, *kernel)`` → ``(n, o, *space)``.
 
-    Sizes: Dumoulin and Visin, A guide to convolution arithmetic for deep learning (2016), relationships 6 and
-    14.
+    The weight of a transposed convolution is ``(c, o / groups, *kernel)``. Sizes: Dumoulin and Visin, A guide
+    to convolution arithmetic for deep learning (2016), relationships 6 and 14.
     """
     spatial = len(a.shape) - 2
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
@@ -148,13 +145,14 @@ embedding_renorm = primitive("embedding_renorm", _embedding_renorm_meta, eager=_
 
 
 def statistics_dtype(a: TensorProxy, *parameters: TensorProxy | None) -> Dtype:
-    """The type in which torch's normalisations keep statistics for the backward: of half precision float32,
-    except on the cpu where the parameters are as half as the input.
+    """Return the dtype of the statistics that torch's normalisations save for the backward.
+
+    For half precision that is float32, except on the cpu where input and parameters have one dtype.
     """
     if a.dtype not in (float16, bfloat16):
         return a.dtype
-    alike = all(p is None or p.dtype is a.dtype for p in parameters)
-    return a.dtype if alike and a.device.type == "cpu" else float32
+    is_uniform = all(p is None or p.dtype is a.dtype for p in parameters)
+    return a.dtype if is_uniform and a.device.type == "cpu" else float32
 
 
 def _updated_meta(
@@ -166,7 +164,7 @@ def _updated_meta(
     momentum: float,
     eps: float,
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
-    """``a: (n, c, *)``, statistics and parameters ``(c,)`` → the normalised ``a`` and the new statistics."""
+    """``a: (n, c, *)``, statistics and parameters ``(c,)`` → normalised, new statistics."""
     vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != (a.shape[1:2] or a.shape):
@@ -178,8 +176,7 @@ def _updated_meta(
     )
 
 
-# The eager functions update copies of the running statistics, which are vectors, so that copies cost nothing
-# next to the work.
+# The eager functions update copies of the running statistics: vectors, so that copies cost next to nothing.
 
 
 def _instance_norm_update_eager(
@@ -190,7 +187,7 @@ def _instance_norm_update_eager(
     return F.instance_norm(a, mean, var, weight, bias, True, momentum, eps), mean, var
 
 
-#: instance normalisation by the instances' own statistics, with the running statistics after it
+#: instance normalisation by the statistics of each instance, and the new running statistics
 instance_norm_update = primitive("instance_norm_update", _updated_meta, eager=_instance_norm_update_eager)
 
 
@@ -225,6 +222,5 @@ def _batch_norm_update_eager(
     return out, running_mean, running_var, mean, rstd
 
 
-#: batch normalisation in training, with the running statistics after it, and the batch's mean and
-#: 1 / sqrt(var + eps)
+#: batch normalisation in training, the new running statistics, and the batch's mean and 1 / sqrt(var + eps)
 batch_norm_update = primitive("batch_norm_update", _batch_norm_update_meta, eager=_batch_norm_update_eager)

@@ -1,8 +1,7 @@
-"""Random primitives. They draw in the order in which they stand: from ``generator`` where a call has one,
-else from the device's default generator.
+"""Random primitives. They draw in program order, from ``generator`` or the default one.
 
-``strides`` say how the tensor lies for which numbers are drawn in place: torch draws in the order of its
-memory, and by another algorithm where it is not contiguous.
+``strides`` are those of the tensor that torch's in-place method fills: torch draws in the order of memory,
+and by another algorithm where the tensor is not contiguous.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ Strides = Sequence[int] | None
 
 
 def check_generator(generator: Any, device: Device) -> None:
-    """Raises OperatorError, as torch does, for what is no generator of the kind of device that draws."""
+    """Raise OperatorError, as torch does, for a generator of another type of device."""
     if generator is None:
         return
     if isinstance(generator, torch.Generator):
         raise TraceError(
             "a torch.Generator reached an operator",
-            hint="In a trace, a GeneratorProxy stands for a generator.",
+            hint="In a trace, a generator is a GeneratorProxy.",
         )
     if not isinstance(generator, GeneratorProxy):
         raise OperatorError(f"argument 'generator' must be torch.Generator, not {type(generator).__name__}")
@@ -66,11 +65,11 @@ def _check(parameters_are_right: bool, otherwise: str) -> None:
         raise OperatorError(otherwise)
 
 
-# -- by a function -------------------------------------------------------------------------------------------
+# -- factories ----------------------------------------------------------------------------------------------
 
 
 def _by(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A factory of torch that takes the devices and dtypes of primitives."""
+    """Return a factory of torch as one that takes the devices and dtypes of primitives."""
 
     def draw(*args: Any, device: Any, dtype: Any, generator: torch.Generator | None = None) -> torch.Tensor:
         options = {"device": to_torch_device(device), "dtype": to_torch_dtype(dtype)}
@@ -102,17 +101,17 @@ randint = primitive("randint", _randint_meta, eager=_by(torch.randint), tags=_RA
 randperm = primitive("randperm", _randperm_meta, eager=_by(torch.randperm), tags=_RANDOM)
 
 
-# -- by a method that fills a tensor -------------------------------------------------------------------------
+# -- in-place methods, on a new tensor -----------------------------------------------------------------------
 
 
 def _filling(
-    name: str, method: Callable[..., torch.Tensor], *, lies_plainly: bool = False
+    name: str, method: Callable[..., torch.Tensor], *, contiguous_output: bool = False
 ) -> Callable[[Callable[..., None]], Symbol]:
-    """Declares ``prims.<name>(shape, <parameters>, *, device, dtype, generator=None, strides=None)``: what
-    torch's ``method`` leaves in a new tensor.
+    """Declare ``prims.<name>(shape, …, *, device, dtype, generator=None, strides=None)``.
 
-    The function that is decorated has the parameters of the distribution, and raises OperatorError for those
-    that torch refuses. ``lies_plainly`` says that torch is not asked without data how the result lies.
+    It returns a new tensor filled by torch's in-place ``method``. The decorated function has the parameters
+    of the distribution, and raises OperatorError for those that torch refuses. ``contiguous_output`` declares
+    the strides of the result, for a method that cannot run without data.
     """
 
     def fill(
@@ -140,8 +139,9 @@ def _filling(
             strides: Strides = None,
         ) -> TensorProxy:
             check(*parameters)
-            lying = contiguous_strides(shape) if strides is None and lies_plainly else strides
-            return _drawn(shape, device, dtype, generator, lying)
+            if strides is None and contiguous_output:
+                strides = contiguous_strides(shape)
+            return _drawn(shape, device, dtype, generator, strides)
 
         own, common = (list(inspect.signature(fn).parameters.values()) for fn in (check, meta))
         shape, _, *options = common
@@ -163,10 +163,10 @@ def normal(mean: float, std: float) -> None:
     _check(std >= 0, f"normal expects std >= 0.0, but found std {std}")
 
 
-# How often it draws depends on the numbers.
-@_filling("trunc_normal", torch.nn.init.trunc_normal_, lies_plainly=True)
+# The number of draws depends on the numbers drawn.
+@_filling("trunc_normal", torch.nn.init.trunc_normal_, contiguous_output=True)
 def trunc_normal(mean: float, std: float, a: float, b: float) -> None:
-    """Numbers of a normal distribution, drawn again where they are not between ``a`` and ``b``."""
+    """Numbers of a normal distribution, drawn again unless between ``a`` and ``b``."""
 
 
 @_filling("log_normal", torch.Tensor.log_normal_)
@@ -189,13 +189,13 @@ def exponential(rate: float) -> None:
 
 @_filling("geometric", torch.Tensor.geometric_)
 def geometric(p: float) -> None:
-    """How often one tries until something with the probability ``p`` happens."""
+    """Numbers of trials until the first success, which has the probability ``p``."""
     _check(0 < p < 1, f"geometric_ expects p to be in (0, 1), but got p={p}")
 
 
 @_filling("randint_fill", torch.Tensor.random_)
 def randint_fill(*bounds: int | None) -> None:
-    """Whole numbers: of all that the dtype holds, below a bound, or from one bound to below another."""
+    """Integers of the dtype, below a bound, or from one bound to below another."""
     if len(bounds) == 2 and bounds[1] is not None:
         low, high = bounds
         text = f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
@@ -207,12 +207,12 @@ def randint_fill(*bounds: int | None) -> None:
 
 @_filling("bernoulli_fill", torch.Tensor.bernoulli_)
 def bernoulli_fill(p: float | TensorProxy) -> None:
-    """1 with the probability ``p``, of each element its own if that is a tensor, else 0."""
+    """1 with the probability ``p`` (a number, or a tensor with one for each element), else 0."""
     if not isinstance(p, TensorProxy):
         _check(0 <= p <= 1, f"bernoulli_ expects p to be in [0, 1], but got p={p}")
 
 
-# -- by what a tensor says -----------------------------------------------------------------------------------
+# -- parameters in a tensor ----------------------------------------------------------------------------------
 
 
 @omit_if_none("generator")

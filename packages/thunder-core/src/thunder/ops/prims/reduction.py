@@ -1,5 +1,6 @@
-"""Reductions, scans and sorting. ``dims`` is a tuple of dimensions that are not negative; reduced dimensions
-go.
+"""Reductions, scans and sorting.
+
+``dims`` are dimensions that are not negative; reduced dimensions are removed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _check_kind(name: str, a: TensorProxy, kinds: str) -> None:
 
 
 def _over_dims(fn: Callable[..., Any]) -> Callable[[torch.Tensor, Sequence[int]], Any]:
-    """Torch's function over several dimensions; to it, no dimensions would mean all of them."""
+    """Return torch's function with another meaning of no dimensions: none is reduced, not all."""
 
     def compute(a: torch.Tensor, dims: Sequence[int]) -> Any:
         return fn(a, tuple(dims)) if dims else fn(a.unsqueeze(-1), (-1,))
@@ -113,7 +114,7 @@ var_mean = primitive("var_mean", _var_mean_meta, eager=_var_mean_eager, tags=_RE
 
 def _arg(name: str, eager: Callable[..., Any]) -> Symbol:
     def meta(a: TensorProxy, dim: int | None) -> TensorProxy:
-        """Over all elements if ``dim`` is None."""
+        """The index along ``dim``, or among all elements if it is None."""
         _check_kind(name, a, ORDERED)
         empty = math.prod(a.shape) == 0 if dim is None else a.shape[dim : dim + 1] == (0,)
         if empty:
@@ -172,7 +173,7 @@ topk = primitive(
 
 
 def _sort_meta(a: TensorProxy, dim: int, descending: bool, sorted: bool) -> _Pair:
-    """``sorted`` asks for a stable order."""
+    """Values and indices; with ``sorted`` the order is stable."""
     _check_kind("sort", a, ORDERED)
     if a.shape:
         _remaining("sort", a, (dim,))

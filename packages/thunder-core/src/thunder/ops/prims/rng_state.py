@@ -1,7 +1,7 @@
-"""Primitives that make generators of random numbers, and read and change their states.
+"""Primitives that create generators of random numbers, and read and change their states.
 
-They are ordered with the draws, which read and change those states too: so they count as random operators.
-Where a primitive changes a generator, torch returns the generator; the program has it already.
+They are tagged as random operators, so that they stay in order with draws, which change those states too.
+A primitive that changes a generator returns nothing, although torch's function returns the generator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def _declare(path: str, name: str, meta: Callable[..., Any]) -> Symbol:
-    """Declares ``prims.<name>``, which prints and runs as the function of torch at ``path``."""
+    """Declare ``prims.<name>``, which prints and runs as the function of torch at ``path``."""
     eager: Any = torch
     for part in path.split(".")[1:]:
         eager = getattr(eager, part)
@@ -41,7 +41,7 @@ def _declare(path: str, name: str, meta: Callable[..., Any]) -> Symbol:
     )
 
 
-def _take(generator: Any) -> None:
+def _check_generator(generator: Any) -> None:
     if not isinstance(generator, GeneratorProxy):
         raise OperatorError(f"a torch.Generator is expected, not {type(generator).__name__}")
 
@@ -52,13 +52,13 @@ def _check_state(state: TensorProxy) -> None:
 
 
 @cache
-def _state_size(kind: str) -> int:
-    """The bytes of a generator's state. Torch's for CUDA is a seed and an offset."""
-    return int(torch.Generator().get_state().numel()) if kind == "cpu" else 16
+def _state_size(device_type: str) -> int:
+    """Return the size (bytes) of a generator's state. On CUDA it is a seed and an offset."""
+    return int(torch.Generator().get_state().numel()) if device_type == "cpu" else 16
 
 
-def _state(kind: str) -> TensorProxy:
-    return TensorProxy(shape=(_state_size(kind),), device="cpu", dtype=uint8, strides=(1,))
+def _state(device_type: str) -> TensorProxy:
+    return TensorProxy(shape=(_state_size(device_type),), device="cpu", dtype=uint8, strides=(1,))
 
 
 # -- one generator -------------------------------------------------------------------------------------------
@@ -69,26 +69,26 @@ def _make_generator_meta(device: torch.device) -> GeneratorProxy:
 
 
 def _seed_generator_meta(generator: GeneratorProxy, seed: int) -> None:
-    _take(generator)
+    _check_generator(generator)
 
 
 def _seed_generator_from_entropy_meta(generator: GeneratorProxy) -> IntegerProxy:
-    _take(generator)
+    _check_generator(generator)
     return IntegerProxy(python_type=int)
 
 
 def _get_generator_state_meta(generator: GeneratorProxy) -> TensorProxy:
-    _take(generator)
+    _check_generator(generator)
     return _state(generator.device.type)
 
 
 def _set_generator_state_meta(generator: GeneratorProxy, state: TensorProxy) -> None:
-    _take(generator)
+    _check_generator(generator)
     _check_state(state)
 
 
 def _copy_generator_meta(generator: GeneratorProxy) -> GeneratorProxy:
-    _take(generator)
+    _check_generator(generator)
     return GeneratorProxy(device=generator.device)
 
 
@@ -107,7 +107,7 @@ copy_generator = _declare("torch.Generator.clone_state", "copy_generator", _copy
 
 
 def _seed_meta(seed: int) -> None:
-    """The meta function of what seeds and returns nothing that a program reads."""
+    """The meta function of a call that seeds and returns nothing."""
 
 
 def _seed_from_entropy_meta() -> IntegerProxy:

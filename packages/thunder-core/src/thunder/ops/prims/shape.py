@@ -1,4 +1,4 @@
-"""Shape primitives: broadcast, reorder, cut, join. Dimensions are not negative."""
+"""Shape primitives: broadcast, permute, slice, join. Dimensions are not negative."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def _broadcast_in_dim_meta(
 ) -> TensorProxy:
     """Dimension ``i`` of ``a`` becomes dimension ``broadcast_dimensions[i]`` of the result."""
     if len(broadcast_dimensions) != len(a.shape):
-        raise OperatorError(f"broadcast_in_dim: {a.shape} has not {len(broadcast_dimensions)} dimensions")
+        raise OperatorError(
+            f"broadcast_in_dim: {len(broadcast_dimensions)} dimensions for a tensor of shape {a.shape}"
+        )
     for size, d in zip(a.shape, broadcast_dimensions, strict=True):
         if size != 1 and size != shape[d]:
             raise OperatorError(f"shape {a.shape} cannot be broadcast to {tuple(shape)}")
@@ -103,7 +105,7 @@ def _pad_meta(a: TensorProxy, value: float, padding: Sequence[tuple[int, int, in
     for size, (low, high, interior) in zip(a.shape, padding, strict=True):
         if interior < 0 or low + high + size + max(0, size - 1) * interior < 0:
             raise OperatorError(
-                f"pad: ({low}, {high}, {interior}) leaves less than nothing of {size} elements"
+                f"pad: ({low}, {high}, {interior}) removes more than the {size} elements of a dimension"
             )
         shape.append(low + high + size + max(0, size - 1) * interior)
     return _with_shape(a, shape)

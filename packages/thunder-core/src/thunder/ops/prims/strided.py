@@ -1,6 +1,4 @@
-"""Primitives for memory that several tensors share: windows onto it, and writes through windows, as new
-tensors.
-"""
+"""Primitives for strided views of memory, and for functional writes through them."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ def _as_strided_meta(a: TensorProxy, size: Sequence[int], stride: Sequence[int],
     return TensorProxy(shape=size, device=a.device, dtype=a.dtype)
 
 
-#: a window onto the memory of ``a``; ``stride`` and ``offset`` count elements from the start of that memory
+#: a view of the memory of ``a``; ``stride`` and ``offset`` count elements from the start of that memory
 as_strided = primitive(
     "as_strided", _as_strided_meta, eager=torch.as_strided, eager_path="torch.as_strided", tags=(OpTags.VIEW,)
 )
@@ -31,13 +29,11 @@ def _as_strided_scatter_meta(
     a: TensorProxy, value: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> TensorProxy:
     if value.shape != tuple(size) or value.dtype is not a.dtype:
-        raise OperatorError(
-            f"as_strided_scatter of {value.type_string()} into a window of shape {tuple(size)}"
-        )
+        raise OperatorError(f"as_strided_scatter of {value.type_string()} into a view of shape {tuple(size)}")
     return like_meta(a)
 
 
-#: a copy of ``a`` in which that window holds ``value``
+#: a copy of ``a`` in which that view has the value ``value``
 as_strided_scatter = primitive(
     "as_strided_scatter",
     _as_strided_scatter_meta,

@@ -1,6 +1,4 @@
-"""Primitives that structure a program: return, del, print, calls of Python, comments, unpacking. They print
-as statements of Python.
-"""
+"""Primitives that print as statements: return, del, print, call, comment, unpacking."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ __all__ = [
 ]
 # fmt: on
 
-#: what a line may be long before the targets of an unpacking are wrapped
+#: the width (columns) at which the targets of an unpacking wrap
 _WRAP_AT = 80
 
 
@@ -37,7 +35,7 @@ def _print_return(bsym: BoundSymbol, names: Names) -> list[str]:
 
 
 def _print_del(bsym: BoundSymbol, names: Names) -> list[str]:
-    # Results that nobody reads are all bound to `_`, so one `_` lets the last of them go.
+    # Unread results are all bound to `_`, so one `del _` releases the last of them.
     read = [p.name for p in bsym.args if p.name not in names.unread]
     unread = ["_"] if len(read) < len(bsym.args) else []
     return [f"del {', '.join([*read, *unread])}"] if bsym.args else []
@@ -96,27 +94,25 @@ def _check_values(condition: Any, kind: type[Exception], text: str) -> None:
         raise kind(text)
 
 
-#: raises ``kind(text)`` where not all elements of ``condition`` are true: what a kernel of torch checks, for
-#: an operator whose decomposition would not
+#: raises ``kind(text)`` unless all elements of ``condition`` are true, as torch's kernel does for an operator
+#: whose decomposition would not
 check_values = primitive(
     "check_values", _nothing, eager=_check_values, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,)
 )
 
 
 def _clear(collection: Any) -> None:
-    """Empties a collection that can be emptied, so that what it held lives no longer than its other owners
-    want.
-    """
+    """Empty a mutable collection, so that it does not keep its elements alive."""
     if isinstance(collection, (MutableSequence, MutableMapping, MutableSet)):
         collection.clear()
 
 
 def _print_clear(bsym: BoundSymbol, names: Names) -> list[str]:
-    names.obj("clear_collection", _clear)  # the name in text that was printed by older versions
+    names.obj("clear_collection", _clear)  # the name in text that older versions printed
     return [f"{names.obj('clear_mutable_collection', _clear)}({value_text(bsym.args[0], names)})"]
 
 
-#: lets go of what a collection holds
+#: removes the elements of a collection
 clear_mutable_collection = primitive(
     "clear_mutable_collection",
     _nothing,
@@ -138,7 +134,7 @@ def _print_trivial(bsym: BoundSymbol, names: Names) -> list[str]:
     return [f'# {x.name}: "{x.type_string()}"'] if isinstance(x, (TensorProxy, Proxy)) else []
 
 
-#: an input, which is there already
+#: an input under its name
 unpack_trivial = primitive("unpack_trivial", _same, python_printer=_print_trivial, tags=(OpTags.DONT_DCE,))
 
 
@@ -149,7 +145,7 @@ def _elements(coll: Any, n: int) -> tuple[Any, ...]:
 
 
 def _print_sequence(bsym: BoundSymbol, names: Names) -> list[str]:
-    """`C0, C1, = saved`, wrapped before a target that would pass the limit, then the type of each element."""
+    """Print `C0, C1, = saved`, wrapped at the limit, then the type of each element."""
     collection, elements = value_text(bsym.args[0], names), bsym.output or ()
     if not elements:
         return [f"# {collection} (empty sequence)"]
@@ -174,7 +170,7 @@ def _element_comment(element: Any, names: Names) -> str:
     return type_comment(element).strip() if _read_name(element, names) else "# None"
 
 
-#: the elements of a collection; of an opaque one, `output=` of `bind` says what they are
+#: the elements of a collection; for an opaque one they are given as `output=` of `bind`
 unpack_sequence = primitive(
     "unpack_sequence", _elements, python_printer=_print_sequence, tags=(OpTags.DONT_DCE,)
 )

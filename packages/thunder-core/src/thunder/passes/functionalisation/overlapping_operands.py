@@ -64,7 +64,7 @@ class OverlapChecker:
         self._check_targets(target, self.written_by.setdefault(call, []))
         operator = self.operator_of.get((source.name, target.name))
         if operator is None:  # ``target`` is the ``out`` of an operator
-            producer = self.layouts.maker(source)
+            producer = self.layouts.producer_of(source)
             if producer is not None:
                 self._check_operands(producer, producer.args, target)
         elif OpTags.IN_PLACE in operator.tags:  # batch norm, for one, writes to several of its arguments

@@ -88,7 +88,7 @@ class _WriteBack:
         """
         if len(tensors) > 1:
             return True
-        return self.storages.of(tensors[0]).view is not None and self.info.layouts.is_part(tensors[0])
+        return self.storages.of(tensors[0]).view is not None and self.info.layouts.is_partial_view(tensors[0])
 
     def _separate_root(
         self, root: TensorState, roots: dict[str, str], owners: dict[str, Storage | None]

@@ -26,7 +26,7 @@ def has_same_layout(
         return False
     if not any(bsym.sym.id in CONTIGUOUS_RESULTS for bsym in parts):
         return True
-    return root.proxy is target and info.layouts.is_plain(target)
+    return root.proxy is target and info.layouts.is_contiguous(target)
 
 
 def restore_layout(layouts: Layouts, storages: StorageMap, tensor: TensorState) -> None:
