@@ -14,7 +14,7 @@ from thunder.base.tags import OpTags
 from thunder.core.transforms import get_grad, put_grad
 from thunder.extend import OperatorExecutor
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, formulas, vjp
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 
@@ -26,7 +26,7 @@ def exp_and_its_square(a: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
 
 
 @vjp("ltorch.exp_and_its_square")
-def _exp_and_its_square(c: Call) -> dict[str, Any]:
+def _exp_and_its_square(c: VjpCall) -> dict[str, Any]:
     parts = []
     if c.g[0] is not None:
         parts.append(c.g[0] * c.out[0])

@@ -62,12 +62,12 @@ from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE, symbol_of
 from thunder.ops.prims.gradient import put_grad
 
-Formula = Callable[["Call"], Any]
+Formula = Callable[["VjpCall"], Any]
 #: the gradients of a call's arguments, by name
-VjpFunction = Callable[["Call"], Mapping[str, Any]]
+VjpFunction = Callable[["VjpCall"], Mapping[str, Any]]
 
 
-class Call:
+class VjpCall:
     """A call that is differentiated, as the argument of formulas.
 
     Arguments are attributes under the operator's names (``c.input``). ``c.out`` is the result, ``c.g`` its
@@ -173,7 +173,7 @@ def vjp_function(gradient: Formulas | Vjp) -> VjpFunction:
         return gradient.fn
     by_argument = gradient.by_argument
 
-    def gradients(call: Call) -> dict[str, Any]:
+    def gradients(call: VjpCall) -> dict[str, Any]:
         return {name: formula(call) for name, formula in by_argument.items() if call.needs(name)}
 
     return gradients
@@ -184,7 +184,7 @@ def put_gradients(
 ) -> None:
     """Put the gradients of a call ``out = symbol(*args, **kwargs)`` with cotangents ``g``."""
     arguments = _bound(symbol.id, args, kwargs)
-    for name, gradient in gradients(Call(arguments, out, g)).items():
+    for name, gradient in gradients(VjpCall(arguments, out, g)).items():
         _put(arguments[name], gradient)
 
 

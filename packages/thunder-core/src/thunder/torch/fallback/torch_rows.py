@@ -29,7 +29,7 @@ from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
-from thunder.ops.gradient_rules import Call, wants_grad
+from thunder.ops.gradient_rules import VjpCall, wants_grad
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.torch.fallback.schema_probe import as_proxies, memory_of, probe, results_of
 
@@ -143,10 +143,10 @@ def _broken(name: str, deed: str) -> UnsupportedOperator:
 # -- gradients -----------------------------------------------------------------------------------------------
 
 
-def gradients_by_torch(row_id: str, fn: Fn) -> Callable[[Call], dict[str, Any]]:
+def gradients_by_torch(row_id: str, fn: Fn) -> Callable[[VjpCall], dict[str, Any]]:
     """Return the ``vjp`` of an operator that runs ``fn``, by torch's autograd."""
 
-    def gradients(call: Call) -> dict[str, Any]:
+    def gradients(call: VjpCall) -> dict[str, Any]:
         arguments = dict(call.arguments)
         positional = arguments.pop("args", ())
         leaves, spec = tree_flatten((positional, arguments))

@@ -13,7 +13,7 @@ from typing import Any
 
 from thunder.base.torch_versions import BOUNDS_SHARE_GRADIENTS, FMAX_SKIPS_NAN
 from thunder.ir.proxies import NumberProxy, TensorProxy
-from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable
 from thunder.ops.operator import row_of
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import binary  # noqa: F401  (the rows)
@@ -35,7 +35,7 @@ def elementwise(name: str, of_a: Binary | None, of_b: Binary | None, second: str
             formulas(operator_id, **{n: _of_call(f, arguments) for n, f in both if f is not None})
 
 
-def _of_call(formula: Binary, arguments: tuple[str, str]) -> Callable[[Call], Any]:
+def _of_call(formula: Binary, arguments: tuple[str, str]) -> Callable[[VjpCall], Any]:
     a, b = arguments
     return lambda c: formula(c.g, getattr(c, a), getattr(c, b), c.out)
 
@@ -79,7 +79,7 @@ formulas(
 )
 
 
-def _rounded(formula: Binary) -> Callable[[Call], Any]:
+def _rounded(formula: Binary) -> Callable[[VjpCall], Any]:
     """The formula of the exact quotient; a rounded one has the gradient 0."""
     return lambda c: (
         formula(c.g, c.input, c.other, c.out) if c.rounding_mode is None else ltorch.zeros_like(c.g)

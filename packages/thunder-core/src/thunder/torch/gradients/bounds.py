@@ -11,14 +11,14 @@ from typing import Any
 
 from thunder.base.torch_versions import BOUNDS_SHARE_GRADIENTS
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, formulas
+from thunder.ops.gradient_rules import VjpCall, formulas
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import ternary  # noqa: F401  (the rows)
 
 Tensor = TensorProxy
 
 
-def _bounds(c: Call) -> tuple[Any, Any]:
+def _bounds(c: VjpCall) -> tuple[Any, Any]:
     """Return the lower and the upper bound, None where there is none."""
     return c.arguments.get("min"), c.arguments.get("max")
 
@@ -31,19 +31,19 @@ def _where_all(conditions: Sequence[Tensor], g: Tensor) -> Tensor:
 # -- torch 2.13: the input has the gradient at a bound -------------------------------------------------------
 
 
-def _of_input(c: Call) -> Tensor:
+def _of_input(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     inside = [] if low is None else [c.input >= low]
     inside += [] if high is None else [c.input <= high]
     return _where_all(inside, c.g)
 
 
-def _of_lower_bound(c: Call) -> Tensor:
+def _of_lower_bound(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     return _where_all([c.input < low] if high is None else [c.input < low, low < high], c.g)
 
 
-def _of_upper_bound(c: Call) -> Tensor:
+def _of_upper_bound(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     above = c.input > high
     return ltorch.where(above if low is None else ltorch.logical_or(above, high < low), c.g, 0.0)
@@ -52,7 +52,7 @@ def _of_upper_bound(c: Call) -> Tensor:
 # -- torch 2.14: the input and a tensor share it -------------------------------------------------------------
 
 
-def _of_sharing_input(c: Call) -> Tensor:
+def _of_sharing_input(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     if not isinstance(low, TensorProxy) and not isinstance(high, TensorProxy):
         inside = [] if low is None else [c.input > low]
@@ -68,7 +68,7 @@ def _of_sharing_input(c: Call) -> Tensor:
     return ltorch.where(is_outside, 0.0, half)
 
 
-def _of_sharing_lower_bound(c: Call) -> Tensor:
+def _of_sharing_lower_bound(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     if high is None:
         return _shared(c.g, low, c.input, c.input > low)
@@ -77,7 +77,7 @@ def _of_sharing_lower_bound(c: Call) -> Tensor:
     return ltorch.where(is_result, c.g, half)
 
 
-def _of_sharing_upper_bound(c: Call) -> Tensor:
+def _of_sharing_upper_bound(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     if low is None:
         return _shared(c.g, high, c.input, c.input < high)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.gradient_rules import Call, formulas
+from thunder.ops.gradient_rules import VjpCall, formulas
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.selection_adjoints import (
     pad_prim_backward,
@@ -22,7 +22,7 @@ from thunder.torch.rows import cat_split, padding  # noqa: F401  (the rows)
 # -- joining -------------------------------------------------------------------------------------------------
 
 
-def _parts(c: Call) -> list[TensorProxy | None]:
+def _parts(c: VjpCall) -> list[TensorProxy | None]:
     """The cotangent cut where the tensors meet. Of vectors of no elements ``torch.cat`` takes no notice."""
     counted = [t.shape != (0,) or c.g.shape == (0,) for t in c.tensors]
     dim = canonical_dim(c.dim, len(c.g.shape))
@@ -37,13 +37,13 @@ formulas("torch.stack", tensors=lambda c: ltorch.unbind(c.g, c.dim))
 # -- cutting -------------------------------------------------------------------------------------------------
 
 
-def _filled(c: Call) -> list[TensorProxy]:
+def _filled(c: VjpCall) -> list[TensorProxy]:
     """The cotangents of all results, zeros for those on which nothing depends."""
     some = next(g for g in c.g if g is not None)
     return [zeros(o.shape, some) if g is None else g for o, g in zip(c.out, c.g, strict=True)]
 
 
-def _rejoined(c: Call, a: TensorProxy, dim: int) -> TensorProxy | None:
+def _rejoined(c: VjpCall, a: TensorProxy, dim: int) -> TensorProxy | None:
     """The cotangents of pieces behind one another; one alone stands among zeros."""
     dim = canonical_dim(dim, len(a.shape))
     known = [i for i, g in enumerate(c.g) if g is not None]
@@ -54,7 +54,7 @@ def _rejoined(c: Call, a: TensorProxy, dim: int) -> TensorProxy | None:
     return ltorch.cat(_filled(c), dim) if known else None
 
 
-def _unbind(c: Call) -> TensorProxy | None:
+def _unbind(c: VjpCall) -> TensorProxy | None:
     dim = canonical_dim(c.dim, len(c.input.shape))
     known = [i for i, g in enumerate(c.g) if g is not None]
     if len(known) == 1:
@@ -70,7 +70,7 @@ def _selected(g: TensorProxy, a: TensorProxy, dim: int, index: int) -> TensorPro
     return scatter_at(row, dim, index % a.shape[dim], a.shape[dim])
 
 
-def _narrowed(c: Call) -> TensorProxy:
+def _narrowed(c: VjpCall) -> TensorProxy:
     dim = canonical_dim(c.dim, len(c.input.shape))
     length = c.input.shape[dim]
     return scatter_at(c.g, dim, c.start + length if c.start < 0 else c.start, length)
@@ -95,7 +95,7 @@ formulas(
 )
 
 
-def _part_of_slice(c: Call) -> TensorProxy:
+def _part_of_slice(c: VjpCall) -> TensorProxy:
     key = [slice(None)] * len(c.input.shape)
     key[canonical_dim(c.dim, len(key))] = slice(c.start, c.end, c.step)
     return ltorch.__getitem__(c.g, tuple(key))
@@ -148,7 +148,7 @@ def pad_backward(grad: TensorProxy, size: Sequence[int], pad: Sequence[int], mod
     return grad
 
 
-def _pad(c: Call) -> TensorProxy:
+def _pad(c: VjpCall) -> TensorProxy:
     if c.mode == "constant":
         return _constant_pad_backward(c.g, c.input.shape, c.pad)
     return ltorch.pad_backward(c.g, c.input.shape, c.pad, c.mode)

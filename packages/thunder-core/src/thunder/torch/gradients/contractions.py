@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, conj, fitted, formulas, gradient_rule, summed_to, vjp, wants_grad
+from thunder.ops.gradient_rules import (
+    VjpCall,
+    conj,
+    fitted,
+    formulas,
+    gradient_rule,
+    summed_to,
+    vjp,
+    wants_grad,
+)
 from thunder.ops.prims.gradient import get_grad, put_grad
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import einsum, linalg  # noqa: F401  (the rows)
@@ -95,7 +104,7 @@ def _contraction_gradient(
 
 
 @vjp("torch.tensordot")
-def _of_tensordot(c: Call) -> dict[str, Any]:
+def _of_tensordot(c: VjpCall) -> dict[str, Any]:
     left, right = summed_dims(c.a, c.b, c.dims)
     found = {}
     if c.needs("a"):
@@ -105,7 +114,7 @@ def _of_tensordot(c: Call) -> dict[str, Any]:
     return found
 
 
-def _of_inner(c: Call, operand: Tensor, other: Tensor, is_left: bool) -> Tensor:
+def _of_inner(c: VjpCall, operand: Tensor, other: Tensor, is_left: bool) -> Tensor:
     if not c.input.shape or not c.other.shape:
         return c.g * conj(other)
     last, others_last = [len(operand.shape) - 1], [len(other.shape) - 1]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder.base.errors import OperatorError
-from thunder.ops.gradient_rules import Call, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, formulas, vjp
 from thunder.ops.promotion import real_result
 from thunder.torch.gradients.products import adjoint
 from thunder.torch.namespace import ltorch
@@ -48,7 +48,7 @@ def _skew(x: Tensor) -> Tensor:
     return x - adjoint(x)
 
 
-def _factors(c: Call, again: Callable[[], Any]) -> Any:
+def _factors(c: VjpCall, again: Callable[[], Any]) -> Any:
     """The results of a call, or those of ``again`` if the program does not use them all.
 
     Factors of two calls may then meet in a second derivative, so that their derivatives must have one and the
@@ -86,7 +86,7 @@ def _from_product(both: Tensor, factor: Tensor, upper: bool) -> Tensor:
 
 
 @vjp("torch.cholesky_solve")
-def _of_cholesky_solve(c: Call) -> dict[str, Any]:
+def _of_cholesky_solve(c: VjpCall) -> dict[str, Any]:
     """Of ``X = A^-1 B``, where ``A`` is the product of the factor: ``A^-1 G``; of ``A`` ``-A^-1 G Xᴴ``."""
     of_b = ltorch.cholesky_solve(c.g, c.L, c.upper)
     found = {"B": of_b}
@@ -112,7 +112,7 @@ def _square_qr_gradient(of_q: Tensor, of_r: Tensor, q: Tensor, r: Tensor) -> Ten
 
 
 @vjp("torch.linalg.qr")
-def _of_qr(c: Call) -> dict[str, Any]:
+def _of_qr(c: VjpCall) -> dict[str, Any]:
     """A wide matrix is ``[A1, A2] = Q [R1, R2]``: a square factorization, and ``R2 = Qᴴ A2`` (Roberts and
     Roberts, QR and LQ decomposition matrix backpropagation algorithms, 2020).
     """
@@ -143,7 +143,7 @@ def _gaps(values: Tensor) -> Tensor:
 
 
 @vjp("torch.linalg.eigh")
-def _of_eigh(c: Call) -> dict[str, Any]:
+def _of_eigh(c: VjpCall) -> dict[str, Any]:
     """``V (diag(g) + skew(Vᴴ G) / gaps) Vᴴ`` (Giles, An extended collection of matrix derivative results,
     2008, section 3.1; for complex matrices Boeddeker et al., On the computation of complex-valued gradients
     with application to statistically optimum beamforming, 2017). Vectors of a unitary matrix move by
@@ -161,7 +161,7 @@ def _of_eigh(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.linalg.eigvalsh")
-def _of_eigvalsh(c: Call) -> dict[str, Any]:
+def _of_eigvalsh(c: VjpCall) -> dict[str, Any]:
     _, v = ltorch.eigh(c.A, c.UPLO)
     return {"A": (v * _as_columns(c.g)) @ adjoint(v)}
 
@@ -204,7 +204,7 @@ def _svd_gradient(
 
 
 @vjp("torch.linalg.svd")
-def _of_svd(c: Call) -> dict[str, Any]:
+def _of_svd(c: VjpCall) -> dict[str, Any]:
     """Of ``full_matrices``, the vectors beyond the singular values are arbitrary and have no gradient."""
     of_u, of_s, of_vh = c.g
     u, s, vh = _factors(c, lambda: ltorch.svd(c.A, c.full_matrices))
@@ -221,6 +221,6 @@ def _first(x: Tensor | None, dim: int, k: int) -> Any:
 
 
 @vjp("torch.linalg.svdvals")
-def _of_svdvals(c: Call) -> dict[str, Any]:
+def _of_svdvals(c: VjpCall) -> dict[str, Any]:
     u, _, vh = ltorch.svd(c.A, False)
     return {"A": (u * _as_columns(c.g)) @ vh}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.gradient_rules import Call, conj, formulas
+from thunder.ops.gradient_rules import VjpCall, conj, formulas
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
@@ -20,7 +20,7 @@ Tensor = TensorProxy
 _ADJOINT_NORM = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-def _dims(c: Call) -> tuple[int, ...]:
+def _dims(c: VjpCall) -> tuple[int, ...]:
     """The transformed dimensions, from the front; without any named, the last ones, one for each of ``s``."""
     rank = len(c.input.shape)
     if c.dim is None:
@@ -36,13 +36,13 @@ def _fitting(g: Tensor, like: Tensor, dims: Sequence[int]) -> Tensor:
     return prims.pad(g, 0, tuple((0, n, 0) for n in excess))
 
 
-def _of_complex(c: Call, adjoint: str) -> Tensor:
+def _of_complex(c: VjpCall, adjoint: str) -> Tensor:
     """Of ``fft`` and ``ifft``."""
     dims = _dims(c)
     return _fitting(getattr(ltorch, adjoint)(c.g, None, dims, _ADJOINT_NORM[c.norm]), c.input, dims)
 
 
-def _from_half(g: Tensor, c: Call, norm: str) -> Tensor:
+def _from_half(g: Tensor, c: VjpCall, norm: str) -> Tensor:
     """Of ``rfft``, which gives the first half of a transform: that of the other half is zero."""
     dims = _dims(c)
     sizes = [g.shape[d] for d in dims]
@@ -50,7 +50,7 @@ def _from_half(g: Tensor, c: Call, norm: str) -> Tensor:
     return _fitting(ltorch.ifftn(g, tuple(sizes), dims, norm), c.input, dims)
 
 
-def _asked_size(c: Call, dim: int) -> int:
+def _asked_size(c: VjpCall, dim: int) -> int:
     """The size that the last transformed dimension is cut or padded to."""
     asked = getattr(c, "n", None)
     if asked is None and getattr(c, "s", None) is not None:
@@ -58,7 +58,7 @@ def _asked_size(c: Call, dim: int) -> int:
     return c.input.shape[dim] if asked is None or asked == -1 else asked
 
 
-def _to_half(g: Tensor, c: Call, norm: str) -> Tensor:
+def _to_half(g: Tensor, c: VjpCall, norm: str) -> Tensor:
     """Of ``irfft``, which completes half a spectrum: frequencies that it takes twice count twice."""
     dims = _dims(c)
     last, size = dims[-1], g.shape[dims[-1]]

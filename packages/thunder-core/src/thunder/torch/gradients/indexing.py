@@ -12,7 +12,7 @@ import torch
 from thunder.base.dtypes import int64
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.gradient_rules import Call, formulas, summed_to, vjp
+from thunder.ops.gradient_rules import VjpCall, formulas, summed_to, vjp
 from thunder.torch.gradients.backward_kernels import computed_by, kernel
 from thunder.torch.gradients.selection_adjoints import reshaped, slice_backward, zeros
 from thunder.torch.index_keys import is_mask, key_items, select
@@ -95,10 +95,10 @@ def _value_gradient(g: Tensor, key: Any, value: Tensor) -> Tensor:
     return part if part.device is value.device else prims.device_put(part, value.device)
 
 
-def _written(a: str) -> Callable[[Call], Gradients]:
+def _written(a: str) -> Callable[[VjpCall], Gradients]:
     """The gradients of a write of ``value`` at ``key`` of the argument ``a``."""
 
-    def gradients(c: Call) -> Gradients:
+    def gradients(c: VjpCall) -> Gradients:
         found = {}
         if c.needs(a):
             found[a] = ltorch.setitem(c.g, c.key, 0)
@@ -127,19 +127,19 @@ formulas(
 )
 
 
-def _held(c: Call) -> Tensor | None:
+def _held(c: VjpCall) -> Tensor | None:
     """The mask of ``index_put``, which has no other index then."""
     return c.indices[0] if c.indices[0].dtype.is_bool else None
 
 
-def _index_put_input(c: Call) -> Tensor:
+def _index_put_input(c: VjpCall) -> Tensor:
     mask = _held(c)
     if mask is not None:
         return ltorch.masked_fill(c.g, mask, 0)
     return c.g if c.accumulate else ltorch.index_put(c.g, c.indices, zeros((), c.g))
 
 
-def _index_put_values(c: Call) -> Tensor:
+def _index_put_values(c: VjpCall) -> Tensor:
     mask = _held(c)
     if mask is not None:
         return ltorch.where(mask, c.g, 0)
@@ -158,7 +158,7 @@ def _grown(g: Tensor, shape: Any) -> Tensor:
     )
 
 
-def _gathered(c: Call) -> Tensor:
+def _gathered(c: VjpCall) -> Tensor:
     return _grown(ltorch.gather(c.g, c.dim, c.index), c.src.shape)
 
 
@@ -174,14 +174,14 @@ formulas("prims.scatter_add", a=lambda c: c.g, src=_gathered)
 formulas("torch.scatter_add", input=lambda c: c.g, src=_gathered)
 
 
-def _taken(c: Call) -> Tensor:
+def _taken(c: VjpCall) -> Tensor:
     """Rows added where they were taken from. The index of ``prims.take`` has any number of dimensions."""
     count = math.prod(c.index.shape)
     rows = reshaped(c.g, (*c.a.shape[: c.dim], count, *c.a.shape[c.dim + 1 :]))
     return ltorch.index_select_backward(rows, c.a.shape, c.dim, reshaped(c.index, (count,)))
 
 
-def _selected(c: Call) -> Tensor:
+def _selected(c: VjpCall) -> Tensor:
     if not c.input.shape:
         return reshaped(c.g, ())
     return ltorch.index_select_backward(c.g, c.input.shape, c.dim, c.index)
@@ -338,7 +338,7 @@ class _Meeting:
 
 
 @vjp("torch.scatter_reduce")
-def _scatter_reduce(c: Call) -> Gradients:
+def _scatter_reduce(c: VjpCall) -> Gradients:
     at = (c.dim, c.index)
     meeting = _Meeting(
         input=c.input,
@@ -354,7 +354,7 @@ def _scatter_reduce(c: Call) -> Gradients:
 
 
 @vjp("torch.index_reduce")
-def _index_reduce(c: Call) -> Gradients:
+def _index_reduce(c: VjpCall) -> Gradients:
     at = (c.dim, c.index)
     meeting = _Meeting(
         input=c.input,

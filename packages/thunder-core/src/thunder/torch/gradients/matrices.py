@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from thunder.ops.gradient_rules import Call, conj, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, vjp
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.gradients.backward_kernels import computed_by
 from thunder.torch.gradients.norms import norm_gradient
@@ -75,7 +75,7 @@ def log_det_backward(g: Tensor, A: Tensor) -> Tensor:
 
 
 @vjp("torch.linalg.slogdet")
-def _of_slogdet(c: Call) -> dict[str, Any]:
+def _of_slogdet(c: VjpCall) -> dict[str, Any]:
     """``d log|det| + i d arg det = tr(A^-1 dA)``; ``exp(i arg det)`` of a real matrix is constant."""
     of_sign, of_log = c.g
     weight = of_log
@@ -96,7 +96,7 @@ formulas("torch.linalg.inv", A=lambda c: -(adjoint(c.out) @ c.g @ adjoint(c.out)
 
 
 @vjp("torch.linalg.pinv")
-def _of_pinv(c: Call) -> dict[str, Any]:
+def _of_pinv(c: VjpCall) -> dict[str, Any]:
     """Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
     variables separate (1973), equation 4.12, for a constant rank.
     """
@@ -108,7 +108,7 @@ def _of_pinv(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.linalg.solve")
-def _of_solve(c: Call) -> dict[str, Any]:
+def _of_solve(c: VjpCall) -> dict[str, Any]:
     """``B: (*, n, k)``, or vectors ``(n,)`` and ``(*, n)``, which torch tells from matrices by the shape."""
     ndim = len(c.B.shape)
     vectors = ndim == 1 or (ndim == len(c.A.shape) - 1 and c.B.shape == c.A.shape[:-1])
@@ -122,7 +122,7 @@ def _of_solve(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.linalg.solve_triangular")
-def _of_solve_triangular(c: Call) -> dict[str, Any]:
+def _of_solve_triangular(c: VjpCall) -> dict[str, Any]:
     """As of ``solve``; only a triangle of ``A`` counts, and not its diagonal if that is taken as ones."""
     of_b = ltorch.solve_triangular(
         adjoint(c.A), c.g, upper=not c.upper, left=c.left, unitriangular=c.unitriangular
@@ -156,7 +156,7 @@ def _power_gradient(a: Tensor, g: Tensor, n: int) -> Tensor:
 
 
 @vjp("torch.linalg.matrix_power")
-def _of_matrix_power(c: Call) -> dict[str, Any]:
+def _of_matrix_power(c: VjpCall) -> dict[str, Any]:
     if c.n == 0:
         return {"A": ltorch.zeros_like(c.A)}
     if c.n > 0:
@@ -166,7 +166,7 @@ def _of_matrix_power(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.matrix_exp")
-def _of_matrix_exp(c: Call) -> dict[str, Any]:
+def _of_matrix_exp(c: VjpCall) -> dict[str, Any]:
     """A block of ``exp([[A, G], [0, A]])`` is the derivative at ``A`` in the direction ``G`` (Mathias, A
     chain rule for matrix functions, 1996, theorem 2.1); its adjoint is the same at ``Aᴴ``.
     """
@@ -185,7 +185,7 @@ def _vander_gradient(g: Tensor, powers: Tensor, x: Tensor) -> Tensor:
     return ltorch.sum(ltorch.narrow(g, -1, 1, columns) * conj(before) * factors, -1)
 
 
-def _of_vander(c: Call) -> Tensor:
+def _of_vander(c: VjpCall) -> Tensor:
     if c.increasing:
         return _vander_gradient(c.g, c.out, c.x)
     return _vander_gradient(ltorch.flip(c.g, (-1,)), ltorch.flip(c.out, (-1,)), c.x)
@@ -252,7 +252,7 @@ _MATRIX_NORMS: dict[Any, _NormGradient] = {
 
 
 @vjp("torch.linalg.matrix_norm")
-def _of_matrix_norm(c: Call) -> dict[str, Any]:
+def _of_matrix_norm(c: VjpCall) -> dict[str, Any]:
     """Of the matrices in dimensions ``dim``, which are moved to the end and back."""
     a = c.A if c.dtype is None else ltorch.to(c.A, c.dtype)
     dims = canonical_dims(c.dim, len(a.shape))

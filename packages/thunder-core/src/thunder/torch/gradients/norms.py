@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
-from thunder.ops.gradient_rules import Call, conj, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, vjp
 from thunder.torch.broadcasting import broadcast_to_shape, canonical_dims, common_shape
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.gradients.reductions import Dims, reduced_dims, shared, with_ones
@@ -66,7 +66,7 @@ formulas(
 
 
 @vjp("torch.renorm")
-def _of_renorm(c: Call) -> dict[str, Any]:
+def _of_renorm(c: VjpCall) -> dict[str, Any]:
     """Slices longer than ``maxnorm`` are ``maxnorm x / (norm + 1e-7)``, a product of two functions."""
     x, maxnorm = c.input, float(c.maxnorm)
     (kept,) = canonical_dims(c.dim, len(x.shape))
@@ -83,14 +83,14 @@ def _of_renorm(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.dist")
-def _of_dist(c: Call) -> dict[str, Any]:
+def _of_dist(c: VjpCall) -> dict[str, Any]:
     difference = c.input - c.other
     gradient = norm_gradient(c.g, difference, float(c.p), c.out, tuple(range(len(difference.shape))))
     return {"input": gradient, "other": -gradient}
 
 
 @vjp("torch.nn.functional.pairwise_distance")
-def _of_pairwise_distance(c: Call) -> dict[str, Any]:
+def _of_pairwise_distance(c: VjpCall) -> dict[str, Any]:
     difference = c.x1 - c.x2 + c.eps
     last = (len(difference.shape) - 1,)
     gradient = norm_gradient(c.g, difference, float(c.p), c.out, last, c.keepdim)
@@ -107,7 +107,7 @@ def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor
 
 
 @vjp("torch.cdist")
-def _of_cdist(c: Call) -> dict[str, Any]:
+def _of_cdist(c: VjpCall) -> dict[str, Any]:
     found, p = {}, float(c.p)
     x1, x2 = (broadcast_to_shape(x, (*c.out.shape[:-2], *x.shape[-2:])) for x in (c.x1, c.x2))
     if c.needs("x1"):
@@ -119,7 +119,7 @@ def _of_cdist(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.nn.functional.cosine_similarity")
-def _of_cosine_similarity(c: Call) -> dict[str, Any]:
+def _of_cosine_similarity(c: VjpCall) -> dict[str, Any]:
     """``x·y / (|x| |y|)``: the part of ``y / |y|`` across ``x``, divided by ``|x|``.
 
     The lengths by which torch divides are at least ``eps``, but their derivatives are those of the norm.
@@ -144,7 +144,7 @@ def _of_cosine_similarity(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.logsumexp")
-def _of_logsumexp(c: Call) -> dict[str, Any]:
+def _of_logsumexp(c: VjpCall) -> dict[str, Any]:
     """Softmax, written with the result: ``exp(x - logsumexp(x))``."""
     dims = reduced_dims(c)
     g, out = (with_ones(t, c.input.shape, dims, c.keepdim) for t in (c.g, c.out))

@@ -11,7 +11,7 @@ from typing import Any
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
-from thunder.ops.gradient_rules import Call, conj, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, vjp
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import linalg
 from thunder.torch.rows.nn import linear  # noqa: F401  (the rows)
@@ -136,7 +136,7 @@ formulas(
 
 
 @vjp("torch.nn.functional.bilinear")
-def _of_bilinear(c: Call) -> dict[str, Any]:
+def _of_bilinear(c: VjpCall) -> dict[str, Any]:
     """``input1: (*, i)``, ``input2: (*, j)``, ``weight: (o, i, j)``, ``bias: (o,)``."""
     g, x, y, found = flattened(c.g), flattened(c.input1), flattened(c.input2), {}
     if c.needs("input1"):
@@ -155,7 +155,7 @@ def _of_bilinear(c: Call) -> dict[str, Any]:
 # -- added to a tensor: beta * input + alpha * product -------------------------------------------------------
 
 
-def _of_input(c: Call) -> Tensor:
+def _of_input(c: VjpCall) -> Tensor:
     return scaled(c.g, c.beta)
 
 
@@ -195,7 +195,7 @@ formulas(
 
 
 @vjp("torch.linalg.multi_dot")
-def _of_multi_dot(c: Call) -> dict[str, Any]:
+def _of_multi_dot(c: VjpCall) -> dict[str, Any]:
     """Of each factor, the product of those before it, the cotangent, and the product of those after it."""
     first, *inner, last = c.tensors
     row, column = len(first.shape) == 1, len(last.shape) == 1
@@ -220,7 +220,7 @@ def _vector_product(x: Tensor, y: Tensor, dim: int) -> Tensor:
     return linalg.cross(x, y, dim=dim)
 
 
-def _crossed_dim(c: Call) -> int:
+def _crossed_dim(c: VjpCall) -> int:
     """The dimension of ``torch.cross``: if none is given, the first of length 3."""
     return c.dim if c.dim is not None else c.input.shape.index(3)
 

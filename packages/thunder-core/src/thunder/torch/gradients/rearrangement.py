@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.gradient_rules import Call, conj, fitted, formulas, gradient_rule
+from thunder.ops.gradient_rules import VjpCall, conj, fitted, formulas, gradient_rule
 from thunder.ops.prims import get_grad, put_grad
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.selection_adjoints import reshaped
@@ -20,7 +20,7 @@ Tensor = TensorProxy
 # -- repeating -----------------------------------------------------------------------------------------------
 
 
-def _repeat(c: Call) -> Tensor:
+def _repeat(c: VjpCall) -> Tensor:
     """Each dimension behind its count, as in the forward; the counts are summed."""
     shape = (*[1] * (len(c.repeats) - len(c.input.shape)), *c.input.shape)
     spread = [x for pair in zip(c.repeats, shape, strict=True) for x in pair]
@@ -29,7 +29,7 @@ def _repeat(c: Call) -> Tensor:
     return reshaped(prims.sum(g, counts) if counts else g, c.input.shape)
 
 
-def _repeat_interleave(c: Call) -> Tensor:
+def _repeat_interleave(c: VjpCall) -> Tensor:
     shape = (math.prod(c.input.shape),) if c.dim is None else tuple(c.input.shape) or (1,)
     dim = canonical_dim(c.dim or 0, len(shape))
     g = reshaped(c.g, (*shape[: dim + 1], c.repeats, *shape[dim + 1 :]))
@@ -42,7 +42,7 @@ formulas("torch.repeat_interleave", input=_repeat_interleave)
 # -- turning -------------------------------------------------------------------------------------------------
 
 
-def _roll(c: Call) -> Tensor:
+def _roll(c: VjpCall) -> Tensor:
     back = -c.shifts if isinstance(c.shifts, int) else tuple(-s for s in c.shifts)
     return ltorch.roll(c.g, back, c.dims)
 
@@ -57,7 +57,7 @@ formulas("torch.fft.ifftshift", input=lambda c: ltorch.fftshift(c.g, c.dim))
 # -- diagonals -----------------------------------------------------------------------------------------------
 
 
-def _diag(c: Call) -> Tensor:
+def _diag(c: VjpCall) -> Tensor:
     if len(c.input.shape) == 1:
         return ltorch.diagonal(c.g, c.diagonal)
     return ltorch.diagonal_backward(c.g, c.input.shape, c.diagonal, 0, 1)
@@ -93,7 +93,7 @@ formulas("torch.channel_shuffle", input=lambda c: ltorch.channel_shuffle(c.g, c.
 _PATCHES = ("kernel_size", "dilation", "padding", "stride")
 
 
-def _patches(c: Call) -> list[Any]:
+def _patches(c: VjpCall) -> list[Any]:
     return [getattr(c, name) for name in _PATCHES]
 
 
@@ -117,7 +117,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return out
 
 
-def _interleaved(c: Call) -> tuple[Tensor, Tensor, Tensor, int]:
+def _interleaved(c: VjpCall) -> tuple[Tensor, Tensor, Tensor, int]:
     """The cotangent with the dimensions of both factors side by side, ``(a0, b0, a1, b1, …)``, and the
     factors in that form.
     """
@@ -130,12 +130,12 @@ def _interleaved(c: Call) -> tuple[Tensor, Tensor, Tensor, int]:
     return g, input, other, rank
 
 
-def _kron_input(c: Call) -> Tensor:
+def _kron_input(c: VjpCall) -> Tensor:
     g, _, other, rank = _interleaved(c)
     return reshaped(prims.sum(ltorch.mul(g, conj(other)), tuple(range(1, 2 * rank, 2))), c.input.shape)
 
 
-def _kron_other(c: Call) -> Tensor:
+def _kron_other(c: VjpCall) -> Tensor:
     g, input, _, rank = _interleaved(c)
     return reshaped(prims.sum(ltorch.mul(g, conj(input)), tuple(range(0, 2 * rank, 2))), c.other.shape)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable, vjp
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable, vjp
 from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import reduction, statistics, torch_kernels  # noqa: F401  (the rows)
@@ -20,7 +20,7 @@ Tensor = Any
 Dims = Sequence[int]
 
 
-def reduced_dims(c: Call) -> tuple[int, ...]:
+def reduced_dims(c: VjpCall) -> tuple[int, ...]:
     """The dimensions that a call ``(input, dim, …)`` reduces."""
     return canonical_dims(getattr(c, "dim", None), len(c.input.shape))
 
@@ -45,17 +45,17 @@ def spread(reduced: Tensor, shape: Sequence[int], dims: Dims, keepdim: bool = Fa
 nondifferentiable("prims.any", "prims.all", "prims.argmax", "prims.argmin")
 
 
-def _of_sum(c: Call) -> Tensor:
+def _of_sum(c: VjpCall) -> Tensor:
     return spread(c.g, c.input.shape, reduced_dims(c), c.keepdim)
 
 
-def _of_mean(c: Call) -> Tensor:
+def _of_mean(c: VjpCall) -> Tensor:
     dims = reduced_dims(c)
     count = math.prod(c.input.shape[d] for d in dims)
     return spread(c.g / count, c.input.shape, dims, c.keepdim)
 
 
-def _of_nanmean(c: Call) -> Tensor:
+def _of_nanmean(c: VjpCall) -> Tensor:
     counted = ~ltorch.isnan(c.input)
     share = c.g / ltorch.sum(counted, c.dim, c.keepdim)
     return spread(share, c.input.shape, reduced_dims(c), c.keepdim) * counted
@@ -99,7 +99,7 @@ def product_gradient(g: Tensor, x: Tensor, dims: Dims) -> Tensor:
     return g * conj(ltorch.permute(others, tuple(order.index(d) for d in range(len(order)))))
 
 
-def _of_prod(c: Call) -> Tensor:
+def _of_prod(c: VjpCall) -> Tensor:
     dims = reduced_dims(c)
     x = c.input if c.dtype is None else ltorch.to(c.input, c.dtype)
     return product_gradient(spread(c.g, x.shape, dims, getattr(c, "keepdim", False)), x, dims)
@@ -131,7 +131,7 @@ def at_indices(g: Tensor, like: Tensor, dim: int, index: Tensor, keepdim: bool) 
     return ltorch.scatter_add(ltorch.zeros(like.shape, dtype=g.dtype, device=g.device), dim, index, g)
 
 
-def _of_max(c: Call) -> Tensor:
+def _of_max(c: VjpCall) -> Tensor:
     dim = getattr(c, "dim", None)
     if dim is not None:
         return at_indices(c.g[0], c.input, dim, c.out[1], c.keepdim)
@@ -140,7 +140,7 @@ def _of_max(c: Call) -> Tensor:
 
 
 @vjp("torch.aminmax")
-def _of_aminmax(c: Call) -> dict[str, Any]:
+def _of_aminmax(c: VjpCall) -> dict[str, Any]:
     pairs = [(g, value) for g, value in zip(c.g, c.out, strict=True) if g is not None]
     parts = [extremum_gradient(g, c.input, value, reduced_dims(c), c.keepdim) for g, value in pairs]
     return {"input": parts[0] if len(parts) == 1 else parts[0] + parts[1]}
@@ -173,7 +173,7 @@ def deviation_gradient(
     return variance_gradient(of_variance, x, dims, correction, keepdim)
 
 
-def _with_mean(spread_gradient: Tensor | None, c: Call, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
+def _with_mean(spread_gradient: Tensor | None, c: VjpCall, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     """The gradient of a measure of spread and of the mean that was computed with it."""
     if c.g[1] is None:
         assert spread_gradient is not None, "a rule runs only if a gradient flows"
@@ -183,13 +183,13 @@ def _with_mean(spread_gradient: Tensor | None, c: Call, x: Tensor, dims: Dims, k
 
 
 @vjp("prims.var_mean")
-def _of_prim_var_mean(c: Call) -> dict[str, Any]:
+def _of_prim_var_mean(c: VjpCall) -> dict[str, Any]:
     of_var = None if c.g[0] is None else variance_gradient(c.g[0], c.a, c.dims, c.correction)
     return {"a": _with_mean(of_var, c, c.a, c.dims, False)}
 
 
 @vjp("torch.var_mean")
-def _of_var_mean(c: Call) -> dict[str, Any]:
+def _of_var_mean(c: VjpCall) -> dict[str, Any]:
     x, dims, of_var = c.input, reduced_dims(c), None
     if c.g[0] is not None:
         of_var = variance_gradient(c.g[0], x, dims, c.correction, c.keepdim)
@@ -197,7 +197,7 @@ def _of_var_mean(c: Call) -> dict[str, Any]:
 
 
 @vjp("torch.std_mean")
-def _of_std_mean(c: Call) -> dict[str, Any]:
+def _of_std_mean(c: VjpCall) -> dict[str, Any]:
     x, dims, of_std = c.input, reduced_dims(c), None
     if c.g[0] is not None:
         of_std = deviation_gradient(c.g[0], x, c.out[0], dims, c.correction, c.keepdim)

@@ -11,7 +11,7 @@ import torch
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
-from thunder.ops.gradient_rules import Call, conj, formulas, summed_to, vjp
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, summed_to, vjp
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.gradients.selection_adjoints import reshaped, zeros
@@ -49,7 +49,7 @@ def cumprod_backward(grad: Tensor, input: Tensor, dim: int, output: Tensor) -> T
     return ltorch.movedim(ltorch.sum(terms, last + 1), last, dim)
 
 
-def _cumprod(c: Call) -> Tensor:
+def _cumprod(c: VjpCall) -> Tensor:
     if not c.input.shape:
         return c.g
     return ltorch.cumprod_backward(c.g, cast(c.input, c.out.dtype), c.dim, c.out)
@@ -83,7 +83,7 @@ def exp_scan(weight: Tensor, up: Tensor, down: Tensor, dim: int, reverse: bool) 
     return scanned(positive) - scanned(negative)
 
 
-def _exp_scan_weight(c: Call) -> Tensor:
+def _exp_scan_weight(c: VjpCall) -> Tensor:
     return ltorch.exp_scan(c.g, -conj(c.down), -conj(c.up), c.dim, not c.reverse)
 
 
@@ -95,7 +95,7 @@ formulas(
 )
 
 
-def _logcumsumexp(c: Call) -> Tensor:
+def _logcumsumexp(c: VjpCall) -> Tensor:
     """``Σ_k g_k exp(x_i - out_k)`` over all ``k ≥ i``."""
     if not c.input.shape:
         return c.g
@@ -118,22 +118,22 @@ def value_selecting_reduction_backward(
     return ltorch.scatter(zeros(sizes, grad), dim, indices, grad)
 
 
-def _returned(c: Call, a: Tensor, dim: int) -> Tensor:
+def _returned(c: VjpCall, a: Tensor, dim: int) -> Tensor:
     """To each element what was made of it, by the positions that the operator returns too."""
     return ltorch.value_selecting_reduction_backward(c.g[0], dim, c.out[1], a.shape, True)
 
 
-def _accumulated(c: Call, a: Tensor) -> Tensor:
+def _accumulated(c: VjpCall, a: Tensor) -> Tensor:
     """As :func:`_returned`, for elements that are picked several times."""
     return ltorch.gather_backward(c.g[0], a.shape, c.dim, c.out[1])
 
 
-def _picked(c: Call) -> Tensor:
+def _picked(c: VjpCall) -> Tensor:
     """The gradient of a reduction that picks one element of a dimension."""
     return ltorch.value_selecting_reduction_backward(c.g[0], c.dim, c.out[1], c.input.shape, c.keepdim)
 
 
-def _median(c: Call) -> Tensor:
+def _median(c: VjpCall) -> Tensor:
     """Of all elements those that equal the median share evenly; nan equals nan here."""
     if isinstance(c.out, tuple):
         return _picked(c)
@@ -210,8 +210,8 @@ def _quantiles(rows: Tensor, q: Tensor, interpolation: str, skips_nan: bool) -> 
     )
 
 
-def _quantile(skips_nan: bool) -> Callable[[Call], dict[str, Tensor]]:
-    def gradients(c: Call) -> dict[str, Tensor]:
+def _quantile(skips_nan: bool) -> Callable[[VjpCall], dict[str, Tensor]]:
+    def gradients(c: VjpCall) -> dict[str, Tensor]:
         a = c.input
         dim = None if c.dim is None or not a.shape else canonical_dim(c.dim, len(a.shape))
         rows = reshaped(a, (a.numel(),)) if dim is None else ltorch.movedim(a, dim, -1)

@@ -13,7 +13,7 @@ import operator
 import torch
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable
 from thunder.torch.gradients.unary import elementwise
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
@@ -68,13 +68,13 @@ def _of_i1e(x: Tensor, y: Tensor) -> Tensor:
     return ltorch.where(large, ltorch.i0e(divisor) - y * (ltorch.sgn(divisor) + 1 / divisor), 0.5)
 
 
-def _of_sinc(c: Call) -> Tensor:
+def _of_sinc(c: VjpCall) -> Tensor:
     """``(cos(pi x) - sinc(x)) / x``, which is 0 at 0."""
     zero, divisor = _without_zeros(c.input)
     return c.g * conj(ltorch.where(zero, 0.0, (ltorch.cos(math.pi * c.input) - c.out) / divisor))
 
 
-def _of_angle(c: Call) -> Tensor:
+def _of_angle(c: VjpCall) -> Tensor:
     """``i z / |z|²``: the angle grows across the direction of z; 0 at 0, and of real numbers."""
     if not c.input.dtype.is_complex:
         return ltorch.zeros_like(c.input)
@@ -87,7 +87,7 @@ formulas("torch.angle", input=_of_angle)
 formulas("torch.polygamma", input=lambda c: c.g * ltorch.polygamma(c.n + 1, c.input))
 
 
-def _of_mvlgamma(c: Call) -> Tensor:
+def _of_mvlgamma(c: VjpCall) -> Tensor:
     """The multivariate gamma function's logarithm is a constant and ``sum lgamma(x - j / 2)``, ``j < p``."""
     # c.input + 0.0 is 0 at -0, where the slope is minus infinity as at 0
     return c.g * functools.reduce(operator.add, (ltorch.digamma(c.input + -j / 2) for j in range(c.p)))
@@ -96,7 +96,7 @@ def _of_mvlgamma(c: Call) -> Tensor:
 formulas("torch.mvlgamma", input=_of_mvlgamma)
 
 
-def _density(c: Call) -> Tensor:
+def _density(c: VjpCall) -> Tensor:
     """``x**(a - 1) * exp(-x) / Gamma(a)`` (6.5.25). Torch has no derivative by ``a`` either."""
     a, x = c.input, c.other
     return c.g * ltorch.exp((a - 1) * ltorch.log(x) - x - ltorch.lgamma(a))

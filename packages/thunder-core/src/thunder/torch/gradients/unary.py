@@ -12,7 +12,7 @@ from typing import Any
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.gradient_rules import Call, conj, formulas, nondifferentiable
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable
 from thunder.ops.operator import row_of
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import unary  # noqa: F401  (the rows)
@@ -31,7 +31,7 @@ def elementwise(name: str, formula: Callable[[Tensor, Tensor, Tensor], Any]) -> 
             formulas(operator_id, **{argument: _of_call(formula, argument)})
 
 
-def _of_call(formula: Callable[[Tensor, Tensor, Tensor], Any], argument: str) -> Callable[[Call], Any]:
+def _of_call(formula: Callable[[Tensor, Tensor, Tensor], Any], argument: str) -> Callable[[VjpCall], Any]:
     return lambda c: formula(c.g, getattr(c, argument), c.out)
 
 
@@ -123,7 +123,7 @@ formulas("torch.imag", input=lambda c: _of_imaginary_part(c.g))
 formulas("prims.imag", a=lambda c: _of_imaginary_part(c.g))
 
 
-def _of_mantissa(c: Call) -> Tensor | None:
+def _of_mantissa(c: VjpCall) -> Tensor | None:
     """``x = mantissa * 2**exponent``."""
     g, exponent = c.g[0], c.out[1]
     return None if g is None else prims.div(g, ltorch.exp2(ltorch.to(exponent, dtype=g.dtype.torch_dtype)))

@@ -10,7 +10,7 @@ import torch
 from thunder.base.memory_layout import element_span
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
-from thunder.ops.gradient_rules import Call, Formula, conj, formulas
+from thunder.ops.gradient_rules import Formula, VjpCall, conj, formulas
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.gradients.selection_adjoints import reshaped, zeros
@@ -22,11 +22,11 @@ from thunder.torch.rows import torch_kernels as _rare  # noqa: F401  (the rows)
 # -- other shapes --------------------------------------------------------------------------------------------
 
 
-def _in_shape_of_a(c: Call) -> TensorProxy:
+def _in_shape_of_a(c: VjpCall) -> TensorProxy:
     return reshaped(c.g, c.a.shape)
 
 
-def _in_shape_of_input(c: Call) -> TensorProxy:
+def _in_shape_of_input(c: VjpCall) -> TensorProxy:
     return reshaped(c.g, c.input.shape)
 
 
@@ -47,7 +47,7 @@ formulas(
 # -- broadcasting --------------------------------------------------------------------------------------------
 
 
-def _broadcast_in_dim(c: Call) -> TensorProxy:
+def _broadcast_in_dim(c: VjpCall) -> TensorProxy:
     """Sums over the dimensions that are new or were stretched."""
     stretched = [
         d
@@ -71,7 +71,7 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.index(d) for d in range(len(order)))
 
 
-def _permute(c: Call) -> TensorProxy:
+def _permute(c: VjpCall) -> TensorProxy:
     rank = len(c.input.shape)
     return ltorch.permute(c.g, inverse([canonical_dim(d, rank) for d in c.dims]))
 
@@ -86,7 +86,7 @@ formulas("torch.adjoint", input=lambda c: ltorch.adjoint(c.g))
 # -- complex numbers as pairs --------------------------------------------------------------------------------
 
 
-def _as_complex(c: Call) -> TensorProxy:
+def _as_complex(c: VjpCall) -> TensorProxy:
     """Numbers of two neighbours in memory, which those of a gradient need not be."""
     return prims.view_as_complex(ltorch.contiguous(c.g))
 
@@ -132,7 +132,7 @@ def unfold_backward(
     return prims.index_add(zeros(input_sizes, grad_in), reshaped(places, (count * size,)), flat, dim)
 
 
-def _unfold(c: Call) -> TensorProxy:
+def _unfold(c: VjpCall) -> TensorProxy:
     if not c.input.shape:
         return reshaped(c.g, ())
     dim = canonical_dim(c.dimension, len(c.input.shape))
@@ -224,7 +224,7 @@ formulas(
 )
 
 
-def _outside_window(c: Call) -> TensorProxy:
+def _outside_window(c: VjpCall) -> TensorProxy:
     ones = ltorch.ones(tuple(c.size), dtype=c.g.dtype, device=c.g.device)
     shown = ltorch.as_strided_backward(ones, c.a, c.size, c.stride, c.offset)
     return ltorch.where(shown == 0, c.g, 0)

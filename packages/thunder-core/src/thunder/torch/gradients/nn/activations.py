@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, conj, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, vjp
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn.activation import SELU_ALPHA, SELU_SCALE
 
 Tensor = TensorProxy
-Gradient = Callable[[Call], Tensor]
+Gradient = Callable[[VjpCall], Tensor]
 
 
 def activation(name: str, of_input: Gradient) -> None:
@@ -51,7 +51,7 @@ def _of_slope(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 @vjp("torch.prelu")
-def prelu(c: Call) -> dict[str, Tensor | None]:
+def prelu(c: VjpCall) -> dict[str, Tensor | None]:
     """Both gradients come out of one kernel."""
     of_input, of_weight = ltorch._prelu_kernel_backward(c.g, c.input, _along_channels(c.weight, c.input))
     return {"input": of_input, "weight": _of_slope(of_weight, c.weight) if c.needs("weight") else None}
@@ -60,7 +60,9 @@ def prelu(c: Call) -> dict[str, Tensor | None]:
 # -- exponential units ---------------------------------------------------------------------------------------
 
 
-def _unit(alpha: Callable[[Call], float], scale: float, input_scale: Callable[[Call], float]) -> Gradient:
+def _unit(
+    alpha: Callable[[VjpCall], float], scale: float, input_scale: Callable[[VjpCall], float]
+) -> Gradient:
     return lambda c: ltorch.elu_backward(c.g, alpha(c), scale, input_scale(c), False, c.input)
 
 
@@ -71,7 +73,7 @@ activation("selu", _unit(lambda c: SELU_ALPHA, SELU_SCALE, lambda c: 1))
 # -- smooth units --------------------------------------------------------------------------------------------
 
 
-def _of_softsign(c: Call) -> Tensor:
+def _of_softsign(c: VjpCall) -> Tensor:
     """Of ``x / r`` with ``r = 1 + |x|``: ``1 / r`` less the part along x, of which r takes its share."""
     r = 1 + ltorch.abs(c.input)
     return c.g / r - ltorch.sgn(c.input) * (ltorch.real(conj(c.g) * c.input) / (r * r))

@@ -14,7 +14,7 @@ import torch
 
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, vjp
+from thunder.ops.gradient_rules import VjpCall, vjp
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.nn.attention import (
@@ -88,7 +88,7 @@ def _by_group(g: TensorProxy, like: TensorProxy) -> TensorProxy:
 
 
 @vjp("ltorch.flash_attention_for_cpu")
-def _of_flash_attention_for_cpu(c: Call) -> dict[str, TensorProxy]:
+def _of_flash_attention_for_cpu(c: VjpCall) -> dict[str, TensorProxy]:
     arguments = (c.query, c.key, c.value, *c.out, c.dropout_p, c.is_causal)
     mask, scale = c.attn_mask, c.scale
     gradients = flash_attention_for_cpu_backward(c.g[0], *arguments, attn_mask=mask, scale=scale)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, conj, vjp
+from thunder.ops.gradient_rules import VjpCall, conj, vjp
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.nn.conv import batched, each, padded_by_name
@@ -72,7 +72,7 @@ def convolution_backward(
     return dx, dw, db
 
 
-def _sizes(c: Call) -> tuple[Any, ...]:
+def _sizes(c: VjpCall) -> tuple[Any, ...]:
     return tuple(
         list(x) if isinstance(x, tuple) else x
         for x in (c.stride, c.padding, c.dilation, c.transposed, c.output_padding, c.groups)
@@ -80,7 +80,7 @@ def _sizes(c: Call) -> tuple[Any, ...]:
 
 
 @vjp("ltorch.convolution_backward")
-def _of_convolution_backward(c: Call) -> dict[str, TensorProxy | None]:
+def _of_convolution_backward(c: VjpCall) -> dict[str, TensorProxy | None]:
     ex, ew, eb = c.g
     sizes = _sizes(c)
     found: dict[str, TensorProxy | None] = {}
@@ -128,7 +128,7 @@ def _added(terms: Sequence[TensorProxy]) -> TensorProxy | None:
 
 
 def _backward(
-    c: Call, g: TensorProxy, input: TensorProxy, name: str, sizes: Sequence[Any]
+    c: VjpCall, g: TensorProxy, input: TensorProxy, name: str, sizes: Sequence[Any]
 ) -> dict[str, TensorProxy | None]:
     """Gradients of the convolution of ``input``, which is named ``name`` among the arguments of the call."""
     mask = [c.needs(name), c.needs("weight"), c.needs("bias")]
@@ -138,11 +138,11 @@ def _backward(
 
 
 @vjp("prims.convolution")
-def _of_convolution(c: Call) -> dict[str, TensorProxy | None]:
+def _of_convolution(c: VjpCall) -> dict[str, TensorProxy | None]:
     return _backward(c, c.g, c.a, "a", _sizes(c))
 
 
-def _unbatched(c: Call, n: int, backward: Callable[..., Any]) -> dict[str, TensorProxy | None]:
+def _unbatched(c: VjpCall, n: int, backward: Callable[..., Any]) -> dict[str, TensorProxy | None]:
     """The gradients that ``backward(g, input)`` gives for the call with a batch dimension."""
     a, single = batched(c.input, n)
     g = ltorch.unsqueeze(c.g, 0) if single else c.g
@@ -152,8 +152,8 @@ def _unbatched(c: Call, n: int, backward: Callable[..., Any]) -> dict[str, Tenso
     return gradients
 
 
-def _of_conv(n: int) -> Callable[[Call], Any]:
-    def gradients(c: Call) -> Any:
+def _of_conv(n: int) -> Callable[[VjpCall], Any]:
+    def gradients(c: VjpCall) -> Any:
         strides, dilations = each(c.stride, n), each(c.dilation, n)
 
         def backward(g: TensorProxy, a: TensorProxy) -> dict[str, TensorProxy | None]:
@@ -172,8 +172,8 @@ def _of_conv(n: int) -> Callable[[Call], Any]:
     return gradients
 
 
-def _of_conv_transpose(n: int) -> Callable[[Call], Any]:
-    def gradients(c: Call) -> Any:
+def _of_conv_transpose(n: int) -> Callable[[VjpCall], Any]:
+    def gradients(c: VjpCall) -> Any:
         stride, padding, dilation, output_padding = (
             list(each(x, n)) for x in (c.stride, c.padding, c.dilation, c.output_padding)
         )

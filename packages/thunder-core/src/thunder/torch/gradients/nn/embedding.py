@@ -8,7 +8,7 @@ import torch
 
 from thunder.base.errors import UnsupportedOperator
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, formulas, vjp
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -42,7 +42,7 @@ def _zeros(like: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
     return ltorch.zeros(shape, dtype=like.dtype.torch_dtype, device=like.device)
 
 
-def _refuse_sparse(c: Call) -> None:
+def _refuse_sparse(c: VjpCall) -> None:
     if c.sparse:
         raise UnsupportedOperator(
             "an embedding with sparse=True has a sparse gradient, which thunder does not compute",
@@ -50,7 +50,7 @@ def _refuse_sparse(c: Call) -> None:
         )
 
 
-def _of_weight(c: Call, indices: TensorProxy) -> TensorProxy:
+def _of_weight(c: VjpCall, indices: TensorProxy) -> TensorProxy:
     _refuse_sparse(c)
     rows = c.weight.shape[0]
     padding = -1 if c.padding_idx is None else c.padding_idx % rows
@@ -127,7 +127,7 @@ def embedding_bag_backward(
 
 
 @vjp(f"{_F}embedding_bag")
-def _of_embedding_bag(c: Call) -> dict[str, TensorProxy | None]:
+def _of_embedding_bag(c: VjpCall) -> dict[str, TensorProxy | None]:
     _refuse_sparse(c)
     rows = c.weight.shape[0]
     padding = -1 if c.padding_idx is None else c.padding_idx % rows

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, formulas, vjp
 from thunder.torch.gradients.backward_kernels import computed_by
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows.nn import margin_loss
@@ -33,7 +33,7 @@ from thunder.torch.rows.nn.loss import (
 _F = "torch.nn.functional."
 
 
-def _reduction(c: Call) -> str:
+def _reduction(c: VjpCall) -> str:
     return reduction_of(c.size_average, c.reduce, c.reduction)
 
 
@@ -46,7 +46,7 @@ def _spread(g: TensorProxy, like: TensorProxy, reduction: str) -> TensorProxy:
 
 
 def _of_difference(
-    c: Call,
+    c: VjpCall,
     error: Callable[..., TensorProxy],
     slope: Callable[[TensorProxy], TensorProxy],
     reduction: str,
@@ -74,17 +74,17 @@ def _of_difference(
 
 
 @vjp(f"{_F}mse_loss")
-def _of_mse_loss(c: Call) -> dict[str, Any]:
+def _of_mse_loss(c: VjpCall) -> dict[str, Any]:
     return _of_difference(c, squared_error, lambda d: ltorch.mul(d, 2), _reduction(c), c.weight)
 
 
 @vjp(f"{_F}l1_loss")
-def _of_l1_loss(c: Call) -> dict[str, Any]:
+def _of_l1_loss(c: VjpCall) -> dict[str, Any]:
     return _of_difference(c, absolute_error, ltorch.sgn, _reduction(c), c.weight)
 
 
 @vjp(f"{_F}huber_loss")
-def _of_huber_loss(c: Call) -> dict[str, Any]:
+def _of_huber_loss(c: VjpCall) -> dict[str, Any]:
     def error(input: TensorProxy, target: TensorProxy) -> TensorProxy:
         return huber_error(input, target, c.delta)
 
@@ -92,7 +92,7 @@ def _of_huber_loss(c: Call) -> dict[str, Any]:
 
 
 @vjp(f"{_F}smooth_l1_loss")
-def _of_smooth_l1_loss(c: Call) -> dict[str, Any]:
+def _of_smooth_l1_loss(c: VjpCall) -> dict[str, Any]:
     def slope(d: TensorProxy) -> TensorProxy:
         return ltorch.clamp(ltorch.div(d, c.beta), -1, 1) if c.beta else ltorch.sign(d)
 
@@ -102,18 +102,18 @@ def _of_smooth_l1_loss(c: Call) -> dict[str, Any]:
 # -- of probabilities ----------------------------------------------------------------------------------------
 
 
-def _weighted(c: Call) -> TensorProxy:
+def _weighted(c: VjpCall) -> TensorProxy:
     """The gradient of each element before its weight."""
     each = _spread(c.g, c.input, _reduction(c))
     return each if c.weight is None else ltorch.mul(each, c.weight)
 
 
-def _of_probability(c: Call) -> TensorProxy:
+def _of_probability(c: VjpCall) -> TensorProxy:
     variance = ltorch.clamp(ltorch.mul(c.input, ltorch.sub(1, c.input)), min=1e-12)  # as torch bounds it
     return ltorch.mul(_weighted(c), ltorch.div(ltorch.sub(c.input, c.target), variance))
 
 
-def _of_likelihood(c: Call) -> TensorProxy:
+def _of_likelihood(c: VjpCall) -> TensorProxy:
     """``log(1 - x) - log(x)``: torch bounds the logarithms of the loss, and not these."""
     return ltorch.mul(_weighted(c), ltorch.sub(ltorch.log(ltorch.sub(1, c.input)), ltorch.log(c.input)))
 
@@ -129,7 +129,7 @@ formulas(
 )
 
 
-def _of_logit(c: Call) -> TensorProxy:
+def _of_logit(c: VjpCall) -> TensorProxy:
     """Derivative of ``(1 - y) x - f log sigmoid(x)``, ``f`` the factor of positive examples: ``1 - y - f (1 -
     sigmoid(x))``.
     """
@@ -139,7 +139,7 @@ def _of_logit(c: Call) -> TensorProxy:
     return ltorch.mul(_weighted(c), ltorch.sub(ltorch.sub(1, c.target), share))
 
 
-def _of_target_of_logit(c: Call) -> TensorProxy:
+def _of_target_of_logit(c: VjpCall) -> TensorProxy:
     slope = ltorch.neg(c.input)
     if c.pos_weight is not None:
         likelihood = ltorch.logsigmoid(c.input)
@@ -161,7 +161,7 @@ formulas(
 )
 
 
-def _of_soft_margin(c: Call) -> TensorProxy:
+def _of_soft_margin(c: VjpCall) -> TensorProxy:
     """``log(1 + z)`` with ``z = exp(-y x)`` has the slope ``-y z / (1 + z)``; an infinite z gives NaN."""
     sign = ltorch.neg(c.target)
     z = ltorch.exp(ltorch.mul(sign, c.input))

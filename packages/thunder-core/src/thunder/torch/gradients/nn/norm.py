@@ -24,7 +24,7 @@ from torch._prims_common import suggest_memory_format
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
-from thunder.ops.gradient_rules import Call, conj, formulas, gradient_rule, vjp, wants_grad
+from thunder.ops.gradient_rules import VjpCall, conj, formulas, gradient_rule, vjp, wants_grad
 from thunder.ops.prims.gradient import get_grad, put_grads
 from thunder.torch.gradients.backward_kernels import computed_by
 from thunder.torch.mixed_precision import computed_in
@@ -44,7 +44,7 @@ Gradients = tuple[TensorProxy | None, TensorProxy | None, TensorProxy | None]
 Mask = Sequence[bool]
 
 
-def _mask(c: Call) -> list[bool]:
+def _mask(c: VjpCall) -> list[bool]:
     """Which gradients are wanted, in the order of torch's kernels."""
     return [c.needs("input"), c.needs("weight"), c.needs("bias")]
 
@@ -113,7 +113,7 @@ def layer_norm_backward(
 
 
 @vjp("ltorch.native_layer_norm")
-def _of_native_layer_norm(c: Call) -> dict[str, TensorProxy | None]:
+def _of_native_layer_norm(c: VjpCall) -> dict[str, TensorProxy | None]:
     _, mean, rstd = c.out
     shape = list(c.normalized_shape)
     return _named(layer_norm_backward(c.g[0], c.input, shape, mean, rstd, c.weight, c.bias, c.eps, _mask(c)))
@@ -162,7 +162,7 @@ def rms_norm_backward(
 
 
 @vjp(f"{_F}rms_norm", "torch.rms_norm")
-def _of_rms_norm(c: Call) -> dict[str, TensorProxy | None]:
+def _of_rms_norm(c: VjpCall) -> dict[str, TensorProxy | None]:
     mask = [c.needs("input"), c.needs("weight")]
     shape = list(c.normalized_shape)
     gradients = rms_norm_backward(c.g, c.input, shape, c.weight, c.eps, mask)
@@ -211,13 +211,13 @@ def _but_channels(input: TensorProxy) -> tuple[int, ...]:
     return (0, *range(2, len(input.shape)))
 
 
-def _by_groups(c: Call, g: TensorProxy, groups: int, mean: TensorProxy, rstd: TensorProxy) -> Any:
+def _by_groups(c: VjpCall, g: TensorProxy, groups: int, mean: TensorProxy, rstd: TensorProxy) -> Any:
     arguments = (c.weight, c.bias, groups, c.eps, _mask(c))
     return _named(group_norm_backward(g, c.input, mean, rstd, *arguments))
 
 
 @vjp("ltorch.native_group_norm")
-def _of_native_group_norm(c: Call) -> Any:
+def _of_native_group_norm(c: VjpCall) -> Any:
     return _by_groups(c, c.g[0], c.num_groups, *c.out[1:])
 
 
@@ -238,9 +238,9 @@ def _group_norm(
 
 
 @vjp("prims.instance_norm_update")
-def _of_instance_norm_update(c: Call) -> Any:
+def _of_instance_norm_update(c: VjpCall) -> Any:
     """Instance normalisation is group normalisation with a group for each channel."""
-    call = Call({"input": c.a, "weight": c.weight, "bias": c.bias, "eps": c.eps}, c.out, c.g)
+    call = VjpCall({"input": c.a, "weight": c.weight, "bias": c.bias, "eps": c.eps}, c.out, c.g)
     channels = c.a.shape[1]
     _, mean, rstd = ltorch.native_group_norm(c.a, c.weight, c.bias, channels, c.eps)
     gradients = _by_groups(call, c.g[0], channels, mean, rstd)
@@ -284,12 +284,12 @@ def batch_norm_backward(
 
 
 @vjp("ltorch.native_batch_norm")
-def _of_native_batch_norm(c: Call) -> Any:
+def _of_native_batch_norm(c: VjpCall) -> Any:
     return _named(batch_norm_backward(c.g[0], c.input, *c.out[1:], c.weight, c.bias, c.eps, _mask(c)))
 
 
 @vjp("prims.batch_norm_update")
-def _of_batch_norm_update(c: Call) -> Any:
+def _of_batch_norm_update(c: VjpCall) -> Any:
     if c.g[0] is None:  # the program wants the running statistics alone, through which no gradient flows
         return {}
     mask = [c.needs("a"), c.needs("weight"), c.needs("bias")]
@@ -297,17 +297,17 @@ def _of_batch_norm_update(c: Call) -> Any:
     return dict(zip(("a", "weight", "bias"), gradients, strict=True))
 
 
-def _standardised_by(c: Call) -> TensorProxy:
+def _standardised_by(c: VjpCall) -> TensorProxy:
     return ltorch.norm_by_statistics(c.input, c.mean, c.var, None, None, c.eps)
 
 
-def _factor(c: Call) -> TensorProxy | None:
+def _factor(c: VjpCall) -> TensorProxy | None:
     """What ``norm_by_statistics`` multiplies each channel by."""
     rstd = ltorch.rsqrt(ltorch.add(c.var, c.eps))
     return per_channel(rstd if c.weight is None else ltorch.mul(rstd, c.weight), c.input)
 
 
-def _over_channels(c: Call, x: TensorProxy) -> TensorProxy:
+def _over_channels(c: VjpCall, x: TensorProxy) -> TensorProxy:
     return ltorch.sum(x, _but_channels(c.input))
 
 

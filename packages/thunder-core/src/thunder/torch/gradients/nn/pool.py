@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, formulas, gradient_rule, vjp
+from thunder.ops.gradient_rules import VjpCall, formulas, gradient_rule, vjp
 from thunder.ops.prims.gradient import get_grad, put_grad
 from thunder.torch.gradients.backward_kernels import computed_by, kernel
 from thunder.torch.namespace import ltorch
@@ -54,14 +54,14 @@ def _average_backward(n: int) -> Any:
 avg_pool2d_backward, avg_pool3d_backward = (_average_backward(n) for n in (2, 3))
 
 
-def _windows(c: Call, n: int) -> list[list[int]]:
+def _windows(c: VjpCall, n: int) -> list[list[int]]:
     """Kernel, stride and padding."""
     stride = c.kernel_size if c.stride is None or c.stride in ((), []) else c.stride
     return [list(each(x, n)) for x in (c.kernel_size, stride, c.padding)]
 
 
-def _of_average(backward: Any, n: int) -> Callable[[Call], TensorProxy]:
-    def gradient(c: Call) -> TensorProxy:
+def _of_average(backward: Any, n: int) -> Callable[[VjpCall], TensorProxy]:
+    def gradient(c: VjpCall) -> TensorProxy:
         flags = (c.ceil_mode, c.count_include_pad, c.divisor_override)
         return backward(c.g, c.input, *_windows(c, n), *flags)
 
@@ -77,7 +77,7 @@ def _as_planes(x: TensorProxy) -> TensorProxy:
     return ltorch.unsqueeze(x, -2)
 
 
-def _of_average_1d(c: Call) -> TensorProxy:
+def _of_average_1d(c: VjpCall) -> TensorProxy:
     (k,), (s,), (p,) = _windows(c, 1)
     windows = ([1, k], [1, s], [0, p])
     flags = (c.ceil_mode, c.count_include_pad, None)
@@ -136,8 +136,8 @@ def _flat(x: TensorProxy, n: int) -> TensorProxy:
     return ltorch.reshape(x, (*x.shape[:-n], math.prod(x.shape[-n:])))
 
 
-def _of_maximum(n: int) -> Callable[[Call], dict[str, TensorProxy]]:
-    def gradients(c: Call) -> dict[str, TensorProxy]:
+def _of_maximum(n: int) -> Callable[[VjpCall], dict[str, TensorProxy]]:
+    def gradients(c: VjpCall) -> dict[str, TensorProxy]:
         return {"input": max_pool_backward(c.g[0], c.out[1], tuple(c.input.shape), n)}
 
     return gradients
@@ -165,8 +165,8 @@ for _name in _LAST_OF_WINDOW:
         gradient_rule(f"{_F}{_name}{_n}d")(_with_indices(_name, _n))
 
 
-def _of_unpool(n: int) -> Callable[[Call], TensorProxy]:
-    def gradient(c: Call) -> TensorProxy:
+def _of_unpool(n: int) -> Callable[[VjpCall], TensorProxy]:
+    def gradient(c: VjpCall) -> TensorProxy:
         taken = ltorch.gather(_flat(c.g, n), -1, _flat(c.indices, n))
         return ltorch.reshape(taken, tuple(c.input.shape))
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.gradient_rules import Call, formulas, vjp
+from thunder.ops.gradient_rules import VjpCall, formulas, vjp
 from thunder.torch.gradients.backward_kernels import computed_by, kernel
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -82,7 +82,7 @@ def interpolate_backward(
     return TensorProxy(like=grad_output, shape=tuple(shape), requires_grad=False)
 
 
-def _how(c: Call) -> tuple[Any, ...]:
+def _how(c: VjpCall) -> tuple[Any, ...]:
     return (c.size, c.scale_factor, c.mode, c.align_corners, c.recompute_scale_factor, c.antialias)
 
 
@@ -177,7 +177,7 @@ def _accumulated(
 
 
 @vjp(f"{_F}grid_sample")
-def _of_grid_sample(c: Call) -> dict[str, TensorProxy | None]:
+def _of_grid_sample(c: VjpCall) -> dict[str, TensorProxy | None]:
     mask = [c.needs("input"), c.needs("grid")]
     how = (c.mode, c.padding_mode, bool(c.align_corners))
     dx, dgrid = grid_sample_backward(c.g, c.input, c.grid, *how, mask)

@@ -7,7 +7,7 @@ from typing import Any
 from thunder.base.dtypes import to_dtype
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.casting import cast
-from thunder.ops.gradient_rules import Call, formulas
+from thunder.ops.gradient_rules import VjpCall, formulas
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
@@ -35,12 +35,12 @@ def _log_softmax_backward_data(
     return cast(gradient, to_dtype(input_dtype))
 
 
-def _of_softmax(c: Call) -> TensorProxy:
+def _of_softmax(c: VjpCall) -> TensorProxy:
     dim = default_dim(c.dim, len(c.input.shape))
     return _softmax_backward_data(c.g, c.out, dim, c.out.dtype.torch_dtype)
 
 
-def _of_log_softmax(c: Call) -> TensorProxy:
+def _of_log_softmax(c: VjpCall) -> TensorProxy:
     dim = default_dim(c.dim, len(c.input.shape))
     return _log_softmax_backward_data(c.g, c.out, dim, c.out.dtype.torch_dtype)
 
