@@ -163,7 +163,7 @@ def test_native_functions_with_the_module_of_torch_are_not_torchs(monkeypatch):
     assert not native_calls.is_unknown_torch(_thread.get_ident)
     assert environment_queries.is_query(torch.is_grad_enabled)
     assert native_calls.is_unknown_torch(torch._C._nn.gelu)
-    with pytest.raises(thunder.UnsupportedProgram):
+    with pytest.raises(thunder.UnsupportedProgram, match="get_ident is native code"):
         thunder.jit(lambda x: x * (_thread.get_ident() % 2))(X)
 
 
