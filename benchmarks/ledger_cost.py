@@ -29,7 +29,7 @@ from thunder.extend import OperatorExecutor
 from thunder.ir.substitution import follow_replacements
 from thunder.passes import claim
 from thunder.passes.claim import Claimer
-from thunder.passes.placement import runs
+from thunder.passes.placement import is_executable
 
 NO = Refusal("no-implementation", "")
 
@@ -44,12 +44,12 @@ def _accepts(self: Executor, bsym: Any) -> bool | Refusal:
 
 def _place(self: Claimer, bsym: Any, earlier: Any = ()) -> None:
     """As the pass's own, without keeping refusals."""
-    if runs(bsym.sym):
-        self._place_standing(bsym)
+    if is_executable(bsym.sym):
+        self._place_executable(bsym)
         return
     bsym = follow_replacements(bsym, self._replaced)
     for executor in self.executors:
-        if not isinstance(self._offer(executor, bsym, ()), Refusal):
+        if not isinstance(self._consult(executor, bsym, ()), Refusal):
             return
     self._decompose(bsym, ())
 

@@ -276,7 +276,7 @@ def test_a_fusion_pass_that_takes_a_call_of_another_executor_is_refused(fuser):
         return new
 
     fuser.fusion_pass = greedy
-    with pytest.raises(TraceError, match=r"the fusion pairs0 of 'pairs' took a call of 'torch'"):
+    with pytest.raises(TraceError, match=r"the fusion pairs0 of 'pairs' contains a call of 'torch'"):
         compiled(traced(lambda x: torch.exp(torch.sin(x)), "x"), (fuser, *EAGER))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from thunder.base.errors import Location
 from thunder.executor_base.executor import Refusal
+from thunder.passes.placement import Via
 
 __all__ = ["ExecutorReason", "LedgerRow"]
 
@@ -35,7 +36,7 @@ class LedgerRow:
     """One call of the program and the executor that runs it.
 
     `trace` is `"forward"` or `"backward"`; `via` is described at
-    :class:`~thunder.passes.placement.Placement`. `refusals` has a reason for each executor that was
+    :data:`~thunder.passes.placement.Via`. `refusals` has a reason for each executor that was
     consulted before, `skipped` for each other one of the compile. `source` is the user's line; where it
     calls a module of torch, such as an `nn.Linear`, `inner` is the line of torch that calls the operator.
     """
@@ -45,7 +46,7 @@ class LedgerRow:
     symbol: str
     outputs: tuple[str, ...]
     claimed_by: str | None
-    via: str
+    via: Via
     refusals: tuple[ExecutorReason, ...]
     skipped: tuple[ExecutorReason, ...] = ()
     source: Location | None

@@ -29,7 +29,7 @@ from thunder.passes.cse import cse
 from thunder.passes.dce import dce
 from thunder.passes.del_last_used import del_last_used
 from thunder.passes.execution import always_executors
-from thunder.passes.fallback_claim import always
+from thunder.passes.fallback_claim import claim_rest
 from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
@@ -160,7 +160,7 @@ def _fuse(trace: TraceCtx, context: Context) -> TraceCtx:
 
 def _always(trace: TraceCtx, context: Context) -> TraceCtx:
     fallbacks = always_executors(context.executors)
-    claimed, context.branch.placements = always(trace, fallbacks, context.branch.placements)
+    claimed, context.branch.placements = claim_rest(trace, fallbacks, context.branch.placements)
     return claimed
 
 

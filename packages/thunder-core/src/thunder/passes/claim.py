@@ -1,11 +1,11 @@
-"""Who runs what: each bound symbol is given to the first executor that takes it.
+"""Claims: the first executor of the list that accepts a bound symbol runs it.
 
     t0 = ltorch.add(x, y, alpha=1)   →   t0 = torch.add(x, y, alpha=1)
                                            # t0 = ltorch.add(x, y, alpha=1)
 
-For each bound symbol in order: one that runs as it stands stays; else the executors are asked in list
-order; if nobody takes it its subsymbols are asked the same way; a primitive that nobody takes is
-NoExecutor.
+A bound symbol that is executable stays as it is; for others the executors are consulted in list order. If
+none claims it, its subsymbols are claimed the same way; for a primitive that none claims, NoExecutor is
+raised.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from thunder.ir.substitution import follow_replacements, rename_results
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.ops.operator import row_of, symbol_of
-from thunder.passes.placement import Placement, runs
+from thunder.passes.placement import Placement, Via, is_executable
 
 PROVENANCE = "Transform for execution"
 
 
 def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, list[Placement]]:
-    """Gives each bound symbol to an executor; returns the new trace and the record of every question and
-    answer.
+    """Assign each bound symbol to an executor; return the new trace and the placements.
 
-    What a fusion executor takes keeps its form, with `sym.executor` set, until
-    :func:`~thunder.passes.fuse.fuse`. Raises NoExecutor for a primitive that nobody takes.
+    A call that a fusion executor claims keeps its form, with `sym.executor` set, until
+    :func:`~thunder.passes.fuse.fuse`. Raises NoExecutor for a primitive that no executor claims.
     """
     start = time.perf_counter_ns()
     claimer = Claimer(from_trace(trace), executors, "operator")
@@ -46,104 +45,101 @@ def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, lis
 
 
 class Claimer:
-    """Asks executors about bound symbols and collects the results in `trace` and `placements`."""
+    """Consults executors about bound symbols, and collects the results in `trace` and `placements`."""
 
-    def __init__(self, trace: TraceCtx, executors: Sequence[Executor], via: str) -> None:
+    def __init__(self, trace: TraceCtx, executors: Sequence[Executor], via: Via) -> None:
         self.trace = trace
         self.executors = tuple(executors)
         self.via = via
         self.placements: list[Placement] = []
-        #: outputs of claimed symbols that an execution transform computed without recording: an input, a
-        #: constant
+        #: outputs for which an execution transform returned another value: an operand, a constant
         self._replaced: dict[Variable, Any] = {}
         self._fusible: dict[tuple[Symbol, Executor], Symbol] = {}
 
     def place_all(self, bsyms: Iterable[BoundSymbol]) -> None:
-        """Places each bound symbol, in order."""
+        """Place each bound symbol, in order."""
         with tracectx(self.trace):
             for bsym in bsyms:
                 self.place(bsym)
 
     def place(self, bsym: BoundSymbol, earlier: tuple[tuple[str, Refusal], ...] = ()) -> None:
-        """Gives one bound symbol to an executor; `earlier` are refusals that it has met before."""
-        if runs(bsym.sym):
-            self._place_standing(bsym)
+        """Assign one bound symbol to an executor; `earlier` are its refusals so far."""
+        if is_executable(bsym.sym):
+            self._place_executable(bsym)
             return
         bsym = follow_replacements(bsym, self._replaced)
         refusals = list(earlier)
         for executor in self.executors:
-            answer = self._offer(executor, bsym, tuple(refusals))
+            answer = self._consult(executor, bsym, tuple(refusals))
             if not isinstance(answer, Refusal):
                 return
             refusals.append((executor.name, answer))
         self._decompose(bsym, tuple(refusals))
 
-    def _place_standing(self, bsym: BoundSymbol) -> None:
-        """Keeps a call that runs as it stands, unless somebody has another implementation of its operator, or
-        the checker of its own executor refuses it.
-        """
+    def _place_executable(self, bsym: BoundSymbol) -> None:
+        """Keep an executable call, unless another implementation claims it or its own checker refuses it."""
         bsym = follow_replacements(bsym, self._replaced)
         if bsym.sym.id in STRUCTURAL:
             self.keep(bsym)
             return
         refusals: list[tuple[str, Refusal]] = []
-        keeper = _keeper(bsym.sym)
-        for executor in dict.fromkeys((*self.executors, *((keeper,) if keeper is not None else ()))):
-            if executor is keeper or _reimplements(executor, bsym.sym):
-                answer = self._offer(executor, bsym, tuple(refusals))
+        owner = _checked_owner(bsym.sym)
+        for executor in dict.fromkeys((*self.executors, *((owner,) if owner is not None else ()))):
+            if executor is owner or _reimplements(executor, bsym.sym):
+                answer = self._consult(executor, bsym, tuple(refusals))
                 if not isinstance(answer, Refusal):
                     return
                 refusals.append((executor.name, answer))
-        if keeper is not None:
+        if owner is not None:
             self._decompose(bsym, tuple(refusals))
             return
-        owner = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
-        via = "fusion" if bsym.sym.is_fusion else "operator"
-        self.placements.append(Placement(bsym, owner, via, tuple(refusals)))
+        name = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
+        via: Via = "fusion" if bsym.sym.is_fusion else "operator"
+        self.placements.append(Placement(bsym, name, via, tuple(refusals)))
         self.keep(bsym)
 
     def keep(self, bsym: BoundSymbol) -> None:
-        """Takes over a bound symbol that runs as it stands."""
+        """Copy an executable bound symbol to the new trace."""
         self.trace.add_bound_symbol(follow_replacements(bsym, self._replaced))
 
-    def _offer(
+    def _consult(
         self, executor: Executor, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]
     ) -> bool | Refusal:
+        """Record the executor's form of a call and return True, or return its refusal."""
         fuses = isinstance(executor, FusionExecutor)
         scope = self.trace.scopes[-1]
         before = len(scope)
         answer = executor.can_fuse(bsym) if fuses else executor.can_execute(bsym)
-        del scope[before:]  # what an executor computes to find its answer is no part of the program
+        del scope[before:]  # calls that an executor records to decide are not part of the program
         if isinstance(answer, Refusal):
             return answer
-        if answer is not True:  # a subclass answers for itself
-            return Refusal("refused", f"{executor.name} does not take {bsym.sym.id}")
+        if answer is not True:  # a subclass may return False
+            return Refusal("refused", f"{executor.name} does not run {bsym.sym.id}")
         info = executor.implmap.get(bsym.sym.id)
         symbol = info.symbol if info is not None else None
         transform = executor.get_execution_transform(bsym)
-        if transform is None and symbol is not None and not runs(symbol):
-            transform = symbol  # an operator that is itself made of others
+        if transform is None and symbol is not None and not is_executable(symbol):
+            transform = symbol  # a composite operator
         if transform is not None:
-            recorded = expand(executor, transform, bsym, self.trace, self._replaced)
-            for part in recorded:
-                self.trace.add_bound_symbol(self._owned(part, executor) if fuses else part)
+            for part in expand(executor, transform, bsym, self.trace, self._replaced):
+                self.trace.add_bound_symbol(self._fusible_call(part, executor) if fuses else part)
         elif fuses:
-            self.trace.add_bound_symbol(self._owned(bsym, executor))
-        elif _keeper(bsym.sym) is executor:
+            self.trace.add_bound_symbol(self._fusible_call(bsym, executor))
+        elif _checked_owner(bsym.sym) is executor:
             self.trace.add_bound_symbol(bsym)
         elif symbol is not None:
-            self.trace.add_bound_symbol(bind_as(symbol, bsym, executor))
+            self.trace.add_bound_symbol(bind_to(symbol, bsym, executor))
         else:
             return Refusal("no-implementation", f"{executor.name} has nothing that runs {bsym.sym.id}")
-        via = "fusion" if fuses and transform is None else self.via
-        if symbol is not None and OpTags.FALLBACK in symbol.tags:  # nobody's implementation but torch's
+        via: Via = "fusion" if fuses and transform is None else self.via
+        if symbol is not None and OpTags.FALLBACK in symbol.tags:  # only torch implements it
             via = "fallback"
         self.placements.append(Placement(bsym, executor.name, via, refusals))
         return True
 
-    def _owned(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
-        """The call as one that a fusion executor may take into a region."""
-        if runs(bsym.sym):
+    def _fusible_call(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
+        """Return the call as one that a fusion executor may put into a region."""
+        if is_executable(bsym.sym):
             return bsym
         key = bsym.sym, executor
         if key not in self._fusible:
@@ -152,8 +148,8 @@ class Claimer:
 
     def _decompose(self, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> None:
         if not bsym.subsymbols:
-            taken = {p.name for p in bsym.flat_proxy_args}
-            if bsym.sym.is_prim or any(p.name not in taken for p in bsym.flat_proxy_outs):
+            operands = {p.name for p in bsym.flat_proxy_args}
+            if bsym.sym.is_prim or any(p.name not in operands for p in bsym.flat_proxy_outs):
                 raise _no_executor(bsym, refusals)
         self.placements.append(Placement(bsym, None, "decomposed", refusals))
         for part in bsym.subsymbols:
@@ -161,10 +157,10 @@ class Claimer:
 
 
 def _reimplements(executor: Executor, symbol: Symbol) -> bool:
-    """Whether an executor has a record for an operator that leads to something else than its own function.
+    """Return whether an executor implements an operator by something else than the operator's own function.
 
-    Only operators as they were registered are asked for. What an executor made of a call has the same id, and
-    is final.
+    Only operators as they were registered count: a call that an executor has claimed has the same id, and is
+    fixed.
     """
     info = executor.implmap.get(symbol.id)
     if info is None or row_of(symbol) is None or symbol_of(symbol.id) is not symbol:
@@ -172,20 +168,18 @@ def _reimplements(executor: Executor, symbol: Symbol) -> bool:
     return info.execution_transform is not None or info.symbol not in (None, symbol)
 
 
-def _keeper(symbol: Symbol) -> Executor | None:
-    """The executor that brought an operator, if it lets its own function run after its checker has agreed."""
+def _checked_owner(symbol: Symbol) -> Executor | None:
+    """Return the executor that defines an operator, if its checker decides whether the own function runs."""
     executor = symbol.executor
     if not isinstance(executor, Executor) or row_of(symbol) is None or symbol_of(symbol.id) is not symbol:
         return None
     info = executor.implmap.get(symbol.id)
-    guarded = info is not None and info.checker is not None and not _reimplements(executor, symbol)
-    return executor if guarded and runs(symbol) else None
+    is_checked = info is not None and info.checker is not None and not _reimplements(executor, symbol)
+    return executor if is_checked and is_executable(symbol) else None
 
 
-def bind_as(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
-    """The call `bsym` as a call of an executor's operator, with the same outputs, and `bsym` shown below
-    it.
-    """
+def bind_to(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
+    """Return `bsym` as a call of an executor's operator, with the same outputs, and itself as subsymbol."""
     args, kwargs = bsym.args, bsym.kwargs
     if symbol.meta is not None:
         try:
@@ -210,10 +204,10 @@ def expand(
     trace: TraceCtx,
     replaced: dict[Variable, Any],
 ) -> list[BoundSymbol]:
-    """What an execution transform records for a call, with the call's own names for its results.
+    """Return the calls that an execution transform records for a call, with the names of the call's outputs.
 
-    A result that the transform did not compute (an input that it returned) is entered into `replaced`.
-    Raises PluginError if the results have another structure or other metadata than the call's.
+    An output that the transform did not compute (it returned an operand) is entered into `replaced`. Raises
+    PluginError if the structure or the metadata of the results differ from those of the call's outputs.
     """
     recorded: list[BoundSymbol] = []
     trace.push_scope(recorded)
@@ -245,7 +239,7 @@ def _paired_results(
     same = len(old) == len(new) and all(_same_kind(a, b) for a, b in zip(old, new, strict=True))
     if not same or _nesting(bsym.output) != _nesting(result):
         raise PluginError(
-            f"{_of(executor, bsym)} returns something else",
+            f"{_of(executor, bsym)} returns a result of another structure or type",
             found={"operator": _described(bsym.output), "transform": _described(result)},
             where=bsym.locations,
             hint="It returns what the operator returns: the same structure, shapes, dtypes and devices.",
@@ -258,7 +252,7 @@ def _of(executor: Executor, bsym: BoundSymbol) -> str:
 
 
 def _nesting(tree: Any) -> Any:
-    """The structure of a result, whose tuples may be lists or have names."""
+    """Return the structure of a result; lists and named tuples count as tuples."""
     return [_nesting(x) for x in tree] if isinstance(tree, tuple | list) else None
 
 
@@ -284,6 +278,6 @@ def _no_executor(bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -
         f"no executor claims {bsym.sym.id}",
         found={"call": bsym.line, **{name: str(refusal) for name, refusal in refusals}},
         where=bsym.locations,
-        hint="Add an executor that takes it to executors=; the executor 'torch' runs every row of torch.",
+        hint="Add an executor that runs it to executors=; the executor 'torch' runs every row of torch.",
         facts={"refusals": refusals},
     )

@@ -15,52 +15,57 @@ from thunder.ir.trace import TraceCtx, with_bound_symbols
 
 
 def cse(trace: TraceCtx) -> TraceCtx:
-    """Computes equal expressions once.
+    """Compute equal expressions once.
 
         t0 = sin(x); t1 = sin(x); t2 = add(t0, t1)   →   t0 = sin(x); t2 = add(t0, t0)
 
-    Never merged: random operators, effects, expressions with a write or a change of mode between them, two
-    values that both leave the program, for the caller may write to one of them (Note [Results stay apart]),
-    two through which gradients of different results flow, for the caller may free one of the two graphs, and
-    casts to a lower precision that require grad (Note [Cotangents of casts]). Value numbering over
-    straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
+    Never merged are random operators, effects, and expressions with a write or a change of mode between
+    them. Nor are
+
+    - two values that both leave the program: the caller may write to one of them (Note [Results stay
+      separate]);
+    - two values through which gradients of different results flow: the caller may free one of the two graphs;
+    - casts to a lower precision that require grad (Note [Cotangents of casts]).
+
+    Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
     """
     start = time.perf_counter_ns()
     escaping, results_of = _escaping(trace.bound_symbols), _results_with_gradients(trace)
-    swap: dict[Variable, Any] = {}
-    known: dict[Any, list[BoundSymbol]] = {}
-    kept = []
+    replaced: dict[Variable, Any] = {}
+    candidates: dict[Any, list[BoundSymbol]] = {}
+    statements = []
     for bsym in trace.bound_symbols:
-        bsym = follow_replacements(bsym, swap)
+        bsym = follow_replacements(bsym, replaced)
         if is_barrier(bsym):
-            known.clear()
+            candidates.clear()
         elif bsym.flat_proxy_outs:
-            # Few calls share symbol and proxies with another: only theirs are the right-hand sides compared.
-            alike = known.setdefault((bsym.sym.id, *[p.name for p in bsym.flat_proxy_args]), [])
+            # Few calls share symbol and operands with another: only their right-hand sides are compared.
+            alike = candidates.setdefault((bsym.sym.id, *[p.name for p in bsym.flat_proxy_args]), [])
             earlier = next(
-                (b for b in alike if b.rhs == bsym.rhs and _feed_the_same(b, bsym, results_of)), None
+                (b for b in alike if b.rhs == bsym.rhs and _reach_same_results(b, bsym, results_of)), None
             )
             if earlier is None:
                 alike.append(bsym)
-            elif not (has_effect(bsym) or _sums_in_lower_precision(bsym)) and _can_stand_for(
+            elif not (has_effect(bsym) or _sums_in_lower_precision(bsym)) and _can_replace(
                 earlier, bsym, escaping
             ):
-                _merge(earlier, bsym, swap, escaping)
+                _merge(earlier, bsym, replaced, escaping)
                 continue
-        kept.append(bsym)
-    return with_bound_symbols(trace, kept, "Common Subexpression Elimination", time.perf_counter_ns() - start)
+        statements.append(bsym)
+    return with_bound_symbols(
+        trace, statements, "Common Subexpression Elimination", time.perf_counter_ns() - start
+    )
 
 
-# Note [Results stay apart]
+# Note [Results stay separate]
 #
 #     def f(x):
 #         a, b = x.sin(), x.sin()
 #         return a, b.view(-1)
 #
-# Eager returns two tensors with memory of their own; a caller that writes to the first does not change the
-# second. Were they merged, it would. So values that reach a result, by themselves or through views, are not
-# taken for one another; nor is a result for the view of an input, which `may_alias` of the first call
-# decides.
+# Eager returns two tensors with separate memory; a caller that writes to the first does not change the
+# second. If they were merged, it would. So two values that reach a result, directly or through views, are
+# not merged; nor is a result with a view of an input, which `may_alias` of the first call decides.
 
 
 # Note [Cotangents of casts]
@@ -72,7 +77,7 @@ def cse(trace: TraceCtx) -> TraceCtx:
 
 
 def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
-    """The names of values whose memory, or whose tensor object, the caller may get to hold."""
+    """Return the names of values whose memory, or whose tensor object, the caller may hold."""
     escaping: set[str] = set()
     for bsym in reversed(bsyms):
         if bsym.sym.id == RETURN or (
@@ -83,31 +88,32 @@ def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
 
 
 def _results_with_gradients(trace: TraceCtx) -> dict[str, frozenset[str]]:
-    """For each value that requires grad, the results through which a backward may come to it; of a program
-    with several such results.
+    """Map each value that requires grad to the results whose backward may reach it.
+
+    The mapping is empty if fewer than two results require grad.
     """
     results = [p for p in trace.bound_symbols[-1].flat_proxy_args if requires_grad(p)]
-    found = {p.name: frozenset({p.name}) for p in results}
-    if len(found) < 2 or not trace.grad_enabled:
+    results_of = {p.name: frozenset({p.name}) for p in results}
+    if len(results_of) < 2 or not trace.grad_enabled:
         return {}
     nothing: frozenset[str] = frozenset()
     for bsym in reversed(trace.bound_symbols[:-1]):
-        reached = nothing.union(*(found.get(p.name, nothing) for p in bsym.flat_proxy_outs))
+        reached = nothing.union(*(results_of.get(p.name, nothing) for p in bsym.flat_proxy_outs))
         if reached:
             for p in bsym.flat_proxy_args:
                 if requires_grad(p):
-                    found[p.name] = found.get(p.name, nothing) | reached
-    return found
+                    results_of[p.name] = results_of.get(p.name, nothing) | reached
+    return results_of
 
 
-def _feed_the_same(a: BoundSymbol, b: BoundSymbol, results_of: dict[str, frozenset[str]]) -> bool:
+def _reach_same_results(a: BoundSymbol, b: BoundSymbol, results_of: dict[str, frozenset[str]]) -> bool:
     return all(
         results_of.get(p.name) == results_of.get(q.name)
         for p, q in zip(a.flat_proxy_outs, b.flat_proxy_outs, strict=True)
     )
 
 
-def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str]) -> bool:
+def _can_replace(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str]) -> bool:
     return all(
         _same_metadata(a, b) and not (a.name in escaping and b.name in escaping)
         for a, b in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True)
@@ -115,7 +121,7 @@ def _can_stand_for(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str])
 
 
 def _sums_in_lower_precision(bsym: BoundSymbol) -> bool:
-    """Whether a result that requires grad is of lower precision than an argument."""
+    """Return whether an output that requires grad has a lower precision than an operand."""
     widest = max((p.dtype.torch_dtype.itemsize for p in bsym.flat_proxy_args if _is_floating(p)), default=0)
     return any(
         _is_floating(p) and p.requires_grad and p.dtype.torch_dtype.itemsize < widest
@@ -133,9 +139,11 @@ def _same_metadata(a: Any, b: Any) -> bool:
     return type(a) is type(b)
 
 
-def _merge(earlier: BoundSymbol, later: BoundSymbol, swap: dict[Variable, Any], escaping: set[str]) -> None:
+def _merge(
+    earlier: BoundSymbol, later: BoundSymbol, replaced: dict[Variable, Any], escaping: set[str]
+) -> None:
     for kept, dropped in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True):
         if kept.name != dropped.name:
-            swap[Variable(dropped)] = kept
+            replaced[Variable(dropped)] = kept
             if dropped.name in escaping:
                 escaping.add(kept.name)

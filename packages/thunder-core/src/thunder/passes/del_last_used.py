@@ -1,4 +1,4 @@
-"""The end of each value's life."""
+"""Deletion of each value after its last use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from thunder.ops.prims.utility import clear_mutable_collection, python_del
 
 
 def del_last_used(trace: TraceCtx, *, clear_mutable_collections: bool = False) -> TraceCtx:
-    """Deletes each proxy after its last use, so that its memory (bytes) can be reused.
+    """Delete each proxy after its last use, so that its memory can be reused.
 
         t1 = f(t0); t2 = g(t1); return t2   →   t1 = f(t0); del t0; t2 = g(t1); del t1; return t2
 
-    Results are never deleted. Old ``del`` lines are dropped first, so the pass is idempotent. A result that
-    nobody reads is bound to ``_``; if it is the last one of its statement it is deleted too, or ``_`` would
-    keep it alive. With ``clear_mutable_collections`` each collection is emptied before its ``del``: other
-    references to it may exist. Liveness: backward scan over straight-line code (Aho et al., Compilers, 2nd
-    ed., 9.2.5).
+    Results are never deleted. Old ``del`` statements are dropped first, so the pass is idempotent. An output
+    that is not read is bound to ``_``; if it is the last one of its statement it is deleted too, or ``_``
+    would keep it alive. With ``clear_mutable_collections`` each collection is emptied before its ``del``:
+    there may be other references to it. Liveness: backward scan over straight-line code (Aho et al.,
+    Compilers, 2nd ed., 9.2.5).
     """
     start = time.perf_counter_ns()
     live: set[str] = set()
@@ -45,8 +45,9 @@ def del_last_used(trace: TraceCtx, *, clear_mutable_collections: bool = False) -
 
 
 def _dying(bsym: BoundSymbol, live: set[str]) -> Iterator[Any]:
-    """The proxies whose life ends with this statement: collections that it made and nobody reads, arguments
-    in order, then the one that ``_`` holds.
+    """Yield the proxies that are not used after this statement.
+
+    They are its outputs that are collections, its operands in order, then the one that ``_`` holds.
     """
     unread = [p for p in bsym.flat_proxy_outs if p.name not in live]
     yield from (p for p in unread if isinstance(p, CollectionProxy))
@@ -61,9 +62,7 @@ def _dying(bsym: BoundSymbol, live: set[str]) -> Iterator[Any]:
 
 
 def _last_unread_leaf(bsym: BoundSymbol, unread: list[Any]) -> Any:
-    """The leaf of the output that the last ``_`` of the statement receives: an unread proxy, or a Python
-    value.
-    """
+    """Return the leaf of the output that the last ``_`` receives: an unread proxy, or a Python value."""
     names = {p.name for p in unread}
     for leaf in reversed(bsym.flat_outs):
         if not isinstance(leaf, (TensorProxy, Proxy)) or leaf.name in names:

@@ -1,4 +1,4 @@
-"""Fusion executors make regions of what they claimed."""
+"""Fusion of claimed calls into regions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from thunder.passes.claim import PROVENANCE
 
 
 def fuse(trace: TraceCtx, executors: Sequence[Executor]) -> TraceCtx:
-    """Runs the fusion pass of each fusion executor, in list order.
+    """Run the fusion pass of each fusion executor, in list order.
 
         t0 = ltorch.sin(x); t1 = ltorch.cos(t0)   →   [t1] = myFusion0(x)
 
-    Returns the same trace if nothing was fused. Raises PluginError for a pass that returns no trace, and
-    TraceError for one that loses an effect or takes a symbol of another executor.
+    Returns the same trace if nothing was fused. Raises PluginError for a pass that does not return a trace,
+    and TraceError for one that loses an effect or fuses a call of another executor.
     """
     start = time.perf_counter_ns()
     fused = trace
@@ -42,18 +42,18 @@ def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
     except Exception as error:
         raise PluginError(
             f"the fusion pass of executor {executor.name!r} raised {type(error).__name__}: {error}",
-            hint="set_fuel(0) of the executor makes no fusions; executors= without it leaves it out.",
+            hint="With set_fuel(0) the executor fuses nothing; it can also be left out of executors=.",
         ).blame(executor.origin) from error
     if not isinstance(new, TraceCtx):
         raise PluginError(
             f"the fusion pass of executor {executor.name!r} returned {type(new).__name__}",
-            hint="It returns a trace: the one that it got, or from_trace(trace) with other bound symbols.",
+            hint="It returns a trace: its argument, or from_trace(trace) with other bound symbols.",
         ).blame(executor.origin)
     lost = Counter(_effects(trace.bound_symbols)) - Counter(_effects(new.bound_symbols))
     if lost:
         raise TraceError(
             f"the fusion pass of {executor.name!r} lost a call with an effect: {next(iter(lost))}",
-            hint="Random operators, writes and printed lines stay, in their order.",
+            hint="Random operators, writes and printed lines have to stay, in their order.",
         )
     for fusion in new.bound_symbols:
         if fusion.sym.is_fusion and fusion.sym.executor == executor:
@@ -64,7 +64,7 @@ def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
 
 
 def _effects(bsyms: Sequence[BoundSymbol]) -> Iterator[str]:
-    """The ids of calls with effects, in the program and in its fusions."""
+    """Yield the ids of calls with effects, in the program and in its fusions."""
     for bsym in bsyms:
         if bsym.sym.is_fusion:
             yield from _effects(bsym.subsymbols)
@@ -77,7 +77,7 @@ def _check_members(executor: FusionExecutor, fusion: BoundSymbol) -> None:
         owner = member.sym.executor
         if owner is not None and owner != executor:
             raise TraceError(
-                f"the fusion {fusion.sym.name} of {executor.name!r} took a call of {owner.name!r}",
+                f"the fusion {fusion.sym.name} of {executor.name!r} contains a call of {owner.name!r}",
                 found={"call": member.line},
                 hint="A fusion pass groups calls whose sym.executor is the fusion executor itself.",
             )

@@ -1,36 +1,34 @@
-"""Errors of operators whose results nobody reads."""
+"""Errors of operators whose results are not read."""
 
 from __future__ import annotations
 
 import time
 
-from thunder.ir.effects import has_effect
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.ops import prims
 from thunder.ops.data_errors import may_raise_on_data
+from thunder.passes.liveness import Liveness, liveness_of
 
 
 def keep_errors(trace: TraceCtx) -> TraceCtx:
-    """Has the results of calls that may raise on data read, where nobody reads them; eager raises there too.
+    """Keep calls that may raise on data, as eager does, although their results are not read.
 
         l = cholesky(x); return y   →   l = cholesky(x); sink(l); return y
 
-    Of a chain of such calls the last is read. Returns the trace itself where it changes nothing.
+    Of a chain of such calls the last is kept. Returns the trace itself if nothing changes.
     """
     start = time.perf_counter_ns()
-    needed: set[str] = set()
-    kept: list[BoundSymbol] = []
-    for bsym in reversed(trace.bound_symbols):
-        outputs = bsym.flat_proxy_outs
-        alive = has_effect(bsym) or any(p.name in needed for p in outputs)
-        if not alive and outputs and may_raise_on_data(bsym):
-            kept.append(prims.sink.bind(*outputs, output=None))
-            alive = True
-        if alive:
-            needed.update([p.name for p in bsym.flat_proxy_args])
-        kept.append(bsym)
-    if len(kept) == len(trace.bound_symbols):
+    liveness = liveness_of(trace.bound_symbols, is_root=_may_raise)
+    if Liveness.ROOT not in liveness:
         return trace
-    kept.reverse()
-    return with_bound_symbols(trace, kept, "Keeping errors", time.perf_counter_ns() - start)
+    statements: list[BoundSymbol] = []
+    for bsym, state in zip(trace.bound_symbols, liveness, strict=True):
+        statements.append(bsym)
+        if state is Liveness.ROOT:
+            statements.append(prims.sink.bind(*bsym.flat_proxy_outs, output=None))
+    return with_bound_symbols(trace, statements, "Keeping errors", time.perf_counter_ns() - start)
+
+
+def _may_raise(bsym: BoundSymbol) -> bool:
+    return bool(bsym.flat_proxy_outs) and may_raise_on_data(bsym)

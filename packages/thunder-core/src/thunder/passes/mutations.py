@@ -1,4 +1,4 @@
-"""The writes of a program: which calls contain one, and the program with each of them alone."""
+"""In-place writes of a program: calls that contain one, and the program with each as a statement."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ __all__ = ["COPY", "flattened", "primitives", "writes", "writing_operators"]
 
 COPY = "prims.copy_"
 
-#: tags that say in what region of the program a call is
-_OF_REGIONS = frozenset({BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
+#: tags of the region of the program that a call is in
+_REGION_TAGS = frozenset({BoundSymbolTag.RECOMPUTE_IN_BACKWARD, OpTags.DONT_RECOMPUTE_IN_BACKWARD})
 
 
 def writes(bsym: BoundSymbol) -> bool:
-    """Whether the call, or one that it decomposes into, writes in place."""
+    """Return whether the call, or one that it decomposes into, writes in place."""
     return OpTags.IN_PLACE in bsym.tags or any(map(writes, bsym.subsymbols))
 
 
 def flattened(
     bsyms: Iterable[BoundSymbol], source: Any = None, tags: frozenset[Any] = frozenset()
 ) -> Iterator[BoundSymbol]:
-    """The program in which every write stands alone: calls that contain one are replaced by what they
-    decompose into, with their line and the ``tags`` of the region that they are in.
+    """Yield the program with each write as a statement.
+
+    Calls that contain a write are replaced by their decomposition, which gets their line and the ``tags`` of
+    their region. Raises UnsupportedProgram for an in-place operator without a decomposition.
     """
     for bsym in bsyms:
         if (bsym.source is None and source is not None) or tags:
@@ -34,15 +36,15 @@ def flattened(
         if bsym.sym.id == COPY or not writes(bsym):
             yield bsym
         elif bsym.subsymbols:
-            yield from flattened(bsym.subsymbols, bsym.source, bsym.tags & _OF_REGIONS)
+            yield from flattened(bsym.subsymbols, bsym.source, bsym.tags & _REGION_TAGS)
         else:
-            raise UnsupportedProgram(f"{bsym.sym.name} writes in place, and does not say what").add_locations(
-                bsym.locations
-            )
+            raise UnsupportedProgram(
+                f"{bsym.sym.name} writes in place, and has no decomposition"
+            ).add_locations(bsym.locations)
 
 
 def primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The calls that the program comes down to."""
+    """Yield the primitives that the program decomposes into."""
     for bsym in bsyms:
         if bsym.subsymbols:
             yield from primitives(bsym.subsymbols)
@@ -52,7 +54,7 @@ def primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 def writing_operators(bsyms: Iterable[BoundSymbol]) -> dict[tuple[str, str], BoundSymbol]:
     """Map (value, target) of each write that is a part of an operator to the call of that operator."""
-    found: dict[tuple[str, str], BoundSymbol] = {}
+    operator_of: dict[tuple[str, str], BoundSymbol] = {}
     for call in with_parts(bsyms):
-        found |= {(b.args[0].name, b.args[1].name): call for b in call.subsymbols if b.sym.id == COPY}
-    return found
+        operator_of |= {(b.args[0].name, b.args[1].name): call for b in call.subsymbols if b.sym.id == COPY}
+    return operator_of

@@ -1,29 +1,34 @@
-"""The records of who runs what, and why not somebody else: one per bound symbol, kept by the passes that
-decide.
-"""
+"""Placements: which executor runs each bound symbol, and the refusals of those that were consulted before."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from thunder.base.errors import Location
 from thunder.executor_base.executor import Refusal
 from thunder.ir.symbol import BoundSymbol, Symbol
 
+#: how a call runs:
+#:
+#: - `"operator"`: by an operator of the executor; - `"fusion"`: as a part of a region that the executor
+#: compiles; - `"always"`: by an always-executor; an execution transform recorded the call, or a fusion
+#: executor left it; - `"fallback"`: by torch, as it is: the function has no row; - `"decomposed"`: as its
+#: subsymbols, which have placements too: no executor claimed it.
+Via = Literal["operator", "fusion", "always", "fallback", "decomposed"]
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What became of one bound symbol.
+    """The executor of one bound symbol.
 
-    `via` is `"operator"` (an executor's operator runs it), `"fusion"` (it is part of a region), `"always"`
-    (what other executors left), `"fallback"` (it has no row, and torch runs it as it is), or
-    `"decomposed"` (nobody took it; its subsymbols have records of their own). `refusals` has one entry for
-    each executor that was asked before.
+    `claimed_by` is its name, or None if the bound symbol was decomposed. `refusals` has one entry for each
+    executor that was consulted before.
     """
 
     bsym: BoundSymbol
     claimed_by: str | None
-    via: str
+    via: Via
     refusals: tuple[tuple[str, Refusal], ...] = ()
 
     @property
@@ -33,7 +38,7 @@ class Placement:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of its results."""
+        """The names of its outputs."""
         return tuple(p.name for p in self.bsym.flat_proxy_outs)
 
     @property
@@ -43,11 +48,11 @@ class Placement:
 
     @property
     def inner(self) -> Location | None:
-        """The line of torch's own Python that the user's line led to, if it did."""
+        """The line of torch's Python code that the user's line called, or None."""
         inner = self.bsym.source.inner if self.bsym.source is not None else None
         return inner.location if inner is not None else None
 
 
-def runs(symbol: Symbol) -> bool:
-    """Whether a call of the symbol runs as it is printed: it is Python, or has a function or a path."""
+def is_executable(symbol: Symbol) -> bool:
+    """Return whether a call of the symbol runs as it is: it is Python, or has a function or a path."""
     return symbol.python_impl is not None or symbol.python_printer is not None or symbol.call_path is not None

@@ -1,4 +1,4 @@
-"""Comparing what a program computes with what its proxies promise, while it runs."""
+"""Checks of computed tensors against their proxies, while the program runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from thunder.ir.trace import TraceCtx, with_bound_symbols
 
 
 def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
-    """Checks each tensor when it is computed, or those that calls with the tag ``only`` compute: for
-    debugging, and for operators whose metadata nobody wrote down.
+    """Check each tensor when it is computed, or only the outputs of calls with the tag ``only``.
+
+    This is for debugging, and for operators without a declared meta function.
 
         t0 = torch.sin(x)   →   t0 = torch.sin(x)
                                 check_result(t0, 'torch.sin', 'cpu f32[4]')
 
-    At run time a tensor of another shape, dtype or device than its proxy is a PluginError that names the
+    At run time a tensor whose shape, dtype or device differs from its proxy raises PluginError with the
     operator.
     """
     if only is not None and not any(only in bsym.tags for bsym in trace.bound_symbols):
@@ -53,7 +54,7 @@ def _check_result(
     found = type_of(value) if isinstance(value, torch.Tensor) else f"an object of type {type(value).__name__}"
     if found != expected:
         error = PluginError(
-            f"{operator} computes something else than its meta function says",
+            f"{operator} computes a result that differs from its meta function's",
             found={"meta": expected, "result": found},
             where=[Location.of(file, line)] if file is not None and line is not None else None,
             hint="The implementation of the executor that runs it, or the meta function, is wrong.",
@@ -70,6 +71,6 @@ _check = Symbol(
 
 
 def type_of(t: torch.Tensor) -> str:
-    """The type string of a tensor, as its proxy prints it: `"cpu f32[2, 4]"`."""
+    """Return the type string of a tensor, as its proxy prints it: `"cpu f32[2, 4]"`."""
     dims = ", ".join(map(str, t.shape))
     return f"{devices.to_device(t.device).device_str()} {dtypes.to_dtype(t.dtype).shortname()}[{dims}]"

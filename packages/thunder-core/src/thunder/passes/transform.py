@@ -1,4 +1,4 @@
-"""`Transform`: what a user hands to `thunder.jit` to change programs, weights and state dicts."""
+"""`Transform`: the base class of user-facing transforms of programs, weights and state dicts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "defines_hook"]
 
 
 class Transform:
-    """Base of all transforms; each hook defaults to doing nothing.
+    """The base class of transforms; by default a hook changes nothing.
 
     A subclass overrides the hooks that it needs. A method whose name looks like a hook (`transform_…`,
-    `reverse_…`) and is none is refused when the class is made: it would silently never run. An instance
-    belongs to one compiled object, unless its class sets `stateless = True`.
+    `reverse_…`) but is not one is refused when the class is defined: it would never run. An instance belongs
+    to one compiled object, unless its class sets `stateless = True`.
     """
 
     stateless: ClassVar[bool] = False
@@ -30,7 +30,7 @@ class Transform:
                 raise InvalidArgument(
                     f"{cls.__name__}.{name} looks like a hook of Transform, and there is no such hook",
                     found={"hooks": ", ".join(sorted(HOOKS))},
-                    hint=f"Did you mean {close!r}? A method of your own needs another prefix.",
+                    hint=f"Did you mean {close!r}? A method that is not a hook needs another prefix.",
                 )
 
     def validate(self, fn: Any, options: Mapping[str, Any]) -> None:
@@ -46,39 +46,40 @@ class Transform:
         epilogue_trace: TraceCtx | None,
         **kwargs: Any,
     ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
-        """Changes the three programs as acquired, at each compile."""
+        """Return the acquired prologue, computation and epilogue, changed or not; called at each compile."""
         return prologue_trace, computation_trace, epilogue_trace
 
     def transform_joint_trace(self, joint_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
-        """Changes the program of forward and backward, before it is partitioned."""
+        """Return the trace of forward and backward before the partition, changed or not."""
         return joint_trace
 
     def transform_trace_pre_execution(self, trace: TraceCtx, **kwargs: Any) -> TraceCtx:
-        """Changes a program of which nothing is claimed yet; forward, then backward."""
+        """Return a trace before claims, changed or not; called for the forward, then for the backward."""
         return trace
 
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
-        """Changes a program that is claimed, fused, and has its `del` lines; forward, then backward."""
+        """Return a claimed and fused trace with its `del` statements, changed or not; as the hook before."""
         return computation_trace
 
     def transform_state_dict_for_submodule(
         self, model: Any, submodule_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
-        """Turns the original state of a submodule (keys without its prefix) into the transformed one."""
+        """Return the transformed state of a submodule from the original one; keys have no prefix."""
         return state_dict
 
     def reverse_transform_state_dict_for_submodule(
         self, model: Any, submodule_name: str, state_dict: dict[str, Any]
     ) -> dict[str, Any]:
-        """Turns the transformed state of a submodule into the original one."""
+        """Return the original state of a submodule from the transformed one; keys have no prefix."""
         return state_dict
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
-        """Called once per compile, before the first stage; inserts stages of its own."""
+        """Insert stages into the pipeline; called once per compile, before the first stage."""
 
     def cache_state(self) -> Mapping[str, Hashable]:
-        """State on which the programs depend; asked at each call and guarded by equality, so it must be
-        cheap.
+        """Return the state on which the compiled programs depend.
+
+        It is computed at each call and guarded by equality, so it has to be cheap.
         """
         return {}
 
@@ -92,14 +93,14 @@ TRACE_HOOKS = ("transform_joint_trace", "transform_trace_pre_execution", "transf
 
 
 def defines_hook(transform: Transform, hook: str) -> bool:
-    """Whether a transform overrides a hook."""
+    """Return whether a transform overrides a hook."""
     return getattr(type(transform), hook, None) is not getattr(Transform, hook)
 
 
 def call_trace_hook(
     transform: Transform, hook: str, *traces: TraceCtx | None, **facts: Any
 ) -> tuple[Any, ...]:
-    """Calls a hook and checks what comes back: as many traces as went in.
+    """Call a hook and check that it returns as many traces as it received.
 
     A trace without provenance gets the transform's class name. Raises PluginError for anything else.
     """
@@ -116,8 +117,8 @@ def call_trace_hook(
     returned = result if len(traces) > 1 else (result,)
     fits = isinstance(returned, tuple) and len(returned) == len(traces)
     if not fits or not all(
-        isinstance(r, TraceCtx) or (given is None and r is None)
-        for r, given in zip(returned, traces, strict=True)
+        isinstance(r, TraceCtx) or (argument is None and r is None)
+        for r, argument in zip(returned, traces, strict=True)
     ):
         expected = "a trace" if len(traces) == 1 else f"a tuple of {len(traces)} traces"
         raise PluginError(
@@ -125,8 +126,8 @@ def call_trace_hook(
             found={"expected": expected},
             hint="Return the trace, changed or not.",
         ).blame(origin_of(type(transform)))
-    for trace, given in zip(returned, traces, strict=True):
-        if trace is not given and trace is not None and trace.provenance is None:
+    for trace, argument in zip(returned, traces, strict=True):
+        if trace is not argument and trace is not None and trace.provenance is None:
             trace.set_provenance(TraceProvenance(name))
     return tuple(returned)
 

@@ -26,7 +26,7 @@ from thunder.ir.trace import TraceCtx, tracectx
 from thunder.ir.verify import check_trace
 from thunder.ops import prims
 from thunder.passes.claim import claim
-from thunder.passes.fallback_claim import always
+from thunder.passes.fallback_claim import claim_rest
 from thunder.passes.fuse import fuse
 from thunder.passes.placement import Placement
 from thunder.testing.conformance_failure import described_call
@@ -124,7 +124,7 @@ def lowered(trace: TraceCtx, executor: Executor) -> Program:
     last = get_always_executors()
     executors = (executor, *(ex for ex in last if ex != executor))
     claimed, placements = claim(trace, executors)
-    final, placements = always(fuse(claimed, executors), last, placements)
+    final, placements = claim_rest(fuse(claimed, executors), last, placements)
     check_trace(final)
     return Program(final, placements, final.python_callable(), final.python_callable(decorated=False))
 

@@ -18,7 +18,7 @@ from thunder.executor_base.operator_executor import OperatorExecutor
 from thunder.ir.gradient_declarations import NoGradient
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, row_of, symbol_of
-from thunder.passes.placement import runs
+from thunder.passes.placement import is_executable
 from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.samples import Sample, SampleSource, samples_of
@@ -229,4 +229,4 @@ def _all(executor: Executor, settings: Settings) -> Iterator[Subject]:
 
 
 def _is_own(executor: Executor, operator_id: str) -> bool:
-    return any(symbol.id == operator_id and runs(symbol) for symbol in executor.opmap.values())
+    return any(symbol.id == operator_id and is_executable(symbol) for symbol in executor.opmap.values())
