@@ -97,7 +97,7 @@ def test_jumps_are_those_that_dis_shows(module: types.ModuleType):
         at = {offset: index for index, offset in enumerate(decoded.offsets)}
         for instruction in dis.get_instructions(code):
             row = TABLE[instruction.opname]
-            if row.kind is not decode.Kind.JUMP or instruction.opname == "FOR_ITER":
+            if row.kind is not decode.ArgumentKind.JUMP or instruction.opname == "FOR_ITER":
                 continue
             _, target = decoded.instructions[at[instruction.offset]]
             # An operation that is dropped stands for the next one that is not.

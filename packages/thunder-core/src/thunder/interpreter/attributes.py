@@ -9,12 +9,12 @@ from __future__ import annotations
 import collections
 import functools
 import re
-import sys
 import types
 from typing import TYPE_CHECKING, Any, Final
 
 from thunder.interpreter.lookup import NATIVE_ATTRIBUTES, call_special, is_a
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import CLASSMETHOD_BINDS_DESCRIPTORS
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -269,13 +269,10 @@ def _property_name(attribute: property, name: str) -> str:
     return repr(getattr(attribute, "__name__", name) or name)
 
 
-_CHAINED_CLASSMETHODS: Final = sys.version_info < (3, 13)  # classmethod(property(f)) worked from 3.9 to 3.12
-
-
 def _get_classmethod(machine: Machine, attribute: Any, owner: type) -> Any:
     function = attribute.__func__
     if (
-        _CHAINED_CLASSMETHODS
+        CLASSMETHOD_BINDS_DESCRIPTORS
         and type(function) is not types.FunctionType
         and machine.policy.type_attr(type(function), "__get__") is not MISSING
     ):

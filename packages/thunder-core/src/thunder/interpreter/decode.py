@@ -104,7 +104,7 @@ def decode(code: CodeType) -> Decoded:
 
 
 class Reader:
-    """What the rule of an operation sees besides its operand."""
+    """The parts of a code object that the rule of an operation reads."""
 
     __slots__ = ("code", "constants", "following", "keyword_names", "names")
 
@@ -116,27 +116,27 @@ class Reader:
         self.keyword_names: tuple[str, ...] | None = None  # of a preceding KW_NAMES
 
 
-class Kind(enum.Enum):
-    """What the answer of a rule is."""
+class ArgumentKind(enum.Enum):
+    """What the rule of an operation returns."""
 
-    ARGUMENT = enum.auto()
-    JUMP = enum.auto()  # a place in the program, in code units
+    ARGUMENT = enum.auto()  # the handler's argument
+    JUMP = enum.auto()  # the target of a jump, in code units
     CHOICE = enum.auto()  # another handler, and its argument
     DROPPED = enum.auto()  # nothing: the operation has no effect here
 
 
-class Row(NamedTuple):
+class OpcodeRow(NamedTuple):
     """An operation of one CPython version: its handler, and the rule that makes the handler's argument."""
 
     handler: Handler
     rule: Callable[[Reader, int], Any]
-    kind: Kind = Kind.ARGUMENT
+    kind: ArgumentKind = ArgumentKind.ARGUMENT
 
 
 class VersionTable(NamedTuple):
     """How to read the bytecode of one CPython version."""
 
-    by_opcode: list[Row | None]
+    by_opcode: list[OpcodeRow | None]
     caches: list[int]  # inline cache entries after each opcode, in code units
 
 
@@ -166,10 +166,10 @@ def _decode(code: CodeType) -> Decoded:
         reader.following = following = unit + 1 + caches[op]
         handler, rule, kind = row
         arg = rule(reader, value)
-        if kind is not Kind.DROPPED:
-            if kind is Kind.CHOICE:
+        if kind is not ArgumentKind.DROPPED:
+            if kind is ArgumentKind.CHOICE:
                 handler, arg = arg
-            elif kind is Kind.JUMP:
+            elif kind is ArgumentKind.JUMP:
                 jumps.append(len(instructions))
             instructions.append((handler, arg))
             offsets.append(2 * unit)
@@ -215,10 +215,10 @@ def current_table() -> VersionTable:
     return _table
 
 
-def install_table(rows: dict[str, Row]) -> None:
+def install_table(rows: dict[str, OpcodeRow]) -> None:
     """Makes ``rows`` the table that :func:`decode` reads."""
     global _table
-    by_opcode: list[Row | None] = [None] * 256
+    by_opcode: list[OpcodeRow | None] = [None] * 256
     caches = [0] * 256
     for name, row in rows.items():
         number = opcode.opmap[name]

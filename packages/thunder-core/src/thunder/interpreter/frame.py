@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from thunder.interpreter.decode import Decoded
 from thunder.interpreter.policy import MISSING
 from thunder.interpreter.tracebacks import Preserved, set_traceback, stub_frame, without_interpreter
+from thunder.interpreter.version_differences import LOCALS_ARE_SNAPSHOTS
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 RETURN: Final = -1
 YIELD: Final = -2
 SWITCH: Final = -3
-
-_TEMPORARY_LOCALS = sys.version_info >= (3, 13)  # PEP 667: each locals() of a function is a new dictionary
 
 
 class Frame:
@@ -130,7 +129,7 @@ class Frame:
                 value = self.machine.policy.load_cell(value)
             if value is not MISSING:
                 values[name] = value
-        if _TEMPORARY_LOCALS:
+        if LOCALS_ARE_SNAPSHOTS:
             return values
         if self._locals is None:
             self._locals = {}
@@ -215,7 +214,7 @@ def run_segment(frame: Frame) -> int:
             start = pc = frame.pc
 
 
-def run_segment_recording(frame: Frame) -> int:
+def run_segment_with_history(frame: Frame) -> int:
     """:func:`run_segment` that also appends each instruction to ``machine.history``."""
     machine = frame.machine
     instructions = frame.decoded.instructions
@@ -229,7 +228,7 @@ def run_segment_recording(frame: Frame) -> int:
             while True:
                 pc = frame.pc
                 handler, arg = instructions[pc]
-                machine.record(frame)
+                machine.log_instruction(frame)
                 target = handler(frame, stack, arg)
                 machine.instructions += 1
                 if target is None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import AsyncGenerator, Generator
-from opcode import opmap
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from thunder.interpreter.frame import RETURN, YIELD, Frame, reraise, run
 from thunder.interpreter.lookup import optional_attribute
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import DELEGATION_ENDS_BY_BYTECODE
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _COROUTINE = 0x80
 _ITERABLE_COROUTINE = 0x100
 _ASYNC_GENERATOR = 0x200
-
-_ENDS_BY_BYTECODE = "CLEANUP_THROW" in opmap  # from 3.12 on
 
 
 def make_driver(frame: Frame) -> Any:
@@ -149,7 +147,7 @@ def deliver_throw(frame: Frame) -> int | None:
     try:
         frame.result = machine.policy.call(throw, (thrown,), {})
     except StopIteration as stop:
-        if _ENDS_BY_BYTECODE:
+        if DELEGATION_ENDS_BY_BYTECODE:
             raise
         # 3.11 has no instruction for this: the inner iterator is replaced by its value, and SEND's jump is
         # made.

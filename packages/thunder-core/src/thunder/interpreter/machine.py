@@ -1,5 +1,10 @@
-"""The machine: one policy, the interpreted frames of each thread, and the entry points that tie the protocols
-together.
+"""The machine: a policy, the interpreted frames of each thread, and Python's protocols as methods.
+
+Note [Methods in other modules]
+Each protocol (attributes, calls, items, iteration, …) is a module of functions whose first parameter is the
+machine. The class body of :class:`Machine` assigns those that other protocols need: ``generic_call =
+calls.generic_call`` makes the function a method, as a mixin would, without a class for each module. So a
+protocol calls ``machine.generic_call`` and imports no other protocol, and there is no cycle of imports.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from thunder.interpreter import (
     opcode_tables,
     operator_protocols,
 )
-from thunder.interpreter.frame import Frame, run_segment, run_segment_recording
+from thunder.interpreter.frame import Frame, run_segment, run_segment_with_history
 from thunder.interpreter.native_registry import Native
 from thunder.interpreter.policy import Policy
 from thunder.interpreter.tracebacks import set_traceback, without_interpreter
@@ -83,7 +88,7 @@ class Machine:
         self.thread = ThreadState()
         self.instructions = 0
         self.history: list[tuple[int, str, str, str]] = []
-        self.segment = run_segment_recording if record_history else run_segment
+        self.segment = run_segment_with_history if record_history else run_segment
         self.full_tracebacks = False
         self.depth_limit = sys.getrecursionlimit()
         self.has_generators = False  # whether the program has made one, whose end may run code of it
@@ -131,8 +136,8 @@ class Machine:
         call_back.interpreted = fn  # type: ignore[attr-defined]
         return call_back
 
-    def record(self, frame: Frame) -> None:
-        """Appends the instruction that ``frame`` is about to execute to ``history``."""
+    def log_instruction(self, frame: Frame) -> None:
+        """Append the instruction that ``frame`` is about to execute to ``history``."""
         name = frame.decoded.operation(frame.pc)
         _, arg = frame.decoded.instructions[frame.pc]
         filename, line = frame.position()
@@ -140,7 +145,7 @@ class Machine:
             (len(self.thread.frames), f"{filename}:{line}", name, "" if arg is None else repr(arg))
         )
 
-    # -- protocols -------------------------------------------------------------------------------------------
+    # -- protocols: see Note [Methods in other modules] ------------------------------------------------------
 
     generic_load_attr = attributes.load_attribute
     generic_store_attr = attributes.store_attribute

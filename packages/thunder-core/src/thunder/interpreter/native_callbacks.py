@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class Row(NamedTuple):
+class CallbackRow(NamedTuple):
     """What a native callable does with its arguments, by position (``-1``: all of them) or keyword."""
 
     fn: Any
@@ -45,68 +45,68 @@ _LRU_CACHE_WRAPPER: Final = type(functools.lru_cache(len))
 
 ROWS: Final = [
     # functions, with the iterables they walk
-    Row(map, functions=(0,), iterables=(ALL,)),
-    Row(filter, functions=(0,), iterables=(1,)),
-    Row(functools.reduce, functions=(0,), iterables=(1,)),
-    Row(itertools.accumulate, functions=(1, "func"), iterables=(0,)),
-    Row(itertools.dropwhile, functions=(0,), iterables=(1,)),
-    Row(itertools.takewhile, functions=(0,), iterables=(1,)),
-    Row(itertools.filterfalse, functions=(0,), iterables=(1,)),
-    Row(itertools.groupby, functions=(1, "key"), iterables=(0,)),
-    Row(itertools.starmap, functions=(0,), iterables=(1,)),
-    Row(re.Pattern.sub, functions=(1, "repl")),
-    Row(re.Pattern.subn, functions=(1, "repl")),
-    Row(bisect.bisect_left, functions=("key",)),
-    Row(bisect.bisect_right, functions=("key",)),
-    Row(bisect.insort_left, functions=("key",)),
-    Row(bisect.insort_right, functions=("key",)),
-    Row(functools.cmp_to_key, functions=(0, "mycmp")),
-    Row(_LRU_CACHE_WRAPPER, functions=(0,)),
-    Row(collections.defaultdict, functions=(0,), iterables=(1,)),
-    Row(contextvars.Context.run, functions=(1,)),
-    Row(BaseExceptionGroup.split, functions=(1,), takes_classes=True),
-    Row(BaseExceptionGroup.subgroup, functions=(1,), takes_classes=True),
-    Row(weakref.ref, functions=(1,)),
-    Row(weakref.proxy, functions=(1,)),
+    CallbackRow(map, functions=(0,), iterables=(ALL,)),
+    CallbackRow(filter, functions=(0,), iterables=(1,)),
+    CallbackRow(functools.reduce, functions=(0,), iterables=(1,)),
+    CallbackRow(itertools.accumulate, functions=(1, "func"), iterables=(0,)),
+    CallbackRow(itertools.dropwhile, functions=(0,), iterables=(1,)),
+    CallbackRow(itertools.takewhile, functions=(0,), iterables=(1,)),
+    CallbackRow(itertools.filterfalse, functions=(0,), iterables=(1,)),
+    CallbackRow(itertools.groupby, functions=(1, "key"), iterables=(0,)),
+    CallbackRow(itertools.starmap, functions=(0,), iterables=(1,)),
+    CallbackRow(re.Pattern.sub, functions=(1, "repl")),
+    CallbackRow(re.Pattern.subn, functions=(1, "repl")),
+    CallbackRow(bisect.bisect_left, functions=("key",)),
+    CallbackRow(bisect.bisect_right, functions=("key",)),
+    CallbackRow(bisect.insort_left, functions=("key",)),
+    CallbackRow(bisect.insort_right, functions=("key",)),
+    CallbackRow(functools.cmp_to_key, functions=(0, "mycmp")),
+    CallbackRow(_LRU_CACHE_WRAPPER, functions=(0,)),
+    CallbackRow(collections.defaultdict, functions=(0,), iterables=(1,)),
+    CallbackRow(contextvars.Context.run, functions=(1,)),
+    CallbackRow(BaseExceptionGroup.split, functions=(1,), takes_classes=True),
+    CallbackRow(BaseExceptionGroup.subgroup, functions=(1,), takes_classes=True),
+    CallbackRow(weakref.ref, functions=(1,)),
+    CallbackRow(weakref.proxy, functions=(1,)),
     # iterables alone
-    Row(zip, iterables=(ALL,)),
-    Row(enumerate, iterables=(0, "iterable")),
-    Row(list, iterables=(0,)),
-    Row(tuple, iterables=(0,)),
-    Row(set, iterables=(0,)),
-    Row(frozenset, iterables=(0,)),
-    Row(bytearray, iterables=(0,)),
-    Row(collections.deque, iterables=(0, "iterable")),
-    Row(list.extend, iterables=(1,)),
-    Row(list.__init__, iterables=(1,)),
-    Row(set.update, iterables=(ALL,)),
-    Row(set.union, iterables=(ALL,)),
-    Row(set.intersection, iterables=(ALL,)),
-    Row(set.difference, iterables=(ALL,)),
-    Row(set.issubset, iterables=(1,)),
-    Row(set.issuperset, iterables=(1,)),
-    Row(set.isdisjoint, iterables=(1,)),
-    Row(frozenset.union, iterables=(ALL,)),
-    Row(str.join, iterables=(1,)),
-    Row(bytes.join, iterables=(1,)),
-    Row(collections.deque.extend, iterables=(1,)),
-    Row(collections.deque.extendleft, iterables=(1,)),
-    Row(dict.fromkeys, iterables=(0,)),
-    Row(itertools.chain, iterables=(ALL,)),
-    Row(itertools.combinations, iterables=(0,)),
-    Row(itertools.combinations_with_replacement, iterables=(0,)),
-    Row(itertools.permutations, iterables=(0,)),
-    Row(itertools.product, iterables=(ALL,)),
-    Row(itertools.compress, iterables=(0, 1)),
-    Row(itertools.cycle, iterables=(0,)),
-    Row(itertools.islice, iterables=(0,)),
-    Row(itertools.pairwise, iterables=(0,)),
-    Row(itertools.tee, iterables=(0,)),
-    Row(itertools.zip_longest, iterables=(ALL,)),
+    CallbackRow(zip, iterables=(ALL,)),
+    CallbackRow(enumerate, iterables=(0, "iterable")),
+    CallbackRow(list, iterables=(0,)),
+    CallbackRow(tuple, iterables=(0,)),
+    CallbackRow(set, iterables=(0,)),
+    CallbackRow(frozenset, iterables=(0,)),
+    CallbackRow(bytearray, iterables=(0,)),
+    CallbackRow(collections.deque, iterables=(0, "iterable")),
+    CallbackRow(list.extend, iterables=(1,)),
+    CallbackRow(list.__init__, iterables=(1,)),
+    CallbackRow(set.update, iterables=(ALL,)),
+    CallbackRow(set.union, iterables=(ALL,)),
+    CallbackRow(set.intersection, iterables=(ALL,)),
+    CallbackRow(set.difference, iterables=(ALL,)),
+    CallbackRow(set.issubset, iterables=(1,)),
+    CallbackRow(set.issuperset, iterables=(1,)),
+    CallbackRow(set.isdisjoint, iterables=(1,)),
+    CallbackRow(frozenset.union, iterables=(ALL,)),
+    CallbackRow(str.join, iterables=(1,)),
+    CallbackRow(bytes.join, iterables=(1,)),
+    CallbackRow(collections.deque.extend, iterables=(1,)),
+    CallbackRow(collections.deque.extendleft, iterables=(1,)),
+    CallbackRow(dict.fromkeys, iterables=(0,)),
+    CallbackRow(itertools.chain, iterables=(ALL,)),
+    CallbackRow(itertools.combinations, iterables=(0,)),
+    CallbackRow(itertools.combinations_with_replacement, iterables=(0,)),
+    CallbackRow(itertools.permutations, iterables=(0,)),
+    CallbackRow(itertools.product, iterables=(ALL,)),
+    CallbackRow(itertools.compress, iterables=(0, 1)),
+    CallbackRow(itertools.cycle, iterables=(0,)),
+    CallbackRow(itertools.islice, iterables=(0,)),
+    CallbackRow(itertools.pairwise, iterables=(0,)),
+    CallbackRow(itertools.tee, iterables=(0,)),
+    CallbackRow(itertools.zip_longest, iterables=(ALL,)),
 ]
 
 
-def prepare(machine: Machine, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+def prepare(machine: Machine, row: CallbackRow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     """The arguments as native code may have them."""
     positional = list(args)
     keywords = dict(kwargs)
@@ -127,13 +127,13 @@ def prepare(machine: Machine, row: Row, args: tuple[Any, ...], kwargs: dict[str,
     return tuple(positional), keywords
 
 
-def _function(machine: Machine, row: Row, fn: Any) -> Any:
+def _function(machine: Machine, row: CallbackRow, fn: Any) -> Any:
     if not callable(fn) or (row.takes_classes and is_a(fn, type)):
         return fn
     return machine.shim(fn)
 
 
-def _entry(row: Row) -> Native:
+def _entry(row: CallbackRow) -> Native:
     def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = prepare(machine, row, args, kwargs)
         return machine.policy.call_native(row.fn, args, kwargs)
@@ -141,7 +141,7 @@ def _entry(row: Row) -> Native:
     return call
 
 
-def _class_method_entry(row: Row) -> Native:
+def _class_method_entry(row: CallbackRow) -> Native:
     """For a method bound to a class (``dict.fromkeys``): the class comes first among the arguments."""
     descriptor = row.fn.__self__.__dict__[row.fn.__name__]
 
@@ -157,7 +157,7 @@ def _is_class_method(fn: Any) -> bool:
     return isinstance(getattr(fn, "__self__", None), type)
 
 
-def _constructor(row: Row) -> Callable[[Machine, tuple[Any, ...], dict[str, Any]], Arguments]:
+def _constructor(row: CallbackRow) -> Callable[[Machine, tuple[Any, ...], dict[str, Any]], Arguments]:
     def arguments(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         return prepare(machine, row, args, kwargs)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from thunder.base.python_versions import python_refusal
-from thunder.interpreter.decode import Handler, Kind, Reader, Row, install_table
+from thunder.interpreter.decode import ArgumentKind, Handler, OpcodeRow, Reader, install_table
 from thunder.interpreter.handlers import (
     calling,
     containers,
@@ -30,7 +30,7 @@ from thunder.interpreter.operator_protocols import (
     UNARY_POSITIVE,
 )
 
-Rule: TypeAlias = Callable[[Reader, int], Any]
+ArgumentRule: TypeAlias = Callable[[Reader, int], Any]
 
 # -- rules: what the operand becomes -------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ def backward(reader: Reader, value: int) -> int:
     return reader.following - value
 
 
-def forward_behind(units: int) -> Rule:
+def forward_behind(units: int) -> ArgumentRule:
     """A jump forward, and over the clean-up operations of so many code units that stand there."""
     return lambda reader, value: reader.following + value + units
 
@@ -91,7 +91,7 @@ def is_delegating(reader: Reader, value: int) -> bool:
     return raw[at] == opcode.opmap["RESUME"] and raw[at + 1] & 3 >= 2
 
 
-def always(arg: Any) -> Rule:
+def always(arg: Any) -> ArgumentRule:
     """An argument that does not depend on the operand."""
     return lambda reader, value: arg
 
@@ -102,7 +102,7 @@ def binary_operator(reader: Reader, value: int) -> Any:
     return BINARY_OPERATORS[symbol]
 
 
-def comparison(shift: int) -> Rule:
+def comparison(shift: int) -> ArgumentRule:
     """A row of the table of comparisons, the number of which begins at bit ``shift``."""
     return lambda reader, value: COMPARISON_OPERATORS[opcode.cmp_op[value >> shift]]
 
@@ -113,7 +113,7 @@ def comparison_or_test(reader: Reader, value: int) -> tuple[Handler, Any]:
     return handler, COMPARISON_OPERATORS[opcode.cmp_op[value >> 5]]
 
 
-def name_or_call(plain: Handler, to_call: Handler) -> Rule:
+def name_or_call(plain: Handler, to_call: Handler) -> ArgumentRule:
     """A name above one flag: whether a call of the value follows."""
     return lambda reader, value: (to_call if value & 1 else plain, reader.names[value >> 1])
 
@@ -137,8 +137,8 @@ def call(reader: Reader, value: int) -> tuple[Handler, Any]:
 
 # -- tables --------------------------------------------------------------------------------------------------
 
-_DROPPED: Final = Row(control.NEVER_IN_CODE, nothing, Kind.DROPPED)
-_NEVER: Final = Row(control.NEVER_IN_CODE, nothing)
+_DROPPED: Final = OpcodeRow(control.NEVER_IN_CODE, nothing, ArgumentKind.DROPPED)
+_NEVER: Final = OpcodeRow(control.NEVER_IN_CODE, nothing)
 
 _load_global = name_or_call(variables.LOAD_GLOBAL, variables.LOAD_GLOBAL_TO_CALL)
 _load_attr = name_or_call(expressions.LOAD_ATTR, expressions.LOAD_ATTR_TO_CALL)
@@ -151,142 +151,142 @@ _SHARED: Final = {
     "RESUME": _DROPPED,
     "COPY_FREE_VARS": _DROPPED,  # binding puts them in place
     # the stack
-    "POP_TOP": Row(expressions.POP_TOP, nothing),
-    "PUSH_NULL": Row(variables.PUSH_NULL, nothing),
-    "COPY": Row(expressions.COPY, number),
-    "SWAP": Row(expressions.SWAP, number),
+    "POP_TOP": OpcodeRow(expressions.POP_TOP, nothing),
+    "PUSH_NULL": OpcodeRow(variables.PUSH_NULL, nothing),
+    "COPY": OpcodeRow(expressions.COPY, number),
+    "SWAP": OpcodeRow(expressions.SWAP, number),
     # variables
-    "LOAD_CONST": Row(variables.LOAD_CONST, constant),
-    "LOAD_FAST": Row(variables.LOAD_FAST, number),
-    "STORE_FAST": Row(variables.STORE_FAST, number),
-    "DELETE_FAST": Row(variables.DELETE_FAST, number),
-    "MAKE_CELL": Row(variables.MAKE_CELL, number),
-    "LOAD_DEREF": Row(variables.LOAD_DEREF, number),
-    "STORE_DEREF": Row(variables.STORE_DEREF, number),
-    "DELETE_DEREF": Row(variables.DELETE_DEREF, number),
-    "LOAD_GLOBAL": Row(variables.LOAD_GLOBAL, _load_global, Kind.CHOICE),
-    "STORE_GLOBAL": Row(variables.STORE_GLOBAL, name),
-    "DELETE_GLOBAL": Row(variables.DELETE_GLOBAL, name),
-    "LOAD_NAME": Row(variables.LOAD_NAME, name),
-    "STORE_NAME": Row(variables.STORE_NAME, name),
-    "DELETE_NAME": Row(variables.DELETE_NAME, name),
-    "SETUP_ANNOTATIONS": Row(variables.SETUP_ANNOTATIONS, nothing),
+    "LOAD_CONST": OpcodeRow(variables.LOAD_CONST, constant),
+    "LOAD_FAST": OpcodeRow(variables.LOAD_FAST, number),
+    "STORE_FAST": OpcodeRow(variables.STORE_FAST, number),
+    "DELETE_FAST": OpcodeRow(variables.DELETE_FAST, number),
+    "MAKE_CELL": OpcodeRow(variables.MAKE_CELL, number),
+    "LOAD_DEREF": OpcodeRow(variables.LOAD_DEREF, number),
+    "STORE_DEREF": OpcodeRow(variables.STORE_DEREF, number),
+    "DELETE_DEREF": OpcodeRow(variables.DELETE_DEREF, number),
+    "LOAD_GLOBAL": OpcodeRow(variables.LOAD_GLOBAL, _load_global, ArgumentKind.CHOICE),
+    "STORE_GLOBAL": OpcodeRow(variables.STORE_GLOBAL, name),
+    "DELETE_GLOBAL": OpcodeRow(variables.DELETE_GLOBAL, name),
+    "LOAD_NAME": OpcodeRow(variables.LOAD_NAME, name),
+    "STORE_NAME": OpcodeRow(variables.STORE_NAME, name),
+    "DELETE_NAME": OpcodeRow(variables.DELETE_NAME, name),
+    "SETUP_ANNOTATIONS": OpcodeRow(variables.SETUP_ANNOTATIONS, nothing),
     # expressions
-    "UNARY_NEGATIVE": Row(expressions.UNARY_OP, always(UNARY_NEGATIVE)),
-    "UNARY_INVERT": Row(expressions.UNARY_OP, always(UNARY_INVERT)),
-    "UNARY_NOT": Row(expressions.UNARY_NOT, nothing),
-    "BINARY_OP": Row(expressions.BINARY_OP, binary_operator),
-    "IS_OP": Row(expressions.IS_OP, boolean),
-    "CONTAINS_OP": Row(expressions.CONTAINS_OP, boolean),
-    "BINARY_SUBSCR": Row(expressions.BINARY_SUBSCR, nothing),
-    "STORE_SUBSCR": Row(expressions.STORE_SUBSCR, nothing),
-    "DELETE_SUBSCR": Row(expressions.DELETE_SUBSCR, nothing),
-    "BUILD_SLICE": Row(expressions.BUILD_SLICE, number),
-    "STORE_ATTR": Row(expressions.STORE_ATTR, name),
-    "DELETE_ATTR": Row(expressions.DELETE_ATTR, name),
-    "BUILD_STRING": Row(expressions.BUILD_STRING, number),
+    "UNARY_NEGATIVE": OpcodeRow(expressions.UNARY_OP, always(UNARY_NEGATIVE)),
+    "UNARY_INVERT": OpcodeRow(expressions.UNARY_OP, always(UNARY_INVERT)),
+    "UNARY_NOT": OpcodeRow(expressions.UNARY_NOT, nothing),
+    "BINARY_OP": OpcodeRow(expressions.BINARY_OP, binary_operator),
+    "IS_OP": OpcodeRow(expressions.IS_OP, boolean),
+    "CONTAINS_OP": OpcodeRow(expressions.CONTAINS_OP, boolean),
+    "BINARY_SUBSCR": OpcodeRow(expressions.BINARY_SUBSCR, nothing),
+    "STORE_SUBSCR": OpcodeRow(expressions.STORE_SUBSCR, nothing),
+    "DELETE_SUBSCR": OpcodeRow(expressions.DELETE_SUBSCR, nothing),
+    "BUILD_SLICE": OpcodeRow(expressions.BUILD_SLICE, number),
+    "STORE_ATTR": OpcodeRow(expressions.STORE_ATTR, name),
+    "DELETE_ATTR": OpcodeRow(expressions.DELETE_ATTR, name),
+    "BUILD_STRING": OpcodeRow(expressions.BUILD_STRING, number),
     # containers
-    "BUILD_TUPLE": Row(containers.BUILD_TUPLE, number),
-    "BUILD_LIST": Row(containers.BUILD_LIST, number),
-    "BUILD_SET": Row(containers.BUILD_SET, number),
-    "BUILD_MAP": Row(containers.BUILD_MAP, number),
-    "BUILD_CONST_KEY_MAP": Row(containers.BUILD_CONST_KEY_MAP, number),
-    "LIST_APPEND": Row(containers.LIST_APPEND, number),
-    "SET_ADD": Row(containers.SET_ADD, number),
-    "MAP_ADD": Row(containers.MAP_ADD, number),
-    "LIST_EXTEND": Row(containers.LIST_EXTEND, number),
-    "SET_UPDATE": Row(containers.SET_UPDATE, number),
-    "DICT_UPDATE": Row(containers.DICT_UPDATE, number),
-    "DICT_MERGE": Row(containers.DICT_MERGE, number),
-    "UNPACK_SEQUENCE": Row(containers.UNPACK_SEQUENCE, number),
-    "UNPACK_EX": Row(containers.UNPACK_EX, unpack_counts),
+    "BUILD_TUPLE": OpcodeRow(containers.BUILD_TUPLE, number),
+    "BUILD_LIST": OpcodeRow(containers.BUILD_LIST, number),
+    "BUILD_SET": OpcodeRow(containers.BUILD_SET, number),
+    "BUILD_MAP": OpcodeRow(containers.BUILD_MAP, number),
+    "BUILD_CONST_KEY_MAP": OpcodeRow(containers.BUILD_CONST_KEY_MAP, number),
+    "LIST_APPEND": OpcodeRow(containers.LIST_APPEND, number),
+    "SET_ADD": OpcodeRow(containers.SET_ADD, number),
+    "MAP_ADD": OpcodeRow(containers.MAP_ADD, number),
+    "LIST_EXTEND": OpcodeRow(containers.LIST_EXTEND, number),
+    "SET_UPDATE": OpcodeRow(containers.SET_UPDATE, number),
+    "DICT_UPDATE": OpcodeRow(containers.DICT_UPDATE, number),
+    "DICT_MERGE": OpcodeRow(containers.DICT_MERGE, number),
+    "UNPACK_SEQUENCE": OpcodeRow(containers.UNPACK_SEQUENCE, number),
+    "UNPACK_EX": OpcodeRow(containers.UNPACK_EX, unpack_counts),
     # control
-    "JUMP_FORWARD": Row(control.JUMP, forward, Kind.JUMP),
-    "JUMP_BACKWARD": Row(control.JUMP, backward, Kind.JUMP),
-    "JUMP_BACKWARD_NO_INTERRUPT": Row(control.JUMP, backward, Kind.JUMP),
-    "GET_ITER": Row(control.GET_ITER, nothing),
-    "RETURN_VALUE": Row(control.RETURN_VALUE, nothing),
+    "JUMP_FORWARD": OpcodeRow(control.JUMP, forward, ArgumentKind.JUMP),
+    "JUMP_BACKWARD": OpcodeRow(control.JUMP, backward, ArgumentKind.JUMP),
+    "JUMP_BACKWARD_NO_INTERRUPT": OpcodeRow(control.JUMP, backward, ArgumentKind.JUMP),
+    "GET_ITER": OpcodeRow(control.GET_ITER, nothing),
+    "RETURN_VALUE": OpcodeRow(control.RETURN_VALUE, nothing),
     # calls, functions, classes, imports
-    "CALL_FUNCTION_EX": Row(calling.CALL_FUNCTION_EX, boolean),
-    "MAKE_FUNCTION": Row(calling.MAKE_FUNCTION, number),
-    "LOAD_BUILD_CLASS": Row(calling.LOAD_BUILD_CLASS, nothing),
-    "IMPORT_NAME": Row(calling.IMPORT_NAME, name),
-    "IMPORT_FROM": Row(calling.IMPORT_FROM, name),
+    "CALL_FUNCTION_EX": OpcodeRow(calling.CALL_FUNCTION_EX, boolean),
+    "MAKE_FUNCTION": OpcodeRow(calling.MAKE_FUNCTION, number),
+    "LOAD_BUILD_CLASS": OpcodeRow(calling.LOAD_BUILD_CLASS, nothing),
+    "IMPORT_NAME": OpcodeRow(calling.IMPORT_NAME, name),
+    "IMPORT_FROM": OpcodeRow(calling.IMPORT_FROM, name),
     # exceptions
-    "RAISE_VARARGS": Row(exceptions.RAISE_VARARGS, number),
-    "RERAISE": Row(exceptions.RERAISE, number),
-    "PUSH_EXC_INFO": Row(exceptions.PUSH_EXC_INFO, nothing),
-    "POP_EXCEPT": Row(exceptions.POP_EXCEPT, nothing),
-    "CHECK_EXC_MATCH": Row(exceptions.CHECK_EXC_MATCH, nothing),
-    "CHECK_EG_MATCH": Row(exceptions.CHECK_EG_MATCH, nothing),
-    "BEFORE_WITH": Row(exceptions.BEFORE_WITH, nothing),
-    "BEFORE_ASYNC_WITH": Row(exceptions.BEFORE_ASYNC_WITH, nothing),
-    "WITH_EXCEPT_START": Row(exceptions.WITH_EXCEPT_START, nothing),
-    "LOAD_ASSERTION_ERROR": Row(exceptions.LOAD_ASSERTION_ERROR, nothing),
+    "RAISE_VARARGS": OpcodeRow(exceptions.RAISE_VARARGS, number),
+    "RERAISE": OpcodeRow(exceptions.RERAISE, number),
+    "PUSH_EXC_INFO": OpcodeRow(exceptions.PUSH_EXC_INFO, nothing),
+    "POP_EXCEPT": OpcodeRow(exceptions.POP_EXCEPT, nothing),
+    "CHECK_EXC_MATCH": OpcodeRow(exceptions.CHECK_EXC_MATCH, nothing),
+    "CHECK_EG_MATCH": OpcodeRow(exceptions.CHECK_EG_MATCH, nothing),
+    "BEFORE_WITH": OpcodeRow(exceptions.BEFORE_WITH, nothing),
+    "BEFORE_ASYNC_WITH": OpcodeRow(exceptions.BEFORE_ASYNC_WITH, nothing),
+    "WITH_EXCEPT_START": OpcodeRow(exceptions.WITH_EXCEPT_START, nothing),
+    "LOAD_ASSERTION_ERROR": OpcodeRow(exceptions.LOAD_ASSERTION_ERROR, nothing),
     # generators
-    "RETURN_GENERATOR": Row(generators.RETURN_GENERATOR, nothing),
-    "YIELD_VALUE": Row(generators.YIELD_VALUE, is_delegating),
-    "GET_YIELD_FROM_ITER": Row(generators.GET_YIELD_FROM_ITER, nothing),
-    "GET_AWAITABLE": Row(generators.GET_AWAITABLE, number),
-    "GET_AITER": Row(generators.GET_AITER, nothing),
-    "GET_ANEXT": Row(generators.GET_ANEXT, nothing),
-    "END_ASYNC_FOR": Row(generators.END_ASYNC_FOR, nothing),
+    "RETURN_GENERATOR": OpcodeRow(generators.RETURN_GENERATOR, nothing),
+    "YIELD_VALUE": OpcodeRow(generators.YIELD_VALUE, is_delegating),
+    "GET_YIELD_FROM_ITER": OpcodeRow(generators.GET_YIELD_FROM_ITER, nothing),
+    "GET_AWAITABLE": OpcodeRow(generators.GET_AWAITABLE, number),
+    "GET_AITER": OpcodeRow(generators.GET_AITER, nothing),
+    "GET_ANEXT": OpcodeRow(generators.GET_ANEXT, nothing),
+    "END_ASYNC_FOR": OpcodeRow(generators.END_ASYNC_FOR, nothing),
     # matching
-    "GET_LEN": Row(expressions.GET_LEN, nothing),
-    "MATCH_MAPPING": Row(matching.MATCH_MAPPING, nothing),
-    "MATCH_SEQUENCE": Row(matching.MATCH_SEQUENCE, nothing),
-    "MATCH_KEYS": Row(matching.MATCH_KEYS, nothing),
-    "MATCH_CLASS": Row(matching.MATCH_CLASS, number),
+    "GET_LEN": OpcodeRow(expressions.GET_LEN, nothing),
+    "MATCH_MAPPING": OpcodeRow(matching.MATCH_MAPPING, nothing),
+    "MATCH_SEQUENCE": OpcodeRow(matching.MATCH_SEQUENCE, nothing),
+    "MATCH_KEYS": OpcodeRow(matching.MATCH_KEYS, nothing),
+    "MATCH_CLASS": OpcodeRow(matching.MATCH_CLASS, number),
 }
 
 _3_11: Final = _SHARED | {
-    "UNARY_POSITIVE": Row(expressions.UNARY_OP, always(UNARY_POSITIVE)),
-    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison(0)),
-    "LOAD_ATTR": Row(expressions.LOAD_ATTR, name),
-    "LOAD_CLOSURE": Row(variables.LOAD_CLOSURE, number),
-    "LOAD_METHOD": Row(expressions.LOAD_ATTR_TO_CALL, name),
-    "LOAD_CLASSDEREF": Row(variables.LOAD_CLASSDEREF, number),
-    "FORMAT_VALUE": Row(expressions.FORMAT_VALUE, number),
-    "LIST_TO_TUPLE": Row(containers.LIST_TO_TUPLE, nothing),
-    "FOR_ITER": Row(control.FOR_ITER, forward, Kind.JUMP),
-    "POP_JUMP_FORWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward, Kind.JUMP),
-    "POP_JUMP_FORWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward, Kind.JUMP),
-    "POP_JUMP_FORWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward, Kind.JUMP),
-    "POP_JUMP_FORWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward, Kind.JUMP),
-    "POP_JUMP_BACKWARD_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, backward, Kind.JUMP),
-    "POP_JUMP_BACKWARD_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, backward, Kind.JUMP),
-    "POP_JUMP_BACKWARD_IF_NONE": Row(control.POP_JUMP_IF_NONE, backward, Kind.JUMP),
-    "POP_JUMP_BACKWARD_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, backward, Kind.JUMP),
-    "JUMP_IF_FALSE_OR_POP": Row(control.JUMP_IF_FALSE_OR_POP, forward, Kind.JUMP),
-    "JUMP_IF_TRUE_OR_POP": Row(control.JUMP_IF_TRUE_OR_POP, forward, Kind.JUMP),
+    "UNARY_POSITIVE": OpcodeRow(expressions.UNARY_OP, always(UNARY_POSITIVE)),
+    "COMPARE_OP": OpcodeRow(expressions.COMPARE_OP, comparison(0)),
+    "LOAD_ATTR": OpcodeRow(expressions.LOAD_ATTR, name),
+    "LOAD_CLOSURE": OpcodeRow(variables.LOAD_CLOSURE, number),
+    "LOAD_METHOD": OpcodeRow(expressions.LOAD_ATTR_TO_CALL, name),
+    "LOAD_CLASSDEREF": OpcodeRow(variables.LOAD_CLASSDEREF, number),
+    "FORMAT_VALUE": OpcodeRow(expressions.FORMAT_VALUE, number),
+    "LIST_TO_TUPLE": OpcodeRow(containers.LIST_TO_TUPLE, nothing),
+    "FOR_ITER": OpcodeRow(control.FOR_ITER, forward, ArgumentKind.JUMP),
+    "POP_JUMP_FORWARD_IF_FALSE": OpcodeRow(control.POP_JUMP_IF_FALSE, forward, ArgumentKind.JUMP),
+    "POP_JUMP_FORWARD_IF_TRUE": OpcodeRow(control.POP_JUMP_IF_TRUE, forward, ArgumentKind.JUMP),
+    "POP_JUMP_FORWARD_IF_NONE": OpcodeRow(control.POP_JUMP_IF_NONE, forward, ArgumentKind.JUMP),
+    "POP_JUMP_FORWARD_IF_NOT_NONE": OpcodeRow(control.POP_JUMP_IF_NOT_NONE, forward, ArgumentKind.JUMP),
+    "POP_JUMP_BACKWARD_IF_FALSE": OpcodeRow(control.POP_JUMP_IF_FALSE, backward, ArgumentKind.JUMP),
+    "POP_JUMP_BACKWARD_IF_TRUE": OpcodeRow(control.POP_JUMP_IF_TRUE, backward, ArgumentKind.JUMP),
+    "POP_JUMP_BACKWARD_IF_NONE": OpcodeRow(control.POP_JUMP_IF_NONE, backward, ArgumentKind.JUMP),
+    "POP_JUMP_BACKWARD_IF_NOT_NONE": OpcodeRow(control.POP_JUMP_IF_NOT_NONE, backward, ArgumentKind.JUMP),
+    "JUMP_IF_FALSE_OR_POP": OpcodeRow(control.JUMP_IF_FALSE_OR_POP, forward, ArgumentKind.JUMP),
+    "JUMP_IF_TRUE_OR_POP": OpcodeRow(control.JUMP_IF_TRUE_OR_POP, forward, ArgumentKind.JUMP),
     "PRECALL": _DROPPED,
-    "KW_NAMES": Row(control.NEVER_IN_CODE, keyword_names, Kind.DROPPED),
-    "CALL": Row(calling.CALL, call, Kind.CHOICE),
-    "IMPORT_STAR": Row(calling.IMPORT_STAR, nothing),
-    "PREP_RERAISE_STAR": Row(exceptions.PREP_RERAISE_STAR, nothing),
-    "SEND": Row(generators.SEND_AND_POP, forward, Kind.JUMP),
+    "KW_NAMES": OpcodeRow(control.NEVER_IN_CODE, keyword_names, ArgumentKind.DROPPED),
+    "CALL": OpcodeRow(calling.CALL, call, ArgumentKind.CHOICE),
+    "IMPORT_STAR": OpcodeRow(calling.IMPORT_STAR, nothing),
+    "PREP_RERAISE_STAR": OpcodeRow(exceptions.PREP_RERAISE_STAR, nothing),
+    "SEND": OpcodeRow(generators.SEND_AND_POP, forward, ArgumentKind.JUMP),
     "ASYNC_GEN_WRAP": _DROPPED,
-    "PRINT_EXPR": Row(intrinsics.PRINT_EXPR, nothing),
+    "PRINT_EXPR": OpcodeRow(intrinsics.PRINT_EXPR, nothing),
 }
 
 _SINCE_3_12: Final = _SHARED | {
-    "LOAD_FAST_CHECK": Row(variables.LOAD_FAST, number),
-    "LOAD_FAST_AND_CLEAR": Row(variables.LOAD_FAST_AND_CLEAR, number),
-    "LOAD_LOCALS": Row(variables.LOAD_LOCALS, nothing),
-    "LOAD_FROM_DICT_OR_GLOBALS": Row(variables.LOAD_FROM_DICT_OR_GLOBALS, name),
-    "LOAD_FROM_DICT_OR_DEREF": Row(variables.LOAD_FROM_DICT_OR_DEREF, number),
-    "LOAD_ATTR": Row(expressions.LOAD_ATTR, _load_attr, Kind.CHOICE),
-    "LOAD_SUPER_ATTR": Row(expressions.LOAD_SUPER_ATTR, super_attribute, Kind.CHOICE),
-    "BINARY_SLICE": Row(expressions.BINARY_SLICE, nothing),
-    "STORE_SLICE": Row(expressions.STORE_SLICE, nothing),
-    "POP_JUMP_IF_FALSE": Row(control.POP_JUMP_IF_FALSE, forward, Kind.JUMP),
-    "POP_JUMP_IF_TRUE": Row(control.POP_JUMP_IF_TRUE, forward, Kind.JUMP),
-    "POP_JUMP_IF_NONE": Row(control.POP_JUMP_IF_NONE, forward, Kind.JUMP),
-    "POP_JUMP_IF_NOT_NONE": Row(control.POP_JUMP_IF_NOT_NONE, forward, Kind.JUMP),
-    "RETURN_CONST": Row(control.RETURN_CONST, constant),
-    "SEND": Row(generators.SEND, forward, Kind.JUMP),
-    "END_SEND": Row(expressions.END_SEND, nothing),
-    "CLEANUP_THROW": Row(generators.CLEANUP_THROW, nothing),
+    "LOAD_FAST_CHECK": OpcodeRow(variables.LOAD_FAST, number),
+    "LOAD_FAST_AND_CLEAR": OpcodeRow(variables.LOAD_FAST_AND_CLEAR, number),
+    "LOAD_LOCALS": OpcodeRow(variables.LOAD_LOCALS, nothing),
+    "LOAD_FROM_DICT_OR_GLOBALS": OpcodeRow(variables.LOAD_FROM_DICT_OR_GLOBALS, name),
+    "LOAD_FROM_DICT_OR_DEREF": OpcodeRow(variables.LOAD_FROM_DICT_OR_DEREF, number),
+    "LOAD_ATTR": OpcodeRow(expressions.LOAD_ATTR, _load_attr, ArgumentKind.CHOICE),
+    "LOAD_SUPER_ATTR": OpcodeRow(expressions.LOAD_SUPER_ATTR, super_attribute, ArgumentKind.CHOICE),
+    "BINARY_SLICE": OpcodeRow(expressions.BINARY_SLICE, nothing),
+    "STORE_SLICE": OpcodeRow(expressions.STORE_SLICE, nothing),
+    "POP_JUMP_IF_FALSE": OpcodeRow(control.POP_JUMP_IF_FALSE, forward, ArgumentKind.JUMP),
+    "POP_JUMP_IF_TRUE": OpcodeRow(control.POP_JUMP_IF_TRUE, forward, ArgumentKind.JUMP),
+    "POP_JUMP_IF_NONE": OpcodeRow(control.POP_JUMP_IF_NONE, forward, ArgumentKind.JUMP),
+    "POP_JUMP_IF_NOT_NONE": OpcodeRow(control.POP_JUMP_IF_NOT_NONE, forward, ArgumentKind.JUMP),
+    "RETURN_CONST": OpcodeRow(control.RETURN_CONST, constant),
+    "SEND": OpcodeRow(generators.SEND, forward, ArgumentKind.JUMP),
+    "END_SEND": OpcodeRow(expressions.END_SEND, nothing),
+    "CLEANUP_THROW": OpcodeRow(generators.CLEANUP_THROW, nothing),
     "CALL_INTRINSIC_1": _DROPPED,  # its row is below: the names of intrinsics exist from 3.12 on
     "CALL_INTRINSIC_2": _DROPPED,
     "INTERPRETER_EXIT": _NEVER,
@@ -294,29 +294,29 @@ _SINCE_3_12: Final = _SHARED | {
 }
 
 _3_12: Final = _SINCE_3_12 | {
-    "LOAD_CLOSURE": Row(variables.LOAD_CLOSURE, number),
-    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison(4)),
-    "FORMAT_VALUE": Row(expressions.FORMAT_VALUE, number),
-    "FOR_ITER": Row(control.FOR_ITER, forward_behind(1), Kind.JUMP),  # END_FOR
-    "END_FOR": Row(expressions.END_FOR_POP_TWO, nothing),
-    "KW_NAMES": Row(control.NEVER_IN_CODE, keyword_names, Kind.DROPPED),
-    "CALL": Row(calling.CALL, call, Kind.CHOICE),
+    "LOAD_CLOSURE": OpcodeRow(variables.LOAD_CLOSURE, number),
+    "COMPARE_OP": OpcodeRow(expressions.COMPARE_OP, comparison(4)),
+    "FORMAT_VALUE": OpcodeRow(expressions.FORMAT_VALUE, number),
+    "FOR_ITER": OpcodeRow(control.FOR_ITER, forward_behind(1), ArgumentKind.JUMP),  # END_FOR
+    "END_FOR": OpcodeRow(expressions.END_FOR_POP_TWO, nothing),
+    "KW_NAMES": OpcodeRow(control.NEVER_IN_CODE, keyword_names, ArgumentKind.DROPPED),
+    "CALL": OpcodeRow(calling.CALL, call, ArgumentKind.CHOICE),
 }
 
 _3_13: Final = _SINCE_3_12 | {
-    "LOAD_FAST_LOAD_FAST": Row(variables.LOAD_FAST_LOAD_FAST, pair_of_nibbles),
-    "STORE_FAST_LOAD_FAST": Row(variables.STORE_FAST_LOAD_FAST, pair_of_nibbles),
-    "STORE_FAST_STORE_FAST": Row(variables.STORE_FAST_STORE_FAST, pair_of_nibbles),
-    "COMPARE_OP": Row(expressions.COMPARE_OP, comparison_or_test, Kind.CHOICE),
-    "TO_BOOL": Row(expressions.TO_BOOL, nothing),
-    "CONVERT_VALUE": Row(expressions.CONVERT_VALUE, number),
-    "FORMAT_SIMPLE": Row(expressions.FORMAT_SIMPLE, nothing),
-    "FORMAT_WITH_SPEC": Row(expressions.FORMAT_WITH_SPEC, nothing),
-    "FOR_ITER": Row(control.FOR_ITER, forward_behind(2), Kind.JUMP),  # END_FOR, POP_TOP
-    "END_FOR": Row(expressions.POP_TOP, nothing),
-    "CALL": Row(calling.CALL, number),
-    "CALL_KW": Row(calling.CALL_KW, number),
-    "SET_FUNCTION_ATTRIBUTE": Row(calling.SET_FUNCTION_ATTRIBUTE, number),
+    "LOAD_FAST_LOAD_FAST": OpcodeRow(variables.LOAD_FAST_LOAD_FAST, pair_of_nibbles),
+    "STORE_FAST_LOAD_FAST": OpcodeRow(variables.STORE_FAST_LOAD_FAST, pair_of_nibbles),
+    "STORE_FAST_STORE_FAST": OpcodeRow(variables.STORE_FAST_STORE_FAST, pair_of_nibbles),
+    "COMPARE_OP": OpcodeRow(expressions.COMPARE_OP, comparison_or_test, ArgumentKind.CHOICE),
+    "TO_BOOL": OpcodeRow(expressions.TO_BOOL, nothing),
+    "CONVERT_VALUE": OpcodeRow(expressions.CONVERT_VALUE, number),
+    "FORMAT_SIMPLE": OpcodeRow(expressions.FORMAT_SIMPLE, nothing),
+    "FORMAT_WITH_SPEC": OpcodeRow(expressions.FORMAT_WITH_SPEC, nothing),
+    "FOR_ITER": OpcodeRow(control.FOR_ITER, forward_behind(2), ArgumentKind.JUMP),  # END_FOR, POP_TOP
+    "END_FOR": OpcodeRow(expressions.POP_TOP, nothing),
+    "CALL": OpcodeRow(calling.CALL, number),
+    "CALL_KW": OpcodeRow(calling.CALL_KW, number),
+    "SET_FUNCTION_ATTRIBUTE": OpcodeRow(calling.SET_FUNCTION_ATTRIBUTE, number),
     "ENTER_EXECUTOR": _NEVER,
     "EXIT_INIT_CHECK": _NEVER,
 }
@@ -325,7 +325,7 @@ TABLES: Final = {(3, 11): _3_11, (3, 12): _3_12, (3, 13): _3_13}
 """The operations of each supported version, by name."""
 
 
-def table_of_running_version() -> dict[str, Row]:
+def table_of_running_version() -> dict[str, OpcodeRow]:
     """The table for this interpreter process, with the intrinsics that the version names."""
     if python_refusal():
         raise ImportError(python_refusal())
@@ -335,7 +335,9 @@ def table_of_running_version() -> dict[str, Row]:
         ("CALL_INTRINSIC_2", intrinsics.TWO_OPERANDS, getattr(opcode, "_intrinsic_2_descs", None)),
     ):
         if names is not None:
-            table[operation] = Row(intrinsics.PASS, intrinsics.chooser(rows, names), Kind.CHOICE)
+            table[operation] = OpcodeRow(
+                intrinsics.PASS, intrinsics.chooser(rows, names), ArgumentKind.CHOICE
+            )
     return table
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from thunder.interpreter.frame import Frame
 from thunder.interpreter.lookup import is_a, optional_attribute
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.version_differences import CLASS_PATTERN_NOUN
 
 # Flags of types, from Include/object.h.
 _SEQUENCE = 1 << 5
 _MAPPING = 1 << 6
 _MATCH_SELF = 1 << 22
-
-_WANTED = "type" if sys.version_info < (3, 12) else "class"
 
 
 def MATCH_MAPPING(frame: Frame, stack: list[Any], arg: None) -> None:
@@ -55,7 +53,7 @@ def MATCH_CLASS(frame: Frame, stack: list[Any], count: int) -> None:
 
 def _match_class(frame: Frame, subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> Any:
     if not is_a(cls, type):
-        raise TypeError(f"called match pattern must be a {_WANTED}")
+        raise TypeError(f"called match pattern must be a {CLASS_PATTERN_NOUN}")
     if not frame.machine.policy.call(isinstance, (subject, cls), {}):
         return None
     values = []
