@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import thunder
-from autograd.judge import assert_as_eager, assert_same, leaf
+from comparison.derivatives import assert_as_eager, assert_same
+from comparison.inputs import leaf
 
 
 def as_leaves_of(make, *leaves):

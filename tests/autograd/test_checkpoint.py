@@ -7,7 +7,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import thunder
-from autograd.judge import assert_as_eager, leaf
+from comparison.derivatives import assert_as_eager
+from comparison.inputs import leaf
 from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import thunder
-from autograd.judge import leaf
+from comparison.inputs import leaf
 from thunder.compiler.functional_transforms import value_and_grad, vjp
 
 

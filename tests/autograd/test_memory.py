@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunder
-from autograd.judge import leaf
+from comparison.inputs import leaf
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import thunder
-from autograd.judge import assert_as_eager, leaf
+from comparison.derivatives import assert_as_eager
+from comparison.inputs import leaf
 from thunder.base.errors import UnsupportedProgram
 
 

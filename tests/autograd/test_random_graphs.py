@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import thunder
-from autograd.judge import leaf
 from autograd.random_programs import INPUTS, Writer, built
+from comparison.inputs import leaf
 from recorded_refusals import Refusals, refusals_as_recorded
 
 PROGRAMS = 6

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import thunder
-from autograd.judge import Run, compare, leaf, ran
 from autograd.random_programs import INPUTS, Writer, built
+from comparison.derivatives import Run, compare, ran
+from comparison.inputs import leaf
 from recorded_refusals import Refusals, refusals_as_recorded
 
 #: programs a test; each test has seeds of its own

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder
-from autograd.judge import leaf
+from comparison.inputs import leaf
 from thunder import TensorProxy
 from thunder.core.transforms import register_grad
 from thunder.extend import OperatorExecutor

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import thunder
-from autograd.judge import leaf
+from comparison.inputs import leaf
 from thunder.autograd.saved_tensors import get_saved_for_backward_tensors
 from thunder.ir.trace import TraceTag
 from thunder.ops import prims

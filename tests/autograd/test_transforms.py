@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder
-from autograd.judge import leaf
+from comparison.inputs import leaf
 from thunder import TensorProxy
 from thunder.autograd.saved_tensors import get_saved_for_backward_tensors, set_saved_for_backward_tensors
 from thunder.extend import OperatorExecutor

@@ -13,7 +13,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
 
 import thunder
-from autograd.judge import assert_as_eager, leaf
+from comparison.derivatives import assert_as_eager
+from comparison.inputs import leaf
 from thunder.ir.proxies import ProxyTag, TensorProxy
 from thunder.ir.symbol import BoundSymbolTag
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import thunder
+from comparison.inputs import buffers
+from comparison.results import assert_same
 from thunder.ir.verify import check_trace
-
-from .judge import assert_same, buffers
 
 Made = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 

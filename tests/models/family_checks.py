@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 import thunder
+from comparison.results import assert_same
 from thunder.base.errors import MissingGradient, UnsupportedProgram
 
 from .contract import tensors
-from .judge import assert_same
 from .shrunken import Arguments, Built
 
 Gradients = dict[str, Tensor | None]

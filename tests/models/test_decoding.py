@@ -10,9 +10,9 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 import thunder
+from comparison.results import assert_same
 
 from . import transformers_zoo
-from .judge import assert_same
 from .transformers_zoo import ARRANGED, Arguments
 
 STEPS = 16

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import thunder
+from comparison.inputs import buffers
+from comparison.results import assert_same
 from thunder.base.errors import UnsupportedOperator
 
 from . import litgpt_zoo
 from .contract import Case, ModelContract, Session, modes, run_session
-from .judge import assert_same, buffers
 
 CASES: list[Case] = [
     *(case for name in litgpt_zoo.CONFIGS for case in modes(name, partial(litgpt_zoo.make, name))),

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import thunder
+from comparison.results import assert_same
 
 from . import transformers_zoo
 from .contract import Case, ModelContract, Session, modes, run_session
-from .judge import assert_same
 from .transformers_zoo import ARRANGED, Arguments
 
 CASES: list[Case] = [case for name, make in transformers_zoo.MAKERS.items() for case in modes(name, make)]

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from .judge import assert_same, buffers
+from comparison.inputs import buffers
+from comparison.results import assert_same
+
 from .zoo import MAKERS
 
 Make = Callable[[int], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]

@@ -1,8 +1,4 @@
-"""How tests judge functionalisation: eager is run next to the functionalised trace, on equal inputs.
-
-Compared are the results, the inputs after the call, and who shares memory with whom: after the call each
-result is written to in turn, in both worlds, and everything must still be equal.
-"""
+"""Functionalised traces, compared with eager: results, inputs after the call, and shared memory."""
 
 from __future__ import annotations
 
@@ -11,6 +7,9 @@ from typing import Any
 
 import torch
 
+from comparison.inputs import Make, copies
+from comparison.memory import assert_same_memory
+from comparison.values import assert_equal_tensors
 from operators.trace_evaluator import evaluated, traced
 from thunder.base.pytree import tree_flatten
 from thunder.base.tags import OpTags
@@ -58,48 +57,18 @@ def _is_view(bsym: BoundSymbol) -> bool:
     return not bsym.tags.isdisjoint({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
-def separate(*tensors: torch.Tensor) -> Callable[[], list[torch.Tensor]]:
-    """Makes equal tensors with the same strides, each in memory of its own."""
-
-    def make() -> list[torch.Tensor]:
-        made = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in tensors]
-        return [out.copy_(t) for out, t in zip(made, tensors, strict=True)]
-
-    return make
-
-
 def assert_as_eager(fn: Program, *inputs: torch.Tensor) -> TraceCtx:
-    """:func:`assert_same_effects` on copies of these inputs."""
-    return assert_same_effects(fn, separate(*inputs))
+    """Call :func:`assert_same_effects` with copies of these inputs."""
+    return assert_same_effects(fn, copies(*inputs))
 
 
-def assert_same_effects(fn: Program, make: Callable[[], list[torch.Tensor]]) -> TraceCtx:
-    """Fails unless the functionalised trace does to results, inputs and memory what eager does; returns the
-    trace.
-    """
+def assert_same_effects(fn: Program, make: Make) -> TraceCtx:
+    """Assert that a functionalised trace has eager's results, inputs and memory; return the trace."""
     theirs, ours = make(), make()
     trace = functional(fn, *ours)
     with torch.no_grad():
         expected, found = fn(*theirs), evaluated(trace, ours)
-    want, have = [*tree_flatten(expected)[0], *theirs], [*tree_flatten(found)[0], *ours]
-    assert len(want) == len(have)
-    _assert_equal(want, have, "results and inputs", trace)
-    for i, (w, h) in enumerate(zip(want, have, strict=True)):
-        same = next(j for j, other in enumerate(want) if other is w)
-        assert have[same] is h, f"results {same} and {i} are one object in eager, and two here\n{trace}"
-        if isinstance(w, torch.Tensor) and w.numel():
-            _poke(w, i)
-            _poke(h, i)
-            _assert_equal(want, have, f"after a write to result {i}", trace)
+    results = [*tree_flatten(expected)[0], *theirs], [*tree_flatten(found)[0], *ours]
+    assert_equal_tensors(*results, "results and inputs", exact=True, note=f"\n{trace}")
+    assert_same_memory(*results, "results and inputs", exact=True, note=f"\n{trace}")
     return trace
-
-
-def _poke(t: torch.Tensor, i: int) -> None:
-    t[(0,) * t.dim()].fill_(bool(i % 2) if t.dtype is torch.bool else 17 + i)
-
-
-def _assert_equal(want: Sequence[Any], have: Sequence[Any], what: str, trace: TraceCtx) -> None:
-    for i, (w, h) in enumerate(zip(want, have, strict=True)):
-        torch.testing.assert_close(
-            h, w, rtol=0, atol=0, equal_nan=True, msg=lambda m, i=i: f"{what}, number {i}: {m}\n{trace}"
-        )

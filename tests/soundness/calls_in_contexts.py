@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import thunder
+from comparison.errors import is_a
 from recorded_refusals import Refusals
-from soundness.harness import World, call, compare, is_a
+from soundness.harness import World, call, compare
 
 #: a context entered around one call
 Situation = Callable[[], contextlib.AbstractContextManager[Any]]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import thunder
+from comparison.errors import is_a
 from soundness.graph import Slot
-from soundness.harness import World, call, compare_errors, is_a, ramp
+from soundness.harness import World, call, compare_errors, ramp
 from soundness.object_facts import differences, object_facts
 
 #: a program of one tensor, and what changes the world around it, one act after another

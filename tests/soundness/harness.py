@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import pytest
 import torch
 
+from comparison.errors import describe, error_difference, is_a
 from recorded_refusals import refusals_as_recorded
 from soundness.graph import Slot
 from soundness.object_facts import differences, object_facts, reachable
@@ -218,11 +219,6 @@ def call(function: Callable[..., Any], w: World) -> Outcome:
     return Outcome(value, error, printed.getvalue(), state)
 
 
-def is_a(error: BaseException | None, name: str) -> bool:
-    """Whether `error` is of the class called `name` or of one derived from it."""
-    return error is not None and name in (cls.__name__ for cls in type(error).__mro__)
-
-
 def compare(eager: Outcome, theirs: World, compiled: Outcome, ours: World) -> list[str]:
     """What differs between the eager call in `theirs` and the compiled one in `ours`, one line each."""
     if eager.error is not None or compiled.error is not None:
@@ -246,20 +242,8 @@ def compare_errors(eager: Outcome, compiled: Outcome) -> list[str]:
         return [f"raised {describe(found)}, eager returns"]
     if found is None:
         return [f"returned {compiled.value!r}, eager raises {describe(expected)}"]
-    if is_a(found, type(expected).__name__) and str(found).startswith(str(expected)):
-        return []
-    return [f"raised {describe(found)}, eager raises {describe(expected)}"]
-
-
-def describe(error: BaseException | None) -> str:
-    """Class, message and innermost line of an error."""
-    if error is None:
-        return "nothing"
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    place = f" at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}" if traceback else ""
-    return f"{type(error).__name__}: {error}{place}"
+    difference = error_difference(expected, found)
+    return [] if difference is None else [difference]
 
 
 def observed(w: World, outcome: Outcome | None = None) -> dict[str, object]:

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from soundness.harness import is_a, is_stand_in, ramp
+from comparison.errors import is_a
+from soundness.harness import is_stand_in, ramp
 
 NAME = "member"
 

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from comparison.errors import describe, is_a
 from recorded_refusals import Refusals
 from soundness.graph import Slot, is_local, walk
-from soundness.harness import Compiler, World, call, compare, describe, is_a, observed
+from soundness.harness import Compiler, World, call, compare, observed
 from soundness.object_facts import differences
 
 

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from soundness.harness import is_a, ramp
+from comparison.errors import is_a
+from soundness.harness import ramp
 
 # -- kinds of object -----------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import thunder
+from comparison.errors import is_a
 from recorded_refusals import refusals_as_recorded
-from soundness.harness import is_a, ramp
+from soundness.harness import ramp
 
 
 class Derived(torch.Tensor):

@@ -4,7 +4,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def assert_same(actual: Any, expected: Any, *, tolerance: float = 0.0, path: str = "result") -> None:
@@ -43,8 +43,3 @@ def assert_same_tensor(actual: Tensor, expected: Tensor, tolerance: float, path:
     torch.testing.assert_close(
         actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda text: f"{path}: {text}"
     )
-
-
-def buffers(module: nn.Module) -> dict[str, Tensor]:
-    """Copies of all buffers, non-persistent ones included, by name."""
-    return {name: tensor.clone() for name, tensor in module.named_buffers()}

@@ -1,5 +1,4 @@
-"""How these tests judge: a program is run by eager and compiled, on equal inputs of their own, and all that
-can be observed of the two must agree.
+"""Programs and their derivatives, run by eager and compiled on equal inputs, of which all must agree.
 
 Compared are values, `requires_grad`, who is a leaf, gradients, second derivatives (of a random combination of
 the first gradients, with respect to the inputs and to the cotangents), the inputs after the call, and memory:
@@ -15,31 +14,12 @@ from typing import Any
 import torch
 
 import thunder
+from comparison.inputs import Make, copies
+from comparison.memory import assert_same_memory
+from comparison.values import assert_equal_tensors
 from thunder.base.pytree import tree_flatten
 
 Program = Callable[..., Any]
-Make = Callable[[], Sequence[Any]]
-
-#: what is compared are float64 numbers, computed in another order
-TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}
-
-
-def leaf(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, grad: bool = True) -> torch.Tensor:
-    """A leaf tensor of random numbers, far from zero, where many gradients jump."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.25
-    return drawn.to(dtype).requires_grad_(grad)
-
-
-def copies(*inputs: Any) -> Make:
-    """Makes equal inputs, each tensor a leaf with memory of its own."""
-
-    def copy(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor):
-            return x
-        return x.detach().clone(memory_format=torch.preserve_format).requires_grad_(x.requires_grad)
-
-    return lambda: [copy(x) for x in inputs]
 
 
 @dataclass
@@ -136,15 +116,13 @@ def compare(theirs: Run, ours: Run, what: str) -> None:
         raise theirs.error
     if ours.error is not None:
         raise ours.error
-    _assert_equal(theirs.results, ours.results, f"results of {what}")
-    _assert_equal(theirs.inputs, ours.inputs, f"inputs after {what}")
-    _assert_equal(_zeros(theirs.first, ours.first), _zeros(ours.first, theirs.first), f"gradients of {what}")
-    _assert_equal(
-        _zeros(theirs.second, ours.second),
-        _zeros(ours.second, theirs.second),
-        f"second derivatives of {what}",
-    )
-    _assert_same_memory(theirs, ours, what)
+    assert_equal_tensors(theirs.results, ours.results, f"results of {what}")
+    assert_equal_tensors(theirs.inputs, ours.inputs, f"inputs after {what}")
+    for order in ("first", "second"):
+        expected, found = getattr(theirs, order), getattr(ours, order)
+        pairs = _zeros(expected, found), _zeros(found, expected)
+        assert_equal_tensors(*pairs, f"{order} derivatives of {what}")
+    assert_same_memory([*theirs.results, *theirs.inputs], [*ours.results, *ours.inputs], what)
 
 
 def assert_same_log(ours: Any, theirs: Any, what: str = "log") -> None:
@@ -164,41 +142,3 @@ def _zeros(found: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     """Gradients, with zeros for None: no path and a path of zeros are the same derivative."""
     pairs = zip(found, other, strict=True)
     return [torch.zeros_like(o) if f is None and o is not None else f for f, o in pairs]
-
-
-def _assert_same_memory(theirs: Run, ours: Run, what: str) -> None:
-    """Writes to each tensor in turn: whoever shares its memory shows it."""
-    want, have = [*theirs.results, *theirs.inputs], [*ours.results, *ours.inputs]
-    for i, (w, h) in enumerate(zip(want, have, strict=True)):
-        same = next(j for j, other in enumerate(want) if other is w)
-        assert have[same] is h, f"{what}: results {same} and {i} are one object in eager, and two here"
-        if w.numel() and w.is_floating_point():
-            with torch.no_grad():
-                for t in (w, h):
-                    t.detach()[(0,) * t.dim()].fill_(17.0 + i)
-            _assert_equal(want, have, f"what {what} gave, after a write to number {i}")
-
-
-def _assert_equal(want: Sequence[Any], have: Sequence[Any], what: str) -> None:
-    assert len(want) == len(have), f"{what}: {len(have)}, eager has {len(want)}"
-    for i, (w, h) in enumerate(zip(want, have, strict=True)):
-        if w is None and h is None:
-            continue
-        torch.testing.assert_close(
-            h.detach(),
-            w.detach(),
-            equal_nan=True,
-            msg=lambda m, i=i: f"{what}, number {i}: {m}",
-            **_tolerance(w),
-        )
-
-
-def _tolerance(x: torch.Tensor) -> dict[str, float]:
-    exact = x.dtype in (torch.float64, torch.complex128)
-    return (
-        TOLERANCE
-        if exact
-        else {"rtol": 2e-2, "atol": 2e-2}
-        if x.element_size() == 2
-        else {"rtol": 1e-4, "atol": 1e-5}
-    )
