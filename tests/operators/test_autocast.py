@@ -6,7 +6,7 @@ The judges are in ``autocasting``; ``sweep_autocast`` runs them over all of torc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from operators.sweep_autocast import EXCEPT, EXCEPT_ON_CUDA, SKIPPED, VALUES_LEF
 from recorded_refusals import refusals_as_recorded
 from thunder.base.langctx import TORCH
 from thunder.ir.symbol import Symbol
-from thunder.torch.autocast_rules import RULES
+from thunder.torch.autocast_rules import RULES, Action
 
 F = torch.nn.functional
 
@@ -141,3 +141,8 @@ def test_what_is_unsafe_on_cuda_raises() -> None:
     assert (
         autocasting.planned_dtypes_on_cuda(F.binary_cross_entropy, (x, y), {}, torch.float16) is RuntimeError
     )
+
+
+def test_each_rule_is_an_action_or_a_function_that_returns_one() -> None:
+    rules = [rule for table in RULES.values() for rule in table.values()]
+    assert {rule for rule in rules if not callable(rule)} <= set(get_args(Action))

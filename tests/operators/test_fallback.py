@@ -12,7 +12,7 @@ import thunder
 from thunder.base.errors import MissingGradient, OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ops.operator import all_rows
-from thunder.torch.fallback.torch_rows import checked
+from thunder.torch.fallback.fallback_rows import checked
 
 X = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 

@@ -170,8 +170,8 @@ def test_an_unknown_function_is_refused_with_its_name_and_arguments() -> None:
         record(torch.dequantize, (X,), {})
     lines = str(error.value).splitlines()
     assert lines[0] == (
-        "torch.dequantize is not an operator thunder knows, and torch cannot run it here: what it returns "
-        "cannot be found out without data (aten.dequantize.self)"
+        "torch.dequantize is not an operator thunder knows, and torch cannot run it here: its result "
+        "cannot be computed without data (aten.dequantize.self)"
     )
     assert lines[1] == '  t0:  "cpu f32[2, 3]"'
     assert "register_operator" in lines[-1]

@@ -79,7 +79,7 @@ def argument_binder(operator_id: str, name: str, meta: Fn, spelling: Spelling | 
 
 
 def as_binding_error(error: TypeError, fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
-    """Return the BindingError of a call of ``fn`` that failed, or ``error`` if the arguments fit."""
+    """Return the BindingError of a failed call of ``fn``, or ``error`` if the arguments fit."""
     if isinstance(error, BindingError):
         return error
     try:
@@ -119,7 +119,7 @@ _TORCH_TYPES: dict[type, Fn] = {dtype: to_torch_dtype, Device: to_torch_device}
 def _with_torch_types(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replace thunder's dtypes and devices by torch's: the call is printed and run as one of torch's."""
+    """Replace thunder's dtypes and devices by torch's: the call runs as one of torch's."""
     if any(type(a) in _TORCH_TYPES for a in args):
         args = tuple(_TORCH_TYPES[type(a)](a) if type(a) in _TORCH_TYPES else a for a in args)
     for key, value in kwargs.items():

@@ -1,9 +1,8 @@
-"""Torch's own parsing of arguments, which judges a call before a row binds it.
+"""Torch's own parser of arguments, which judges a call before a row binds it.
 
-A row says what an operator computes, and has its parameters in one form. Which calls torch accepts is a fact
-of torch's parser: overloads, types, keyword names, what may be given by position. So torch's function is
-called under a mode that answers in its place: torch parses the arguments, finds the mode, and computes
-nothing.
+A row has its parameters in one form. Which calls torch accepts is defined by torch's parser: overloads,
+types, keyword names, which arguments may be positional. So torch's function is called under a mode: torch
+parses the arguments, calls the mode in place of a kernel, and computes nothing.
 
     x.sum(0, foo=1)   →   torch.Tensor.sum(x, 0, foo=1) under the mode   →   torch's TypeError
 
@@ -32,7 +31,7 @@ from thunder.ops.torch_errors import operator_error
 
 Fn = Callable[..., Any]
 
-#: torch's functions that run, or look at their arguments, without a question to the mode
+#: torch's functions that run, or read their arguments, without calling the mode
 SILENT: frozenset[Any] = frozenset(
     {torch.range, torch.is_tensor, torch.Tensor.set_, torch.nn.init.trunc_normal_}
 )
@@ -41,7 +40,7 @@ _NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
 class _Judge:
-    """A mode that answers each call with itself."""
+    """A mode that returns itself for each call."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> _Judge:
         return self
@@ -49,9 +48,11 @@ class _Judge:
 
 @dataclass(frozen=True)
 class _Parser:
-    """The function that parses a call. An operator's method ``declines`` what it refuses: it returns
-    NotImplemented. ``kinds`` are the types that annotations give a parameter; a function written in Python
-    looks at others only where it uses them.
+    """The function that parses a call, and how its answer is read.
+
+    ``declines`` marks a method of an operator, which returns NotImplemented for operands that it does not
+    take. ``kinds`` are the types in the annotations of parameters: a function written in Python checks other
+    types only where it uses the argument.
     """
 
     fn: Fn
@@ -59,7 +60,7 @@ class _Parser:
     kinds: Mapping[str, frozenset[type]] = field(default_factory=dict)
 
     def is_strange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether an argument has a type that the annotations do not name."""
+        """Return whether an argument has a type that the annotations do not name."""
         for x, kinds in zip(args, self.kinds.values(), strict=False):
             if kinds and type(x) not in kinds:
                 return True
@@ -82,7 +83,7 @@ _KINDS: dict[Any, frozenset[type]] = {
 
 
 def _kinds_of(annotation: Any) -> frozenset[type]:
-    """The types that an annotation names, or none if it says nothing of use."""
+    """Return the types that an annotation names, or none if it cannot be read."""
     is_union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
     members = [_KINDS.get(a) for a in (typing.get_args(annotation) if is_union else (annotation,))]
     return _UNCHECKED.union(*members) if all(members) else _UNCHECKED  # type: ignore[arg-type]
@@ -91,7 +92,7 @@ def _kinds_of(annotation: Any) -> frozenset[type]:
 _JUDGE = _Judge()
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _parsers: dict[Any, _Parser | None] = {
-    # eager computes with what a first call returns
+    # eager computes with the result of a first call
     torch.Tensor.__rdiv__: _Parser(torch.Tensor.mul, declines=True),
 }
 
@@ -106,16 +107,16 @@ def _parser_of(fn: Any) -> _Parser | None:
     if fn.__module__ == F.__name__:
         parameters = inspect.signature(fn).parameters.values()
         return _Parser(fn, kinds={p.name: _kinds_of(p.annotation) for p in parameters})
-    # operators' methods that are written in Python ask the mode before they parse
+    # operators' methods that are written in Python call the mode before they parse
     inner = getattr(fn, "__wrapped__", None) if fn.__module__ == torch._tensor.__name__ else None
     return _Parser(fn) if inner is None else _Parser(inner, declines=True)
 
 
 def parse(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """NotImplemented where ``fn`` is an operator's method that declines these operands, else None: torch
-    parses the call, or ``fn`` is not a function of torch that can be asked.
+    """Let torch parse a call of ``fn``; return NotImplemented where an operator declines.
 
-    Raises OperatorError with torch's text, and of its class, for arguments that torch does not accept.
+    A function that torch does not parse under a mode is not judged. Raises OperatorError with torch's text,
+    and of its class, for arguments that torch does not accept.
     """
     try:
         parser = _parsers[fn]
@@ -157,14 +158,17 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def _ask(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises what ``fn`` raises when it runs."""
+    """Raise the error of ``fn`` if it fails when it runs."""
     error = eager_error(fn, args, kwargs)
     if error is not None:
         raise operator_error(error, args, kwargs)
 
 
 def _is_tracked_number(x: Any) -> bool:
-    """Whether torch would take ``x`` for a number, were it not that it requires grad, which a proxy hides."""
+    """Return whether ``x`` is a tensor without dimensions that requires grad.
+
+    Torch's parser does not take one for a number, and cannot read requires_grad from a proxy.
+    """
     return type(x) is TensorProxy and not x.shape and x.requires_grad
 
 
@@ -175,7 +179,7 @@ def _with_gradient(x: Any) -> Any:
 
 
 def _stand_in(x: Any) -> Any:
-    """What torch's parser takes for a value that only a trace has."""
+    """Return the value that torch's parser gets for a value of a trace."""
     if isinstance(x, NumberProxy):
         return x.python_type(1 if x.value is None else x.value)
     if isinstance(x, GeneratorProxy):

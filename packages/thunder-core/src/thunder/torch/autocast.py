@@ -2,9 +2,9 @@
 
     torch.mm(x, w)   →   t0 = x.to(torch.bfloat16); t1 = w.to(torch.bfloat16); t2 = torch.mm(t0, t1)
 
-Where torch casts between the steps of a function that is one operator here, torch runs the function under
-autocast; that call is an operator of its own, whose metadata and gradients are torch's
-(:mod:`thunder.torch.fallback.torch_rows`).
+Where torch casts between the steps of a function that is one operator here, torch runs the whole function
+under autocast; that call is one fallback operator, with torch's metadata and gradients
+(:mod:`thunder.torch.fallback.fallback_rows`).
 """
 
 from __future__ import annotations
@@ -25,68 +25,73 @@ from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import raise_torch_error
 from thunder.ops.operator import Operator, row_of
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
-from thunder.torch.autocast_rules import RULES, STEPS, rule_of
+from thunder.torch.autocast_rules import RULES, STEPS, Action, action_of
+from thunder.torch.fallback.fallback_rows import record_fallback
 from thunder.torch.fallback.schema_probe import CannotProbe
-from thunder.torch.fallback.torch_rows import record_fallback
 from thunder.torch.namespace import ltorch
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
-#: floating-point dtypes that autocast leaves alone
+#: floating-point dtypes that autocast does not cast
 _LEFT_ALONE = frozenset({dtypes.float64})
 
 _HINT = "Cast its arguments, and call it under torch.autocast(…, enabled=False)."
 
 
 class Autocast:
-    """The casts of one program. Those of weights are kept, as torch keeps them, until a region ends."""
+    """The casts of one program. As in torch, casts of weights are cached until a region ends."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, TensorProxy] = {}
+        self._cached: dict[str, TensorProxy] = {}
 
     def forget(self) -> None:
-        """Forgets the kept casts, as ``torch.clear_autocast_cache`` does."""
-        self._kept.clear()
+        """Clear the cached casts, as ``torch.clear_autocast_cache`` does."""
+        self._cached.clear()
 
     def adapt_call(
         self, symbol: Symbol, args: Args, kwargs: Kwargs
     ) -> tuple[Callable[..., Any], Args, Kwargs]:
-        """What is recorded for a call of the program's under the autocast that is on now: the operator, or
-        what calls another in its place, and the arguments.
+        """Return the operator (or function) and arguments to record under the current autocast.
 
-        Raises OperatorError where torch refuses the call for autocast.
+        Raises OperatorError where torch refuses the call under autocast.
         """
         if not torch._C._is_any_autocast_enabled():
             return symbol, args, kwargs
         row = row_of(symbol)
-        for kind in reversed(AUTOCAST_DEVICES):  # torch looks at CUDA's first
+        for kind in reversed(AUTOCAST_DEVICES):  # torch checks CUDA first
             tensors = [t for t in _tensors((*args, *kwargs.values())) if t.device.type == kind]
             if row is None or not tensors or not torch.is_autocast_enabled(kind):
                 continue
-            rule = rule_of(row.id, kind, args, kwargs)
-            if rule in STEPS:
-                if any(map(_may_be_cast, tensors[:1] if rule == "inside" else tensors)):
-                    inside = torch.get_autocast_dtype(kind) if rule == "inside" else None
+            action = action_of(row.id, kind, args, kwargs)
+            if action in STEPS:
+                if any(map(_may_be_cast, tensors[:1] if action == "inside" else tensors)):
+                    inside = torch.get_autocast_dtype(kind) if action == "inside" else None
                     return functools.partial(_run_by_torch, row, inside), args, kwargs
-            elif rule is not None:
-                args, kwargs = self._cast(symbol, rule, kind, tensors, args, kwargs)
+            elif action is not None:
+                args, kwargs = self._cast(symbol, action, kind, tensors, args, kwargs)
         return symbol, args, kwargs
 
     def _cast(
-        self, symbol: Symbol, rule: str, kind: str, tensors: list[TensorProxy], args: Args, kwargs: Kwargs
+        self,
+        symbol: Symbol,
+        action: Action,
+        kind: str,
+        tensors: list[TensorProxy],
+        args: Args,
+        kwargs: Kwargs,
     ) -> tuple[Args, Kwargs]:
-        if rule == "banned":
+        if action == "banned":
             raise OperatorError(
                 f"{symbol.id} is unsafe to autocast", found=described_arguments(args, kwargs), hint=_HINT
             )
         eligible = [t for t in tensors if is_eligible(t)]
         if not eligible:
             return args, kwargs
-        if rule == "dtype":
+        if action == "dtype":
             first = next(_tensors(args), None)
             return _in_float32(symbol, args, kwargs) if first is eligible[0] else (args, kwargs)
-        target = _target(rule, torch.get_autocast_dtype(kind), eligible)
+        target = _target(action, torch.get_autocast_dtype(kind), eligible)
 
         def convert(x: TensorProxy) -> TensorProxy:
             cast = x.device.type == kind and is_eligible(x) and x.dtype.torch_dtype is not target
@@ -95,19 +100,19 @@ class Autocast:
         return _each_tensor(args, convert), _each_tensor(kwargs, convert)
 
     def _converted(self, x: TensorProxy, target: torch.dtype, kind: str) -> TensorProxy:
-        kept = _is_kept(x, target, kind)
-        # As in torch the dtype of a kept cast does not count, which may be that of a region around this one.
-        found = self._kept.get(x.name) if kept else None
-        if found is None:
-            found = ltorch.to(x, target)
-            assert isinstance(found, TensorProxy), "a cast gives a tensor"
-            if kept:
-                self._kept[x.name] = found
-        return found
+        is_cached = _is_cached(x, target, kind)
+        # As in torch a cached cast is used whatever its dtype, which may be that of an enclosing region.
+        cast = self._cached.get(x.name) if is_cached else None
+        if cast is None:
+            cast = ltorch.to(x, target)
+            assert isinstance(cast, TensorProxy), "a cast returns a tensor"
+            if is_cached:
+                self._cached[x.name] = cast
+        return cast
 
 
-def _is_kept(x: TensorProxy, target: torch.dtype, kind: str) -> bool:
-    """Whether torch keeps the cast of a tensor: of a weight in single precision to the dtype of autocast."""
+def _is_cached(x: TensorProxy, target: torch.dtype, kind: str) -> bool:
+    """Return whether torch caches the cast of a tensor: a float32 weight to autocast's dtype."""
     return (
         x.requires_grad
         and x.dtype is dtypes.float32
@@ -119,27 +124,28 @@ def _is_kept(x: TensorProxy, target: torch.dtype, kind: str) -> bool:
 
 
 def is_eligible(x: TensorProxy) -> bool:
-    """Whether autocast casts a tensor of its dtype."""
+    """Return whether autocast casts a tensor of its dtype."""
     return x.dtype.is_floating_point and x.dtype not in _LEFT_ALONE
 
 
 def _may_be_cast(x: TensorProxy) -> bool:
-    """Whether steps of a function of the tensor may be cast; what is made of integers may be float32."""
+    """Return whether the steps of a function may cast the tensor; integers may become float32."""
     return not (x.dtype in _LEFT_ALONE or x.dtype.is_complex)
 
 
-def _target(rule: str, lower: torch.dtype, tensors: Iterable[TensorProxy]) -> torch.dtype:
-    """The dtype to which a call's tensors are cast; for ``promote``, see ``prioritize`` in
-    ``aten/src/ATen/autocast_mode.h``.
+def _target(action: Action, lower: torch.dtype, tensors: Iterable[TensorProxy]) -> torch.dtype:
+    """Return the dtype to which a call's tensors are cast.
+
+    For ``promote``, see ``prioritize`` in ``aten/src/ATen/autocast_mode.h``.
     """
-    if rule != "promote":
-        return lower if rule == "lower" else torch.float32
+    if action != "promote":
+        return lower if action == "lower" else torch.float32
     widest = lower
     for t in tensors:
-        found = t.dtype.torch_dtype
-        if torch.float32 in (widest, found):
+        dtype = t.dtype.torch_dtype
+        if torch.float32 in (widest, dtype):
             widest = torch.float32
-        elif found is not lower:
+        elif dtype is not lower:
             raise OperatorError(
                 "Unexpected floating ScalarType in at::autocast::prioritize",
                 found={t.name: t.type_string()},
@@ -158,7 +164,7 @@ def _in_float32(symbol: Symbol, args: Args, kwargs: Kwargs) -> tuple[Args, Kwarg
 
 
 def _each_tensor(tree: Any, convert: Callable[[TensorProxy], TensorProxy]) -> Any:
-    """The arguments, in which each tensor, also one that is there twice, is what ``convert`` makes of it."""
+    """Apply ``convert`` to each tensor among the arguments, once if the tensor occurs twice."""
     if isinstance(tree, TensorProxy):
         return convert(tree)
     if isinstance(tree, dict):
@@ -180,7 +186,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[TensorProxy]:
 
 
 def is_interpreted(fn: Any, symbol: Any) -> bool:
-    """Whether a torch function's own code is traced in place of its row, for the autocast that is on."""
+    """Return whether, under the current autocast, a function's Python code replaces its row."""
     return (
         torch._C._is_any_autocast_enabled()
         and isinstance(fn, types.FunctionType)
@@ -194,7 +200,10 @@ def is_interpreted(fn: Any, symbol: Any) -> bool:
 
 @functools.cache
 def _with_results_in(dtype: torch.dtype, fn: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """``fn``, which returns a tensor of this dtype; without data torch says that it has another."""
+    """Return ``fn`` with its result cast to ``dtype``.
+
+    Tensors without data show another dtype.
+    """
 
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:
         return fn(*args, **kwargs).to(dtype)
@@ -204,7 +213,7 @@ def _with_results_in(dtype: torch.dtype, fn: Callable[..., torch.Tensor]) -> Cal
 
 
 def _run_by_torch(row: Operator, dtype: torch.dtype | None, *args: Any, **kwargs: Any) -> Any:
-    """A call that torch runs under the autocast that is on now. Raises UnsupportedOperator."""
+    """Record a call that torch runs under the current autocast. Raises UnsupportedOperator."""
     fn = row.eager
     error: Exception | None
     assert fn is not None, f"{row.id} has casts within, so torch has it"

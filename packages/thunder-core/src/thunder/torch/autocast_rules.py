@@ -1,6 +1,7 @@
-"""What torch's autocast does with each operator: one table for each kind of device.
+"""Tables of what torch's autocast does with each operator, one for each kind of device.
 
-The keys are ids of rows. A rule is a word, or a function of the row's arguments that gives one:
+The keys are ids of rows. A rule is an :data:`Action`, or a function of the row's arguments that
+returns one or None:
 
     lower         casts to the dtype of autocast
     fp32          casts to float32
@@ -8,23 +9,26 @@ The keys are ids of rows. A rule is a word, or a function of the row's arguments
     dtype         passes dtype=torch.float32, unless the call has a dtype
     banned        raises
     within        casts between the steps of the function, so torch runs it under autocast
-    inside        as within, but tensors without data do not show it; the first decides, and the result has
-                  the dtype of autocast
-    interpreted   as within, of a function that torch wrote in Python: its code is traced in place of the row
+    inside        like within, but tensors without data do not show it; the first tensor decides, and the
+                  result has the dtype of autocast
+    interpreted   like within, for a function that torch wrote in Python: its code is traced, not the row
 
-An operator that is not in a table is computed as without autocast. torch's lists are in
-``aten/src/ATen/autocast_mode.h``; functions that ATen composes of others are not in them, and their steps see
-autocast, which is what the last three words are for.
+An operator that is not in a table is computed as without autocast. Torch's lists are in
+``aten/src/ATen/autocast_mode.h``. Functions that ATen composes of others are not in them: autocast acts on
+their steps, which the last three actions describe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from thunder.ir.proxies import TensorProxy
 
-Rule = str | Callable[..., str | None]
+#: what autocast does with a call
+Action = Literal["lower", "fp32", "promote", "dtype", "banned", "within", "inside", "interpreted"]
+#: an action, or a function from the row's arguments to one
+AutocastRule = Action | Callable[..., Action | None]
 
 _F: Final = "torch.nn.functional."
 
@@ -33,15 +37,17 @@ def _named(prefix: str, names: str) -> list[str]:
     return [f"{prefix}{name}" for name in names.split()]
 
 
-def _all(rule: Rule, *ids: str) -> dict[str, Rule]:
+def _all(rule: AutocastRule, *ids: str) -> dict[str, AutocastRule]:
     return dict.fromkeys(ids, rule)
 
 
 # -- rules that depend on arguments ----------------------------------------------------------------
 
 
-def _padded(input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: Any = None) -> str | None:
-    """Each mode is a kernel of its own, and each rank of ``reflect``."""
+def _padded(
+    input: TensorProxy, pad: Sequence[int], mode: str = "constant", value: Any = None
+) -> Action | None:
+    """Each mode has one kernel, and ``reflect`` has one for each rank."""
     return "fp32" if mode == "replicate" or (mode == "reflect" and len(pad) <= 4) else None
 
 
@@ -53,30 +59,30 @@ def _without_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> str | None:
+) -> Action | None:
     """``max_pool3d`` with indices is another kernel."""
     return None if return_indices else "fp32"
 
 
-def _of_one_dtype(tensors: Sequence[TensorProxy]) -> str | None:
-    """``multi_dot`` looks at the dtypes before its products see autocast."""
+def _of_one_dtype(tensors: Sequence[TensorProxy]) -> Action | None:
+    """``multi_dot`` checks the dtypes before autocast acts on its products."""
     return "lower" if len({t.dtype for t in tensors}) == 1 else None
 
 
-def _of_several(*tensors: TensorProxy) -> str | None:
-    """``cartesian_prod`` of one tensor is that tensor; of several dtypes torch refuses it."""
+def _of_several(*tensors: TensorProxy) -> Action | None:
+    """``cartesian_prod`` of one tensor is that tensor; torch refuses several dtypes."""
     return "promote" if len(tensors) > 1 and len({t.dtype for t in tensors}) == 1 else None
 
 
-def _with_classes(input: TensorProxy, target: TensorProxy, *how: Any, **named: Any) -> str:
-    """A loss of class indices casts its input first; one of probabilities smooths them before that."""
+def _with_classes(input: TensorProxy, target: TensorProxy, *how: Any, **named: Any) -> Action:
+    """A loss of class indices casts its input first; one of probabilities smooths them first."""
     return "within" if target.dtype.is_floating_point else "fp32"
 
 
-def _of_matrices(rule: str) -> Callable[..., str | None]:
-    """``inner`` with a tensor of no dimensions is a product of elements."""
+def _of_matrices(rule: Action) -> Callable[..., Action | None]:
+    """``inner`` with a tensor of rank 0 is an elementwise product."""
 
-    def inner(input: TensorProxy, other: TensorProxy) -> str | None:
+    def inner(input: TensorProxy, other: TensorProxy) -> Action | None:
         return rule if input.shape and other.shape else None
 
     return inner
@@ -84,18 +90,18 @@ def _of_matrices(rule: str) -> Callable[..., str | None]:
 
 def _resampled(
     input: TensorProxy, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *how: Any
-) -> str | None:
+) -> Action | None:
     return None if mode == "area" else "fp32"  # which is average pooling
 
 
-def _smaller(input: TensorProxy, size: Sequence[int]) -> str | None:
-    """``sum_to_size`` of a tensor that has the size returns it, unless it has no dimensions."""
+def _smaller(input: TensorProxy, size: Sequence[int]) -> Action | None:
+    """``sum_to_size`` of a tensor with that size returns it, unless its rank is 0."""
     return None if tuple(input.shape) == tuple(size) != () else "within"
 
 
 # -- the tables ------------------------------------------------------------------------------------
 
-_EVERYWHERE: Final[dict[str, Rule]] = {
+_EVERYWHERE: Final[dict[str, AutocastRule]] = {
     **_all("lower", *_named("torch.", "addmm addbmm baddbmm bmm mm matmul prelu")),
     **_all("lower", *_named("torch.", "rnn_tanh_cell rnn_relu_cell _native_multi_head_attention")),
     "torch.linalg.vecdot": "lower",
@@ -112,7 +118,7 @@ _EVERYWHERE: Final[dict[str, Rule]] = {
     **_all("interpreted", f"{_F}multi_head_attention_forward"),
 }
 
-_CPU: Final[dict[str, Rule]] = {
+_CPU: Final[dict[str, AutocastRule]] = {
     **_EVERYWHERE,
     **_all("fp32", *_named("torch.", "prod trace quantile nanquantile polar view_as_complex geqrf")),
     **_all("fp32", *_named("torch.", "cholesky_inverse cholesky_solve pinverse")),
@@ -140,7 +146,7 @@ _CPU: Final[dict[str, Rule]] = {
     "torch.inner": _of_matrices("within"),
 }
 
-_CUDA: Final[dict[str, Rule]] = {
+_CUDA: Final[dict[str, AutocastRule]] = {
     **_EVERYWHERE,
     "torch.linalg.multi_dot": "lower",
     **_all("lower", *_named("torch.", "addmv addr mv einsum lstm_cell gru_cell")),
@@ -166,14 +172,14 @@ _CUDA: Final[dict[str, Rule]] = {
     "torch.Tensor.sum_to_size": _smaller,
 }
 
-#: rules of functions within which torch casts
-STEPS: Final = frozenset({"within", "inside", "interpreted"})
+#: actions on functions within which torch casts
+STEPS: Final[frozenset[Action]] = frozenset({"within", "inside", "interpreted"})
 
 #: kind of device → id of a row → rule
-RULES: Final[Mapping[str, Mapping[str, Rule]]] = {"cuda": _CUDA, "cpu": _CPU}
+RULES: Final[Mapping[str, Mapping[str, AutocastRule]]] = {"cuda": _CUDA, "cpu": _CPU}
 
 
-def rule_of(operator_id: str, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """What autocast on a kind of device does with a call of an operator, as a word, or None."""
+def action_of(operator_id: str, kind: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Action | None:
+    """Return what autocast on a kind of device does with a call of an operator, or None."""
     rule = RULES[kind].get(operator_id)
     return rule(*args, **kwargs) if callable(rule) else rule

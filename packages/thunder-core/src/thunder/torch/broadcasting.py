@@ -1,4 +1,4 @@
-"""What the decompositions write out before a primitive runs: one shape, one dtype, one device."""
+"""Broadcasting: operands in one shape, one dtype and on one device before a primitive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Number = int | float | complex | NumberProxy
 
 
 def broadcast_to_shape(a: TensorProxy, shape: Shape) -> TensorProxy:
-    """``a`` with this shape; its dimensions are the last ones."""
+    """Broadcast ``a`` to a shape; its dimensions are the last ones."""
     if a.shape == shape:
         return a
     lead = len(shape) - len(a.shape)
@@ -30,7 +30,7 @@ def broadcast_to_shape(a: TensorProxy, shape: Shape) -> TensorProxy:
 
 
 def common_shape(shapes: Sequence[Shape]) -> Shape:
-    """The shape to which all can be broadcast. Raises OperatorError."""
+    """Return the shape to which all shapes broadcast. Raises OperatorError."""
     common = shapes[0]
     for shape in shapes[1:]:
         if shape != common:
@@ -39,7 +39,10 @@ def common_shape(shapes: Sequence[Shape]) -> Shape:
 
 
 def on_one_device(tensors: Sequence[TensorProxy]) -> list[TensorProxy]:
-    """The tensors on one device: only those on the cpu that have no dimensions move. Raises OperatorError."""
+    """Return the tensors on one device. Only CPU tensors without dimensions move.
+
+    Raises OperatorError for tensors on different devices.
+    """
     device = tensors[0].device
     if all(t.device is device for t in tensors):
         return list(tensors)
@@ -54,7 +57,10 @@ def on_one_device(tensors: Sequence[TensorProxy]) -> list[TensorProxy]:
 
 
 def operands(a: Any, b: Any, rule: Callable[[Dtype], Dtype] = same_result) -> tuple[Any, Any]:
-    """Both operands as a binary primitive takes them; a Python number stays one."""
+    """Return both operands in the shape, dtype and device of a binary primitive.
+
+    A Python number stays one.
+    """
     dtype = rule(result_dtype(a, b))
     if not isinstance(a, TensorProxy) and not isinstance(b, TensorProxy):
         a = tensor_of(a)
@@ -71,12 +77,12 @@ def operands(a: Any, b: Any, rule: Callable[[Dtype], Dtype] = same_result) -> tu
 
 
 def tensor_of(number: Number) -> TensorProxy:
-    """The tensor that torch makes of a number where a function takes tensors: ``torch.add(2, 3)``."""
+    """Return the tensor that torch makes of a number operand: ``torch.add(2, 3)``."""
     return prims.full((), number, device=to_device("cpu"), dtype=number_dtype(pytype(number)))
 
 
 def all_operands(*values: Any, rule: Callable[[Dtype], Dtype] = same_result) -> list[Any]:
-    """Any number of operands with one shape, dtype and device; Python numbers stay numbers."""
+    """Return operands in one shape, dtype and device; Python numbers stay numbers."""
     dtype = rule(result_dtype(*values))
     tensors = on_one_device([v for v in values if isinstance(v, TensorProxy)])
     shape = common_shape([t.shape for t in tensors])
@@ -85,7 +91,7 @@ def all_operands(*values: Any, rule: Callable[[Dtype], Dtype] = same_result) -> 
 
 
 def require_tensor(name: str, *values: Any) -> None:
-    """Raises TypeError, as torch does, for a value that is no tensor."""
+    """Raise torch's TypeError for a value that is not a tensor."""
     for value in values:
         if not isinstance(value, TensorProxy):
             raise OperatorTypeError(f"{name}(): argument must be Tensor, not {type(value).__name__}")
@@ -102,8 +108,9 @@ def integers(value: Any) -> tuple[int, ...]:
 
 
 def canonical_dim(dim: int, rank: int) -> int:
-    """The dimension counted from the front; a tensor without dimensions has dimension 0. Raises IndexError as
-    torch does.
+    """Return the dimension counted from the front; a tensor of rank 0 has dimension 0.
+
+    Raises IndexError as torch does.
     """
     rank = rank or 1
     if not -rank <= dim < rank:
@@ -114,12 +121,13 @@ def canonical_dim(dim: int, rank: int) -> int:
 
 
 def canonical_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """The dimensions counted from the front; None and ``()`` mean all of them. Raises OperatorError for a
-    repeated one.
+    """Return the dimensions counted from the front; None and ``()`` mean all of them.
+
+    Raises OperatorError for a repeated dimension.
     """
     if dims is None:
         return tuple(range(rank))
-    found = tuple(canonical_dim(d, rank) for d in integers(dims))
-    if len(set(found)) != len(found):
-        raise OperatorError(f"dim {found} appears multiple times in the list of dims")
-    return (found if rank else ()) if found else tuple(range(rank))
+    canonical = tuple(canonical_dim(d, rank) for d in integers(dims))
+    if len(set(canonical)) != len(canonical):
+        raise OperatorError(f"dim {canonical} appears multiple times in the list of dims")
+    return (canonical if rank else ()) if canonical else tuple(range(rank))

@@ -35,7 +35,7 @@ from thunder.torch.argument_binding import BindingError
 
 Fn = Callable[..., Any]
 
-#: exceptions that say nothing about the row: they come from the process, or from a warnings filter
+#: exceptions that do not concern the row: they come from the process, or from a warnings filter
 _PASSED_ON = (RecursionError, MemoryError, Warning)
 
 
@@ -57,9 +57,9 @@ def raise_for_call(
 
 
 def concerns_call(error: Exception) -> bool:
-    """Return whether an error is about the arguments of a call that the program itself made.
+    """Return whether an error is about the arguments of a call in the program's own code.
 
-    It is not where the call is one that another decomposes into, or where the error is a refusal.
+    It is not where another operator decomposes into the call, or where the error is a refusal.
     """
     if isinstance(error, _PASSED_ON):
         return False

@@ -1,4 +1,4 @@
-"""Torch's functions by dotted path, and the dotted path of a function."""
+"""The dotted path of a torch function."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     x[1, ..., None]         slices, integers, None and ... take a view of x
     x[(0, 1),], x[[0, 1]]   sequences of numbers are index tensors
     x[True]                 a new dimension of which all, or nothing, is taken
-    x[t]                    t has no dimensions: one position, known when the program runs
+    x[t]                    t has no dimensions: one position, whose value exists at run time
 
 Rules and limits are those of ``torch/csrc/autograd/python_variable_indexing.cpp``.
 """
@@ -23,7 +23,7 @@ from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, known_val
 from thunder.ops import prims
 from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError, OperatorValueError
 
-#: from this length on torch takes a sequence for numbers without a look at its items
+#: a sequence of this length or more is one of numbers for torch, whatever its items
 _LONG = 32
 _MASKS = frozenset({bool8, uint8})
 _INDICES = frozenset({int32, int64})
@@ -31,47 +31,48 @@ _INDICES = frozenset({int32, int64})
 
 @dataclass
 class Selection:
-    """What a key asks of each dimension of the tensor, and where new dimensions go."""
+    """The part of each dimension that a key selects, and the places of new dimensions."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    #: dimensions (of the tensor) that an integer takes away
+    #: dimensions (of the tensor) that an integer removes
     dropped: list[int] = field(default_factory=list)
     #: for each dimension of the result of slicing: True for one that is new
     new: list[bool] = field(default_factory=list)
     #: tensors without dimensions that select one position, by dimension of the result of slicing
     picked: dict[int, TensorProxy] = field(default_factory=dict)
-    #: integer tensors, by dimension of what the picked ones leave
+    #: integer tensors, by dimension of the result after ``picked``
     tensors: dict[int, TensorProxy] = field(default_factory=dict)
 
     def keeps_all(self, shape: Sequence[int]) -> bool:
-        """Whether slices, integers and ``None`` leave a tensor of this shape as it is."""
+        """Return whether slices, integers and ``None`` leave a tensor of this shape unchanged."""
         whole = not any(self.starts) and tuple(self.ends) == tuple(shape) and all(s == 1 for s in self.steps)
         return whole and not self.dropped and not any(self.new)
 
     def slice(self, start: int, end: int, step: int = 1) -> None:
-        """Adds the bounds of the next dimension."""
+        """Add the bounds of the next dimension."""
         self.starts.append(start)
         self.ends.append(end)
         self.steps.append(step)
 
     def index(self, tensor: TensorProxy) -> None:
-        """Adds an index tensor for the next dimension of the result."""
+        """Add an index tensor for the next dimension of the result."""
         self.tensors[len(self.new) - len(self.picked)] = tensor
         self.new.append(False)
 
 
 def is_mask(item: Any) -> bool:
-    """Whether an item of a key is a tensor of truth values: how many elements it selects depends on data."""
+    """Return whether an item is a tensor of truth values, which selects by data."""
     return isinstance(item, TensorProxy) and item.dtype in _MASKS
 
 
 def normal_key(key: Any) -> Any:
-    """A key in one form: items that are sequences are lists, numbers are Python's, and what is known of
-    tensors (a position, truth values, bounds of slices) stands in their place.
+    """Return a key in one form.
 
-    A short list with slices, sequences or the like among its items is a tuple of items, as torch has it.
+    Items that are sequences are lists, numbers are Python's, and tensors whose values the trace knows (a
+    position, truth values, bounds of slices) are replaced by their values. A short list with slices,
+    sequences or the like among its items is a tuple of items, as in torch.
     """
     if isinstance(key, tuple) or (isinstance(key, list) and len(key) < _LONG and any(map(_is_index, key))):
         return tuple(map(_normal, key))
@@ -95,7 +96,7 @@ def _normal(item: Any) -> Any:
 
 
 def _known(item: TensorProxy) -> Any:
-    """A position or a mask as numbers, where the trace can tell them."""
+    """Return a position or a mask as numbers where the trace knows them, else the tensor."""
     value = known_value(item) if item.dtype in _MASKS or not item.shape else None
     if value is None or value.dtype.is_floating_point or value.dtype.is_complex:
         return item
@@ -104,12 +105,12 @@ def _known(item: TensorProxy) -> Any:
 
 
 def key_items(key: Any) -> tuple[Any, ...]:
-    """The items of a key of :func:`normal_key`."""
+    """Return the items of a key of :func:`normal_key`."""
     return key if isinstance(key, tuple) else (key,)
 
 
 def _rank(item: Any) -> int:
-    """How many dimensions of the tensor an item is about."""
+    """Return the number of dimensions of the tensor that an item indexes."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     if is_mask(item):
@@ -118,7 +119,7 @@ def _rank(item: Any) -> int:
 
 
 def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
-    """The items with ``...`` (or the missing end) written out as full slices."""
+    """Return the items with ``...`` (or the missing end) written out as full slices."""
     used = sum(map(_rank, items))
     if used > rank:
         raise OperatorIndexError(f"too many indices for tensor of dimension {rank}")
@@ -132,54 +133,57 @@ def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
 
 
 def select(shape: Sequence[int], items: tuple[Any, ...]) -> Selection:
-    """Reads a key without masks against a shape. Raises IndexError and ValueError as torch does."""
-    found = Selection()
+    """Read a key without masks against a shape.
+
+    Raises IndexError and ValueError as torch does.
+    """
+    selection = Selection()
     for item in _expanded(items, len(shape)):
-        dim = len(found.starts)
+        dim = len(selection.starts)
         if item is None:
-            found.new.append(True)
+            selection.new.append(True)
         elif isinstance(item, bool):
-            _truth(found, item)
+            _truth(selection, item)
         elif isinstance(item, slice):
-            found.slice(*_bounds(item, shape[dim]))
-            found.new.append(False)
+            selection.slice(*_bounds(item, shape[dim]))
+            selection.new.append(False)
         elif isinstance(item, TensorProxy):
-            found.slice(0, shape[dim])
-            _index(found, item)
+            selection.slice(0, shape[dim])
+            _index(selection, item)
         elif isinstance(item, list):
-            _sequence(found, item, shape)
+            _sequence(selection, item, shape)
         else:
             start = _position(item, shape[dim], dim)
-            found.slice(start, start + 1)
-            found.dropped.append(dim)
-    return found
+            selection.slice(start, start + 1)
+            selection.dropped.append(dim)
+    return selection
 
 
 # -- kinds of items ------------------------------------------------------------------------------------------
 
 
-def _truth(found: Selection, item: bool) -> None:
-    """A new dimension of length 1, and all or nothing of it."""
-    found.tensors[len(found.new) - len(found.picked)] = _constant([0] if item else [])
-    found.new.append(True)
+def _truth(selection: Selection, item: bool) -> None:
+    """Add a new dimension of length 1, and select all or nothing of it."""
+    selection.tensors[len(selection.new) - len(selection.picked)] = _constant([0] if item else [])
+    selection.new.append(True)
 
 
-def _index(found: Selection, item: TensorProxy) -> None:
+def _index(selection: Selection, item: TensorProxy) -> None:
     if not item.shape and item.dtype.is_integer:
-        found.picked[len(found.new)] = item
-        found.new.append(False)
+        selection.picked[len(selection.new)] = item
+        selection.new.append(False)
     elif item.dtype in _INDICES:
-        found.index(item)
+        selection.index(item)
     else:
         raise OperatorIndexError("tensors used as indices must be long, int, byte or bool tensors")
 
 
-def _sequence(found: Selection, rows: list[Any], shape: Sequence[int]) -> None:
-    """Numbers are an index; truth values are the positions of those that hold, in each of the dimensions."""
-    dim = len(found.starts)
+def _sequence(selection: Selection, rows: list[Any], shape: Sequence[int]) -> None:
+    """Add a list: numbers are an index; truth values become the positions of the true ones."""
+    dim = len(selection.starts)
     if not is_constant_mask(rows):
-        found.slice(0, shape[dim])
-        found.index(_constant(_whole(rows)))
+        selection.slice(0, shape[dim])
+        selection.index(_constant(_whole(rows)))
         return
     with torch._C.DisableTorchFunction():
         mask = torch.tensor(rows)
@@ -191,8 +195,8 @@ def _sequence(found: Selection, rows: list[Any], shape: Sequence[int]) -> None:
             )
         positions = [p.tolist() for p in mask.nonzero(as_tuple=True)]
     for size, part in zip(expected, positions, strict=True):
-        found.slice(0, size)
-        found.index(_constant(part))
+        selection.slice(0, size)
+        selection.index(_constant(part))
 
 
 def _leaves(item: Any) -> Iterator[Any]:
@@ -204,7 +208,7 @@ def _leaves(item: Any) -> Iterator[Any]:
 
 
 def is_constant_mask(item: Any) -> bool:
-    """Whether an item of a key is a list of truth values."""
+    """Return whether an item of a key is a list of truth values."""
     leaves = list(_leaves(item)) if isinstance(item, list) else []
     return bool(leaves) and all(isinstance(leaf, bool) for leaf in leaves)
 
@@ -214,8 +218,9 @@ def _list_rank(item: Any) -> int:
 
 
 def _whole(rows: Any) -> Any:
-    """Nested numbers as integers: torch cuts floating-point numbers off. Raises for what is no number that is
-    known.
+    """Return nested numbers as integers: torch truncates floating-point numbers.
+
+    Raises UnsupportedOperator for tensors, TypeError for values that are not numbers.
     """
     if isinstance(rows, list):
         return [_whole(x) for x in rows]

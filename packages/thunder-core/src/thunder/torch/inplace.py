@@ -1,4 +1,4 @@
-"""In-place operators: the functional operator, a cast to the target's dtype, and one ``prims.copy_``."""
+"""In-place operators: the functional operator, a cast to the target's dtype, and a write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder.ops.layouts import Layouts
 
 
 def write_back(value: TensorProxy, target: TensorProxy) -> TensorProxy:
-    """Writes ``value`` to ``target`` and returns ``target``.
+    """Write ``value`` to ``target`` and return ``target``.
 
     Raises OperatorError where torch does: the value has another shape or a type that the target's cannot
     hold, or the target is a leaf that requires grad.
@@ -35,7 +35,7 @@ def write_back(value: TensorProxy, target: TensorProxy) -> TensorProxy:
 
 
 def assign(value: TensorProxy, target: TensorProxy) -> TensorProxy:
-    """Records that ``target`` holds ``value`` from now on; returns ``target``."""
+    """Record that ``target`` holds ``value`` from this point; return ``target``."""
     grad_enabled = torch.is_grad_enabled()
     if grad_enabled and target.requires_grad and is_leaf(target):
         raise OperatorError(
@@ -52,8 +52,10 @@ def assign(value: TensorProxy, target: TensorProxy) -> TensorProxy:
 
 
 def _of_one_base(target: TensorProxy) -> Iterable[TensorProxy]:
-    """The recorded tensors that torch's autograd takes for one with ``target``: its base, and all views of
-    that, but not through ``detach``, nor those made where gradients are off.
+    """Return the recorded tensors that share a base with ``target`` in torch's autograd.
+
+    These are the base and all its views, except those through ``detach`` and those created where gradients
+    are off.
     """
     trace = get_tracectx()
     if trace is None:
@@ -75,7 +77,7 @@ def _of_one_base(target: TensorProxy) -> Iterable[TensorProxy]:
 
 
 def is_leaf(proxy: TensorProxy) -> bool:
-    """Whether no recorded operator made the proxy (or it requires no grad), as ``tensor.is_leaf`` says it."""
+    """Return whether the proxy is a leaf, as ``tensor.is_leaf`` does."""
     if not proxy.requires_grad:
         return True
     if proxy.declared_leaf is not None:

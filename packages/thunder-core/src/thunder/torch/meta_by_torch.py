@@ -71,7 +71,7 @@ def checked_by_torch(path: str, *also: str, **row: Any) -> Callable[[Callable[..
 def meta_by_torch_or_inplace(
     path: str, parameters: str, *, unchanged: Callable[..., bool] = lambda *args: False, **row: Any
 ) -> Symbol:
-    """Register a row as :func:`meta_by_torch` does, for a function with a last parameter ``inplace=False``.
+    """Register a function with a last parameter ``inplace=False``, like :func:`meta_by_torch`.
 
     ``parameters`` leave ``inplace`` out. ``inplace=True`` is the functional call and a write to the first
     argument. Where ``unchanged(*args)``, torch returns its first argument itself.

@@ -1,4 +1,4 @@
-"""The precision in which decompositions compute: float32 for half precision, as torch's kernels do."""
+"""The precision of decompositions: float32 for half precision, as in torch's kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _COMPUTED_IN = {dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32}
 
 
 def computed_in(x: TensorProxy, dtype: Any = None) -> TensorProxy:
-    """``x`` in ``dtype`` (its own if None), or in float32 if that is a half-precision type."""
-    wanted = x.dtype if dtype is None else dtypes.to_dtype(dtype)
-    return cast(x, _COMPUTED_IN.get(wanted, wanted))
+    """Return ``x`` in ``dtype`` (by default its own), or in float32 for half precision."""
+    dtype_of_x = x.dtype if dtype is None else dtypes.to_dtype(dtype)
+    return cast(x, _COMPUTED_IN.get(dtype_of_x, dtype_of_x))

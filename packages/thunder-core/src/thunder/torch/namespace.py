@@ -1,7 +1,6 @@
-"""``ltorch``: the torch language by name, for decompositions, written as the printed text writes it
-(``ltorch.add(x, y)``).
+"""The torch language by name for decompositions: ``ltorch.add(x, y)``, as traces print it.
 
-Names are looked up when a decomposition runs, so that the files of rows need not import one another.
+Names are looked up when a decomposition runs, so that modules of rows need not import one another.
 """
 
 from __future__ import annotations

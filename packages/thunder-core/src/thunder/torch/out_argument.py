@@ -1,14 +1,14 @@
-"""``out=``: what a function computes is written to tensors of the program's own, and those are returned.
+"""The ``out=`` argument: results are written to tensors of the program and returned.
 
     torch.sort(x, out=(v, i))      →      t0, t1 = torch.sort(x); v.copy_(t0); i.copy_(t1)
 
-Rows know nothing of it. Whether a function takes ``out``, and these tensors for it, torch itself is asked.
+Rows have no parameter ``out``. Torch itself judges whether a function takes ``out``, and these tensors.
 
 Note [What out decides]
 
-In torch, ``out`` is more than a place. A function that has a ``dtype`` computes in that of ``out`` unless it
-is told another (``torch.sum(x, 0, out=y)`` adds up in ``y.dtype``), a factory makes its numbers on the device
-of ``out``, and autocast leaves the call alone.
+In torch, ``out`` is more than a place. A function with a parameter ``dtype`` computes in that of ``out`` by
+default (``torch.sum(x, 0, out=y)`` adds up in ``y.dtype``), a factory creates its numbers on the device of
+``out``, and autocast does not change the call.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ Fn = Callable[..., Any]
 def write_to_out(
     name: str, fns: Sequence[Fn], compute: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], is_random: bool
 ) -> Any:
-    """A call with ``out=``: what ``compute`` gives for the other arguments, written to ``out``, which is
-    returned.
+    """Write what ``compute`` returns for the other arguments to ``out``, and return ``out``.
 
-    ``fns`` are torch's functions that the call may mean, one of which must take it. Raises OperatorError
-    where torch refuses the call, UnsupportedProgram where it would change the shape of ``out``.
+    ``fns`` are torch's functions that the call may mean, one of which must accept it. Raises OperatorError
+    where torch refuses the call, UnsupportedProgram where torch would change the shape of ``out``.
     """
     inputs = dict(kwargs)
     targets = [t for t in tree_iter(inputs.pop("out")) if isinstance(t, TensorProxy)]
@@ -65,7 +64,7 @@ def write_to_out(
         with autocast_off():
             result = compute(*args, **inputs)
     except OperatorError:
-        _ask_about_out(fns, args, kwargs)  # it may be the dtype of out that is refused
+        _ask_about_out(fns, args, kwargs)  # torch may refuse the dtype of out
         raise
     values, spec = tree_flatten(result)
     if len(values) == len(targets):
@@ -79,7 +78,7 @@ def write_to_out(
 
 
 def _refuse_casts_within(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises UnsupportedProgram where torch casts between the steps of the function."""
+    """Raise UnsupportedProgram where torch casts between the steps of the function."""
     tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, TensorProxy)]
     for kind in {t.device.type for t in tensors} & autocast_kinds():
         if RULES[kind].get(name) in STEPS:
@@ -91,7 +90,7 @@ def _refuse_casts_within(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _is_recorded_by_autograd() -> bool:
-    """Return whether torch would record the call for a backward, which it cannot for one with ``out=``."""
+    """Return whether torch would record the call for a backward, which ``out=`` rules out."""
     trace = get_tracectx()
     return torch.is_grad_enabled() and not (trace is not None and trace.recorder.in_backward)
 
@@ -111,15 +110,14 @@ _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.Metho
 
 
 def _is_method(fn: Fn) -> bool:
-    """Whether a function is a method of torch.Tensor, of which none takes ``out``. Some are Python's."""
+    """Return whether a function is a method of torch.Tensor. No method takes ``out``."""
     return isinstance(fn, _METHODS) or getattr(fn, "__module__", None) == torch._tensor.__name__
 
 
 def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises OperatorError with torch's text if each of the functions, methods aside, refuses the call for
-    its ``out``.
+    """Raise OperatorError with torch's text if each of the functions refuses ``out``.
 
-    It is asked with other data where it refuses zeros anyway, which have no inverse.
+    Methods are not counted. A function that refuses zeros (they have no inverse) is called with other data.
     """
     fns = [fn for fn in fns if not _is_method(fn)] or fns
     without = {key: value for key, value in kwargs.items() if key != "out"}
@@ -133,14 +131,15 @@ def _ask_about_out(fns: Sequence[Fn], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def kwargs_from_out(fn: Fn, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> dict[str, Any]:
-    """The keyword arguments that ``out`` gives a call of ``fn``: ``dtype`` and ``device``, where it has such
-    parameters and the call says nothing of them (Note [What out decides]).
+    """Return the keyword arguments ``dtype`` and ``device`` that ``out`` sets for ``fn``.
+
+    Only those that ``fn`` has as parameters and that the call leaves out. See Note [What out decides].
     """
     if not isinstance(out, TensorProxy):
         return {}
     try:
         bound = inspect.signature(fn).bind(*args, **kwargs)
-    except TypeError:  # the call itself will say what is wrong
+    except TypeError:  # the call itself raises the error
         return {}
     bound.apply_defaults()
     decided = {"dtype": out.dtype.torch_dtype, "device": to_torch_device(out.device)}

@@ -1,4 +1,4 @@
-"""Functions of torch that have no row on purpose: each is refused by name, with what to use instead."""
+"""Torch functions without a row on purpose: refused by name, with an alternative."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DATA_DEPENDENT_SHAPES = (
     "torch.unique_consecutive",
 )
 
-#: the result is a Python value made of data
+#: the result is a Python value that depends on data
 DATA_DEPENDENT_VALUES = ("torch.allclose", "torch.equal")
 
 #: method → the out-of-place form; they change shape, strides or storage of a tensor, not its values
@@ -50,7 +50,7 @@ def _value_error(name: str) -> Callable[..., ThunderError]:
         return DataDependentControlFlow(
             f"{name} asks for the values of tensors, which are not known while the program is traced",
             found=described_arguments(args, kwargs),
-            hint="Use torch.isclose or torch.eq with all() and torch.where, or ask outside.",
+            hint="Use torch.isclose or torch.eq with all() and torch.where, or compare outside the function.",
         )
 
     return error
@@ -91,7 +91,7 @@ for _method, _instead in METADATA_WRITES.items():
 
 @torch_names(methods=("requires_grad_",))
 def requires_grad_(input: TensorProxy, requires_grad: bool = True) -> TensorProxy:
-    """Allowed only where it changes nothing."""
+    """Return the tensor; refused where it would change ``requires_grad``."""
     if input.requires_grad != requires_grad:
         raise UnsupportedProgram(
             "torch.Tensor.requires_grad_ changes whether a tensor inside the program requires grad",

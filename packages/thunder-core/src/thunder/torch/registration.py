@@ -1,8 +1,8 @@
-"""Registration of the torch language: rows, and the torch functions that they stand for.
+"""Registration of the torch language: rows, and the torch functions that they implement.
 
 A row's parameters have torch's names, order and defaults, so that ``eager(*args, **kwargs)`` of a normalised
-call is the call that the user made. Where a signature cannot say this (``x.view(2, 3)``, overloads), the row
-has a ``spelling``: a function with the user's signature that returns the row's arguments.
+call is the user's call. Where a signature cannot express this (``x.view(2, 3)``, overloads), the row has a
+``spelling``: a function with the user's signature that returns the row's arguments.
 
     @torchsymbol("torch.add", methods=("add", "__add__"), inplace=("add_", "__iadd__"))
     def add(input, other, *, alpha=1):
@@ -50,7 +50,7 @@ def torchsymbol(
     tags: Iterable[Any] = (),
     samples: Callable[..., Iterable[Any]] | None = None,
 ) -> Callable[[Fn], Symbol]:
-    """Register the decorated decomposition (if ``prim``, meta function) as a row; return its symbol.
+    """Register the decorated decomposition or (``prim``) meta function; return its symbol.
 
     ``names`` are torch's functions, as dotted paths (``"torch.nn.functional.linear"``) or callables; those
     that this torch lacks are skipped. ``methods`` and ``properties`` are attributes of ``torch.Tensor``. The
@@ -91,7 +91,7 @@ def torchsymbol(
 def torch_names(
     *names: str, methods: Iterable[str] = (), properties: Iterable[str] = ()
 ) -> Callable[[Fn], Fn]:
-    """Make torch functions (methods, property getters) mean a symbol, or a function that calls symbols.
+    """Let torch functions (methods, property getters) mean a symbol, or a function of symbols.
 
     For aliases, and for functions that eager too composes in Python (``2 / x`` is ``x.reciprocal() * 2``).
     Names that this torch lacks are skipped.
@@ -114,7 +114,7 @@ def torch_names(
 
 
 def alias(meaning: Fn, *names: str, methods: Iterable[str] = (), properties: Iterable[str] = ()) -> None:
-    """Apply :func:`torch_names` to ``meaning``: ``alias(abs, "torch.absolute", methods=("absolute",))``."""
+    """Apply :func:`torch_names`: ``alias(abs, "torch.absolute", methods=("absolute",))``."""
     torch_names(*names, methods=methods, properties=properties)(meaning)
 
 
@@ -136,7 +136,7 @@ def _register_in_language(fn: Any, meaning: Fn) -> None:
     if registered is not meaning:
         raise RegistrationError(
             f"{torch.overrides.resolve_name(fn) or fn} is taken",
-            found=f"by {registered!r}",
+            found={"row": repr(registered)},
             hint="One row per torch function.",
         )
 
@@ -148,7 +148,7 @@ def _add_inplace(
     spelling: Spelling | None,
     row: Operator,
 ) -> None:
-    """Add the in-place variant ``x.add_(y)``: the functional operator, a cast, and a write to ``x``."""
+    """Add the in-place variant ``x.add_(y)``: the functional operator, a cast, and a write."""
 
     def decomposition(*args: Any, **kwargs: Any) -> Any:
         value = symbol(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""Metadata of tensors as a traced program sees it: torch's own types, answered without recording anything.
+"""Metadata of tensors as a traced program sees them: torch's own types, recording nothing.
 
-``ATTRIBUTES`` are read as ``x.name``; ``METHODS`` are called as ``x.name(…)``. What is not here is an
+``ATTRIBUTES`` are read as ``x.name``; ``METHODS`` are called as ``x.name(…)``. Everything else is an
 operator.
 """
 
@@ -31,7 +31,7 @@ def _strides(x: TensorProxy, dim: int | None = None) -> Any:
 
 
 def is_contiguous(x: TensorProxy, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
-    """Whether the elements lie in the order of a memory format, without gaps."""
+    """Return whether the elements are in the order of a memory format, without gaps."""
     strides = strides_of(x, get_tracectx())
     with torch._C.DisableTorchFunction():
         stand_in = torch.empty_strided(x.shape, strides, device="meta")
@@ -89,7 +89,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "sparse_dim": lambda x: 0,
 }
 
-#: functions of torch that answer as methods do
+#: torch functions that return what methods return
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.is_tensor: lambda obj, /: isinstance(obj, torch.Tensor),
     torch.is_floating_point: METHODS["is_floating_point"],
@@ -106,7 +106,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def _fill_table() -> None:
-    """Code that is not interpreted asks through ``__torch_function__``."""
+    """Add the metadata to the language, for code that uses ``__torch_function__``."""
     for name, read in ATTRIBUTES.items():
         if hasattr(torch.Tensor, name):
             TORCH.functions.setdefault(getattr(torch.Tensor, name).__get__, read)

@@ -1,4 +1,4 @@
-"""The symbols of torch's functions, which bind, judge and report calls as torch does."""
+"""Symbols of torch's functions, which bind arguments and report errors as torch does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fn = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False)
 class TorchSymbol(Symbol):
-    """A symbol that takes a torch function's arguments, ``out=`` included, and raises torch's errors."""
+    """A symbol with a torch function's arguments, ``out=`` included, and with torch's errors."""
 
     spelling: Spelling | None = None
     eager: Fn | None = None
@@ -30,9 +30,9 @@ class TorchSymbol(Symbol):
         return argument_binder(self.id, self.name, self.meta, self.spelling)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Record a call into the current trace and return its output, as :meth:`Symbol.__call__` does.
+        """Record a call into the current trace and return its output, as :class:`Symbol` does.
 
-        Raises what :mod:`thunder.torch.call_errors` says for a call that fails.
+        A call that fails raises the error of :mod:`thunder.torch.call_errors`.
         """
         if kwargs.get("out") is not None:
             return self._write_to_out(args, kwargs)
@@ -59,7 +59,7 @@ class TorchSymbol(Symbol):
     def _eager_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments that ``eager`` takes: the row's, where a spelling has other parameters."""
+        """Return the arguments of ``eager``: the row's, where a spelling has other parameters."""
         if self.spelling is None:
             return args, kwargs
         try:
@@ -72,7 +72,7 @@ class TorchSymbol(Symbol):
 
 
 def with_torch_errors(path: str, fn: Fn, replacement: Fn) -> Fn:
-    """Return ``replacement`` for the torch function ``fn``, with ``out=`` and errors as a symbol has them."""
+    """Return ``replacement`` for a torch function with a symbol's ``out=`` and errors."""
 
     def write(*args: Any, out: Any, **kwargs: Any) -> Any:
         def compute(*args: Any, **inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""In-place functions without a row: the functional variant, and a write to the first argument.
+"""In-place functions without a row: the functional variant, and a write to its argument.
 
 x.i0_()      →      t1 = torch.i0(x); x.copy_(t1)
 """
@@ -30,14 +30,14 @@ def functional_of(name: str) -> Fn | None:
     if not last.endswith("_") or last.endswith("__"):
         return None
     for place in (prefix, *_ELSEWHERE):
-        found = find_torch(f"{place}.{last[:-1]}")
-        if found is not None:
-            return found
+        functional = find_torch(f"{place}.{last[:-1]}")
+        if functional is not None:
+            return functional
     return None
 
 
 def inplace_variant_or(fn: Fn, otherwise: Fn) -> Fn:
-    """Return the meaning of ``fn``: its functional variant and a write, or ``otherwise`` if it has none."""
+    """Return the meaning of ``fn``: its functional variant and a write, or else ``otherwise``."""
     functional = functional_of(name_of(fn))
     if functional is None:
         return otherwise

@@ -1,4 +1,4 @@
-"""Probes of torch functions: calls on tensors without data, under a mode that reads operator schemas.
+"""Probes of torch functions: calls on tensors without data that read operator schemas.
 
 A probe finds the metadata of the results, whether the call draws random numbers, and that it neither writes
 to its arguments nor returns their memory. Torch's fake tensors follow the kernels of the real device. Below
@@ -69,7 +69,7 @@ _WRITES = CannotProbe("it writes to its arguments", "Use a form of it that retur
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The result of a call, of tensors without data, and whether the call draws random numbers."""
+    """The result of a call, of tensors without data, and whether the call is random."""
 
     result: Any
     is_random: bool
@@ -162,7 +162,7 @@ class _DispatchProbe(TorchDispatchMode):
         try:
             return func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
-            raise self._of_data() from None  # its tags do not say so
+            raise self._of_data() from None  # its tags do not declare it
 
     def _of_data(self) -> UnsupportedOperator:
         return UnsupportedOperator(
@@ -183,7 +183,7 @@ def memory_of(t: torch.Tensor) -> int:
 
 
 def results_of(result: Any) -> list[Any]:
-    """Return the results of a call that returns a tensor, or a sequence of tensors and None, as a list."""
+    """Return a call's results as a list: a tensor, or a sequence of tensors and None."""
     return list(result) if isinstance(result, tuple | list) else [result]
 
 

@@ -20,9 +20,9 @@ from thunder.ir.proxies import UNKNOWN
 from thunder.ops.meta_kernels import raise_torch_error
 from thunder.ops.operator import all_rows
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
+from thunder.torch.fallback.fallback_rows import record_fallback, under_autocast_now
 from thunder.torch.fallback.inplace_variants import inplace_variant_or
 from thunder.torch.fallback.schema_probe import CannotProbe
-from thunder.torch.fallback.torch_rows import record_fallback, under_autocast_now
 from thunder.torch.function_names import name_of
 from thunder.torch.out_argument import write_to_out
 
@@ -55,7 +55,7 @@ def _refusal(
 
 
 def refuse_unknown(fn: Any) -> Callable[..., Any]:
-    """Return a function that refuses a call of ``fn``, unless it is the in-place variant of a known one."""
+    """Return a function that refuses a call of ``fn``, unless ``fn`` has a functional variant."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise _refusal(name_of(fn), args, kwargs)
@@ -64,7 +64,7 @@ def refuse_unknown(fn: Any) -> Callable[..., Any]:
 
 
 def run_by_torch(fn: Any) -> Callable[..., Any]:
-    """Return a function that records a call of ``fn`` by torch where that is sound, and else refuses it."""
+    """Return a function that records a call of ``fn`` by torch, or refuses an unsound one."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         name = name_of(fn)

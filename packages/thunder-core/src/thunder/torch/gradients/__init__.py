@@ -1,9 +1,9 @@
-"""The gradient rules of the torch language: tables of formulas, a module for each subject.
+"""Gradient rules of the torch language: tables of formulas, one module for each subject.
 
-``thunder.ops.gradient_rules`` says how a rule is written.
+``thunder.ops.gradient_rules`` defines how a rule is written.
 """
 
-from thunder.torch.gradients import (  # noqa: F401  (each gives rules to rows)
+from thunder.torch.gradients import (  # noqa: F401  (each adds rules to rows)
     binary,
     bounds,
     casts,

@@ -1,4 +1,4 @@
-"""Torch's backward kernels as operator rows: ``ltorch.<name>``, run whole by ``torch.ops.aten.<name>``."""
+"""Torch's backward kernels as rows: ``ltorch.<name>``, run by ``torch.ops.aten.<name>``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder.torch.registration import torchsymbol
 
 
 def kernel(name: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
-    """Registers a decomposition (of ``prim=True``, a meta function) as ``ltorch.<name>``.
+    """Register a decomposition (if ``prim=True``, a meta function) as ``ltorch.<name>``.
 
     Its parameters are those of the kernel, in order. ``row`` are further arguments of ``torchsymbol``.
     """
@@ -20,7 +20,7 @@ def kernel(name: str, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
 
 
 def computed_by(eager: Callable[..., Any] | None) -> Callable[[Callable[..., Any]], Symbol]:
-    """Registers a decomposition as ``ltorch.<its name>``, which ``eager`` computes (or only its parts)."""
+    """Register a decomposition as ``ltorch.<its name>``, run by ``eager`` or by its parts."""
 
     def decorate(fn: Callable[..., Any]) -> Symbol:
         return torchsymbol(id=f"ltorch.{fn.__name__}", eager=eager)(fn)

@@ -1,6 +1,6 @@
 """Gradients of elementwise operators of two tensors, or of a tensor and a number.
 
-Each formula stands under the operands' order, ``(a, b)``, for the operator of the torch language and for the
+Each formula has the operands in the order ``(a, b)``, for the operator of the torch language and for the
 primitive. Operands may be Python numbers, and of several dtypes and shapes: a gradient is fitted to its
 argument afterwards.
 """
@@ -26,8 +26,9 @@ _Compare = Callable[[Tensor, Tensor], Tensor]
 
 
 def elementwise(name: str, of_a: Binary | None, of_b: Binary | None, second: str = "other") -> None:
-    """Gives formulas for the first and the second operand to ``torch.<name>`` and ``prims.<name>``, those of
-    them that are there. ``second`` is what the former calls its second operand.
+    """Add formulas for both operands to the rows ``torch.<name>`` and ``prims.<name>``.
+
+    A row that does not exist is skipped. ``second`` is the name of the second operand of ``torch.<name>``.
     """
     for operator_id, arguments in ((f"torch.{name}", ("input", second)), (f"prims.{name}", ("a", "b"))):
         if row_of(operator_id) is not None:
@@ -80,7 +81,7 @@ formulas(
 
 
 def _rounded(formula: Binary) -> Callable[[VjpCall], Any]:
-    """The formula of the exact quotient; a rounded one has the gradient 0."""
+    """The formula of the exact quotient; the gradient of a rounded one is 0."""
     return lambda c: (
         formula(c.g, c.input, c.other, c.out) if c.rounding_mode is None else ltorch.zeros_like(c.g)
     )
@@ -104,7 +105,7 @@ elementwise(
 
 
 def _of_base(g: Tensor, a: Tensor, b: Any, y: Tensor) -> Tensor:
-    """``b * a**(b - 1)``, in the result's precision; 0 for the exponent 0, whatever the base."""
+    """``b * a**(b - 1)`` in the result's precision; 0 for the exponent 0, for any base."""
     base = to(a, None, y.dtype.torch_dtype)
     if isinstance(b, NumberProxy):
         b = ltorch.scalar_tensor(b, dtype=y.dtype.torch_dtype, device=y.device)
@@ -118,7 +119,10 @@ def _of_base(g: Tensor, a: Tensor, b: Any, y: Tensor) -> Tensor:
 
 
 def _of_exponent(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:
-    """``y * log(a)``; 0 where the base is 0 and the exponent is not negative, where ``log`` has no value."""
+    """The gradient of the exponent, ``y * log(a)``.
+
+    It is 0 where the base is 0 and the exponent is not negative, where ``log`` has no value.
+    """
     not_negative = (ltorch.real(b) if b.dtype.is_complex else b) >= 0
     if isinstance(a, TensorProxy):
         gradient = g * conj(y * ltorch.log(to(a, None, y.dtype.torch_dtype)))

@@ -1,4 +1,4 @@
-"""Gradients of conversions and copies: the cotangent, converted and moved where it is put."""
+"""Gradients of conversions and copies: the cotangent, converted and moved back."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ formulas("torch.Tensor.to", "torch.Tensor.type_as", input=lambda c: c.g)
 formulas("prims.convert_element_type", "prims.device_put", a=lambda c: c.g)
 formulas("torch.clone", "torch.Tensor.contiguous", input=lambda c: c.g)
 formulas("prims.clone", "prims.shallow_copy", "prims.stride_order", a=lambda c: c.g)
-# made of the shape alone, so that the old value is not kept
+# of the shape alone, so that the old value is not saved
 formulas(
     "prims.overwrite",
     a=lambda c: c.g,
     old=lambda c: prims.full(c.old.shape, 0, device=c.old.device, dtype=c.old.dtype),
 )
 
-# bits of one type are no number of another
+# the bits of one type are not a number of another
 nondifferentiable("prims.bitcast", "torch.Tensor.view_dtype", "prims.item")
 
 # -- tensors of one value, of parts --------------------------------------------------------------------------

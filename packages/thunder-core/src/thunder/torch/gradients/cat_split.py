@@ -1,4 +1,4 @@
-"""Gradients of joining, cutting and padding."""
+"""Gradients of concatenation, splitting and padding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from thunder.torch.rows import cat_split, padding  # noqa: F401  (the rows)
 
 
 def _parts(c: VjpCall) -> list[TensorProxy | None]:
-    """The cotangent cut where the tensors meet. Of vectors of no elements ``torch.cat`` takes no notice."""
+    """Split the cotangent where the tensors meet.
+
+    ``torch.cat`` skips vectors without elements.
+    """
     counted = [t.shape != (0,) or c.g.shape == (0,) for t in c.tensors]
     dim = canonical_dim(c.dim, len(c.g.shape))
     sizes = [t.shape[dim] for t, counts in zip(c.tensors, counted, strict=True) if counts]
@@ -38,33 +41,33 @@ formulas("torch.stack", tensors=lambda c: ltorch.unbind(c.g, c.dim))
 
 
 def _filled(c: VjpCall) -> list[TensorProxy]:
-    """The cotangents of all results, zeros for those on which nothing depends."""
+    """Return the cotangents of all results, zeros for those on which nothing depends."""
     some = next(g for g in c.g if g is not None)
     return [zeros(o.shape, some) if g is None else g for o, g in zip(c.out, c.g, strict=True)]
 
 
 def _rejoined(c: VjpCall, a: TensorProxy, dim: int) -> TensorProxy | None:
-    """The cotangents of pieces behind one another; one alone stands among zeros."""
+    """Concatenate the cotangents of the pieces; a single one is placed among zeros."""
     dim = canonical_dim(dim, len(a.shape))
-    known = [i for i, g in enumerate(c.g) if g is not None]
-    if len(known) == 1:
-        (at,) = known
+    present = [i for i, g in enumerate(c.g) if g is not None]
+    if len(present) == 1:
+        (at,) = present
         start = sum(o.shape[dim] for o in c.out[:at])
         return scatter_at(c.g[at], dim, start, a.shape[dim])
-    return ltorch.cat(_filled(c), dim) if known else None
+    return ltorch.cat(_filled(c), dim) if present else None
 
 
 def _unbind(c: VjpCall) -> TensorProxy | None:
     dim = canonical_dim(c.dim, len(c.input.shape))
-    known = [i for i, g in enumerate(c.g) if g is not None]
-    if len(known) == 1:
-        (at,) = known
+    present = [i for i, g in enumerate(c.g) if g is not None]
+    if len(present) == 1:
+        (at,) = present
         return _selected(c.g[at], c.input, dim, at)
-    return ltorch.stack(_filled(c), dim) if known else None
+    return ltorch.stack(_filled(c), dim) if present else None
 
 
 def _selected(g: TensorProxy, a: TensorProxy, dim: int, index: int) -> TensorProxy:
-    """Zeros like ``a`` with ``g`` at one place of a dimension."""
+    """Return zeros like ``a`` with ``g`` at one index of a dimension."""
     dim = canonical_dim(dim, len(a.shape))
     row = reshaped(g, (*a.shape[:dim], 1, *a.shape[dim + 1 :]))
     return scatter_at(row, dim, index % a.shape[dim], a.shape[dim])
@@ -105,16 +108,16 @@ def _part_of_slice(c: VjpCall) -> TensorProxy:
 
 
 def _constant_pad_backward(g: TensorProxy, shape: Sequence[int], pad: Sequence[int]) -> TensorProxy:
-    """Without a border of constants; ``pad`` has (before, after) for the last dimension first."""
-    given = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
-    rest = [(0, 0, 0)] * (len(shape) - len(given))
-    return pad_prim_backward(g, shape, [*rest, *reversed(given)])
+    """Cut a border of constants off; ``pad`` has (before, after) for the last dimension first."""
+    padded = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
+    rest = [(0, 0, 0)] * (len(shape) - len(padded))
+    return pad_prim_backward(g, shape, [*rest, *reversed(padded)])
 
 
 def _border_backward(
     g: TensorProxy, dim: int, length: int, before: int, after: int, mode: str
 ) -> TensorProxy:
-    """The elements of a border added to those that they are copies of."""
+    """Add the elements of a border to those that they are copies of."""
     if mode == "replicate" and length <= max(-before, -after):  # all are copies of one edge
         return scatter_at(ltorch.sum(g, dim, True), dim, length - 1 if -before >= length else 0, length)
     first, last = max(0, -before), length - max(0, -after)
@@ -130,7 +133,10 @@ def _border_backward(
 def _copied(
     border: TensorProxy, dim: int, length: int, wrapped: int, mirrored: int, edge: int, mode: str
 ) -> TensorProxy:
-    """A border at the place that it is a copy of, which begins at one of three positions."""
+    """Return the gradient of a border in place of the elements that it copies.
+
+    These begin at one of three positions, by ``mode``.
+    """
     if mode == "circular":
         return scatter_at(border, dim, wrapped, length)
     if mode == "reflect":
@@ -140,7 +146,7 @@ def _copied(
 
 @torchsymbol(id="ltorch.pad_backward")
 def pad_backward(grad: TensorProxy, size: Sequence[int], pad: Sequence[int], mode: str) -> TensorProxy:
-    """The adjoint of a border of the tensor's own elements, around a tensor of ``size``."""
+    """The adjoint of padding a tensor of ``size`` with its own elements."""
     for i in reversed(range(0, len(pad), 2)):
         if pad[i] or pad[i + 1]:
             dim = len(size) - 1 - i // 2

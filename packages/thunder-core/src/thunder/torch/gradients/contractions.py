@@ -1,4 +1,4 @@
-"""Gradients of products summed over named or numbered dimensions: einsum, tensordot, inner.
+"""Gradients of products summed over dimensions: einsum, tensordot, inner.
 
 A contraction is linear in each operand, so the gradient of an operand contracts the cotangent with the other
 operands: of ``einsum("ij,jk->ik", a, b)`` with respect to ``a`` it is ``einsum("ik,jk->ij", g, b)``.
@@ -43,7 +43,7 @@ def _einsum(equation: str, *operands: Tensor) -> Tensor:
 
 
 def _in_letters(terms: Sequence[str], result: str) -> tuple[list[str], str]:
-    """Subscripts in which the dimensions of an ellipsis have letters, too."""
+    """Return the subscripts with letters for the dimensions of an ellipsis."""
     used = set("".join(terms))
     free = [letter for letter in string.ascii_letters if letter not in used]
     names = {digit: free.pop() for digit in sorted(used) if digit.isdigit()}
@@ -71,7 +71,7 @@ def _of_operand(
 
 
 def _on_diagonals(g: Tensor, term: str) -> Tensor:
-    """For each subscript that a term repeats, its dimension of ``g`` on the diagonal of both."""
+    """Write dimensions of ``g`` to the diagonal of each subscript that a term repeats."""
     letters = list(dict.fromkeys(term))
     for position, letter in enumerate(term):
         if letters[position : position + 1] != [letter]:
@@ -87,8 +87,9 @@ def _on_diagonals(g: Tensor, term: str) -> Tensor:
 def _contraction_gradient(
     g: Tensor, like: Tensor, summed: Sequence[int], other: Tensor, others_summed: Sequence[int], is_left: bool
 ) -> Tensor:
-    """The gradient of one operand. The dimensions of ``g`` are the free ones of the left operand, then those
-    of the right.
+    """Return the gradient of one operand of a tensordot.
+
+    The dimensions of ``g`` are the free ones of the left operand, then those of the right.
     """
     free = [d for d in range(len(like.shape)) if d not in summed]
     others_free = [d for d in range(len(other.shape)) if d not in others_summed]
@@ -98,7 +99,7 @@ def _contraction_gradient(
     met = [summed[i] for i in sorted(range(len(summed)), key=lambda i: others_summed[i])]
     order = [*free, *met]
     gradient = ltorch.permute(product, tuple(order.index(d) for d in range(len(order))))
-    # a summed dimension of length 1 meets one of any length, whose sum it multiplies
+    # a summed dimension of length 1 multiplies the sum over one of any length
     wide = tuple(max(n, size) for n, size in zip(gradient.shape, like.shape, strict=True))
     return gradient if gradient.shape == wide or 0 in like.shape else ltorch.expand(gradient, wide)
 
@@ -106,12 +107,12 @@ def _contraction_gradient(
 @vjp("torch.tensordot")
 def _of_tensordot(c: VjpCall) -> dict[str, Any]:
     left, right = summed_dims(c.a, c.b, c.dims)
-    found = {}
+    gradients = {}
     if c.needs("a"):
-        found["a"] = _contraction_gradient(c.g, c.a, left, c.b, right, True)
+        gradients["a"] = _contraction_gradient(c.g, c.a, left, c.b, right, True)
     if c.needs("b"):
-        found["b"] = _contraction_gradient(c.g, c.b, right, c.a, left, False)
-    return found
+        gradients["b"] = _contraction_gradient(c.g, c.b, right, c.a, left, False)
+    return gradients
 
 
 def _of_inner(c: VjpCall, operand: Tensor, other: Tensor, is_left: bool) -> Tensor:

@@ -1,7 +1,7 @@
 """Gradients of factorizations of a matrix: Cholesky, QR, eigenvalues, singular values.
 
-Each needs all its factors for the gradient of any. Those that the program does not use may not be kept for
-the backward, since no gradient flows back into them; then the matrix is factored again there (Note [What a
+Each needs all its factors for the gradient of any. Factors that the program does not use may not be saved for
+the backward, since no gradient flows back into them; then the backward factors the matrix again (Note [What a
 rule may save] in ``thunder.ops.gradient_rules``).
 
 Where a factorization is not unique (phases of eigenvectors and of singular vectors), the gradient is right
@@ -20,12 +20,12 @@ from thunder.torch.gradients.products import adjoint
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
-#: a proxy; what its operators return is typed as torch's
+#: a proxy; its operators are typed as torch's
 Tensor = Any
 
 
 def _identity(like: Tensor) -> Tensor:
-    """The real identity of the size of ``like: (*, n, n)``."""
+    """Return the real identity of the size of ``like: (*, n, n)``."""
     return ltorch.eye(like.shape[-1], dtype=real_result(like.dtype), device=like.device)
 
 
@@ -40,7 +40,7 @@ def _as_rows(values: Tensor) -> Tensor:
 
 
 def _symmetric_from(triangle: Tensor) -> Tensor:
-    """The Hermitian matrix whose triangle this is, with the real part of its diagonal."""
+    """Return the Hermitian matrix with this triangle, and the real part of its diagonal."""
     return (triangle + adjoint(triangle)) * (1 - _identity(triangle) / 2)
 
 
@@ -49,10 +49,10 @@ def _skew(x: Tensor) -> Tensor:
 
 
 def _factors(c: VjpCall, again: Callable[[], Any]) -> Any:
-    """The results of a call, or those of ``again`` if the program does not use them all.
+    """Return the results of a call, or those of ``again`` if the program uses only some.
 
-    Factors of two calls may then meet in a second derivative, so that their derivatives must have one and the
-    same choice of phases.
+    Factors of two calls may then occur in one second derivative, so that their derivatives must have the same
+    choice of phases.
     """
     return again() if any(g is None for g in c.g) else c.out
 
@@ -61,8 +61,10 @@ def _factors(c: VjpCall, again: Callable[[], Any]) -> Any:
 
 
 def _cholesky_gradient(g: Tensor, factor: Tensor, upper: bool) -> Tensor:
-    """``L^-H Φ(Lᴴ G) L^-1``, where ``Φ`` mirrors a lower triangle, halved: Murray, Differentiation of the
-    Cholesky decomposition (2016), equation 10. As in torch the diagonal stays complex, where it is.
+    """``L^-H Φ(Lᴴ G) L^-1``, where ``Φ`` mirrors a lower triangle, halved.
+
+    Murray, Differentiation of the Cholesky decomposition (2016), equation 10. As in torch a complex diagonal
+    stays complex.
     """
     lower, g = (adjoint(factor), adjoint(g)) if upper else (factor, g)
     triangle = ltorch.tril(adjoint(lower) @ g)
@@ -81,18 +83,21 @@ def _of_factor(of_product: Tensor, factor: Tensor, upper: bool) -> Tensor:
 
 
 def _from_product(both: Tensor, factor: Tensor, upper: bool) -> Tensor:
-    """As ``_of_factor``, from the sum of the gradient of the product and its adjoint."""
+    """Like ``_of_factor``, from the sum of the gradient of the product and its adjoint."""
     return factor @ both if upper else both @ factor
 
 
 @vjp("torch.cholesky_solve")
 def _of_cholesky_solve(c: VjpCall) -> dict[str, Any]:
-    """Of ``X = A^-1 B``, where ``A`` is the product of the factor: ``A^-1 G``; of ``A`` ``-A^-1 G Xᴴ``."""
+    """Gradients of ``X = A^-1 B``: ``A^-1 G`` for ``B``, and ``-A^-1 G Xᴴ`` for ``A``.
+
+    ``A`` is the product of the factor ``L`` and its adjoint.
+    """
     of_b = ltorch.cholesky_solve(c.g, c.L, c.upper)
-    found = {"B": of_b}
+    gradients = {"B": of_b}
     if c.needs("L"):
-        found["L"] = _of_factor(-(of_b @ adjoint(c.out)), c.L, c.upper)
-    return found
+        gradients["L"] = _of_factor(-(of_b @ adjoint(c.out)), c.L, c.upper)
+    return gradients
 
 
 formulas(
@@ -104,8 +109,10 @@ formulas(
 
 
 def _square_qr_gradient(of_q: Tensor, of_r: Tensor, q: Tensor, r: Tensor) -> Tensor:
-    """Of ``A = Q R`` with an invertible ``R``: Walter and Lehmann, Algorithmic differentiation of linear
-    algebra functions with application in optimum experimental design (2010), section 2.3.
+    """The gradient of ``A`` in ``A = Q R`` with an invertible ``R``.
+
+    Walter and Lehmann, Algorithmic differentiation of linear algebra functions with application in optimum
+    experimental design (2010), section 2.3.
     """
     middle = ltorch.triu(of_r @ adjoint(r) - adjoint(q) @ of_q)
     return ltorch.solve_triangular(adjoint(r), of_q + q @ _symmetric_from(middle), upper=False, left=False)
@@ -113,8 +120,10 @@ def _square_qr_gradient(of_q: Tensor, of_r: Tensor, q: Tensor, r: Tensor) -> Ten
 
 @vjp("torch.linalg.qr")
 def _of_qr(c: VjpCall) -> dict[str, Any]:
-    """A wide matrix is ``[A1, A2] = Q [R1, R2]``: a square factorization, and ``R2 = Qᴴ A2`` (Roberts and
-    Roberts, QR and LQ decomposition matrix backpropagation algorithms, 2020).
+    """The gradient of a QR factorization; a wide matrix is ``[A1, A2] = Q [R1, R2]``.
+
+    That is a square factorization, and ``R2 = Qᴴ A2`` (Roberts and Roberts, QR and LQ decomposition matrix
+    backpropagation algorithms, 2020).
     """
     m, n = c.A.shape[-2:]
     if c.mode == "r" or (c.mode == "complete" and m > n):
@@ -144,10 +153,11 @@ def _gaps(values: Tensor) -> Tensor:
 
 @vjp("torch.linalg.eigh")
 def _of_eigh(c: VjpCall) -> dict[str, Any]:
-    """``V (diag(g) + skew(Vᴴ G) / gaps) Vᴴ`` (Giles, An extended collection of matrix derivative results,
-    2008, section 3.1; for complex matrices Boeddeker et al., On the computation of complex-valued gradients
-    with application to statistically optimum beamforming, 2017). Vectors of a unitary matrix move by
-    skew-Hermitian matrices only.
+    """``V (diag(g) + skew(Vᴴ G) / gaps) Vᴴ``, the gradient of an eigendecomposition.
+
+    Giles, An extended collection of matrix derivative results (2008), section 3.1; for complex matrices
+    Boeddeker et al., On the computation of complex-valued gradients with application to statistically optimum
+    beamforming (2017). Columns of a unitary matrix move by skew-Hermitian matrices only.
     """
     of_values, of_vectors = c.g
     values, v = _factors(c, lambda: ltorch.eigh(c.A, c.UPLO))
@@ -172,9 +182,10 @@ def _of_eigvalsh(c: VjpCall) -> dict[str, Any]:
 def _svd_gradient(
     of_u: Tensor | None, of_s: Tensor | None, of_vh: Tensor | None, u: Tensor, s: Tensor, vh: Tensor
 ) -> Tensor:
-    """``A: (*, m, n)``, ``u: (*, m, k)``, ``s: (*, k)``, ``vh: (*, k, n)``: Townsend, Differentiating the
-    singular value decomposition (2016); the phase of complex vectors: Wan and Zhang, Automatic
-    differentiation for complex valued SVD (2019).
+    """The gradient of ``A: (*, m, n)`` by ``u: (*, m, k)``, ``s: (*, k)``, ``vh: (*, k, n)``.
+
+    Townsend, Differentiating the singular value decomposition (2016); the phase of complex vectors: Wan and
+    Zhang, Automatic differentiation for complex valued SVD (2019).
     """
     if of_u is None and of_vh is None:
         assert of_s is not None, "a rule runs only if a gradient flows"
@@ -205,7 +216,10 @@ def _svd_gradient(
 
 @vjp("torch.linalg.svd")
 def _of_svd(c: VjpCall) -> dict[str, Any]:
-    """Of ``full_matrices``, the vectors beyond the singular values are arbitrary and have no gradient."""
+    """The gradient of a singular value decomposition.
+
+    With ``full_matrices`` the vectors beyond the singular values are arbitrary and have no gradient.
+    """
     of_u, of_s, of_vh = c.g
     u, s, vh = _factors(c, lambda: ltorch.svd(c.A, c.full_matrices))
     k = s.shape[-1]

@@ -2,7 +2,8 @@
 
 A transform is linear, so its gradient is its adjoint: the transform in the other direction without the factor
 ``1 / n`` that would make it the inverse. In terms of ``norm``, the factor moves to the other side:
-``"backward"`` becomes ``"forward"``. What a transform padded is cut off, and what it cut off is zero.
+``"backward"`` becomes ``"forward"``. Padding of a transform is cut off, and elements that it cut off are
+zero.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _ADJOINT_NORM = {None: "forward", "backward": "forward", "forward": "backward", 
 
 
 def _dims(c: VjpCall) -> tuple[int, ...]:
-    """The transformed dimensions, from the front; without any named, the last ones, one for each of ``s``."""
+    """Return the transformed dimensions, from the front.
+
+    Where the call names none, they are the last ones, one for each item of ``s``.
+    """
     rank = len(c.input.shape)
     if c.dim is None:
         return tuple(range(rank) if getattr(c, "s", None) is None else range(rank - len(c.s), rank))
@@ -29,7 +33,7 @@ def _dims(c: VjpCall) -> tuple[int, ...]:
 
 
 def _fitting(g: Tensor, like: Tensor, dims: Sequence[int]) -> Tensor:
-    """``g`` cut or padded with zeros to the sizes of ``like``."""
+    """Cut ``g``, or pad it with zeros, to the sizes of ``like``."""
     if g.shape == like.shape:
         return g
     excess = [like.shape[d] - g.shape[d] if d in dims else 0 for d in range(len(g.shape))]
@@ -37,13 +41,13 @@ def _fitting(g: Tensor, like: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def _of_complex(c: VjpCall, adjoint: str) -> Tensor:
-    """Of ``fft`` and ``ifft``."""
+    """The gradient of ``fft`` and ``ifft``."""
     dims = _dims(c)
     return _fitting(getattr(ltorch, adjoint)(c.g, None, dims, _ADJOINT_NORM[c.norm]), c.input, dims)
 
 
 def _from_half(g: Tensor, c: VjpCall, norm: str) -> Tensor:
-    """Of ``rfft``, which gives the first half of a transform: that of the other half is zero."""
+    """The gradient of ``rfft``, which returns half of a transform: the other half's is zero."""
     dims = _dims(c)
     sizes = [g.shape[d] for d in dims]
     sizes[-1] = _asked_size(c, dims[-1])
@@ -51,15 +55,15 @@ def _from_half(g: Tensor, c: VjpCall, norm: str) -> Tensor:
 
 
 def _asked_size(c: VjpCall, dim: int) -> int:
-    """The size that the last transformed dimension is cut or padded to."""
-    asked = getattr(c, "n", None)
-    if asked is None and getattr(c, "s", None) is not None:
-        asked = c.s[-1]
-    return c.input.shape[dim] if asked is None or asked == -1 else asked
+    """Return the size to which the last transformed dimension is cut or padded."""
+    size = getattr(c, "n", None)
+    if size is None and getattr(c, "s", None) is not None:
+        size = c.s[-1]
+    return c.input.shape[dim] if size is None or size == -1 else size
 
 
 def _to_half(g: Tensor, c: VjpCall, norm: str) -> Tensor:
-    """Of ``irfft``, which completes half a spectrum: frequencies that it takes twice count twice."""
+    """The gradient of ``irfft``: frequencies that represent two of the spectrum count twice."""
     dims = _dims(c)
     last, size = dims[-1], g.shape[dims[-1]]
     half = ltorch.rfftn(g, None, dims, norm)

@@ -44,7 +44,7 @@ def _gather_into_zeros(grad: Any, sizes: Any, dim: int, index: Any) -> Any:
 
 @computed_by(_gather_into_zeros)
 def gather_backward(grad: Tensor, sizes: Any, dim: int, index: Tensor) -> Tensor:
-    """Zeros with the elements of ``grad`` added where ``gather`` found them."""
+    """Zeros with the elements of ``grad`` added at the indices of ``gather``."""
     if not index.numel():  # which may have any number of dimensions
         return zeros(sizes, grad)
     return ltorch.scatter_add(zeros(sizes, grad), dim, index, grad)
@@ -52,7 +52,7 @@ def gather_backward(grad: Tensor, sizes: Any, dim: int, index: Tensor) -> Tensor
 
 @kernel("index_select_backward")
 def index_select_backward(grad: Tensor, self_sizes: Any, dim: int, index: Tensor) -> Tensor:
-    """Zeros with the slices of ``grad`` added where ``index_select`` found them."""
+    """Zeros with the slices of ``grad`` added at the indices of ``index_select``."""
     return ltorch.index_add(zeros(self_sizes, grad), dim, index, grad)
 
 
@@ -60,19 +60,19 @@ def index_select_backward(grad: Tensor, self_sizes: Any, dim: int, index: Tensor
 
 
 def _getitem_backward(g: Tensor, a: Tensor, key: Any) -> Tensor:
-    """Zeros like ``a`` with ``g`` at ``a[key]``: its sum where integer tensors name a place several times."""
-    found = select(a.shape, key_items(key))
-    bounds = zip(found.starts, found.ends, found.steps, strict=True)
+    """Zeros like ``a`` with ``g`` added at ``a[key]``; an element indexed twice gets the sum."""
+    selection = select(a.shape, key_items(key))
+    bounds = zip(selection.starts, selection.ends, selection.steps, strict=True)
     sliced = [-(-(end - start) // step) for start, end, step in bounds]
-    kept = iter(size for dim, size in enumerate(sliced) if dim not in found.dropped)
-    viewed = [1 if new else next(kept) for new in found.new]
-    if found.tensors:
-        left = tuple(size for dim, size in enumerate(viewed) if dim not in found.picked)
-        g = ltorch.index_backward(g, left, index_list(found.tensors))
-    for dim in sorted(found.picked):
-        left = tuple(size for d, size in enumerate(viewed) if d <= dim or d not in found.picked)
-        g = ltorch.index_backward(g, left, index_list({dim: found.picked[dim]}))
-    return slice_backward(reshaped(g, sliced), a.shape, found.starts, found.steps)
+    kept_sizes = iter(size for dim, size in enumerate(sliced) if dim not in selection.dropped)
+    viewed = [1 if new else next(kept_sizes) for new in selection.new]
+    if selection.tensors:
+        left = tuple(size for dim, size in enumerate(viewed) if dim not in selection.picked)
+        g = ltorch.index_backward(g, left, index_list(selection.tensors))
+    for dim in sorted(selection.picked):
+        left = tuple(size for d, size in enumerate(viewed) if d <= dim or d not in selection.picked)
+        g = ltorch.index_backward(g, left, index_list({dim: selection.picked[dim]}))
+    return slice_backward(reshaped(g, sliced), a.shape, selection.starts, selection.steps)
 
 
 formulas("torch.Tensor.__getitem__", input=lambda c: _getitem_backward(c.g, c.input, c.key))
@@ -83,7 +83,7 @@ def _mask_of(key: Any) -> Tensor | None:
 
 
 def _value_gradient(g: Tensor, key: Any, value: Tensor) -> Tensor:
-    """``g[key]`` summed to the shape of the value that was written there, on its device."""
+    """Return ``g[key]`` summed to the shape of the value that was written, on its device."""
     mask = _mask_of(key)
     if mask is None:
         part = getitem(g, key)
@@ -96,15 +96,15 @@ def _value_gradient(g: Tensor, key: Any, value: Tensor) -> Tensor:
 
 
 def _written(a: str) -> Callable[[VjpCall], Gradients]:
-    """The gradients of a write of ``value`` at ``key`` of the argument ``a``."""
+    """Return the gradients of a write of ``value`` at ``key`` of the argument ``a``."""
 
     def gradients(c: VjpCall) -> Gradients:
-        found = {}
+        grads = {}
         if c.needs(a):
-            found[a] = ltorch.setitem(c.g, c.key, 0)
+            grads[a] = ltorch.setitem(c.g, c.key, 0)
         if c.needs("value"):
-            found["value"] = _value_gradient(c.g, c.key, c.value)
-        return found
+            grads["value"] = _value_gradient(c.g, c.key, c.value)
+        return grads
 
     return gradients
 
@@ -128,7 +128,7 @@ formulas(
 
 
 def _held(c: VjpCall) -> Tensor | None:
-    """The mask of ``index_put``, which has no other index then."""
+    """Return the mask of ``index_put`` if its only index is a mask, else None."""
     return c.indices[0] if c.indices[0].dtype.is_bool else None
 
 
@@ -152,7 +152,7 @@ formulas("torch.index_put", input=_index_put_input, values=_index_put_values)
 
 
 def _grown(g: Tensor, shape: Any) -> Tensor:
-    """``g`` with zeros behind it: elements of a source beyond the index are not used."""
+    """Pad ``g`` with zeros at the end: elements of a source beyond the index are not used."""
     return (
         slice_backward(g, shape, [0] * len(shape), None) if len(g.shape) == len(shape) else reshaped(g, shape)
     )
@@ -175,7 +175,7 @@ formulas("torch.scatter_add", input=lambda c: c.g, src=_gathered)
 
 
 def _taken(c: VjpCall) -> Tensor:
-    """Rows added where they were taken from. The index of ``prims.take`` has any number of dimensions."""
+    """Add rows where they were taken from. The index of ``prims.take`` may have any rank."""
     count = math.prod(c.index.shape)
     rows = reshaped(c.g, (*c.a.shape[: c.dim], count, *c.a.shape[c.dim + 1 :]))
     return ltorch.index_select_backward(rows, c.a.shape, c.dim, reshaped(c.index, (count,)))
@@ -217,7 +217,7 @@ formulas(
 
 
 def _named(index: Tensor, dim: int, a: Tensor) -> Tensor:
-    """Which slices of a dimension an index names, once or several times, in a shape that broadcasts."""
+    """Return a mask of the slices that an index names, in a shape that broadcasts to ``a``."""
     shape = [1] * len(a.shape)
     if shape:
         shape[dim] = a.shape[dim]
@@ -256,9 +256,9 @@ formulas("torch.triu", input=lambda c: ltorch.triu(c.g, c.diagonal))
 
 @kernel("masked_scatter_backward")
 def masked_scatter_backward(grad_output: Tensor, mask: Tensor, sizes: Any) -> Tensor:
-    """The elements of the gradient where the mask holds, one after the other, zeros behind them.
+    """The elements of the gradient where the mask is True, in order, padded with zeros.
 
-    The place of each is the number of those before it; the others go to a place behind the end.
+    The position of each is the number of those before it; the others go to a position past the end.
     """
     total, count = math.prod(sizes), math.prod(mask.shape)
     held = reshaped(mask, (count,))
@@ -284,9 +284,7 @@ formulas(
 
 @dataclass(frozen=True)
 class _Meeting:
-    """A reduction of the elements of ``source`` that meet at one element of ``input``, in the operators of
-    its index.
-    """
+    """A reduction of the elements of ``source`` with the same index into ``input``."""
 
     input: Tensor
     source: Tensor
@@ -300,7 +298,7 @@ class _Meeting:
     cleared: Callable[[Tensor], Tensor]
 
     def gradients(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of input and source."""
+        """Return the gradients of input and source."""
         of_input, of_source = getattr(self, f"_{self.reduce}")(g, out)
         return (of_input if self.include_self else self.cleared(of_input)), of_source
 
@@ -324,8 +322,10 @@ class _Meeting:
     _amax = _amin = _extreme
 
     def _prod(self, g: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-        """The product of the others: the result over the element itself, and where that is 0, the product
-        with 1 in its place. Two zeros that meet make each other's gradient 0.
+        """The product of the others: the result divided by the element.
+
+        Where the element is 0, it is the product with 1 in its place. Two zeros with the same index make each
+        other's gradient 0.
         """
         one_for_zero = ltorch.where(self.input == 0, 1, self.input)
         of_input = g * self.again(one_for_zero, self.source) / one_for_zero

@@ -1,8 +1,8 @@
-"""Gradients of functions of a matrix: determinants, inverses, solutions, powers, exponentials, norms.
+"""Gradients of functions of a matrix: determinants, inverses, solutions, powers, norms.
 
-Unless a comment says otherwise the formulas are those of Giles, An extended collection of matrix derivative
-results for forward and reverse mode algorithmic differentiation (2008), with adjoints in place of transposes
-for complex matrices.
+Formulas without another source are those of Giles, An extended collection of matrix derivative results for
+forward and reverse mode algorithmic differentiation (2008), with adjoints in place of transposes for complex
+matrices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from thunder.torch.gradients.reductions import shared
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import torch_kernels  # noqa: F401  (the rows)
 
-#: a proxy; what its operators return is typed as torch's
+#: a proxy; its operators are typed as torch's
 Tensor = Any
 #: the gradient of matrices ``(*, m, n)``, from the cotangent and the norm ``(*, 1, 1)``
 _NormGradient = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -38,7 +38,7 @@ def _as_matrices(x: Tensor) -> Tensor:
 
 @computed_by(lambda A: torch.linalg.inv_ex(A).inverse)
 def unchecked_inverse(A: Tensor) -> Tensor:
-    """The inverse, infinite where there is none: the log of a determinant has a gradient there, too."""
+    """Return the inverse, infinite where there is none: ``logdet`` has a gradient there, too."""
     return ltorch.inv(A)
 
 
@@ -56,7 +56,7 @@ def _det_backward(g: torch.Tensor, A: torch.Tensor, det: torch.Tensor) -> torch.
 
 @computed_by(_det_backward)
 def det_backward(g: Tensor, A: Tensor, det: Tensor) -> Tensor:
-    """``g conj(det) A^-H`` (section 2.2.4), the cofactors; of singular matrices by pivots other than 0."""
+    """``g conj(det) A^-H`` (section 2.2.4), the cofactors; for singular matrices by LU pivots."""
     return _as_matrices(g * conj(det)) * adjoint(unchecked_inverse(A))
 
 
@@ -76,7 +76,7 @@ def log_det_backward(g: Tensor, A: Tensor) -> Tensor:
 
 @vjp("torch.linalg.slogdet")
 def _of_slogdet(c: VjpCall) -> dict[str, Any]:
-    """``d log|det| + i d arg det = tr(A^-1 dA)``; ``exp(i arg det)`` of a real matrix is constant."""
+    """``d log|det| + i d arg det = tr(A^-1 dA)``; the sign of a real matrix is constant."""
     of_sign, of_log = c.g
     weight = of_log
     if of_sign is not None and of_sign.dtype.is_complex:
@@ -97,8 +97,10 @@ formulas("torch.linalg.inv", A=lambda c: -(adjoint(c.out) @ c.g @ adjoint(c.out)
 
 @vjp("torch.linalg.pinv")
 def _of_pinv(c: VjpCall) -> dict[str, Any]:
-    """Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
-    variables separate (1973), equation 4.12, for a constant rank.
+    """The gradient of a pseudo-inverse, for a constant rank.
+
+    Golub and Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
+    variables separate (1973), equation 4.12.
     """
     a, p, ph, gh = c.A, c.out, adjoint(c.out), adjoint(c.g)
     outside_range = gh - a @ (p @ gh)
@@ -109,37 +111,40 @@ def _of_pinv(c: VjpCall) -> dict[str, Any]:
 
 @vjp("torch.linalg.solve")
 def _of_solve(c: VjpCall) -> dict[str, Any]:
-    """``B: (*, n, k)``, or vectors ``(n,)`` and ``(*, n)``, which torch tells from matrices by the shape."""
+    """Gradients of ``solve`` for ``B: (*, n, k)``, or vectors ``(n,)`` and ``(*, n)``.
+
+    Torch tells vectors from matrices by the shape.
+    """
     ndim = len(c.B.shape)
     vectors = ndim == 1 or (ndim == len(c.A.shape) - 1 and c.B.shape == c.A.shape[:-1])
     left = c.left or vectors
     g, x = (ltorch.unsqueeze(t, -1) if vectors else t for t in (c.g, c.out))
     of_b = ltorch.solve(adjoint(c.A), g, left=left)
-    found = {"B": ltorch.squeeze(of_b, -1) if vectors else of_b}
+    gradients = {"B": ltorch.squeeze(of_b, -1) if vectors else of_b}
     if c.needs("A"):
-        found["A"] = -(of_b @ adjoint(x)) if left else -(adjoint(x) @ of_b)
-    return found
+        gradients["A"] = -(of_b @ adjoint(x)) if left else -(adjoint(x) @ of_b)
+    return gradients
 
 
 @vjp("torch.linalg.solve_triangular")
 def _of_solve_triangular(c: VjpCall) -> dict[str, Any]:
-    """As of ``solve``; only a triangle of ``A`` counts, and not its diagonal if that is taken as ones."""
+    """Like ``solve``, restricted to one triangle of ``A``, without a diagonal taken as ones."""
     of_b = ltorch.solve_triangular(
         adjoint(c.A), c.g, upper=not c.upper, left=c.left, unitriangular=c.unitriangular
     )
-    found = {"B": of_b}
+    gradients = {"B": of_b}
     if c.needs("A"):
         whole = -(of_b @ adjoint(c.out)) if c.left else -(adjoint(c.out) @ of_b)
         offset = int(c.unitriangular)
-        found["A"] = ltorch.triu(whole, offset) if c.upper else ltorch.tril(whole, -offset)
-    return found
+        gradients["A"] = ltorch.triu(whole, offset) if c.upper else ltorch.tril(whole, -offset)
+    return gradients
 
 
 # -- powers and exponentials ---------------------------------------------------------------------------------
 
 
 def _power_gradient(a: Tensor, g: Tensor, n: int) -> Tensor:
-    """``sum of a^i g a^(n-1-i)``, by squaring: pairs of a power and its derivative in the direction ``g``."""
+    """``sum of a^i g a^(n-1-i)``, by squaring pairs of a power and its derivative along ``g``."""
 
     def product(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         return x[0] @ y[0], x[1] @ y[0] + x[0] @ y[1]
@@ -167,8 +172,9 @@ def _of_matrix_power(c: VjpCall) -> dict[str, Any]:
 
 @vjp("torch.matrix_exp")
 def _of_matrix_exp(c: VjpCall) -> dict[str, Any]:
-    """A block of ``exp([[A, G], [0, A]])`` is the derivative at ``A`` in the direction ``G`` (Mathias, A
-    chain rule for matrix functions, 1996, theorem 2.1); its adjoint is the same at ``Aᴴ``.
+    """The derivative at ``A`` along ``G`` is a block of ``exp([[A, G], [0, A]])``.
+
+    Mathias, A chain rule for matrix functions (1996), theorem 2.1. Its adjoint is the derivative at ``Aᴴ``.
     """
     n, a = c.input.shape[-1], adjoint(c.input)
     upper, lower = ltorch.cat((a, c.g), -1), ltorch.cat((ltorch.zeros_like(a), a), -1)
@@ -203,24 +209,25 @@ def _frobenius(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
 
 
 def _nuclear(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
-    """Of the sum of singular values: Watson, Characterization of the subdifferential of some matrix norms
-    (1992).
+    """The gradient of the sum of singular values.
+
+    Watson, Characterization of the subdifferential of some matrix norms (1992).
     """
     u, _, vh = ltorch.svd(a, False)
     return g * (u @ vh)
 
 
 def _extreme(values: Tensor, g: Tensor, dim: int, extremum: str) -> Tensor:
-    """``g`` to the largest or smallest values along a dimension.
+    """Distribute ``g`` to the largest or smallest values along a dimension.
 
-    The values are computed again here, and none of them need equal the norm to the last bit.
+    The values are recomputed here, and may differ from the norm in the last bit.
     """
     holders = values == getattr(ltorch, extremum)(values, dim, True)
     return shared(g, holders, (dim % len(values.shape),))
 
 
 def _of_singular_values(extremum: str) -> _NormGradient:
-    """Of the largest or smallest singular value."""
+    """The gradient of the largest or smallest singular value."""
 
     def gradient(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
         u, s, vh = ltorch.svd(a, False)
@@ -230,7 +237,7 @@ def _of_singular_values(extremum: str) -> _NormGradient:
 
 
 def _of_sums(along: int, extremum: str) -> _NormGradient:
-    """Of the largest or smallest sum of absolute values along rows (-1) or columns (-2)."""
+    """The gradient of the largest or smallest absolute sum of rows (-1) or columns (-2)."""
 
     def gradient(g: Tensor, a: Tensor, norm: Tensor) -> Tensor:
         sums = ltorch.sum(ltorch.abs(a), along, True)
@@ -253,7 +260,7 @@ _MATRIX_NORMS: dict[Any, _NormGradient] = {
 
 @vjp("torch.linalg.matrix_norm")
 def _of_matrix_norm(c: VjpCall) -> dict[str, Any]:
-    """Of the matrices in dimensions ``dim``, which are moved to the end and back."""
+    """The gradient of norms of the matrices in dimensions ``dim``, which are moved to the end."""
     a = c.A if c.dtype is None else ltorch.to(c.A, c.dtype)
     dims = canonical_dims(c.dim, len(a.shape))
     last = (-2, -1)

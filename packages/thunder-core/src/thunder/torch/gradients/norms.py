@@ -67,10 +67,10 @@ formulas(
 
 @vjp("torch.renorm")
 def _of_renorm(c: VjpCall) -> dict[str, Any]:
-    """Slices longer than ``maxnorm`` are ``maxnorm x / (norm + 1e-7)``, a product of two functions."""
+    """Slices longer than ``maxnorm`` are ``maxnorm x / (norm + 1e-7)``: a product rule."""
     x, maxnorm = c.input, float(c.maxnorm)
-    (kept,) = canonical_dims(c.dim, len(x.shape))
-    dims = tuple(d for d in range(len(x.shape)) if d != kept)
+    (kept_dim,) = canonical_dims(c.dim, len(x.shape))
+    dims = tuple(d for d in range(len(x.shape)) if d != kept_dim)
     norm = ltorch.vector_norm(x, c.p, dims, True)
     inverse = ltorch.reciprocal(norm + 1e-7)
     product = conj(x) * c.g
@@ -99,7 +99,10 @@ def _of_pairwise_distance(c: VjpCall) -> dict[str, Any]:
 
 @kernel("_cdist_backward")
 def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Tensor:
-    """``x1: (*, m, k)``, ``x2: (*, n, k)``, ``grad`` and ``cdist: (*, m, n)`` → the gradient of ``x1``."""
+    """The gradient of ``x1: (*, m, k)``.
+
+    ``x2: (*, n, k)``, ``grad`` and ``cdist: (*, m, n)``.
+    """
     difference = ltorch.unsqueeze(x1, -2) - ltorch.unsqueeze(x2, -3)
     g, distance = ltorch.unsqueeze(grad, -1), ltorch.unsqueeze(cdist, -1)
     last = (len(difference.shape) - 1,)
@@ -108,14 +111,14 @@ def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor
 
 @vjp("torch.cdist")
 def _of_cdist(c: VjpCall) -> dict[str, Any]:
-    found, p = {}, float(c.p)
+    gradients, p = {}, float(c.p)
     x1, x2 = (broadcast_to_shape(x, (*c.out.shape[:-2], *x.shape[-2:])) for x in (c.x1, c.x2))
     if c.needs("x1"):
-        found["x1"] = ltorch._cdist_backward(c.g, x1, x2, p, c.out)
+        gradients["x1"] = ltorch._cdist_backward(c.g, x1, x2, p, c.out)
     if c.needs("x2"):
         g, distance = ltorch.transpose(c.g, -2, -1), ltorch.transpose(c.out, -2, -1)
-        found["x2"] = ltorch._cdist_backward(g, x2, x1, p, distance)
-    return found
+        gradients["x2"] = ltorch._cdist_backward(g, x2, x1, p, distance)
+    return gradients
 
 
 @vjp("torch.nn.functional.cosine_similarity")

@@ -20,18 +20,18 @@ Tensor = TensorProxy
 
 
 def adjoint(x: Tensor) -> Tensor:
-    """The matrices of ``x: (*, m, n)`` transposed and conjugated."""
+    """Transpose and conjugate the matrices of ``x: (*, m, n)``."""
     turned = ltorch.t(x) if len(x.shape) == 2 else ltorch.transpose(x, -2, -1)
     return conj(turned)
 
 
 def scaled(x: Tensor, factor: Any) -> Tensor:
-    """``conj(factor) * x``, or ``x`` if the factor is 1."""
+    """Return ``conj(factor) * x``, or ``x`` if the factor is 1."""
     return x if factor == 1 else x * conj(factor)
 
 
 def flattened(x: Tensor) -> Tensor:
-    """All dimensions but the last made one: ``(*, k)`` → ``(n, k)``."""
+    """Flatten all dimensions but the last: ``(*, k)`` → ``(n, k)``."""
     return x if len(x.shape) == 2 else ltorch.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
@@ -114,7 +114,7 @@ def _weight_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensor:
 
 
 def _bias_gradient(g: Tensor, bias: Tensor) -> Tensor:
-    """The sum over the rows; a bias of another shape than ``(o,)`` is summed as one that was broadcast."""
+    """The sum over the rows; over all broadcast dimensions if the bias is not ``(o,)``."""
     leading = len(g.shape) - 1
     if leading < 1 or bias.shape != g.shape[-1:]:
         return g
@@ -138,18 +138,18 @@ formulas(
 @vjp("torch.nn.functional.bilinear")
 def _of_bilinear(c: VjpCall) -> dict[str, Any]:
     """``input1: (*, i)``, ``input2: (*, j)``, ``weight: (o, i, j)``, ``bias: (o,)``."""
-    g, x, y, found = flattened(c.g), flattened(c.input1), flattened(c.input2), {}
+    g, x, y, grads = flattened(c.g), flattened(c.input1), flattened(c.input2), {}
     if c.needs("input1"):
         of_x = ltorch.einsum("no,oij,nj->ni", g, conj(c.weight), conj(y))
-        found["input1"] = ltorch.reshape(of_x, c.input1.shape)
+        grads["input1"] = ltorch.reshape(of_x, c.input1.shape)
     if c.needs("input2"):
         of_y = ltorch.einsum("no,oij,ni->nj", g, conj(c.weight), conj(x))
-        found["input2"] = ltorch.reshape(of_y, c.input2.shape)
+        grads["input2"] = ltorch.reshape(of_y, c.input2.shape)
     if c.needs("weight"):
-        found["weight"] = ltorch.einsum("no,ni,nj->oij", g, conj(x), conj(y))
+        grads["weight"] = ltorch.einsum("no,ni,nj->oij", g, conj(x), conj(y))
     if c.needs("bias"):
-        found["bias"] = ltorch.sum(g, 0)
-    return found
+        grads["bias"] = ltorch.sum(g, 0)
+    return grads
 
 
 # -- added to a tensor: beta * input + alpha * product -------------------------------------------------------
@@ -196,7 +196,7 @@ formulas(
 
 @vjp("torch.linalg.multi_dot")
 def _of_multi_dot(c: VjpCall) -> dict[str, Any]:
-    """Of each factor, the product of those before it, the cotangent, and the product of those after it."""
+    """For each factor, the product of those before, the cotangent, and those after it."""
     first, *inner, last = c.tensors
     row, column = len(first.shape) == 1, len(last.shape) == 1
     factors = [
@@ -221,7 +221,7 @@ def _vector_product(x: Tensor, y: Tensor, dim: int) -> Tensor:
 
 
 def _crossed_dim(c: VjpCall) -> int:
-    """The dimension of ``torch.cross``: if none is given, the first of length 3."""
+    """Return the dimension of ``torch.cross``: by default, the first of length 3."""
     return c.dim if c.dim is not None else c.input.shape.index(3)
 
 

@@ -1,8 +1,8 @@
 """Gradients of dropout, its relatives, and random numbers.
 
-Torch draws a mask inside of the operator and keeps it for the backward. So do the rules here: the forward
-becomes an operator that gives the mask too, or a product with noise that the operator itself draws, so that
-equal seeds give eager's numbers. No gradient flows through mask and noise.
+Torch draws a mask inside the operator and saves it for the backward. So do the rules here: the forward
+becomes an operator that returns the mask too, or a product with noise that the operator itself draws, so that
+equal seeds have eager's numbers. No gradient flows through mask and noise.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
 
 @kernel("native_dropout_backward")
 def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """What was kept, scaled as in the forward."""
+    """The elements that dropout keeps, scaled as in the forward."""
     return ltorch.mul(grad_output, ltorch.mul(ltorch.to(mask, dtype=grad_output.dtype.torch_dtype), scale))
 
 
@@ -63,7 +63,7 @@ def _dropping_all(input: Tensor) -> Tensor:
 
 @gradient_rule(f"{_F}dropout")
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Keeps the mask."""
+    """Save the mask."""
     if p == 1.0:
         return _dropping_all(input)
     out, mask = ltorch.native_dropout(input, p, True)
@@ -82,7 +82,10 @@ formulas(
 
 
 def _channels(leading: int) -> Callable[[Tensor], tuple[int, ...]]:
-    """The shape that differs by channel alone; ``leading`` dimensions do if the input has no batch."""
+    """Return the shape of a mask of channels.
+
+    It has ``leading`` dimensions without a batch, else one more.
+    """
 
     def shape(input: Tensor) -> tuple[int, ...]:
         rank = len(input.shape)
@@ -93,7 +96,7 @@ def _channels(leading: int) -> Callable[[Tensor], tuple[int, ...]]:
 
 
 def _multiplied(name: str, shape: Callable[[Tensor], tuple[int, ...]]) -> None:
-    """``x * noise``, where the noise is what the operator makes of ones."""
+    """``x * noise``, where the noise is the operator's result for ones."""
 
     @gradient_rule(f"{_F}{name}")
     def rule(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -113,9 +116,10 @@ def _zeros_of(shape: Callable[[Tensor], tuple[int, ...]]) -> Callable[[Tensor], 
 
 
 def _shifted(name: str, zeros: Callable[[Tensor], Tensor]) -> None:
-    """``x * noise + shift``, where the operator makes the shift of zeros: positive where x is kept.
+    """``x * noise + shift``, where the operator draws the shift: positive where x is kept.
 
-    The zeros lie as torch's own noise does, for it is drawn in the order of the memory.
+    The zeros that it starts from have the layout of torch's own noise, which is drawn in the order of the
+    memory.
     """
 
     @gradient_rule(f"{_F}{name}")
@@ -160,7 +164,7 @@ formulas("ltorch.rrelu_with_noise", input=lambda c: ltorch.mul(c.g[0], c.out[1])
 
 @gradient_rule(f"{_F}rrelu")
 def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
-    """Keeps the slopes; in evaluation there is one, the mean of the bounds."""
+    """Save the slopes; evaluation has one, the mean of the bounds."""
     if training:
         out, noise = rrelu_with_noise(input, lower, upper)
         put_grad(input, ltorch.mul(get_grad(out), noise))

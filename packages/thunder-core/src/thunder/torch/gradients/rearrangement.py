@@ -1,4 +1,4 @@
-"""Gradients of operators that repeat elements, turn tensors, and lay them on diagonals and into patches."""
+"""Gradients of operators that repeat or turn tensors, or write to diagonals and patches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tensor = TensorProxy
 
 
 def _repeat(c: VjpCall) -> Tensor:
-    """Each dimension behind its count, as in the forward; the counts are summed."""
+    """Undo ``repeat``: view each dimension as (count, size) and sum the counts."""
     shape = (*[1] * (len(c.repeats) - len(c.input.shape)), *c.input.shape)
     spread = [x for pair in zip(c.repeats, shape, strict=True) for x in pair]
     counts = tuple(2 * i for i, times in enumerate(c.repeats) if times != 1)
@@ -70,7 +70,7 @@ formulas("torch.diagflat", input=lambda c: reshaped(ltorch.diagonal(c.g, c.offse
 
 @gradient_rule("torch.block_diag")
 def block_diag(*tensors: Tensor) -> Tensor:
-    """Cuts the blocks out; a vector is a row, a number a block of one."""
+    """Cut the blocks out; a vector is a row, a number a block of one."""
     out = ltorch.block_diag(*tensors)
     g = get_grad(out)
     row = column = 0
@@ -105,7 +105,7 @@ formulas("torch.nn.functional.unfold", input=lambda c: fold(c.g, tuple(c.input.s
 
 @gradient_rule("torch.cartesian_prod")
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """The rows in which a tensor's element stands are those of all combinations of the others."""
+    """Sum the rows that contain an element: all combinations of the other tensors' elements."""
     out = ltorch.cartesian_prod(*tensors)
     g = get_grad(out)
     grid = reshaped(g, (*(t.shape[0] for t in tensors), len(tensors)))
@@ -118,9 +118,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 
 def _interleaved(c: VjpCall) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The cotangent with the dimensions of both factors side by side, ``(a0, b0, a1, b1, …)``, and the
-    factors in that form.
-    """
+    """Return the cotangent as ``(a0, b0, a1, b1, …)``, and the factors in that form."""
     rank = max(len(c.input.shape), len(c.other.shape))
     a = (*[1] * (rank - len(c.input.shape)), *c.input.shape)
     b = (*[1] * (rank - len(c.other.shape)), *c.other.shape)

@@ -1,7 +1,7 @@
 """Gradients of reductions: sums, products, extrema, moments.
 
-The cotangent of a reduction has lost the reduced dimensions, or has them as ones; a formula first spreads it
-over the input again. ``dims`` are dimensions that are not negative; of a primitive, none of them means none.
+The cotangent of a reduction lacks the reduced dimensions, or has them as ones; a formula first spreads it
+over the input. ``dims`` are not negative; an empty ``dims`` of a primitive means no dimension.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from thunder.torch.broadcasting import canonical_dims
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import reduction, statistics, torch_kernels  # noqa: F401  (the rows)
 
-#: a proxy; what its operators return is typed as torch's
+#: a proxy; its operators are typed as torch's
 Tensor = Any
 Dims = Sequence[int]
 
 
 def reduced_dims(c: VjpCall) -> tuple[int, ...]:
-    """The dimensions that a call ``(input, dim, …)`` reduces."""
+    """Return the dimensions that a call ``(input, dim, …)`` reduces."""
     return canonical_dims(getattr(c, "dim", None), len(c.input.shape))
 
 
 def with_ones(reduced: Tensor, shape: Sequence[int], dims: Dims, keepdim: bool) -> Tensor:
-    """A reduction's result with the reduced dimensions of ``shape`` as ones, were they kept or not."""
+    """Return a reduction's result with the reduced dimensions of ``shape`` as ones."""
     if keepdim or not dims or not reduced.shape:  # a tensor without dimensions broadcasts as it is
         return reduced
     if len(dims) == 1:
@@ -35,7 +35,7 @@ def with_ones(reduced: Tensor, shape: Sequence[int], dims: Dims, keepdim: bool) 
 
 
 def spread(reduced: Tensor, shape: Sequence[int], dims: Dims, keepdim: bool = False) -> Tensor:
-    """A reduction's result repeated over the reduced dimensions, which is the gradient of a sum."""
+    """Repeat a reduction's result over the reduced dimensions: the gradient of a sum."""
     wide = with_ones(reduced, shape, dims, keepdim)
     return wide if wide.shape == tuple(shape) else ltorch.expand(wide, tuple(shape))
 
@@ -71,13 +71,13 @@ formulas("torch.nanmean", input=_of_nanmean)
 
 
 def _products_before(x: Tensor, dim: int) -> Tensor:
-    """The product of the elements before each, along a dimension."""
+    """Return the product of the elements before each, along a dimension."""
     ones = ltorch.ones_like(ltorch.narrow(x, dim, 0, 1))
     return ltorch.cumprod(ltorch.cat((ones, ltorch.narrow(x, dim, 0, x.shape[dim] - 1)), dim), dim)
 
 
 def _products_of_others(x: Tensor, dim: int) -> Tensor:
-    """For each element the product of all others along a dimension: of those before it and those after it.
+    """For each element the product of all others along a dimension, those before and after it.
 
     ``prod(x) / x`` would be nan at a zero, and its own derivative wrong there.
     """
@@ -91,11 +91,11 @@ def product_gradient(g: Tensor, x: Tensor, dims: Dims) -> Tensor:
         return g
     if len(dims) == 1:
         return g * conj(_products_of_others(x, dims[0]))
-    kept = tuple(d for d in range(len(x.shape)) if d not in dims)
-    order = (*kept, *dims)
+    others_dims = tuple(d for d in range(len(x.shape)) if d not in dims)
+    order = (*others_dims, *dims)
     moved = ltorch.permute(x, order)
-    flat = ltorch.reshape(moved, (*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in dims)))
-    others = ltorch.reshape(_products_of_others(flat, len(kept)), moved.shape)
+    flat = ltorch.reshape(moved, (*(x.shape[d] for d in others_dims), math.prod(x.shape[d] for d in dims)))
+    others = ltorch.reshape(_products_of_others(flat, len(others_dims)), moved.shape)
     return g * conj(ltorch.permute(others, tuple(order.index(d) for d in range(len(order)))))
 
 
@@ -112,18 +112,18 @@ formulas("torch.prod", input=_of_prod)
 
 
 def shared(g: Tensor, holders: Tensor, dims: Dims) -> Tensor:
-    """``g``, in which reduced dimensions are ones, in equal parts where ``holders`` is true."""
+    """Return ``g`` in equal parts where ``holders`` is True; its reduced dimensions are ones."""
     return (g / ltorch.sum(holders, dims, True) if dims else g) * holders
 
 
 def extremum_gradient(g: Tensor, x: Tensor, value: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    """The gradient of the largest or the smallest element, which equal ones share."""
+    """Return the gradient of the largest or the smallest element, which equal ones share."""
     holders = x == with_ones(value, x.shape, dims, keepdim)
     return shared(with_ones(g, x.shape, dims, keepdim), holders, dims)
 
 
 def at_indices(g: Tensor, like: Tensor, dim: int, index: Tensor, keepdim: bool) -> Tensor:
-    """Zeros like ``like``, with ``g`` where elements were taken along a dimension."""
+    """Return zeros like ``like``, with ``g`` at the indices along a dimension."""
     if not like.shape:
         return g
     if not keepdim:

@@ -1,4 +1,4 @@
-"""The adjoints of selections: what is selected comes back to where it was, with zeros around it."""
+"""Adjoints of selections: the selected elements at their places, with zeros around them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ Shape = Sequence[int]
 
 
 def zeros(shape: Shape, like: TensorProxy) -> TensorProxy:
-    """Zeros of the dtype and on the device of ``like``, of which nothing else is used: a gradient that took
-    its shape from a forward's value would keep that value alive.
+    """Return zeros of the dtype and on the device of ``like``, which is not kept alive.
+
+    A gradient that took its shape from a forward's value would keep that value alive.
     """
     return ltorch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
 
 
 def reshaped(g: TensorProxy, shape: Shape) -> TensorProxy:
-    """``g`` in another shape, ``g`` itself if it has it."""
+    """Return ``g`` in another shape; ``g`` itself if it has that shape."""
     shape = tuple(shape)
     return g if tuple(g.shape) == shape else prims.reshape(g, shape)
 
 
 def slice_backward(g: TensorProxy, shape: Shape, starts: Shape, strides: Shape | None) -> TensorProxy:
-    """Zeros of ``shape`` with ``g`` at the places that a slice begins at ``starts`` and steps over."""
+    """Return zeros of ``shape`` with ``g`` in the slice of these ``starts`` and ``strides``."""
     if tuple(g.shape) == tuple(shape):
         return g
     rows = []
@@ -38,16 +39,16 @@ def slice_backward(g: TensorProxy, shape: Shape, starts: Shape, strides: Shape |
 
 
 def scatter_at(g: TensorProxy, dim: int, start: int, length: int) -> TensorProxy:
-    """``g`` from ``start`` on in a dimension of ``length`` elements, zeros before and after."""
+    """Return ``g`` from ``start`` on in a dimension of ``length`` elements, the others zero."""
     shape, starts = list(g.shape), [0] * len(g.shape)
     shape[dim], starts[dim] = length, start
     return slice_backward(g, shape, starts, None)
 
 
 def pad_prim_backward(g: TensorProxy, shape: Shape, padding: Sequence[tuple[int, int, int]]) -> TensorProxy:
-    """The elements of ``g`` that were a tensor of ``shape`` before the padding; zero where it cut one off.
+    """Return the elements of ``g`` from before the padding; zero where it cut one off.
 
-    A view, unless something was cut off.
+    The result has ``shape``. It is a view, unless something was cut off.
     """
     reach = [size + max(0, size - 1) * gap for size, (_, _, gap) in zip(shape, padding, strict=True)]
     starts = [low for low, _, _ in padding]

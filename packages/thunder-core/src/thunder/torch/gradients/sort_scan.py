@@ -1,4 +1,4 @@
-"""Gradients of scans, of sorting, and of what picks elements by their order."""
+"""Gradients of scans, of sorting, and of operators that select by order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tensor = TensorProxy
 
 
 def _from_behind(scan: Callable[[Tensor], Tensor], a: Tensor, dim: int) -> Tensor:
-    """A scan from the last element to the first."""
+    """Scan from the last element to the first."""
     return ltorch.flip(scan(ltorch.flip(a, (dim,))), (dim,))
 
 
@@ -37,8 +37,9 @@ def _cumsum(g: Tensor, dim: int) -> Tensor:
 
 @kernel("cumprod_backward")
 def cumprod_backward(grad: Tensor, input: Tensor, dim: int, output: Tensor) -> Tensor:
-    """``Σ_k g_k Π_{j ≤ k, j ≠ i} x_j`` for each ``i ≤ k``, with all the products written out: dividing the
-    result by ``x_i`` would fail at zeros, and where it does not, its derivative would.
+    """``Σ_k g_k Π_{j ≤ k, j ≠ i} x_j`` for each ``i ≤ k``, with all the products written out.
+
+    Dividing the result by ``x_i`` would fail at zeros, and elsewhere its derivative would.
     """
     last = len(input.shape) - 1
     count = input.shape[dim]
@@ -63,8 +64,9 @@ formulas("torch.cumprod", input=_cumprod)
 
 @torchsymbol(id="ltorch.exp_scan")
 def exp_scan(weight: Tensor, up: Tensor, down: Tensor, dim: int, reverse: bool) -> Tensor:
-    """``out_k = Σ_i weight_i exp(up_i - down_k)`` over all ``i ≤ k`` (``reverse``: ``i ≥ k``), where the
-    exponentials themselves may be out of range. Positive and negative weights are summed apart, as
+    """``out_k = Σ_i weight_i exp(up_i - down_k)`` over all ``i ≤ k`` (``reverse``: ``i ≥ k``).
+
+    The exponentials themselves may be out of range. Positive and negative weights are summed apart, as
     logarithms.
     """
 
@@ -112,29 +114,29 @@ formulas("torch.logcumsumexp", input=_logcumsumexp)
 def value_selecting_reduction_backward(
     grad: Tensor, dim: int, indices: Tensor, sizes: Any, keepdim: bool
 ) -> Tensor:
-    """Zeros with the elements of ``grad`` at places of which none is named twice."""
+    """Zeros with the elements of ``grad`` at places of which each occurs once."""
     if not keepdim and sizes:
         grad, indices = ltorch.unsqueeze(grad, dim), ltorch.unsqueeze(indices, dim)
     return ltorch.scatter(zeros(sizes, grad), dim, indices, grad)
 
 
 def _returned(c: VjpCall, a: Tensor, dim: int) -> Tensor:
-    """To each element what was made of it, by the positions that the operator returns too."""
+    """Return each cotangent to its element, by the indices that the operator returns."""
     return ltorch.value_selecting_reduction_backward(c.g[0], dim, c.out[1], a.shape, True)
 
 
 def _accumulated(c: VjpCall, a: Tensor) -> Tensor:
-    """As :func:`_returned`, for elements that are picked several times."""
+    """Like :func:`_returned`, for elements that are picked several times."""
     return ltorch.gather_backward(c.g[0], a.shape, c.dim, c.out[1])
 
 
 def _picked(c: VjpCall) -> Tensor:
-    """The gradient of a reduction that picks one element of a dimension."""
+    """Return the gradient of a reduction that selects one element of a dimension."""
     return ltorch.value_selecting_reduction_backward(c.g[0], c.dim, c.out[1], c.input.shape, c.keepdim)
 
 
 def _median(c: VjpCall) -> Tensor:
-    """Of all elements those that equal the median share evenly; nan equals nan here."""
+    """The elements equal to the median share the gradient evenly; nan equals nan here."""
     if isinstance(c.out, tuple):
         return _picked(c)
     both_nan = ltorch.logical_and(ltorch.isnan(c.out), ltorch.isnan(c.input))
@@ -155,12 +157,12 @@ formulas("torch.median", "torch.nanmedian", input=_median)
 
 @dataclass(frozen=True)
 class _Quantiles:
-    """Quantiles of the rows of a matrix-like tensor, as weighted means of two elements of each sorted row."""
+    """Quantiles of rows, as weighted means of two elements of each sorted row."""
 
-    #: the rows ``(*, n)``, and the quantiles asked for ``(m,)``
+    #: the rows ``(*, n)``, and the requested quantiles ``(m,)``
     rows: Tensor
     q: Tensor
-    #: where in the rows the lower and the upper elements ``(*, m)`` stand, and their values
+    #: the indices into the rows of the lower and upper elements ``(*, m)``, and their values
     places: tuple[Tensor, Tensor]
     values: tuple[Tensor, Tensor]
     #: of the upper element ``(*, m)``, and its derivative with respect to the quantile
@@ -168,13 +170,13 @@ class _Quantiles:
     slope: Any
 
     def of_rows(self, g: Tensor) -> Tensor:
-        """The gradient of the rows."""
+        """Return the gradient of the rows."""
         lower, upper = self.places
-        found = ltorch.scatter_add(zeros(self.rows.shape, g), -1, lower, g * (1 - self.weight))
-        return ltorch.scatter_add(found, -1, upper, g * self.weight)
+        from_lower = ltorch.scatter_add(zeros(self.rows.shape, g), -1, lower, g * (1 - self.weight))
+        return ltorch.scatter_add(from_lower, -1, upper, g * self.weight)
 
     def of_q(self, g: Tensor) -> Tensor:
-        """The gradient of the quantiles."""
+        """Return the gradient of the quantiles."""
         lower, upper = self.values
         return summed_to(g * (upper - lower) * self.slope, tuple(self.q.shape))
 
@@ -183,8 +185,10 @@ _ROUNDED = {"lower": "floor", "higher": "ceil", "nearest": "round"}
 
 
 def _quantiles(rows: Tensor, q: Tensor, interpolation: str, skips_nan: bool) -> _Quantiles:
-    """The ranks of quantiles are equally spaced over a row. A row with nan has its last element for each,
-    which is nan; or nan does not count, and stands behind the others.
+    """Return the quantiles of the rows, whose ranks are equally spaced.
+
+    A row with nan has its last element for each quantile, which is nan; with ``skips_nan``, nan does not
+    count, and is sorted to the end.
     """
     ordered, order = ltorch.sort(rows, -1)
     nan = ltorch.isnan(rows)
@@ -220,15 +224,15 @@ def _quantile(skips_nan: bool) -> Callable[[VjpCall], dict[str, Tensor]]:
         q = reshaped(q, (q.numel(),))
         g = ltorch.movedim(c.g, 0, -1) if several else c.g
         g = reshaped(g, (*rows.shape[:-1], q.numel()))
-        found = _quantiles(rows, q, c.interpolation, skips_nan)
+        quantiles = _quantiles(rows, q, c.interpolation, skips_nan)
         gradients = {}
         if c.needs("input"):
-            of_rows = found.of_rows(g)
+            of_rows = quantiles.of_rows(g)
             gradients["input"] = (
                 reshaped(of_rows, a.shape) if dim is None else ltorch.movedim(of_rows, -1, dim)
             )
         if c.needs("q"):
-            gradients["q"] = reshaped(found.of_q(g), c.q.shape)
+            gradients["q"] = reshaped(quantiles.of_q(g), c.q.shape)
         return gradients
 
     return gradients

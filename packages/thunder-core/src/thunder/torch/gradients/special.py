@@ -1,7 +1,7 @@
 """Gradients of special functions and of rare elementwise operators.
 
-Derivatives are those of Abramowitz and Stegun, Handbook of Mathematical Functions, where no comment says
-otherwise: chapters 6 (gamma), 7 (error functions), 9 (Bessel functions).
+Derivatives without another source are those of Abramowitz and Stegun, Handbook of Mathematical Functions:
+chapters 6 (gamma), 7 (error functions), 9 (Bessel functions).
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ for _name, _formula in {
 
 
 def _without_zeros(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Where x is 0, and x with another number there, by which one may divide."""
+    """Return where x is 0, and x with 1 in place of 0, to divide by."""
     zero = ltorch.eq(x, 0)
     return zero, ltorch.where(zero, 1.0, x)
 
 
 def _where_not_tiny(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Where |x| is above the spacing of numbers at 1, which NaN is not, and x with that spacing elsewhere."""
+    """Return where |x| is above the machine epsilon, and x with epsilon in the other places.
+
+    NaN is not above it.
+    """
     eps = torch.finfo(x.dtype.torch_dtype).eps
     large = ltorch.gt(ltorch.abs(x), eps)
     return large, ltorch.where(large, x, eps)
@@ -88,7 +91,7 @@ formulas("torch.polygamma", input=lambda c: c.g * ltorch.polygamma(c.n + 1, c.in
 
 
 def _of_mvlgamma(c: VjpCall) -> Tensor:
-    """The multivariate gamma function's logarithm is a constant and ``sum lgamma(x - j / 2)``, ``j < p``."""
+    """The log of multivariate gamma: a constant and ``sum lgamma(x - j / 2)``, ``j < p``."""
     # c.input + 0.0 is 0 at -0, where the slope is minus infinity as at 0
     return c.g * functools.reduce(operator.add, (ltorch.digamma(c.input + -j / 2) for j in range(c.p)))
 
@@ -109,7 +112,7 @@ formulas(
     input=lambda c: c.g * conj(ltorch.pow(2.0, c.other)),
     other=lambda c: c.g * conj(c.out) * _LN_2,
 )
-# y = r e^{i t}: dy = e^{i t} dr + i y dt; at r = 0 torch takes the direction for 0
+# y = r e^{i t}: dy = e^{i t} dr + i y dt; at r = 0 torch sets the direction to 0
 formulas(
     "torch.polar",
     abs=lambda c: ltorch.real(c.g * conj(ltorch.sgn(c.out))),

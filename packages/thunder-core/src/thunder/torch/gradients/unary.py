@@ -1,7 +1,8 @@
-"""Gradients of elementwise operators of one tensor: ``(g, x, y) → gradient`` for cotangent, argument, result.
+"""Gradients of elementwise operators of one tensor: ``(g, x, y) → gradient``.
 
-Derivatives are those of Abramowitz and Stegun, Handbook of Mathematical Functions, where no comment says
-otherwise. A rule uses the result, and not the argument, where torch keeps the result for the backward.
+``g`` is the cotangent, ``x`` the argument, ``y`` the result. Derivatives without another source are those of
+Abramowitz and Stegun, Handbook of Mathematical Functions. A rule uses the result, and not the argument, where
+torch saves the result for the backward.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LN_2, _LN_10 = math.log(2), math.log(10)
 
 
 def elementwise(name: str, formula: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
-    """Gives the formula to ``torch.<name>`` and to ``prims.<name>``, those of them that are there."""
+    """Add the formula to the rows ``torch.<name>`` and ``prims.<name>``, if present."""
     for operator_id, argument in ((f"torch.{name}", "input"), (f"prims.{name}", "a")):
         if row_of(operator_id) is not None:
             formulas(operator_id, **{argument: _of_call(formula, argument)})
@@ -40,7 +41,10 @@ def _zeros(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _of_direction(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Of ``z / |z|``: the cotangent's part across z, divided by ``|z|``; 0 at 0, and of real numbers."""
+    """The gradient of ``z / |z|``: the part of ``g`` across z, over ``|z|``.
+
+    It is 0 at 0, and for real numbers.
+    """
     if not x.dtype.is_complex:
         return ltorch.zeros_like(x)
     tangential = g - y * ltorch.real(g * conj(y))

@@ -1,4 +1,4 @@
-"""Gradients of views: the backward of a view is a view of the gradient, wherever one shows it."""
+"""Gradients of views: the backward of a view is a view of the gradient, where one exists."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ formulas(
 
 
 def _broadcast_in_dim(c: VjpCall) -> TensorProxy:
-    """Sums over the dimensions that are new or were stretched."""
+    """Sum over the dimensions that are new or were repeated."""
     stretched = [
         d
         for d, size in enumerate(c.g.shape)
@@ -67,7 +67,7 @@ formulas("torch.Tensor.sum_to_size", input=lambda c: ltorch.expand(c.g, tuple(c.
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes another one."""
+    """Return the inverse of a permutation."""
     return tuple(order.index(d) for d in range(len(order)))
 
 
@@ -87,7 +87,7 @@ formulas("torch.adjoint", input=lambda c: ltorch.adjoint(c.g))
 
 
 def _as_complex(c: VjpCall) -> TensorProxy:
-    """Numbers of two neighbours in memory, which those of a gradient need not be."""
+    """Return complex numbers from pairs that may not be adjacent in the gradient's memory."""
     return prims.view_as_complex(ltorch.contiguous(c.g))
 
 
@@ -146,14 +146,15 @@ formulas("ltorch.unfold_backward", grad_in=lambda c: prims.unfold(c.g, c.dim, c.
 
 # -- windows onto memory -------------------------------------------------------------------------------------
 
-# Where a tensor lies in its memory is known when the program runs, so these two rows take the tensor itself.
+# The strides of a tensor are known at run time, so these two rows take the tensor itself.
 
 
 def _places(
     input: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Where the elements of a window and those of ``input`` lie in the part of memory that holds both, as
-    vectors of integers, and the length of that part.
+    """Return the indices of the elements of a window and of ``input``, and their range.
+
+    Indices are vectors of integers into the part of memory that contains both; its length comes last.
     """
     start = int(input.storage_offset())
     windows = (
@@ -171,7 +172,7 @@ def _places(
 
 
 def _shared(memory: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """Memory that several elements of a tensor share, in equal parts."""
+    """Divide memory equally among the elements of a tensor that share it."""
     return memory / torch.bincount(whole, minlength=len(memory)).clamp(min=1)
 
 
@@ -187,8 +188,9 @@ def _as_strided_backward(
 def as_strided_backward(
     grad: TensorProxy, input: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> TensorProxy:
-    """The gradient of ``input`` from that of a window onto its memory. Elements of memory that the window
-    shows several times get the sum.
+    """The gradient of ``input`` from that of a window onto its memory.
+
+    Elements of memory that occur several times in the window get the sum.
     """
     return TensorProxy(shape=input.shape, device=grad.device, dtype=grad.dtype)
 
@@ -205,7 +207,7 @@ def _as_strided_like(
 def as_strided_like(
     values: TensorProxy, input: TensorProxy, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> TensorProxy:
-    """The window onto memory in which ``values`` lie as ``input`` does."""
+    """The window onto memory in which ``values`` have the layout of ``input``."""
     return TensorProxy(shape=size, device=values.device, dtype=values.dtype)
 
 

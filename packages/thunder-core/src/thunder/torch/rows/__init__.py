@@ -1,4 +1,4 @@
-"""The operator rows of the torch language, a module for each subject."""
+"""Operator rows of the torch language, one module for each subject."""
 
 from thunder.torch.rows import (  # noqa: F401  (each fills the table)
     binary,

@@ -38,8 +38,9 @@ def binary(
     right_number: bool = True,
     **row: Any,
 ) -> Symbol:
-    """The row ``torch.<name>`` of a primitive: function, method, dunders, in-place twin (``inplace`` are
-    further names of it).
+    """Register the row ``torch.<name>`` of a primitive with its method, dunders and variants.
+
+    ``inplace`` are further names of the in-place variant.
     """
 
     def decomposition(input: Any, other: Any) -> TensorProxy:
@@ -60,7 +61,10 @@ def binary(
 
 
 def _scaled(b: Any, alpha: Any, dtype: Dtype) -> Any:
-    """``b * alpha`` for ``add`` and ``sub``; alpha may not be of a higher category than the result."""
+    """Return ``b * alpha`` for ``add`` and ``sub``.
+
+    Raises OperatorError for an alpha of a higher category than the result.
+    """
     if pytype(alpha) is int and alpha == 1:
         return b
     if issubclass(pytype(alpha), bool) and not dtype.is_bool:
@@ -128,7 +132,7 @@ mul = binary(
 
 
 def _whole_quotient(a: Any, b: Any) -> TensorProxy:
-    """Integers divided towards zero."""
+    """Divide integers, rounding towards zero."""
     return prims.py_floordiv(prims.sub(a, prims.fmod(a, b)), b)
 
 
@@ -139,7 +143,7 @@ def _whole_quotient(a: Any, b: Any) -> TensorProxy:
     inplace=("div_", "divide_", "__idiv__", "__itruediv__"),
 )
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> TensorProxy:
-    """``input / other``, rounded towards zero (``"trunc"``) or down (``"floor"``) if asked."""
+    """``input / other``, rounded towards zero (``"trunc"``) or down (``"floor"``)."""
     if rounding_mode is None:
         a, b = operands(input, other, float_result)
         return prims.div(a, b)
@@ -186,7 +190,7 @@ fmod = binary("fmod", prims.fmod, inplace=())
 
 
 def _reflected(symbol: Symbol, *dunders: str) -> None:
-    """``other <op> input`` for dunders whose left operand is not the tensor."""
+    """Register ``other <op> input`` for dunders whose left operand is not the tensor."""
 
     @torch_names(methods=dunders)
     def swapped(input: TensorProxy, other: Any) -> Any:
@@ -200,7 +204,7 @@ def pow(input: Any, exponent: Any) -> TensorProxy:
     if isinstance(a, TensorProxy) and a.dtype.is_integer and pytype(b) is int and pyval(b) < 0:
         raise OperatorError("Integers to negative integer powers are not allowed.")
     if isinstance(a, TensorProxy) and a.dtype is bool8 and pytype(b) is bool:
-        return prims.bitwise_or(a, not pyval(b))  # torch has no kernel for powers of bools, but for these two
+        return prims.bitwise_or(a, not pyval(b))  # the only powers of bools with a kernel in torch
     return prims.pow(a, b)
 
 
@@ -280,7 +284,7 @@ xlog1py = _times_log("xlog1py", prims.log1p, "torch.special.xlog1py")
 
 
 def comparison(name: str, prim: Symbol, *aliases: str) -> Symbol:
-    """The row of a comparison; its dunder is NotImplemented for what is no number and no tensor."""
+    """Register a comparison, whose dunder returns NotImplemented for unknown types."""
     symbol = binary(name, prim, aliases=aliases, inplace=(), vjp=NONDIFFERENTIABLE)
 
     @torch_names(methods=(f"__{name}__",))
@@ -304,7 +308,7 @@ ge = comparison("ge", prims.ge, "greater_equal")
 def isclose(
     input: TensorProxy, other: TensorProxy, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> TensorProxy:
-    """Whether ``|input - other| <= atol + rtol * |other|``."""
+    """``|input - other| <= atol + rtol * |other|``."""
     if input.dtype is not other.dtype:
         raise OperatorError(f"{input.dtype!r} did not match {other.dtype!r}")
     a, b = operands(input, other)

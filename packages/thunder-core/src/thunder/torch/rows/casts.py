@@ -29,7 +29,7 @@ _KEEPS = (torch.preserve_format, torch.contiguous_format)
 
 
 def check_memory_format(name: str, memory_format: Any, rank: int) -> None:
-    """Raises OperatorError where torch does for a memory format that the rank cannot have."""
+    """Raise OperatorError where torch does for a memory format that the rank cannot have."""
     if memory_format is torch.channels_last and rank != 4:
         raise OperatorError("required rank 4 tensor to use channels_last format")
     if memory_format is torch.channels_last_3d and rank != 5:
@@ -79,12 +79,13 @@ def _to_arguments(device: Any, dtype: Any, non_blocking: Any, copy: Any, memory_
 
 
 def _to_spelling(input: Any, *args: Any, **kwargs: Any) -> Arguments:
-    """The three overloads of ``Tensor.to``, told apart by the first argument → ``to(input, device, dtype,
-    …)``.
+    """Bind the three overloads of ``Tensor.to`` to ``to(input, device, dtype, …)``.
+
+    They differ in the first argument.
     """
     first = args[0] if args else kwargs.get("tensor")
     kind = next((t for t in (bool, float, complex) if isinstance(first, t)), None)
-    if kind is not None:  # torch takes a number of these types for its type
+    if kind is not None:  # a number of these types means its type
         first, args = kind, (kind, *args[1:])
     if isinstance(first, TensorProxy):
         overload: Callable[..., Arguments] = _to_tensor
@@ -120,7 +121,7 @@ def to(
     copy: bool = False,
     memory_format: Any = torch.preserve_format,
 ) -> TensorProxy:
-    """The input with this device and dtype; the input itself if it has them and no copy is asked for."""
+    """The input with this device and dtype; the input itself if it has them, unless ``copy``."""
     check_memory_format("to", memory_format, len(input.shape))
     moved = _move(input, device, dtype)
     if moved is input and (copy or memory_format not in _KEEPS):
@@ -201,14 +202,15 @@ _TENSOR_TYPES = {
         ("UInt64", torch.uint64),
     )
 }
-#: where the types of tensors are named, and the device of each place
+#: modules with types of tensors, and the device of each
 _TYPE_PLACES = {"torch": "cpu", "torch.cuda": "cuda"}
 
 
 @torch_names(methods=("type",))
 def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """Without an argument the name of the tensor's type, else a conversion to a dtype or a type of tensors,
-    which is given as a class or by name.
+    """The name of the tensor's type, or a conversion to a dtype or a tensor type.
+
+    A type is a class or its name.
     """
     if dtype is None:
         name = next((name for name, d in _TENSOR_TYPES.items() if input.dtype == d), None)
@@ -229,14 +231,14 @@ def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> 
 
 @torchsymbol("torch.clone", methods=("clone",))
 def clone(input: TensorProxy, *, memory_format: Any = torch.preserve_format) -> TensorProxy:
-    """A copy in memory of its own."""
+    """A copy in new memory."""
     check_memory_format("clone", memory_format, len(input.shape))
     return prims.clone(input)
 
 
 @torchsymbol("torch.Tensor.contiguous", tags=(OpTags.MAYBE_VIEW,))
 def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_format) -> TensorProxy:
-    """The elements in the order of a memory format: a copy, unless they lie so already."""
+    """The elements in the order of a memory format: a copy, unless they are in that order."""
     check_memory_format("contiguous", memory_format, len(input.shape))
     if retains_grad(input) and is_contiguous(input, memory_format):
         return input
@@ -246,8 +248,9 @@ def contiguous(input: TensorProxy, *, memory_format: Any = torch.contiguous_form
 
 
 def retains_grad(input: TensorProxy) -> bool:
-    """Whether it matters if a result is the input itself, which keeps its gradient under ``torch.no_grad``,
-    or a copy, which has none.
+    """Return whether the input requires grad while gradients are off.
+
+    Then the input itself would require grad as a result, and a copy would not.
     """
     trace = get_tracectx()
     tracked = trace is not None and trace.grad_enabled
@@ -255,7 +258,10 @@ def retains_grad(input: TensorProxy) -> bool:
 
 
 def refuse_if_grad_is_retained(name: str, input: TensorProxy) -> None:
-    """For functions that return their input or a copy: which of the two it is, the trace does not know."""
+    """Refuse a function that returns its input or a copy, if the two differ in requires_grad.
+
+    The trace does not know which of the two torch returns.
+    """
     if retains_grad(input):
         raise UnsupportedProgram(
             f"{name}() under torch.no_grad() of a tensor that requires grad",
@@ -270,14 +276,15 @@ _FORMAT_ORDERS = {torch.channels_last: (3, 0, 2, 1), torch.channels_last_3d: (4,
 
 @torchsymbol("torch.detach", methods=("detach",), properties=("data",), tags=(OpTags.VIEW,))
 def detach(input: TensorProxy) -> TensorProxy:
-    """The same memory, without gradient."""
+    """A view of the same memory, without gradient."""
     return prims.detach(input)
 
 
 @torchsymbol("torch.Tensor.item", tags=(OpTags.DEVICE_SYNC_OP,), vjp=NONDIFFERENTIABLE)
 def item(input: TensorProxy) -> NumberProxy:
-    """The number in a tensor of one element, which a program can return but not branch on, unless it depends
-    on no input.
+    """The number in a tensor of one element.
+
+    A program can return it, but branch on it only if it depends on no input.
     """
     found = number_in(input)
     return prims.item(input) if found is input else found
@@ -285,7 +292,7 @@ def item(input: TensorProxy) -> NumberProxy:
 
 @torchsymbol("torch.Tensor.copy_", tags=(OpTags.IN_PLACE,))
 def copy_(input: TensorProxy, src: Any, non_blocking: bool = False) -> TensorProxy:
-    """Writes ``src``, broadcast and converted, to the input."""
+    """Write ``src``, broadcast and converted, to the input."""
     if not isinstance(src, TensorProxy):
         src = prims.full((), src, device=input.device, dtype=input.dtype)
     if src.device is not input.device:
@@ -299,5 +306,5 @@ def copy_(input: TensorProxy, src: Any, non_blocking: bool = False) -> TensorPro
     id="torch.Tensor.view_dtype", eager=torch.Tensor.view, eager_path="torch.Tensor.view", tags=(OpTags.VIEW,)
 )
 def view_dtype(input: TensorProxy, dtype: Any) -> TensorProxy:
-    """The same memory read as another dtype."""
+    """A view of the same memory as another dtype."""
     return input if input.dtype is to_dtype(dtype) else prims.bitcast(input, to_dtype(dtype))

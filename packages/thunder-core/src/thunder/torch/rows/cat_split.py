@@ -1,4 +1,4 @@
-"""Tensors put together and cut apart."""
+"""Concatenation and splitting of tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tensors = Sequence[TensorProxy]
 
 @torchsymbol("torch.cat", "torch.concat", "torch.concatenate", tags=COPY)
 def cat(tensors: Tensors, dim: int = 0) -> TensorProxy:
-    """The tensors one after the other along a dimension; empty vectors (shape ``(0,)``) do not count."""
+    """The tensors joined along a dimension; vectors without elements do not count."""
     if not tensors:
         raise OperatorError("torch.cat(): expected a non-empty list of Tensors")
     dtype = result_dtype(*tensors)
@@ -39,7 +39,7 @@ def cat(tensors: Tensors, dim: int = 0) -> TensorProxy:
 
 @torchsymbol("torch.stack", tags=COPY)
 def stack(tensors: Tensors, dim: int = 0) -> TensorProxy:
-    """The tensors one after the other along a new dimension."""
+    """The tensors joined along a new dimension."""
     if not tensors:
         raise OperatorError("stack expects a non-empty TensorList")
     if any(t.shape != tensors[0].shape for t in tensors):
@@ -51,26 +51,26 @@ def stack(tensors: Tensors, dim: int = 0) -> TensorProxy:
 
 @torchsymbol("torch.hstack", tags=COPY)
 def hstack(tensors: Tensors) -> TensorProxy:
-    """Along the second dimension; vectors along the first."""
+    """The tensors joined along the second dimension, vectors along the first."""
     raised = [atleast_1d(t) for t in tensors]
     return cat(raised, 0 if len(raised[0].shape) == 1 else 1)
 
 
 @torchsymbol("torch.vstack", "torch.row_stack", tags=COPY)
 def vstack(tensors: Tensors) -> TensorProxy:
-    """Along the first dimension; vectors are rows."""
+    """The tensors joined along the first dimension; vectors are rows."""
     return cat([atleast_2d(t) for t in tensors], 0)
 
 
 @torchsymbol("torch.dstack", tags=COPY)
 def dstack(tensors: Tensors) -> TensorProxy:
-    """Along the third dimension."""
+    """The tensors joined along the third dimension."""
     return cat([atleast_3d(t) for t in tensors], 2)
 
 
 @torchsymbol("torch.column_stack", tags=COPY)
 def column_stack(tensors: Tensors) -> TensorProxy:
-    """Along the second dimension; vectors are columns."""
+    """The tensors joined along the second dimension; vectors are columns."""
     columns = [reshape(t, (math.prod(t.shape), 1)) if len(t.shape) <= 1 else t for t in tensors]
     return cat(columns, 1)
 
@@ -79,7 +79,7 @@ def column_stack(tensors: Tensors) -> TensorProxy:
 
 
 def narrowed(a: TensorProxy, dim: int, start: int, end: int) -> TensorProxy:
-    """Elements ``start`` to ``end`` of a dimension, a view."""
+    """Return elements ``start`` to ``end`` of a dimension, a view."""
     starts = [0] * len(a.shape)
     ends = list(a.shape)
     starts[dim], ends[dim] = start, end
@@ -108,7 +108,7 @@ def _require_dims(name: str, a: TensorProxy) -> None:
 def split(
     tensor: TensorProxy, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[TensorProxy, ...]:
-    """Pieces of one size (the last may be smaller), or of the given sizes."""
+    """Pieces of one size (the last may be smaller), or of a list of sizes."""
     _require_dims("split", tensor)
     d = canonical_dim(dim, len(tensor.shape))
     if not isinstance(split_size_or_sections, int | Integral | TensorProxy):
@@ -123,7 +123,7 @@ def split(
 
 @torchsymbol("torch.split_with_sizes", methods=("split_with_sizes",), tags=VIEW)
 def split_with_sizes(input: TensorProxy, split_sizes: Sequence[int], dim: int = 0) -> tuple[TensorProxy, ...]:
-    """Pieces of the given sizes."""
+    """Pieces of these sizes."""
     _require_dims("split_with_sizes", input)
     return _pieces(input, split_sizes, canonical_dim(dim, len(input.shape)))
 
@@ -146,7 +146,7 @@ def chunk(input: TensorProxy, chunks: int, dim: int = 0) -> tuple[TensorProxy, .
 def tensor_split(
     input: TensorProxy, indices_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[TensorProxy, ...]:
-    """That many pieces of nearly one size, or cuts at the indices."""
+    """Pieces of nearly one size, ``indices_or_sections`` in number, or cuts at the indices."""
     _require_dims("tensor_split", input)
     d = canonical_dim(dim, len(input.shape))
     length = input.shape[d]
@@ -171,7 +171,7 @@ def _clipped(index: int, length: int) -> int:
 
 
 def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
-    """``tensor_split`` along a dimension that the name says, into equal parts or at given places."""
+    """Register ``tensor_split`` along the dimension of ``hsplit``, ``vsplit`` or ``dsplit``."""
 
     @torch_names(f"torch.{name}", methods=(name,))
     def split_along(input: TensorProxy, *where: Any, **named: Any) -> tuple[TensorProxy, ...]:
@@ -196,7 +196,7 @@ _split_along("dsplit", 3, lambda rank: 2)
 
 @torchsymbol("torch.select", methods=("select",), tags=VIEW)
 def select(input: TensorProxy, dim: int, index: int) -> TensorProxy:
-    """One element of a dimension, which goes."""
+    """One element of a dimension, which is removed."""
     if not input.shape:
         raise OperatorIndexError("select() cannot be applied to a 0-dim tensor.")
     d = canonical_dim(dim, len(input.shape))
@@ -211,7 +211,7 @@ def select(input: TensorProxy, dim: int, index: int) -> TensorProxy:
 
 @torchsymbol("torch.unbind", methods=("unbind",), tags=VIEW)
 def unbind(input: TensorProxy, dim: int = 0) -> tuple[TensorProxy, ...]:
-    """All elements of a dimension, which goes."""
+    """All elements of a dimension, which is removed."""
     if not input.shape:
         raise OperatorError("Dimension specified as 0 but tensor has no dimensions")
     d = canonical_dim(dim, len(input.shape))

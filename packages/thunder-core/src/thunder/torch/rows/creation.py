@@ -1,4 +1,4 @@
-"""Tensors made of numbers: constants, ranges, and tensors like other tensors."""
+"""Creation of tensors from numbers: constants, ranges, and tensors like other tensors."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from thunder.torch.rows.shape import diagonal, unsqueeze
 
 
 def default_dtype(dtype: Any) -> Dtype:
-    """The dtype asked for, or torch's default."""
+    """Return the dtype, or torch's default for None."""
     return to_dtype(torch.get_default_dtype() if dtype is None else dtype)
 
 
 def default_device(device: Any) -> Device:
-    """The device asked for, or torch's default."""
+    """Return the device, or torch's default for None."""
     if isinstance(device, int):
         device = f"cuda:{device}"
     return to_device(torch.get_default_device() if device is None else device)
 
 
 def size_spelling(*size: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``torch.ones(2, 3)``, ``torch.ones((2, 3))``, ``torch.ones(size=(2, 3))`` → ``ones(size)``."""
+    """``torch.ones(2, 3)``, ``torch.ones((2, 3))``, ``torch.ones(size=…)`` → ``ones(size)``."""
     if "size" in kwargs and not size:
         size = (kwargs.pop("size"),)
     return (unpacked(size),), _options(kwargs)
 
 
 def new_spelling(input: Any, *size: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``x.new_zeros(2, 3)`` → ``new_zeros(x, size)``."""
+    """Bind ``x.new_zeros(2, 3)`` to ``new_zeros(x, size)``."""
     if "size" in kwargs and not size:
         size = (kwargs.pop("size"),)
     return (input, unpacked(size)), _options(kwargs)
@@ -63,7 +63,7 @@ def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _constant(name: str, make: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol, Symbol]:
-    """``torch.zeros``, ``torch.zeros_like`` and ``Tensor.new_zeros``."""
+    """Register ``torch.zeros``, ``torch.zeros_like`` and ``Tensor.new_zeros``, or others."""
 
     def plain(size: Sequence[int], *, dtype: Any = None, device: Any = None) -> TensorProxy:
         return make(size, device=default_device(device), dtype=default_dtype(dtype))
@@ -119,13 +119,13 @@ empty_strided, empty_permuted = (
 
 @torchsymbol("torch.full", vjp=NONDIFFERENTIABLE)
 def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """A tensor of one number; its dtype is the number's unless given."""
+    """A tensor filled with one number, of the number's dtype by default."""
     wanted = _value_dtype(fill_value) if dtype is None else to_dtype(dtype)
     return _filled(tuple(size), fill_value, default_device(device), wanted)
 
 
 def _value_dtype(value: Any) -> Dtype:
-    """The dtype of a number, or of the Python number that torch takes out of a tensor."""
+    """Return the dtype of a number, or of the Python number that torch reads from a tensor."""
     return number_dtype(python_type_of(value.dtype) if isinstance(value, TensorProxy) else pytype(value))
 
 
@@ -133,8 +133,9 @@ def _value_dtype(value: Any) -> Dtype:
     id="torch.full_of_tensor", eager=torch.full, eager_path="torch.full", prim=True, vjp=NONDIFFERENTIABLE
 )
 def full_of_tensor(size: Sequence[int], fill_value: TensorProxy, *, dtype: Any, device: Any) -> TensorProxy:
-    """As ``full``, of the number in a tensor without dimensions. Torch refuses one that the dtype cannot
-    hold, which is known when the program runs.
+    """``full`` with the number in a tensor without dimensions.
+
+    Torch refuses a number that the dtype cannot hold, at run time.
     """
     return TensorProxy(shape=size, device=to_device(device), dtype=to_dtype(dtype))
 
@@ -187,7 +188,7 @@ def fill(input: TensorProxy, value: Any) -> TensorProxy:
 
 @torch_names(methods=("fill_diagonal_",))
 def fill_diagonal_(input: TensorProxy, fill_value: Any, wrap: bool = False) -> TensorProxy:
-    """Writes a number to the diagonal of a matrix; other ranks and ``wrap`` are refused."""
+    """Write a number to the diagonal of a matrix; other ranks and ``wrap`` are refused."""
     if len(input.shape) != 2 or wrap:
         raise UnsupportedOperator(
             "torch.Tensor.fill_diagonal_ of more dimensions than two, or with wrap=True",
@@ -200,13 +201,13 @@ def fill_diagonal_(input: TensorProxy, fill_value: Any, wrap: bool = False) -> T
 
 @torchsymbol("torch.Tensor.zero_", "torch.zero_", tags=(OpTags.IN_PLACE,))
 def zero_(input: TensorProxy) -> TensorProxy:
-    """All elements become 0."""
+    """Write 0 to all elements."""
     return assign(zeros_like(input), input)
 
 
 @torchsymbol("torch.scalar_tensor", vjp=NONDIFFERENTIABLE)
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """A tensor without dimensions, of the default dtype unless given."""
+    """A tensor without dimensions, of the default dtype unless ``dtype`` is passed."""
     return _filled((), s, default_device(device), default_dtype(dtype))
 
 
@@ -214,7 +215,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> TensorPro
 
 
 def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``arange(end)``, ``arange(start, end)``, ``arange(start, end, step)``."""
+    """Bind ``arange(end)``, ``arange(start, end)`` and ``arange(start, end, step)``."""
     named = dict(zip(("end",) if len(bounds) == 1 else ("start", "end", "step"), bounds, strict=False))
     named.update({k: kwargs.pop(k) for k in ("start", "end", "step") if k in kwargs})
     if "end" not in named or len(bounds) > 3:
@@ -225,7 +226,7 @@ def _arange_spelling(*bounds: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict
 
 @torchsymbol("torch.arange", spelling=_arange_spelling, vjp=NONDIFFERENTIABLE)
 def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """``start``, ``start + step``, … below ``end``. Integers are int64, others of the default dtype."""
+    """``start``, ``start + step``, … below ``end``; int64 for integers, or the default dtype."""
     if any(isinstance(x, TensorProxy) for x in (start, end, step)):
         raise UnsupportedOperator(
             "torch.arange to a bound in a tensor", hint="Give the bounds as Python numbers."
@@ -250,7 +251,7 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: An
 def linspace_of_tensors(
     start: Any, end: Any, steps: int, *, dtype: Any = None, device: Any = None
 ) -> TensorProxy:
-    """As ``linspace``, between bounds of which one or both are in tensors without dimensions."""
+    """``linspace`` between bounds of which one or both are in tensors without dimensions."""
     bounds = [x for x in (start, end) if isinstance(x, TensorProxy)]
     if any(x.shape for x in bounds):
         raise OperatorError("linspace only supports 0-dimensional start and end tensors")
@@ -311,7 +312,7 @@ def _data_dtype(data: Any) -> Dtype:
 
 @torchsymbol("torch.tensor", vjp=NONDIFFERENTIABLE)
 def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """A tensor of a number or of nested lists of numbers; of a tensor, a copy without gradient."""
+    """A tensor from a number or nested lists of numbers; from a tensor, a detached copy."""
     if isinstance(data, TensorProxy):
         return prims.clone(prims.detach(to(data, device, dtype)))
     for x in _numbers(data):
@@ -329,7 +330,7 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
 
 @torch_names("torch.as_tensor", "torch.asarray")
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """As ``tensor``; a tensor that has the dtype and device already is returned."""
+    """``tensor``, except that a tensor with the dtype and device is returned itself."""
     if isinstance(data, TensorProxy):
         return to(data, device, dtype)
     return tensor(data, dtype=dtype, device=device)
@@ -337,7 +338,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
 
 @torch_names(methods=("new_tensor",))
 def new_tensor(input: TensorProxy, data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """As ``tensor``, with the input's dtype and device."""
+    """``tensor`` with the input's dtype and device."""
     return tensor(
         data, dtype=input.dtype if dtype is None else dtype, device=input.device if device is None else device
     )
@@ -362,7 +363,7 @@ def complex_(real: TensorProxy, imag: TensorProxy) -> TensorProxy:
     tags=(OpTags.MAYBE_VIEW,),
 )
 def meshgrid(*tensors: TensorProxy, indexing: str = "ij") -> tuple[TensorProxy, ...]:
-    """Each vector along a dimension of its own; ``"xy"`` exchanges the first two."""
+    """Each vector along one dimension; ``"xy"`` exchanges the first two."""
     if indexing not in ("ij", "xy"):
         raise OperatorError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
     lengths = [math.prod(t.shape) for t in tensors]

@@ -1,4 +1,4 @@
-"""``torch.einsum``: operands brought to common dimensions and contracted two at a time, from the left.
+"""``torch.einsum``: operands in common dimensions, contracted two at a time from the left.
 
 einsum("bij,bjk->bik", a, b)   →   one matrix product over j, batched over b
 """
@@ -17,8 +17,7 @@ from thunder.ops.promotion import sum_result
 from thunder.torch.argument_binding import unpacked
 from thunder.torch.registration import torchsymbol
 
-#: stands for dimension ``i`` (from the end) of an ellipsis; upper-case letters and lower-case ones are the
-#: user's
+#: the subscript of dimension ``i`` (from the end) of an ellipsis; letters are the user's
 _ELLIPSIS = "0123456789"
 
 
@@ -31,7 +30,10 @@ def _spelling(equation: Any, *operands: Any) -> tuple[tuple[Any, ...], dict[str,
 
 
 def parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The subscripts of each operand and of the result, a character a dimension. Raises OperatorError."""
+    """Return the subscripts of each operand and of the result, one character per dimension.
+
+    Raises OperatorError.
+    """
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -48,7 +50,7 @@ def parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
         if spare < 0 or (spare and "..." not in term) or (not named.replace("_", "").isalpha() and named):
             raise OperatorError(
                 f"einsum(): the number of subscripts in the equation ({len(named)}) does not match the "
-                f"number of dimensions ({rank}) for an operand, or a subscript is no letter"
+                f"number of dimensions ({rank}) for an operand, or a subscript is not a letter"
             )
         widest = max(widest, spare)
         expanded.append(term.replace("...", _ELLIPSIS[:spare][::-1]))
@@ -60,7 +62,7 @@ def parse(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 
 def _without_repeats(a: TensorProxy, term: str) -> tuple[TensorProxy, str]:
-    """Takes the diagonal for a subscript that an operand has twice."""
+    """Take the diagonal for a subscript that an operand has twice."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
             first = term.index(letter)
@@ -78,7 +80,7 @@ def _summed(a: TensorProxy, term: str, kept: str) -> tuple[TensorProxy, str]:
 
 
 def _arranged(a: TensorProxy, term: str, order: str, sizes: dict[str, int]) -> TensorProxy:
-    """The dimensions in this order; those that are missing, or of length 1, repeated."""
+    """Return the dimensions in this order; missing ones, and those of length 1, are repeated."""
     present = [c for c in order if c in term]
     a = prims.transpose(a, tuple(term.index(c) for c in present))
     return prims.broadcast_in_dim(a, tuple(sizes[c] for c in order), tuple(order.index(c) for c in present))
@@ -87,7 +89,7 @@ def _arranged(a: TensorProxy, term: str, order: str, sizes: dict[str, int]) -> T
 def _contracted(
     a: TensorProxy, left: str, b: TensorProxy, right: str, kept: str, sizes: dict[str, int]
 ) -> tuple[TensorProxy, str]:
-    """The product of two operands, summed over the subscripts that nothing after it has."""
+    """Return the product of two operands, summed over the subscripts that no later term has."""
     a, left = _summed(a, left, right + kept)
     b, right = _summed(b, right, left + kept)
     shared = [c for c in left if c in right]
@@ -95,7 +97,7 @@ def _contracted(
     inner = "".join(c for c in shared if c not in kept)
     rows = "".join(c for c in left if c not in right)
     columns = "".join(c for c in right if c not in left)
-    for letter in inner:  # a dimension of length 1 meets one of another length
+    for letter in inner:  # one of the two may have length 1
         sizes[letter] = max(a.shape[left.index(letter)], b.shape[right.index(letter)])
 
     def flat(x: TensorProxy, term: str, first: str, second: str) -> TensorProxy:

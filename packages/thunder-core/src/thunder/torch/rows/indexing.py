@@ -28,12 +28,12 @@ _HINT = "Use torch.where or masked_fill, which keep the shape."
 
 
 def refuse_mask(what: str) -> UnsupportedOperator:
-    """The refusal of an operator whose result's shape depends on data."""
+    """Return the refusal of an operator whose result's shape depends on data."""
     return UnsupportedOperator(f"{what} gives a tensor whose shape depends on data", hint=_HINT)
 
 
 def basic_view(a: TensorProxy, found: Selection) -> TensorProxy:
-    """The part of ``a`` that slices, integers and ``None`` select."""
+    """Return the part of ``a`` that slices, integers and ``None`` select."""
     if any(found.starts) or tuple(found.ends) != a.shape or any(s != 1 for s in found.steps):
         steps = found.steps if any(s != 1 for s in found.steps) else None
         a = prims.slice_prim(a, found.starts, found.ends, steps)
@@ -66,7 +66,7 @@ def getitem(input: TensorProxy, key: Any) -> TensorProxy:
 
 
 def index_list(tensors: Mapping[int, TensorProxy]) -> list[TensorProxy | None]:
-    """The index tensors of a selection as ``prims.index`` takes them: None for a dimension without one."""
+    """Return the index tensors of a selection as ``prims.index`` takes them, or None for each."""
     last = max(tensors)
     return [cast(tensors[d], int64) if d in tensors else None for d in range(last + 1)]
 
@@ -75,7 +75,7 @@ def index_list(tensors: Mapping[int, TensorProxy]) -> list[TensorProxy | None]:
 
 
 def _as_value(value: Any, input: TensorProxy) -> TensorProxy:
-    """The value as a tensor of the input's dtype on its device."""
+    """Return the value as a tensor of the input's dtype on its device."""
     if not isinstance(value, TensorProxy):
         if not isinstance(value, Number | NumberProxy):
             raise OperatorTypeError(f"can't assign a {type(value).__name__} to a tensor")
@@ -88,7 +88,7 @@ def _as_value(value: Any, input: TensorProxy) -> TensorProxy:
 
 
 def _fitted(value: TensorProxy, shape: tuple[int, ...]) -> TensorProxy:
-    """The value broadcast to what a key selects; leading dimensions of length 1 do not count."""
+    """Broadcast the value to the selection; leading dimensions of length 1 do not count."""
     extra = len(value.shape) - len(shape)
     if extra > 0 and all(s == 1 for s in value.shape[:extra]):
         value = prims.squeeze(value, tuple(range(extra)))
@@ -119,8 +119,9 @@ def _masked_write(input: TensorProxy, items: tuple[Any, ...], value: Any) -> Ten
 
 
 def _masked_value(input: TensorProxy, value: Any, fills: bool) -> TensorProxy:
-    """The value of a write through one mask. One number on the cpu is converted: torch fills by the mask
-    then, if ``fills``.
+    """Return the value to write through one mask.
+
+    One number on the cpu is converted if ``fills``: torch then fills by the mask.
     """
     if fills and isinstance(value, TensorProxy) and value.numel() == 1 and value.device.type == "cpu":
         value = _as_value(value, input)
@@ -128,7 +129,7 @@ def _masked_value(input: TensorProxy, value: Any, fills: bool) -> TensorProxy:
 
 
 def _picked_written(part: TensorProxy, found: Selection, value: Any) -> TensorProxy:
-    """``part`` after a write at positions in tensors, one dimension after the other."""
+    """Return ``part`` after a write at positions in tensors, one dimension after the other."""
     if not found.picked:
         if found.tensors:
             return prims.index_put(part, index_list(found.tensors), _index_value(part, value), False)
@@ -142,8 +143,9 @@ def _picked_written(part: TensorProxy, found: Selection, value: Any) -> TensorPr
 
 
 def _index_value(input: TensorProxy, value: Any) -> TensorProxy:
-    """The value of a write at index tensors, which converts no types; leading dimensions of length 1 do not
-    count.
+    """Return the value to write at index tensors, which converts no types.
+
+    Leading dimensions of length 1 do not count.
     """
     if isinstance(value, TensorProxy) and value.dtype is not input.dtype:
         raise OperatorError(
@@ -156,7 +158,7 @@ def _index_value(input: TensorProxy, value: Any) -> TensorProxy:
 
 
 def _key_of(found: Selection) -> tuple[Any, ...]:
-    """The key that a selection was read from, with every bound written out."""
+    """Return the key of a selection, with every bound written out."""
     parts: list[Any] = []
     bounds = list(zip(found.starts, found.ends, found.steps, strict=True))
     at = 0
@@ -178,7 +180,7 @@ def _write_spelling(input: Any, key: Any, value: Any) -> tuple[tuple[Any, ...], 
 
 @torchsymbol(id="ltorch.setitem", spelling=_write_spelling)
 def written(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
-    """What ``input`` holds after ``input[key] = value``."""
+    """Return the value of ``input`` after ``input[key] = value``."""
     if isinstance(key, bool):  # a write of nothing, or to all of it: not by index, so types are converted
         fitted = _as_value(value, input)
         return prims.squeeze(_fitted(fitted, (1, *input.shape)), (0,)) if key else prims.clone(input)
@@ -210,5 +212,5 @@ def setitem(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
 
 @torch_names(methods=("__setitem__",))
 def setitem_statement(input: TensorProxy, key: Any, value: Any) -> None:
-    """The statement has no value."""
+    """Write the value; a statement has no result."""
     setitem(input, key, value)

@@ -33,7 +33,10 @@ def _require_rank(name: str, rank: int, *tensors: TensorProxy) -> None:
 
 @torchsymbol("torch.matmul", "torch.linalg.matmul", methods=("matmul", "__matmul__"), tags=MATMUL)
 def matmul(input: TensorProxy, other: TensorProxy) -> TensorProxy:
-    """``input: (*, m, k)`` times ``other: (*, k, n)``; a vector is a row on the left, else a column."""
+    """``input: (*, m, k)`` times ``other: (*, k, n)``.
+
+    A vector is a row on the left, a column on the right.
+    """
     return prims.matmul(input, other)
 
 
@@ -55,7 +58,7 @@ def bmm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     """``(b, m, k)`` times ``(b, k, n)``."""
     _require_rank("bmm", 3, input, mat2)
     if input.shape[0] != mat2.shape[0]:
-        raise OperatorError(f"bmm: batches of {input.shape[0]} and {mat2.shape[0]} matrices")
+        raise OperatorError(f"bmm: expected equal batch sizes, got {input.shape[0]} and {mat2.shape[0]}")
     return prims.matmul(input, mat2)
 
 
@@ -97,7 +100,7 @@ def outer(input: TensorProxy, vec2: TensorProxy) -> TensorProxy:
 
 
 def _accumulated(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any) -> TensorProxy:
-    """``beta * input + alpha * product``; with ``beta`` 0 the input's nan and inf do not count."""
+    """``beta * input + alpha * product``; if ``beta`` is 0, nan and inf in input do not count."""
     if input.dtype is not product.dtype:
         raise OperatorError(
             "self and mat2 must have the same dtype, "
@@ -117,7 +120,7 @@ def _weighted(input: TensorProxy, product: TensorProxy, beta: Any, alpha: Any) -
 
 
 def _factor(x: Any, dtype: Dtype) -> Any:
-    """A factor as a number of the result's kind: of integers, torch cuts off what is behind the point."""
+    """Return a factor as a number of the result's kind; torch truncates it for integers."""
     return bool(x) if dtype.is_bool else int(x) if dtype.is_integer else x
 
 
@@ -181,9 +184,9 @@ def multi_dot(tensors: Sequence[TensorProxy]) -> TensorProxy:
 
 
 def summed_dims(a: TensorProxy, b: TensorProxy, dims: Any) -> tuple[list[int], list[int]]:
-    """Return the dimensions of each operand over which ``tensordot(a, b, dims)`` sums, from the front.
+    """Return the dimensions of each operand over which ``tensordot(a, b, dims)`` sums.
 
-    Raises UnsupportedOperator for dimensions in a tensor.
+    Dimensions are counted from the front. Raises UnsupportedOperator for dimensions in a tensor.
     """
     if isinstance(dims, TensorProxy):
         raise UnsupportedOperator(
@@ -198,9 +201,7 @@ def summed_dims(a: TensorProxy, b: TensorProxy, dims: Any) -> tuple[list[int], l
 
 @torchsymbol("torch.tensordot", tags=MATMUL)
 def tensordot(a: TensorProxy, b: TensorProxy, dims: Any = 2) -> TensorProxy:
-    """Products summed over the last ``dims`` of ``a`` and the first of ``b``, or over two lists of
-    dimensions.
-    """
+    """Products summed over the last ``dims`` of ``a`` and first of ``b``, or over two lists."""
     left, right = summed_dims(a, b, dims)
     for m, n in zip(left, right, strict=True):  # a dimension of length 1 is summed against any other
         if a.shape[m] != b.shape[n] and 1 in (a.shape[m], b.shape[n]):
@@ -234,7 +235,7 @@ def trace(input: TensorProxy) -> TensorProxy:
 
 @torchsymbol("torch.linalg.cross")
 def cross(input: TensorProxy, other: TensorProxy, *, dim: int = -1) -> TensorProxy:
-    """The vector product along a dimension of length 3."""
+    """The cross product along a dimension of length 3."""
     a, b = movedim(input, dim, -1), movedim(other, dim, -1)
     if a.shape[-1] != 3 or b.shape[-1] != 3:
         raise OperatorError("linalg.cross: inputs dimension must have length 3.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.base.attribute_paths import find_torch
-from thunder.base.errors import OperatorError
+from thunder.base.errors import InternalError, OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
@@ -20,7 +20,7 @@ _MODES = ("constant", "reflect", "replicate", "circular")
 
 @torchsymbol("torch.constant_pad_nd", tags=(OpTags.SHAPE_OP,))
 def constant_pad_nd(input: TensorProxy, pad: Sequence[int], value: Any = 0) -> TensorProxy:
-    """``pad`` has (before, after) for the last dimension, then for the one before it …; negative ones cut."""
+    """``pad`` has (before, after) for the last dimension, then the one before; negative cuts."""
     if len(pad) % 2 or len(pad) > 2 * len(input.shape):
         raise OperatorError(
             f"Padding length must be divisible by 2 and at most twice the number of dimensions, got {pad}"
@@ -31,9 +31,9 @@ def constant_pad_nd(input: TensorProxy, pad: Sequence[int], value: Any = 0) -> T
 
 
 def _border(a: TensorProxy, dim: int, before: int, after: int, mode: str) -> TensorProxy:
-    """One dimension with its own elements around it: mirrored, repeated, or from the other end."""
+    """Pad one dimension with its own elements: mirrored, repeated, or from the other end."""
     length = a.shape[dim]
-    if mode == "replicate" and length <= max(-before, -after):  # nothing but one edge is left
+    if mode == "replicate" and length <= max(-before, -after):  # only one edge is left
         edge = narrowed(a, dim, length - 1, length) if -before >= length else narrowed(a, dim, 0, 1)
         return _repeated(edge, dim, length + before + after)
     cut = narrowed(a, dim, max(0, -before), length - max(0, -after)) if before < 0 or after < 0 else a
@@ -75,7 +75,7 @@ def pad(
         if pad[i] or pad[i + 1]:
             input = _border(input, len(input.shape) - 1 - i // 2, pad[i], pad[i + 1], mode)
     if input.shape != shape:
-        raise OperatorError(f"pad gives {input.shape}, torch {shape}")
+        raise InternalError(f"pad has shape {input.shape}, and torch's result has shape {shape}")
     return prims.clone(input) if not any(pad) else input
 
 

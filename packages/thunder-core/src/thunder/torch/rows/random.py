@@ -33,7 +33,7 @@ _optional_generator = omit_if_none("generator")
 
 
 def _options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of a factory; the generator only where there is one."""
+    """Return the keyword arguments of a factory, with a generator only if there is one."""
     if not kwargs.keys() <= {"dtype", "device", "generator"}:
         raise BindingError(f"{name}() received an invalid combination of arguments")
     generator = kwargs.get("generator")
@@ -45,7 +45,7 @@ def _options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(name: str, draw: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol]:
-    """``torch.<name>`` and ``torch.<name>_like``."""
+    """Register ``torch.<name>`` and ``torch.<name>_like``."""
 
     def spelling(*size: Any, **kwargs: Any) -> Bound:
         if "size" in kwargs and not size:
@@ -85,7 +85,7 @@ randn, randn_like = _drawn("randn", lambda shape, **kw: prims.randn(shape, **kw)
 
 
 def _randint_spelling(*bounds: Any, **kwargs: Any) -> Bound:
-    """``randint(high, size)``, ``randint(low, high, size)`` → ``randint(low, high, size)``."""
+    """Bind ``randint(high, size)`` and ``randint(low, high, size)``."""
     given = list(bounds)
     size = kwargs.pop("size", None)
     if size is None:
@@ -151,7 +151,7 @@ def randperm(n: int, *, dtype: Any = None, device: Any = None, generator: Any = 
     return prims.randperm(n, device=default_device(device), dtype=wanted, generator=generator)
 
 
-# -- of what tensors say -------------------------------------------------------------------------------------
+# -- by parameters in tensors --------------------------------------------------------------------------------
 
 
 def _bernoulli_spelling(input: Any, p: Any = None, *, generator: Any = None) -> Bound:
@@ -162,7 +162,7 @@ def _bernoulli_spelling(input: Any, p: Any = None, *, generator: Any = None) -> 
 @torchsymbol("torch.bernoulli", methods=("bernoulli",), spelling=_bernoulli_spelling, tags=RANDOM)
 @_optional_generator
 def bernoulli(input: TensorProxy, p: float | None = None, *, generator: Any = None) -> TensorProxy:
-    """1 with the probability that the input (or ``p``) says, else 0."""
+    """1 with the probability in the input (or ``p``), else 0."""
     if p is None:
         return prims.bernoulli(input, generator=generator)
     return prims.bernoulli_fill(input.shape, p, device=input.device, dtype=input.dtype, generator=generator)
@@ -179,7 +179,7 @@ def multinomial(
 
 @torchsymbol("torch.poisson", prim=True, tags=RANDOM)
 def poisson(input: TensorProxy, generator: Any = None) -> TensorProxy:
-    """Counts of events that happen as often as the input says."""
+    """Counts of events whose rates are the elements of the input."""
     check_generator(generator, input.device)
     if not input.dtype.is_floating_point:
         raise OperatorError(f'"poisson_cpu" not implemented for {input.dtype}')
@@ -188,7 +188,7 @@ def poisson(input: TensorProxy, generator: Any = None) -> TensorProxy:
 
 @torchsymbol("torch.binomial", prim=True, tags=RANDOM)
 def binomial(count: TensorProxy, prob: TensorProxy, generator: Any = None) -> TensorProxy:
-    """How many of so many trials succeed, each with this probability."""
+    """The number of successes among ``count`` trials with probability ``prob``."""
     check_generator(generator, count.device)
     if not (count.dtype.is_floating_point and count.dtype is prob.dtype):
         raise OperatorError("binomial only supports floating-point dtypes for count and prob")
@@ -234,7 +234,7 @@ def _fill(input: TensorProxy, draw: Symbol, *parameters: Any, generator: Any) ->
 
 
 def _strides(target: TensorProxy) -> tuple[int, ...] | None:
-    """How the tensor lies in which eager draws; None where it is contiguous."""
+    """Return the strides of the tensor that eager fills; None where it is contiguous."""
     trace = get_tracectx()
     recorded = [bsym for scope in trace.scopes for bsym in scope] if trace is not None else []
     strides = Layouts((), recorded).strides(target)
@@ -268,7 +268,7 @@ def trunc_normal_(
 ) -> TensorProxy:
     """Normally distributed numbers between two bounds.
 
-    Of torch's initialisers, the one whose code looks at the numbers that it has drawn.
+    Of torch's initialisers, the only one whose code reads the numbers that it has drawn.
     """
     with torch.no_grad():
         return _fill(tensor, prims.trunc_normal, mean, std, a, b, generator=generator)
@@ -302,7 +302,7 @@ def exponential_(input: TensorProxy, lambd: float = 1.0, *, generator: Any = Non
 @torchsymbol("torch.Tensor.geometric_", tags=IN_PLACE)
 @_optional_generator
 def geometric_(input: TensorProxy, p: float, *, generator: Any = None) -> TensorProxy:
-    """How often one tries until something with the probability ``p`` happens."""
+    """The number of trials until the first success, each with probability ``p``."""
     return _fill(input, prims.geometric, p, generator=generator)
 
 
@@ -315,7 +315,7 @@ def bernoulli_(input: TensorProxy, p: Any = 0.5, *, generator: Any = None) -> Te
 
 
 def _random_spelling(input: Any, *bounds: Any, generator: Any = None, **named: Any) -> Bound:
-    """``random_()``, ``random_(to)``, ``random_(from, to)``, where ``to`` may be None."""
+    """Bind ``random_()``, ``random_(to)`` and ``random_(from, to)``, where ``to`` may be None."""
     if not named.keys() <= {"from", "to"}:
         raise BindingError("random_() received an invalid combination of arguments")
     bounds = (*bounds, *(named[name] for name in ("from", "to") if name in named))

@@ -1,4 +1,4 @@
-"""Tensors repeated, turned, and laid on diagonals."""
+"""Tensors repeated, turned, and written to diagonals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _repeat_spelling(input: Any, *repeats: Any, **kwargs: Any) -> tuple[tuple[An
 
 @torchsymbol("torch.Tensor.repeat", spelling=_repeat_spelling, tags=COPY)
 def repeat(input: TensorProxy, repeats: Sequence[int]) -> TensorProxy:
-    """The tensor ``repeats[d]`` times along each dimension; further repeats are leading dimensions."""
+    """The tensor ``repeats[d]`` times along each dimension; extra repeats lead."""
     if len(repeats) < len(input.shape) or any(r < 0 for r in repeats):
         raise OperatorError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
@@ -39,7 +39,7 @@ def repeat(input: TensorProxy, repeats: Sequence[int]) -> TensorProxy:
     shape = (1,) * (len(repeats) - len(input.shape)) + input.shape
     if all(r == 1 for r in repeats):
         return prims.clone(reshape(input, shape))
-    # (r0, s0, r1, s1, …): each dimension behind its count, then both made one
+    # (r0, s0, r1, s1, …): each dimension after its count, then both flattened to one
     spread = tuple(x for pair in zip(repeats, shape, strict=True) for x in pair)
     first = len(repeats) - len(input.shape)
     places = tuple(2 * (first + i) + 1 for i in range(len(input.shape)))
@@ -49,7 +49,7 @@ def repeat(input: TensorProxy, repeats: Sequence[int]) -> TensorProxy:
 
 @torchsymbol("torch.tile", methods=("tile",), spelling=_repeat_spelling, tags=COPY)
 def tile(input: TensorProxy, dims: Sequence[int]) -> TensorProxy:
-    """As ``repeat``; missing repeats are 1."""
+    """``repeat``, where missing repeats are 1."""
     return repeat(input, (1,) * (len(input.shape) - len(dims)) + tuple(dims))
 
 
@@ -83,8 +83,8 @@ def _flip_spelling(input: Any, *dims: Any, **kwargs: Any) -> tuple[tuple[Any, ..
 @torchsymbol("torch.flip", methods=("flip",), spelling=_flip_spelling, tags=COPY)
 def flip(input: TensorProxy, dims: Sequence[int]) -> TensorProxy:
     """Some dimensions in reverse order."""
-    found = tuple(canonical_dim(d, len(input.shape)) for d in dims)
-    return prims.flip(input, found) if input.shape else prims.clone(input)
+    canonical = tuple(canonical_dim(d, len(input.shape)) for d in dims)
+    return prims.flip(input, canonical) if input.shape else prims.clone(input)
 
 
 @torch_names("torch.fliplr", methods=("fliplr",))
@@ -107,8 +107,9 @@ def flipud(input: TensorProxy) -> TensorProxy:
 def roll(
     input: TensorProxy, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
 ) -> TensorProxy:
-    """Elements moved along dimensions, those that leave coming back at the other end; without dimensions, of
-    the flat tensor.
+    """Elements moved along dimensions; those that leave come back at the other end.
+
+    Without dimensions, of the flat tensor.
     """
     shifts = integers(shifts)
     dims = () if dims is None else integers(dims)

@@ -29,17 +29,17 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def keeping(reduced: TensorProxy, shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> TensorProxy:
-    """The result of a reduction, with the reduced dimensions as ones if they are kept."""
+    """Return the result of a reduction, with the reduced dimensions as ones if ``keepdim``."""
     if not keepdim or not shape:
         return reduced
-    kept = tuple(d for d in range(len(shape)) if d not in dims)
+    kept_dims = tuple(d for d in range(len(shape)) if d not in dims)
     return prims.broadcast_in_dim(
-        reduced, tuple(1 if d in dims else size for d, size in enumerate(shape)), kept
+        reduced, tuple(1 if d in dims else size for d, size in enumerate(shape)), kept_dims
     )
 
 
 def reduced(prim: Symbol, a: TensorProxy, dim: Dims, keepdim: bool, *args: Any, **kwargs: Any) -> TensorProxy:
-    """``prim`` over ``dim`` (None and ``()``: all dimensions)."""
+    """Apply ``prim`` over ``dim`` (None and ``()``: all dimensions)."""
     dims = canonical_dims(dim, len(a.shape))
     return keeping(prim(a, dims, *args, **kwargs), a.shape, dims, keepdim)
 
@@ -61,13 +61,13 @@ def nansum(input: TensorProxy, dim: Dims = None, keepdim: bool = False, *, dtype
 
 
 def _mean_dtype(name: str, a: TensorProxy, dtype: Any) -> TensorProxy:
-    wanted = cast(a, dtype) if dtype is not None else a
-    if not wanted.dtype.is_inexact:
+    converted = cast(a, dtype) if dtype is not None else a
+    if not converted.dtype.is_inexact:
         raise OperatorError(
             f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex "
             f"dtype. Got: {a.dtype.torch_dtype}"
         )
-    return wanted
+    return converted
 
 
 def _count(shape: Sequence[int], dims: Sequence[int]) -> int:
@@ -87,13 +87,13 @@ def mean(input: TensorProxy, dim: Dims = None, keepdim: bool = False, *, dtype: 
 
 
 def _refuse_keepdim(name: str, dim: Any, keepdim: bool) -> None:
-    """Raises TypeError: torch has no call that keeps dimensions without one that names them."""
+    """Raise BindingError: torch keeps dimensions only in a call that names them."""
     if dim is None and keepdim:
         raise BindingError(f"{name}() takes keepdim only together with dim")
 
 
 def _prod_spelling(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Arguments:
-    """With a dimension ``prod(input, dim, keepdim)``, without ``prod(input)``."""
+    """Bind ``prod(input, dim, keepdim)`` and ``prod(input)``."""
     _refuse_keepdim("prod", dim, keepdim)
     return ((input,) if dim is None else (input, dim, keepdim)), {"dtype": dtype}
 
@@ -144,7 +144,7 @@ argmin = _index_of("argmin", prims.argmin)
 def _with_index(
     name: str, position: Symbol, whole: Symbol, result: type, pairwise: Callable[..., Any]
 ) -> Symbol:
-    """``max(x)``; ``max(x, dim, keepdim)`` → (values, indices); ``max(x, other)``, which is another row."""
+    """``max(x)``; ``max(x, dim, keepdim)`` → (values, indices); ``max(x, other)`` by element."""
 
     def spelling(input: Any, dim: Any = None, keepdim: bool = False) -> Arguments:
         _refuse_keepdim(name, dim, keepdim)
@@ -188,8 +188,8 @@ def _truth(name: str, prim: Symbol) -> Symbol:
         return ((input,) if dim is None and not keepdim else (input, dim, keepdim)), {}
 
     def decomposition(input: TensorProxy, dim: Dims = None, keepdim: bool = False) -> TensorProxy:
-        found = reduced(prim, input, dim, keepdim)
-        return cast(found, uint8) if input.dtype is uint8 else found  # torch: bytes stay bytes
+        truth = reduced(prim, input, dim, keepdim)
+        return cast(truth, uint8) if input.dtype is uint8 else truth  # torch: bytes stay bytes
 
     return torchsymbol(
         f"torch.{name}", methods=(name,), spelling=spelling, tags=REDUCTION, vjp=NONDIFFERENTIABLE
@@ -202,6 +202,6 @@ all = _truth("all", prims.all)
 
 @torchsymbol("torch.count_nonzero", methods=("count_nonzero",), tags=REDUCTION, vjp=NONDIFFERENTIABLE)
 def count_nonzero(input: TensorProxy, dim: Dims = None) -> TensorProxy:
-    """How many elements are not 0."""
+    """The number of elements that are not 0."""
     held = input if input.dtype is bool8 else prims.ne(input, 0)
     return sum(held, dim)

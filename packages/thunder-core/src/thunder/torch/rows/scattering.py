@@ -1,4 +1,4 @@
-"""Gather, scatter and masks, as torch's functions have them."""
+"""Gather, scatter and masks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gather(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
 
 @torchsymbol("torch.index_select", methods=("index_select",))
 def index_select(input: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
-    """The slices of a dimension whose numbers stand in a vector."""
+    """The slices of a dimension at the indices in a vector."""
     if len(index.shape) > 1:
         raise OperatorError("index_select(): Index is supposed to be a vector")
     d = canonical_dim(dim, len(input.shape))
@@ -49,7 +49,7 @@ def take(input: TensorProxy, index: TensorProxy) -> TensorProxy:
 
 
 def _from_front(index: TensorProxy, length: int) -> TensorProxy:
-    """The index with negative positions counted from the front."""
+    """Return the index with negative positions counted from the front."""
     return prims.where(prims.lt(index, 0), prims.add(index, length), index)
 
 
@@ -61,9 +61,9 @@ def _take_along_spelling(
 
 @torchsymbol("torch.take_along_dim", methods=("take_along_dim",), spelling=_take_along_spelling)
 def take_along_dim(input: TensorProxy, indices: TensorProxy, dim: int | None = None) -> TensorProxy:
-    """As ``gather``, with the other dimensions broadcast; without a dimension, of the flat tensors."""
+    """``gather`` with the other dimensions broadcast; or of the flat tensors without ``dim``."""
     if dim is None:
-        # torch counts from the end only where it is given a dimension
+        # torch counts from the end only with a dimension
         return prims.gather(reshape(input, (-1,)), reshape(indices, (-1,)), 0)
     d = canonical_dim(dim, len(input.shape))
     if len(input.shape) != len(indices.shape):
@@ -103,7 +103,7 @@ def scatter(
 
 
 def _reduced(input: TensorProxy, dim: int, index: TensorProxy, src: Any, reduce: str) -> TensorProxy:
-    """What torch made before it had ``scatter_reduce``: of numbers too, and with other names."""
+    """``scatter`` with a reduction, under older names than ``scatter_reduce``; takes numbers."""
     known = {"add": "sum", "multiply": "prod"}
     if reduce not in known:
         raise OperatorError("reduce argument must be either add or multiply.")
@@ -114,7 +114,7 @@ def _reduced(input: TensorProxy, dim: int, index: TensorProxy, src: Any, reduce:
 
 @torchsymbol("torch.scatter_add", methods=("scatter_add",), inplace=("scatter_add_",))
 def scatter_add(input: TensorProxy, dim: int, index: TensorProxy, src: TensorProxy) -> TensorProxy:
-    """As ``scatter``, but added to the input."""
+    """``scatter`` that adds to the input."""
     return prims.scatter_add(input, index, src, canonical_dim(dim, len(input.shape)))
 
 
@@ -131,7 +131,7 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> TensorProxy:
-    """As ``scatter``, elements that meet reduced by sum, product, mean, largest or smallest."""
+    """``scatter`` with a reduction of elements of one index: sum, prod, mean, amax, amin."""
     if reduce not in _REDUCES or src.dtype is not input.dtype or not index.dtype.is_integer:
         raise OperatorError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
     canonical_dim(dim, len(input.shape))
@@ -145,20 +145,20 @@ def scatter_reduce(
 def index_add(
     input: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: Any = 1
 ) -> TensorProxy:
-    """``input`` with ``alpha`` times each slice of ``source`` added to the slice that the index names."""
+    """``input`` with ``alpha`` times each slice of ``source`` added to the slice at its index."""
     value = source if type(alpha) is int and alpha == 1 else prims.mul(source, alpha)
     return prims.index_add(input, index, value, canonical_dim(dim, len(input.shape)))
 
 
 @torchsymbol("torch.index_copy", methods=("index_copy",), inplace=("index_copy_",))
 def index_copy(input: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy) -> TensorProxy:
-    """``input`` with the slices that the index names replaced by those of ``source``."""
+    """``input`` with the slices at the index replaced by those of ``source``."""
     return prims.index_copy(input, index, source, canonical_dim(dim, len(input.shape)))
 
 
 @torchsymbol("torch.index_fill", methods=("index_fill",), inplace=("index_fill_",))
 def index_fill(input: TensorProxy, dim: int, index: TensorProxy, value: Any) -> TensorProxy:
-    """``input`` with the slices that the index names filled with one value."""
+    """``input`` with the slices at the index filled with one value."""
     if isinstance(value, TensorProxy) and value.shape:
         raise OperatorError("index_fill_ only supports a 0-dimensional value tensor")
     d = canonical_dim(dim, len(input.shape))
@@ -195,7 +195,7 @@ def index_put(
 
 @torchsymbol("torch.masked_fill", methods=("masked_fill",), inplace=("masked_fill_",))
 def masked_fill(input: TensorProxy, mask: TensorProxy, value: Any) -> TensorProxy:
-    """``value`` where the mask holds, else the input."""
+    """``value`` where the mask is True, else the input."""
     if not mask.dtype.is_bool:
         raise OperatorError(
             f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.torch_dtype}"
@@ -219,7 +219,10 @@ def masked_fill(input: TensorProxy, mask: TensorProxy, value: Any) -> TensorProx
 
 
 def _fits(value: Any, input: TensorProxy) -> bool:
-    """Whether a number of a higher category is one of the input's type: 1.0 of integers, any of bool."""
+    """Return whether a number of a higher category is a value of the input's type.
+
+    1.0 is one of integers; every number is one of bool.
+    """
     return input.dtype.is_bool or (isinstance(value, float) and math.isfinite(value))
 
 
@@ -237,7 +240,7 @@ def triu(input: TensorProxy, diagonal: int = 0) -> TensorProxy:
 
 @torchsymbol("torch.masked_scatter", methods=("masked_scatter",), inplace=("masked_scatter_",), prim=True)
 def masked_scatter(input: TensorProxy, mask: TensorProxy, source: TensorProxy) -> TensorProxy:
-    """The elements of ``source`` one after the other where the mask holds, else the input."""
+    """The elements of ``source`` in order where the mask is True, else the input."""
     if not mask.dtype.is_bool or source.dtype is not input.dtype:
         raise OperatorError(
             "masked_scatter: expected self and source to have same dtypes, and a boolean mask"

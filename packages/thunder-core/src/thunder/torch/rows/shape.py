@@ -1,4 +1,4 @@
-"""Shapes: other arrangements of a tensor's elements. Most results are views of the input's memory."""
+"""Shapes: other arrangements of a tensor's elements. Most results are views of the input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ COPY = (OpTags.SHAPE_OP,)
 
 
 def inferred_shape(shape: Sequence[int], count: int) -> Shape:
-    """``shape`` with -1 replaced so that it holds ``count`` elements. Raises OperatorError."""
+    """Return ``shape`` with -1 replaced so that it has ``count`` elements.
+
+    Raises OperatorError.
+    """
     shape = tuple(shape)
     if -1 not in shape:
         if math.prod(shape) != count or any(s < 0 for s in shape):
@@ -47,7 +50,7 @@ def inferred_shape(shape: Sequence[int], count: int) -> Shape:
 
 
 def _shape_spelling(keyword: str) -> Spelling:
-    """``x.view(2, 3)``, ``x.view((2, 3))``, ``x.view(size=(2, 3))``."""
+    """Bind ``x.view(2, 3)``, ``x.view((2, 3))`` and ``x.view(size=(2, 3))``."""
 
     def spelling(input: Any, *values: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if keyword in kwargs and not values:
@@ -61,10 +64,10 @@ def _shape_spelling(keyword: str) -> Spelling:
 
 @torchsymbol("torch.reshape", methods=("reshape",), spelling=_shape_spelling("shape"), tags=MAYBE_VIEW)
 def reshape(input: TensorProxy, shape: Sequence[int]) -> TensorProxy:
-    """The same elements in another shape; one length may be -1."""
-    wanted = inferred_shape(shape, math.prod(input.shape))
-    # a tensor of its own even where nothing changes: it may be written, or made where gradients are off
-    return prims.shallow_copy(input) if wanted == input.shape else prims.reshape(input, wanted)
+    """The elements in another shape; one length may be -1."""
+    new_shape = inferred_shape(shape, math.prod(input.shape))
+    # a new tensor even where nothing changes: it may be written, or gradients may be off
+    return prims.shallow_copy(input) if new_shape == input.shape else prims.reshape(input, new_shape)
 
 
 def _is_dtype(x: Any) -> bool:
@@ -72,7 +75,7 @@ def _is_dtype(x: Any) -> bool:
 
 
 def _view_spelling(input: Any, *values: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``x.view(2, 3)``, and ``x.view(torch.int32)``, whose argument stays alone."""
+    """Bind ``x.view(2, 3)``, and ``x.view(torch.int32)``, which has one argument."""
     if "dtype" in kwargs or (len(values) == 1 and _is_dtype(values[0])):
         return (input, values[0] if values else kwargs["dtype"]), {}
     return _shape_spelling("size")(input, *values, **kwargs)
@@ -80,7 +83,7 @@ def _view_spelling(input: Any, *values: Any, **kwargs: Any) -> tuple[tuple[Any, 
 
 @torchsymbol("torch.Tensor.view", spelling=_view_spelling, tags=VIEW)
 def view(input: TensorProxy, size: Any) -> TensorProxy:
-    """The same memory in another shape, or read as another dtype."""
+    """A view in another shape, or as another dtype."""
     if _is_dtype(size):
         return view_dtype(input, size)
     return prims.view(input, inferred_shape(size, math.prod(input.shape)))
@@ -88,25 +91,25 @@ def view(input: TensorProxy, size: Any) -> TensorProxy:
 
 @torchsymbol("torch.Tensor.view_as", tags=VIEW)
 def view_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
-    """The same memory in the other's shape."""
+    """A view in the other's shape."""
     return prims.view(input, inferred_shape(other.shape, math.prod(input.shape)))
 
 
 @torch_names(methods=("reshape_as",))
 def reshape_as(input: TensorProxy, other: TensorProxy) -> TensorProxy:
-    """The same elements in the other's shape."""
+    """The elements in the other's shape."""
     return reshape(input, other.shape)
 
 
 @torchsymbol("torch.ravel", methods=("ravel",), tags=MAYBE_VIEW)
 def ravel(input: TensorProxy) -> TensorProxy:
-    """All elements in one dimension, without gaps."""
+    """All elements in one contiguous dimension."""
     return prims.view(contiguous(input), (math.prod(input.shape),))
 
 
 @torchsymbol("torch.flatten", methods=("flatten",), tags=MAYBE_VIEW)
 def flatten(input: TensorProxy, start_dim: int = 0, end_dim: int = -1) -> TensorProxy:
-    """Dimensions ``start_dim`` to ``end_dim`` made one."""
+    """Dimensions ``start_dim`` to ``end_dim`` flattened to one."""
     rank = len(input.shape)
     start, end = canonical_dim(start_dim, rank), canonical_dim(end_dim, rank)
     if start > end:
@@ -119,7 +122,7 @@ def flatten(input: TensorProxy, start_dim: int = 0, end_dim: int = -1) -> Tensor
 
 @torchsymbol("torch.unflatten", methods=("unflatten",), tags=VIEW)
 def unflatten(input: TensorProxy, dim: int, sizes: Sequence[int]) -> TensorProxy:
-    """One dimension made several."""
+    """One dimension split into several."""
     d = canonical_dim(dim, len(input.shape))
     sizes = inferred_shape(sizes, input.shape[d])
     return prims.view(input, (*input.shape[:d], *sizes, *input.shape[d + 1 :]))
@@ -138,13 +141,13 @@ def expand(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
             f"dimensions in the tensor ({len(input.shape)})"
         )
     shape = []
-    for d, wanted in enumerate(size):
+    for d, length in enumerate(size):
         have = input.shape[d - lead] if d >= lead else None
-        if (wanted == -1 and have is None) or (have not in (None, 1, wanted) and wanted != -1):
+        if (length == -1 and have is None) or (have not in (None, 1, length) and length != -1):
             raise OperatorError(
-                f"The expanded size of the tensor ({wanted}) does not fit dimension {d} of {size}"
+                f"The expanded size of the tensor ({length}) does not fit dimension {d} of {size}"
             )
-        shape.append(have if wanted == -1 else wanted)
+        shape.append(have if length == -1 else length)
     if tuple(shape) == input.shape:
         return prims.shallow_copy(input)
     return broadcast_to_shape(input, tuple(shape))  # type: ignore[arg-type]
@@ -175,7 +178,7 @@ def _squeeze_spelling(input: Any, dim: Any = None) -> tuple[tuple[Any, ...], dic
 
 @torchsymbol("torch.squeeze", methods=("squeeze",), spelling=_squeeze_spelling, tags=VIEW)
 def squeeze(input: TensorProxy, dim: int | Sequence[int] | None = None) -> TensorProxy:
-    """Without dimensions of length 1: all of them, or those of ``dim``."""
+    """The tensor without dimensions of length 1: all of them, or those of ``dim``."""
     rank = len(input.shape)
     dims = tuple(range(rank)) if dim is None else integers(dim)
     dims = canonical_dims(dims, rank) if dims else ()
@@ -184,16 +187,16 @@ def squeeze(input: TensorProxy, dim: int | Sequence[int] | None = None) -> Tenso
 
 @torchsymbol("torch.unsqueeze", methods=("unsqueeze",), tags=VIEW)
 def unsqueeze(input: TensorProxy, dim: int) -> TensorProxy:
-    """With a dimension of length 1 at ``dim``."""
+    """The tensor with a new dimension of length 1 at ``dim``."""
     rank = len(input.shape)
     d = canonical_dim(dim, rank + 1)
     shape = (*input.shape[:d], 1, *input.shape[d:])
-    kept = tuple(i for i in range(rank + 1) if i != d)
-    return prims.broadcast_in_dim(input, shape, kept)
+    old_dims = tuple(i for i in range(rank + 1) if i != d)
+    return prims.broadcast_in_dim(input, shape, old_dims)
 
 
 def _at_least(rank: int, where: Sequence[tuple[int, ...]]) -> Any:
-    """``where[r]``: at which places a tensor of rank ``r`` gets dimensions of length 1."""
+    """Register ``atleast_*d``; ``where[r]`` are the places of new dimensions for rank ``r``."""
 
     def one(input: TensorProxy) -> TensorProxy:
         if len(input.shape) >= rank:
@@ -237,7 +240,7 @@ def transpose(input: TensorProxy, dim0: int, dim1: int) -> TensorProxy:
 
 @torchsymbol("torch.t", methods=("t",), tags=VIEW)
 def t(input: TensorProxy) -> TensorProxy:
-    """A matrix transposed; a vector stays."""
+    """A matrix transposed; a vector as it is."""
     if len(input.shape) > 2:
         raise OperatorError(f"t() expects a tensor with <= 2 dimensions, but self is {len(input.shape)}D")
     return prims.transpose(input, tuple(reversed(range(len(input.shape)))))
@@ -278,7 +281,7 @@ def reversed_dims(input: TensorProxy) -> TensorProxy:
 @torch_names(properties=("mT",))
 def matrix_transpose(input: TensorProxy) -> TensorProxy:
     """``x.mT``: the last two dimensions exchanged."""
-    if not input.shape:  # torch says that this is deprecated, and does it
+    if not input.shape:  # deprecated, and supported, in torch
         return input
     if len(input.shape) < 2:
         raise OperatorError(
@@ -302,7 +305,7 @@ def adjoint(input: TensorProxy) -> TensorProxy:
 
 @torch_names(properties=("H",))
 def conjugate_transpose(input: TensorProxy) -> TensorProxy:
-    """``x.H``: of a matrix, its adjoint."""
+    """``x.H``, the adjoint of a matrix."""
     if len(input.shape) not in (0, 2):
         raise OperatorError(
             f"tensor.H is only supported on matrices (2-D tensors). Got {len(input.shape)}-D tensor. "
@@ -313,7 +316,7 @@ def conjugate_transpose(input: TensorProxy) -> TensorProxy:
 
 @torchsymbol("torch.conj", methods=("conj",), tags=VIEW)
 def conj(input: TensorProxy) -> TensorProxy:
-    """The conjugate; a real tensor is its own."""
+    """The conjugate; a real tensor itself."""
     return prims.conj(input) if input.dtype.is_complex else input
 
 
@@ -356,7 +359,7 @@ def unfold(input: TensorProxy, dimension: int, size: int, step: int) -> TensorPr
 
 @torchsymbol("torch.Tensor.sum_to_size", spelling=_shape_spelling("size"))
 def sum_to_size(input: TensorProxy, size: Sequence[int]) -> TensorProxy:
-    """The sum over the dimensions that broadcasting ``size`` to the input's shape would repeat."""
+    """The sum over the dimensions that broadcasting from ``size`` would repeat."""
     lead = len(input.shape) - len(size)
     if lead < 0 or any(s not in (1, have) for s, have in zip(size, input.shape[max(0, lead) :], strict=True)):
         raise OperatorError(f"size {list(size)} is not expandable to size {list(input.shape)}.")

@@ -62,7 +62,7 @@ def _sort_spelling(input: Any, dim: int = -1, descending: bool = False, stable: 
 
 @torchsymbol("torch.sort", methods=("sort",), spelling=_sort_spelling, tags=REDUCTION)
 def sort(input: TensorProxy, *, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
-    """Values in order, and where they were."""
+    """Values in order, and their indices."""
     d = canonical_dim(dim, len(input.shape))
     return torch.return_types.sort(prims.sort(input, d, descending, stable))
 
@@ -77,7 +77,7 @@ def _argsort_spelling(input: Any, dim: int = -1, descending: bool = False, stabl
 def argsort(
     input: TensorProxy, *, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> TensorProxy:
-    """Where the values in order were."""
+    """The indices that sort the elements."""
     d = canonical_dim(dim, len(input.shape))
     return prims.sort(input, d, descending, stable)[1]
 
@@ -90,7 +90,7 @@ def msort(input: TensorProxy) -> TensorProxy:
 
 @torchsymbol("torch.topk", methods=("topk",), tags=REDUCTION)
 def topk(input: TensorProxy, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The ``k`` largest or smallest elements of a dimension, and where they are."""
+    """The ``k`` largest or smallest elements of a dimension, and their indices."""
     d = canonical_dim(dim, len(input.shape))
     return torch.return_types.topk(prims.topk(input, k, d, largest, sorted))
 
@@ -127,7 +127,7 @@ def _position_dtype(out_int32: bool) -> Any:
 def bucketize(
     input: Any, boundaries: TensorProxy, *, out_int32: bool = False, right: bool = False
 ) -> TensorProxy:
-    """Between which of the sorted boundaries each value lies."""
+    """The index of the interval of sorted boundaries that contains each value."""
     if len(boundaries.shape) != 1:
         raise OperatorError(
             "torch.searchsorted(): boundaries tensor should be 1 dimension, "
@@ -147,7 +147,7 @@ def searchsorted(
     side: str | None = None,
     sorter: TensorProxy | None = None,
 ) -> TensorProxy:
-    """Where each value would be inserted into sorted rows."""
+    """The index at which each value would be inserted into sorted rows."""
     shape = input.shape if isinstance(input, TensorProxy) else ()
     rows = sorted_sequence.shape
     if len(rows) != 1 and (len(rows) != len(shape) or rows[:-1] != shape[:-1]):

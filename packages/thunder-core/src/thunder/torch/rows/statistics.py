@@ -27,8 +27,9 @@ def _variance_spelling(
     *,
     correction: Any = None,
 ) -> Arguments:
-    """``var(x, unbiased)``, ``var(x, dim, unbiased, keepdim)``, ``var(x, dim, correction=, keepdim=)`` → the
-    last.
+    """Bind the overloads of ``var`` to ``var(x, dim, correction=, keepdim=)``.
+
+    The others are ``var(x, unbiased)`` and ``var(x, dim, unbiased, keepdim)``.
     """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -82,7 +83,7 @@ def std_mean(
 
 
 def _norm(a: TensorProxy, ord: float, dim: Dims, keepdim: bool) -> TensorProxy:
-    """``(sum |a|^ord)^(1 / ord)`` and its limits; powers of half precision in float32, where they fit."""
+    """``(sum |a|^ord)^(1 / ord)`` and its limits; half precision in float32, where it fits."""
     wide = computed_in(a)
     if wide is not a:
         return cast(_norm(wide, ord, dim, keepdim), a.dtype)
@@ -131,13 +132,13 @@ def norm(
 def norm_of_any(
     input: TensorProxy, p: Any = "fro", dim: Dims = None, keepdim: bool = False, **kwargs: Any
 ) -> TensorProxy:
-    """``torch.norm``; the nuclear norm is one of matrices."""
+    """``torch.norm``, whose nuclear norm is one of matrices."""
     if p == "nuc":
         return ltorch.matrix_norm(input, p, _MATRIX_DIMS if dim is None else dim, keepdim, **kwargs)
     return norm(input, p, dim, keepdim, **kwargs)
 
 
-#: the dimensions of matrices, unless others are given
+#: the dimensions of matrices by default
 _MATRIX_DIMS = (-2, -1)
 
 
@@ -145,8 +146,9 @@ _MATRIX_DIMS = (-2, -1)
 def linalg_norm(
     A: TensorProxy, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> TensorProxy:
-    """The 2-norm of the flat tensor or along dimensions; with ``ord`` the norm of vectors, where there is one
-    dimension, or of matrices, where there are two.
+    """The 2-norm of the flat tensor or along dimensions, or the norm of order ``ord``.
+
+    With ``ord`` it is that of vectors for one dimension, of matrices for two.
     """
     count = 1 if isinstance(dim, int) else len(A.shape) if dim is None else len(dim)
     if ord is None or count == 1:
@@ -161,7 +163,7 @@ def linalg_norm(
     tags=REDUCTION,
 )
 def logsumexp(input: TensorProxy, dim: int | Sequence[int], keepdim: bool = False) -> TensorProxy:
-    """``log(sum(exp(input)))`` with the largest element taken out; infinite ones are left."""
+    """``log(sum(exp(input)))``, computed less the largest element unless that is infinite."""
     a = cast(input, float_result(input.dtype))
     dims = canonical_dims(dim, len(a.shape))
     if any(a.shape[d] == 0 for d in dims):

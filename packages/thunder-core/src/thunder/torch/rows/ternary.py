@@ -25,7 +25,7 @@ _NOTHING = object()
 
 @torchsymbol("torch.where")
 def where(condition: TensorProxy, input: Any = _NOTHING, other: Any = _NOTHING) -> TensorProxy:
-    """``input`` where the condition holds, else ``other``."""
+    """``input`` where the condition is True, else ``other``."""
     if input is _NOTHING or other is _NOTHING:
         raise UnsupportedOperator(
             "torch.where(condition) gives a tensor whose shape depends on data",

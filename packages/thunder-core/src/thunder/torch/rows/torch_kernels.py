@@ -1,7 +1,6 @@
-"""Operators that models rarely call: primitives whose metadata torch computes. One line each: path,
-parameters.
+"""Primitives whose metadata torch computes, for operators that models rarely call.
 
-A method of the same name shares the row.
+One line each: path and parameters. A method of the same name shares the row.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ ALIASES = {
 }
 
 
-#: functions above that return their argument where there is nothing to do
+#: functions above that may return their argument
 MAYBE_VIEWS = frozenset({"torch.cartesian_prod"})
 
 
@@ -179,7 +178,7 @@ for _path, _parameters in DISCRETE:
 
 @torch_names(methods=("polygamma",))
 def polygamma(input: TensorProxy, n: int) -> TensorProxy:
-    """The function has its arguments the other way round."""
+    """``torch.polygamma`` with the arguments of the method, in the other order."""
     return SYMBOLS["polygamma"](n, input)
 
 
@@ -191,12 +190,15 @@ def pinverse(input: TensorProxy, rcond: float = 1e-15) -> TensorProxy:
 
 @torch_names("torch.slogdet", methods=("slogdet",))
 def slogdet(input: TensorProxy) -> Any:
-    """As ``torch.linalg.slogdet``, but for the name of what it returns."""
+    """``torch.linalg.slogdet`` with another type of result."""
     return torch.return_types.slogdet(tuple(SYMBOLS["slogdet"](input)))
 
 
 def _resolved(name: str, unchanged: Callable[[TensorProxy], bool]) -> None:
-    """A function that returns its argument where that has no mark (of a conjugate, a negative) to resolve."""
+    """Register a function that returns its argument where it has no lazy bit to resolve.
+
+    The lazy bits of torch's tensors are conjugation and negation.
+    """
     symbol = meta_by_torch(f"torch.{name}", "input", in_language=False, tags=(OpTags.MAYBE_VIEW,))
 
     @torch_names(f"torch.{name}", methods=(name,))

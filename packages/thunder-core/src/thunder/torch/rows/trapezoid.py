@@ -14,7 +14,10 @@ from thunder.torch.rows.reduction import Arguments
 
 
 def _spelling(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Arguments:
-    """``trapezoid(y, x, dim=)`` or ``trapezoid(y, dx=, dim=)``: torch has no call for both."""
+    """Bind ``trapezoid(y, x, dim=)`` and ``trapezoid(y, dx=, dim=)``.
+
+    Torch has no call with both ``x`` and ``dx``.
+    """
     if x is None:
         return (y,), {"dx": 1 if dx is None else dx, "dim": dim}
     if dx is not None:
@@ -23,7 +26,7 @@ def _spelling(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Argume
 
 
 def _areas(y: TensorProxy, x: TensorProxy | None, dx: Any, dim: int) -> TensorProxy:
-    """Twice the areas between neighbouring samples: sums of two heights, times their distance."""
+    """Return twice the areas between samples: sums of two heights, times their distance."""
     d = canonical_dim(dim, len(y.shape))
     steps, first = max(0, y.shape[d] - 1), min(1, y.shape[d])
     if x is None:
@@ -39,7 +42,7 @@ def _areas(y: TensorProxy, x: TensorProxy | None, dx: Any, dim: int) -> TensorPr
 
 @torchsymbol("torch.trapezoid", "torch.trapz", spelling=_spelling)
 def trapezoid(y: TensorProxy, x: TensorProxy | None = None, *, dx: Any = 1, dim: int = -1) -> TensorProxy:
-    """The integral along a dimension, of samples at the positions ``x`` or at distances ``dx``."""
+    """The integral along a dimension of samples at positions ``x`` or distances ``dx``."""
     if y.shape[dim] == 0:
         return ltorch.sum(y, dim, dtype=y.dtype)
     if x is not None:

@@ -1,4 +1,4 @@
-"""Elementwise operators of one tensor. Most are a primitive, a rule for the dtype, and names."""
+"""Elementwise operators of one tensor: mostly a primitive, a rule for the dtype and names."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def unary(
     inplace: bool = True,
     **row: Any,
 ) -> Symbol:
-    """The row ``torch.<name>`` of a primitive: function, method, in-place twin. ``aliases`` are other names
-    of it in torch.
+    """Register the row ``torch.<name>`` of a primitive: function, method, in-place variant.
+
+    ``aliases`` are other names of it in torch.
     """
 
     def decomposition(input: TensorProxy) -> TensorProxy:
@@ -113,7 +114,7 @@ ndtri = unary("torch.special.ndtri", prims.ndtri, float_result)
 
 
 def _round_spelling(input: Any, *, decimals: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Torch rounds integers, but not if ``decimals`` is spelt out."""
+    """Bind ``round(x)``, which integers support, and ``round(x, decimals=)``."""
     return (input,), {"decimals": decimals} if decimals else {}
 
 
@@ -141,14 +142,14 @@ def round(input: TensorProxy, *, decimals: int = 0) -> TensorProxy:
 
 @torchsymbol("torch.square", methods=("square",), inplace=("square_",), inplace_functions=("torch.square_",))
 def square(input: TensorProxy) -> TensorProxy:
-    """``input * input``; a boolean tensor gives integers."""
+    """``input * input``; integers for a boolean tensor."""
     a = cast(input, int64) if input.dtype.is_bool else input
     return prims.mul(a, a)
 
 
 @torchsymbol("torch.frac", methods=("frac",), inplace=("frac_",), inplace_functions=("torch.frac_",))
 def frac(input: TensorProxy) -> TensorProxy:
-    """What is behind the point, with the sign of the input."""
+    """The fractional part, with the sign of the input."""
     if not input.dtype.is_floating_point:
         raise OperatorError(f'"frac" not implemented for {input.type_string()}')
     return prims.sub(input, prims.trunc(input))
@@ -162,7 +163,7 @@ def frac(input: TensorProxy) -> TensorProxy:
     inplace_functions=("torch.logit_",),
 )
 def logit(input: TensorProxy, eps: float | None = None) -> TensorProxy:
-    """``log(x / (1 - x))``, with x clamped to ``[eps, 1 - eps]`` if eps is given."""
+    """``log(x / (1 - x))``, with x clamped to ``[eps, 1 - eps]`` unless eps is None."""
     a = cast(input, float_result(input.dtype))
     if eps is not None:
         a = prims.minimum(prims.maximum(a, eps), 1.0 - eps)
@@ -178,7 +179,7 @@ def logit(input: TensorProxy, eps: float | None = None) -> TensorProxy:
 def nan_to_num(
     input: TensorProxy, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> TensorProxy:
-    """Finite numbers for what is not finite: 0, the largest and the smallest of the type, unless given."""
+    """nan, inf and -inf replaced: by default with 0, the largest and the smallest number."""
     if not input.dtype.is_inexact:
         return prims.clone(input)
     if input.dtype.is_complex:
@@ -196,19 +197,19 @@ def nan_to_num(
 
 @torchsymbol("torch.isposinf", methods=("isposinf",), vjp=NONDIFFERENTIABLE)
 def isposinf(input: TensorProxy) -> TensorProxy:
-    """Whether each element is positive infinity."""
+    """True where an element is positive infinity."""
     return prims.bitwise_and(prims.isinf(input), prims.gt(input, 0))
 
 
 @torchsymbol("torch.isneginf", methods=("isneginf",), vjp=NONDIFFERENTIABLE)
 def isneginf(input: TensorProxy) -> TensorProxy:
-    """Whether each element is negative infinity."""
+    """True where an element is negative infinity."""
     return prims.bitwise_and(prims.isinf(input), prims.lt(input, 0))
 
 
 @torchsymbol("torch.real", properties=("real",), tags=(OpTags.VIEW,))
 def real(input: TensorProxy) -> TensorProxy:
-    """The real part; a real tensor is its own."""
+    """The real part; a real tensor itself."""
     return prims.real(input) if input.dtype.is_complex else input
 
 

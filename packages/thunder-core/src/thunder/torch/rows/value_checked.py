@@ -1,8 +1,8 @@
-"""Rows for functions that look at the data of their arguments before they compute, to refuse or to warn, or
-that torch has no kernel without data for. The shapes of their results do not depend on data, so they are
-known here, and the questions are asked when the program runs.
+"""Rows of functions that check the data of their arguments before they compute.
 
-Gradients are those of torch's autograd, as for functions without a row.
+Such a function raises or warns by data, or has no kernel for tensors without data. The shapes of its results
+do not depend on data: they are computed here, and torch checks the data when the program runs. Gradients are
+those of torch's autograd, as for functions without a row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thunder.ops.meta_kernels import eager_error, eager_error_on_identity
 from thunder.ops.prims.linalg import broadcast_shapes
 from thunder.ops.promotion import float_result, real_result, result_dtype
 from thunder.ops.torch_errors import operator_error
-from thunder.torch.fallback.torch_rows import gradients_by_torch
+from thunder.torch.fallback.fallback_rows import gradients_by_torch
 from thunder.torch.meta_by_torch import signature_of
 from thunder.torch.registration import torch_names, torchsymbol
 
@@ -39,8 +39,10 @@ def value_checked(
     eager: Fn | None = None,
     finish: Fn | None = None,
 ) -> Callable[[Fn], Symbol]:
-    """Registers the decorated function as the metadata of torch's function at ``path``; whether the arguments
-    are right, torch is asked. ``finish(result, *args, **kwargs)`` is what the program gets.
+    """Register the decorated function as the metadata of torch's function at ``path``.
+
+    Torch checks the arguments, on zeros and on regular matrices. ``finish(result, *args, **kwargs)`` returns
+    what the program receives.
     """
 
     def decorate(shapes: Fn) -> Symbol:
@@ -77,7 +79,7 @@ def _like(x: TensorProxy, shape: Sequence[int], dtype: Dtype | None = None) -> T
 
 
 def _dense(x: TensorProxy, shape: Sequence[int], dtype: Dtype | None = None) -> TensorProxy:
-    """As ``_like``, of a result that lies in order."""
+    """Like ``_like``, for a contiguous result."""
     result = _like(x, shape, dtype)
     result.strides = contiguous_strides(result.shape)
     return result
@@ -117,7 +119,7 @@ def combinations(input: TensorProxy, r: int = 2, with_replacement: bool = False)
 
 
 def _histogram(input: torch.Tensor, bins: Any, *, range: Any, **how: Any) -> Any:
-    """Only a number of bins goes with a range."""
+    """Call ``torch.histogram``, which takes a range only with a number of bins."""
     return torch.histogram(input, bins, **how, **({} if range is None else {"range": range}))
 
 
@@ -131,15 +133,16 @@ def histogram(input: TensorProxy, bins: Any, **how: Any) -> Any:
 
 
 def _histogramdd(*args: Any, **kwargs: Any) -> Any:
-    """With edges of their own memory."""
+    """``torch.histogramdd`` whose edges do not share memory with the arguments."""
     counts, edges = torch.histogramdd(*args, **kwargs)
     return counts, tuple(edge.clone() for edge in edges)
 
 
 def _with_given_edges(result: Any, input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
-    """torch returns edges that it was given as they are."""
-    given = bins if isinstance(bins, list | tuple) else [bins] * len(result[1])
-    edges = tuple(b if isinstance(b, TensorProxy) else e for b, e in zip(given, result[1], strict=True))
+    """Return the program's edges in place of equal results, as torch does."""
+    program_edges = bins if isinstance(bins, list | tuple) else [bins] * len(result[1])
+    pairs = zip(program_edges, result[1], strict=True)
+    edges = tuple(b if isinstance(b, TensorProxy) else e for b, e in pairs)
     return torch.return_types.histogramdd((result[0], edges))
 
 
@@ -150,7 +153,7 @@ def _with_given_edges(result: Any, input: TensorProxy, bins: Any, *how: Any, **n
     finish=_with_given_edges,
 )
 def histogramdd(input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
-    """``input: (*, d)`` → counts with a dimension for each of the ``d``, and the edges of each."""
+    """``input: (*, d)`` → counts with one dimension for each of ``d``, and the edges of each."""
     each = list(bins) if isinstance(bins, list | tuple) else [bins] * input.shape[-1]
     counts = [b.shape[0] - 1 if isinstance(b, TensorProxy) else b for b in each]
     edges = tuple(_like(input, (count + 1,)) for count in counts)
@@ -162,7 +165,7 @@ def histogramdd(input: TensorProxy, bins: Any, *how: Any, **named: Any) -> Any:
 
 @value_checked("torch.geqrf", "input")
 def geqrf(input: TensorProxy) -> Any:
-    """``input: (*, m, n)`` → ``(*, m, n)`` and ``(*, min(m, n))``, of which LAPACK makes Q and R."""
+    """``input: (*, m, n)`` → LAPACK's form of Q and R: ``(*, m, n)`` and ``(*, min(m, n))``."""
     *batch, m, n = input.shape
     return torch.return_types.geqrf((_like(input, input.shape), _like(input, (*batch, min(m, n)))))
 
@@ -182,8 +185,10 @@ def _without_gradient_of_singular_values(result: Any, *args: Any, **kwargs: Any)
     finish=_without_gradient_of_singular_values,
 )
 def lstsq(A: TensorProxy, B: TensorProxy, rcond: Any = None, *, driver: str | None = None) -> Any:
-    """``A: (*, m, n)``, ``B: (*, m, k)`` or ``(*, m)`` → ``(*, n, k)`` or ``(*, n)``, residuals, rank, and
-    singular values.
+    """``A: (*, m, n)``, ``B: (*, m, k)`` → solutions ``(*, n, k)``, and three other results.
+
+    They are residuals, rank and singular values. ``B`` may be vectors ``(*, m)``; the solutions are ``(*,
+    n)`` then.
     """
     *batch, m, n = A.shape
     if driver in _OF_ANY_RANK and m > n:
@@ -225,7 +230,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> TensorProxy:
-    """``input: (*, f, t)`` → signals ``(*, n)``. When it runs, torch refuses a window with gaps."""
+    """``input: (*, f, t)`` → signals ``(*, n)``. At run time torch refuses a window with gaps."""
     hop = n_fft // 4 if hop_length is None else hop_length
     total = n_fft + hop * (input.shape[-1] - 1)
     if length is None:

@@ -1,6 +1,6 @@
-"""The gradient rules of ``torch.nn.functional``, a module for each subject."""
+"""Gradient rules of ``torch.nn.functional``, one module for each subject."""
 
-from thunder.torch.gradients.nn import (  # noqa: F401  (each gives rules to rows)
+from thunder.torch.gradients.nn import (  # noqa: F401  (each adds rules to rows)
     activation_kernels,
     activations,
     attention,

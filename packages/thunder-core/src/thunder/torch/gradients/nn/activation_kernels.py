@@ -1,6 +1,6 @@
 """Backwards of activations for which torch has kernels.
 
-They run whole where torch runs them, and are differentiated by what they decompose into.
+Torch runs them as kernels; their derivatives are those of their decompositions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def logit_backward(grad_output: Tensor, input: Tensor, eps: float | None = None)
 
 @kernel("threshold_backward")
 def threshold_backward(grad_output: Tensor, input: Tensor, threshold: float) -> Tensor:
-    """What the forward passed: 0 where the input is at or below the threshold."""
+    """The cotangent, and 0 where the input is at or below the threshold."""
     return ltorch.where(input <= threshold, 0.0, grad_output)
 
 
@@ -51,15 +51,16 @@ def threshold_backward(grad_output: Tensor, input: Tensor, threshold: float) -> 
 def leaky_relu_backward(
     grad_output: Tensor, input: Tensor, negative_slope: float, self_is_result: bool
 ) -> Tensor:
-    """1 where the input is positive, else the slope; the result has the input's sign if the slope is not
-    negative.
+    """The cotangent times 1 where the input is positive, else times the slope.
+
+    If the slope is not negative, the result has the input's sign and can replace it.
     """
     return ltorch.where(input > 0, grad_output, grad_output * negative_slope)
 
 
 @kernel("_prelu_kernel_backward")
 def _prelu_kernel_backward(grad_output: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the input, and of the weight before it is summed over what it was broadcast to."""
+    """Gradients of the input, and of the weight before the sum over its broadcast dimensions."""
     positive = input > 0
     of_input = ltorch.where(positive, grad_output, weight * grad_output)
     return of_input, ltorch.where(positive, 0.0, input * grad_output)
@@ -109,7 +110,7 @@ def _within(x: Tensor, bound: float) -> Tensor:
 def elu_backward(
     grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, input: Tensor
 ) -> Tensor:
-    """``scale`` where the input is positive, else ``scale * alpha * input_scale * exp(input_scale * x)``."""
+    """``scale``, or for negative x ``scale * alpha * input_scale * exp(input_scale * x)``."""
     slope = ltorch.exp(input * input_scale) * (input_scale * alpha * scale)
     return ltorch.where(input <= 0, grad_output * slope, grad_output * scale)
 
@@ -149,7 +150,7 @@ def softplus_backward(grad_output: Tensor, input: Tensor, beta: float, threshold
 
 @kernel("glu_backward")
 def glu_backward(grad_output: Tensor, input: Tensor, dim: int) -> Tensor:
-    """Of ``a * sigmoid(b)``: ``g * s`` and ``g * a * s * (1 - s)``, side by side."""
+    """The gradient of ``a * sigmoid(b)``: ``g * s`` and ``g * a * s * (1 - s)``, concatenated."""
     half = input.shape[dim] // 2
     a, b = ltorch.narrow(input, dim, 0, half), ltorch.narrow(input, dim, half, half)
     s = ltorch.sigmoid(b)

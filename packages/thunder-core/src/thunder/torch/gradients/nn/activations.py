@@ -1,5 +1,6 @@
-"""Gradients of the activations of ``torch.nn.functional``. Those that torch has kernels for stay whole in the
-backward, too.
+"""Gradients of the activations of ``torch.nn.functional``.
+
+Activations with backward kernels in torch stay one operator in the backward, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Gradient = Callable[[VjpCall], Tensor]
 
 
 def activation(name: str, of_input: Gradient) -> None:
-    """The gradient of ``torch.nn.functional.<name>``, which has one tensor for an argument."""
+    """Add the gradient of ``torch.nn.functional.<name>``, which has one tensor argument."""
     formulas(f"torch.nn.functional.{name}", input=of_input)
 
 
@@ -36,14 +37,14 @@ activation("softshrink", lambda c: ltorch.softshrink_backward(c.g, c.input, c.la
 
 
 def _along_channels(weight: Tensor, input: Tensor) -> Tensor:
-    """The weight of ``prelu``, shaped so that it broadcasts against the input."""
+    """Return the weight of ``prelu`` in a shape that broadcasts against the input."""
     if weight.numel() == 1:
         return ltorch.reshape(weight, ())
     return ltorch.reshape(weight, (1, -1, *(1,) * (len(input.shape) - 2))) if len(input.shape) > 1 else weight
 
 
 def _of_slope(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The sum over the elements to which each slope applies."""
+    """Return the sum over the elements to which each slope applies."""
     if weight.numel() == 1:
         return ltorch.reshape(ltorch.sum(gradient), weight.shape)
     dims = [d for d in range(len(gradient.shape)) if d != 1]
@@ -52,7 +53,7 @@ def _of_slope(gradient: Tensor, weight: Tensor) -> Tensor:
 
 @vjp("torch.prelu")
 def prelu(c: VjpCall) -> dict[str, Tensor | None]:
-    """Both gradients come out of one kernel."""
+    """Compute both gradients by one kernel."""
     of_input, of_weight = ltorch._prelu_kernel_backward(c.g, c.input, _along_channels(c.weight, c.input))
     return {"input": of_input, "weight": _of_slope(of_weight, c.weight) if c.needs("weight") else None}
 
@@ -74,7 +75,7 @@ activation("selu", _unit(lambda c: SELU_ALPHA, SELU_SCALE, lambda c: 1))
 
 
 def _of_softsign(c: VjpCall) -> Tensor:
-    """Of ``x / r`` with ``r = 1 + |x|``: ``1 / r`` less the part along x, of which r takes its share."""
+    """The gradient of ``x / r`` with ``r = 1 + |x|``, without the part that ``r`` contributes."""
     r = 1 + ltorch.abs(c.input)
     return c.g / r - ltorch.sgn(c.input) * (ltorch.real(conj(c.g) * c.input) / (r * r))
 

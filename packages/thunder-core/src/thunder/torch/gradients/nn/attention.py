@@ -1,4 +1,4 @@
-"""The gradient of attention where torch computes it by one kernel; elsewhere it is that of its parts.
+"""The gradient of attention by torch's fused kernel; otherwise it is that of the parts.
 
 With ``P = softmax(q kᵀ s + mask)`` and ``D = sum(P * dP)`` along the keys (Dao et al., FlashAttention, 2022,
 appendix B):
@@ -63,8 +63,10 @@ def flash_attention_for_cpu_backward(
     attn_mask: TensorProxy | None,
     scale: float | None,
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
-    """Gradients of query, key and value. The kernel takes ``out`` and ``logsumexp`` in place of the weights,
-    which the decomposition computes again, so that its derivatives know what they depend on.
+    """Gradients of query, key and value.
+
+    The kernel takes ``out`` and ``logsumexp`` in place of the weights. The decomposition recomputes the
+    weights, so that its derivatives depend on the inputs.
     """
     keys, values = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, keys, attn_mask, is_causal, scale)
@@ -79,7 +81,7 @@ def flash_attention_for_cpu_backward(
 
 
 def _by_group(g: TensorProxy, like: TensorProxy) -> TensorProxy:
-    """The sum over the heads of the query that share a head of the keys."""
+    """Return the sum over the heads of the query that share a head of the keys."""
     if g.shape == like.shape:
         return g
     heads = like.shape[-3]

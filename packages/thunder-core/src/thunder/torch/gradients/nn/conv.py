@@ -61,8 +61,9 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Gradients:
-    """``convᵀ(g, w)``, ``corr(g, x)`` and the sum of ``g``, each None if the mask says so; ``bias_sizes`` is
-    None where there is no bias. Of complex numbers the bilinear maps, without conjugation.
+    """``convᵀ(g, w)``, ``corr(g, x)`` and the sum of ``g``, each None where the mask is False.
+
+    ``bias_sizes`` is None without a bias. Complex numbers use the bilinear maps, without conjugation.
     """
     dx = TensorProxy(like=input, requires_grad=False) if output_mask[0] else None
     dw = TensorProxy(like=weight, requires_grad=False) if output_mask[1] else None
@@ -83,7 +84,7 @@ def _sizes(c: VjpCall) -> tuple[Any, ...]:
 def _of_convolution_backward(c: VjpCall) -> dict[str, TensorProxy | None]:
     ex, ew, eb = c.g
     sizes = _sizes(c)
-    found: dict[str, TensorProxy | None] = {}
+    grads: dict[str, TensorProxy | None] = {}
     if c.needs("grad_output"):
         terms = []
         if ex is not None:
@@ -93,13 +94,13 @@ def _of_convolution_backward(c: VjpCall) -> dict[str, TensorProxy | None]:
         if eb is not None:
             by_channel = ltorch.reshape(eb, (1, -1, *(1,) * (len(c.input.shape) - 2)))
             terms.append(ltorch.expand(by_channel, c.grad_output.shape))
-        found["grad_output"] = _added(terms)
+        grads["grad_output"] = _added(terms)
     g = conj(c.grad_output)
     if ex is not None and c.needs("weight"):
-        found["weight"] = convolution_backward(g, ex, c.weight, None, *sizes, [False, True, False])[1]
+        grads["weight"] = convolution_backward(g, ex, c.weight, None, *sizes, [False, True, False])[1]
     if ew is not None and c.needs("input"):
-        found["input"] = convolution_backward(g, c.input, ew, None, *sizes, [True, False, False])[0]
-    return found
+        grads["input"] = convolution_backward(g, c.input, ew, None, *sizes, [True, False, False])[0]
+    return grads
 
 
 def _convolution(
@@ -112,7 +113,7 @@ def _convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> TensorProxy:
-    """By torch's functions, which take complex numbers, too."""
+    """The convolution by torch's functions, which take complex numbers, too."""
     n = len(x.shape) - 2
     if transposed:
         convolve = getattr(ltorch, f"conv_transpose{n}d")
@@ -130,7 +131,7 @@ def _added(terms: Sequence[TensorProxy]) -> TensorProxy | None:
 def _backward(
     c: VjpCall, g: TensorProxy, input: TensorProxy, name: str, sizes: Sequence[Any]
 ) -> dict[str, TensorProxy | None]:
-    """Gradients of the convolution of ``input``, which is named ``name`` among the arguments of the call."""
+    """Return the gradients of the convolution of ``input``, the argument called ``name``."""
     mask = [c.needs(name), c.needs("weight"), c.needs("bias")]
     bias_sizes = list(c.bias.shape) if c.bias is not None else None
     gradients = convolution_backward(g, conj(input), conj(c.weight), bias_sizes, *sizes, mask)
@@ -143,7 +144,10 @@ def _of_convolution(c: VjpCall) -> dict[str, TensorProxy | None]:
 
 
 def _unbatched(c: VjpCall, n: int, backward: Callable[..., Any]) -> dict[str, TensorProxy | None]:
-    """The gradients that ``backward(g, input)`` gives for the call with a batch dimension."""
+    """Return the gradients of a call without a batch dimension.
+
+    ``backward(g, input)`` returns those of the call with one.
+    """
     a, single = batched(c.input, n)
     g = ltorch.unsqueeze(c.g, 0) if single else c.g
     gradients = backward(g, a)
@@ -161,11 +165,11 @@ def _of_conv(n: int) -> Callable[[VjpCall], Any]:
             if isinstance(c.padding, str):
                 padded, paddings = padded_by_name(a, c.padding, c.weight.shape[2:], strides, dilations)
             sizes = (list(strides), list(paddings), list(dilations), False, [0] * n, c.groups)
-            found = _backward(c, g, padded, "input", sizes)
+            grads = _backward(c, g, padded, "input", sizes)
             for dim in range(2, n + 2):
-                if found["input"] is not None and padded.shape[dim] != a.shape[dim]:
-                    found["input"] = ltorch.narrow(found["input"], dim, 0, a.shape[dim])
-            return found
+                if grads["input"] is not None and padded.shape[dim] != a.shape[dim]:
+                    grads["input"] = ltorch.narrow(grads["input"], dim, 0, a.shape[dim])
+            return grads
 
         return _unbatched(c, n, backward)
 

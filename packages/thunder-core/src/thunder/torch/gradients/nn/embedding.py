@@ -1,4 +1,4 @@
-"""Gradients of look-ups: what flows into a row of the weight is the sum over the places that name it."""
+"""Gradients of look-ups: the gradient of a row is the sum over the places that name it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> TensorProxy:
-    """``grad_output: (*, d)``, ``indices: (*)`` → ``(num_weights, d)``. No gradient reaches the row
-    ``padding_idx``; ``scale_grad_by_freq`` divides that of each row by the number of places.
+    """``grad_output: (*, d)``, ``indices: (*)`` → ``(num_weights, d)``.
+
+    The row ``padding_idx`` has no gradient; ``scale_grad_by_freq`` divides that of each row by the number of
+    places that name it.
     """
     places = ltorch.reshape(indices, (indices.numel(),))
     g = ltorch.reshape(grad_output, (indices.numel(), grad_output.shape[-1]))
@@ -80,7 +82,7 @@ def _embedding_bag_backward(
     padding_idx: int,
     output_mask: list[bool],
 ) -> Any:
-    """By torch's kernels, which need what the forward finds out of the bags: it is found again."""
+    """Gradients by torch's kernels, which need the forward's bag indices: they are recomputed."""
     indices, of_mode, each = input.reshape(-1).contiguous(), _MODES[mode], per_sample_weights
     if offsets is None:
         offsets = torch.arange(0, input.numel(), max(input.shape[1], 1), device=input.device)
@@ -90,16 +92,16 @@ def _embedding_bag_backward(
         each = each.reshape(-1).contiguous()
     flags = (scale_grad_by_freq, of_mode, False, each)
     aten = torch.ops.aten
-    found = aten._embedding_bag.default(weight, indices, offsets, *flags, include_last_offset, padding_idx)
+    outputs = aten._embedding_bag.default(weight, indices, offsets, *flags, include_last_offset, padding_idx)
     if include_last_offset:
         offsets = offsets[:-1]
     dw = de = None
     if output_mask[0]:
         backward = aten._embedding_bag_backward.default
-        dw = backward(grad_output, indices, offsets, *found[1:], weight.shape[0], *flags, padding_idx)
+        dw = backward(grad_output, indices, offsets, *outputs[1:], weight.shape[0], *flags, padding_idx)
     if output_mask[1] and each is not None and per_sample_weights is not None:
         backward = aten._embedding_bag_per_sample_weights_backward.default
-        de = backward(grad_output, weight, indices, offsets, found[1], of_mode, padding_idx)
+        de = backward(grad_output, weight, indices, offsets, outputs[1], of_mode, padding_idx)
         de = de.reshape(per_sample_weights.shape)
     return dw, de
 
@@ -117,11 +119,11 @@ def embedding_bag_backward(
     padding_idx: int,
     output_mask: list[bool],
 ) -> tuple[TensorProxy | None, TensorProxy | None]:
-    """Gradients of weight and of the weights of samples. torch differentiates neither again."""
+    """Gradients of weight and ``per_sample_weights``; torch differentiates neither again."""
     of = (weight, per_sample_weights)
     dw, de = (
-        TensorProxy(like=x, requires_grad=False) if x is not None and wanted else None
-        for x, wanted in zip(of, output_mask, strict=True)
+        TensorProxy(like=x, requires_grad=False) if x is not None and is_needed else None
+        for x, is_needed in zip(of, output_mask, strict=True)
     )
     return dw, de
 

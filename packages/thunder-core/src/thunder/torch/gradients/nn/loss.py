@@ -38,7 +38,10 @@ def _reduction(c: VjpCall) -> str:
 
 
 def _spread(g: TensorProxy, like: TensorProxy, reduction: str) -> TensorProxy:
-    """The gradient of each element of a loss from that of its reduction; it broadcasts to ``like``."""
+    """Return the gradient of each element of a loss from that of its reduction.
+
+    It broadcasts to ``like``.
+    """
     return ltorch.div(g, like.numel()) if reduction == "mean" and like.numel() else g
 
 
@@ -52,25 +55,25 @@ def _of_difference(
     reduction: str,
     weight: TensorProxy | None,
 ) -> dict[str, Any]:
-    """The gradients of a loss that weighs ``error(input, target)``, a function of ``d`` with the derivative
-    ``slope(d)``.
+    """Return the gradients of a loss that weighs ``error(input, target)``.
 
-    A weighted mean is ``sum(w * e) / sum(w)``, so its weights' gradient is ``g * (e - out) / sum(w)``.
+    The error is a function of ``d``, with derivative ``slope(d)``. A weighted mean is ``sum(w * e) /
+    sum(w)``, so its weights' gradient is ``g * (e - out) / sum(w)``.
     """
     d = ltorch.sub(c.input, c.target)
-    found: dict[str, Any] = {}
+    gradients: dict[str, Any] = {}
     if weight is None:
         each = _spread(c.g, d, reduction)
     else:
         each = ltorch.div(c.g, ltorch.sum(weight)) if reduction == "mean" else c.g
         if c.needs("weight"):
             e = error(c.input, c.target)
-            found["weight"] = ltorch.mul(each, ltorch.sub(e, c.out) if reduction == "mean" else e)
+            gradients["weight"] = ltorch.mul(each, ltorch.sub(e, c.out) if reduction == "mean" else e)
         each = ltorch.mul(each, weight)
-    found["input"] = ltorch.mul(each, slope(d))
+    gradients["input"] = ltorch.mul(each, slope(d))
     if c.needs("target"):
-        found["target"] = ltorch.neg(found["input"])
-    return found
+        gradients["target"] = ltorch.neg(gradients["input"])
+    return gradients
 
 
 @vjp(f"{_F}mse_loss")
@@ -114,7 +117,7 @@ def _of_probability(c: VjpCall) -> TensorProxy:
 
 
 def _of_likelihood(c: VjpCall) -> TensorProxy:
-    """``log(1 - x) - log(x)``: torch bounds the logarithms of the loss, and not these."""
+    """``log(1 - x) - log(x)``: torch bounds the logarithms in the loss, and not here."""
     return ltorch.mul(_weighted(c), ltorch.sub(ltorch.log(ltorch.sub(1, c.input)), ltorch.log(c.input)))
 
 
@@ -130,8 +133,9 @@ formulas(
 
 
 def _of_logit(c: VjpCall) -> TensorProxy:
-    """Derivative of ``(1 - y) x - f log sigmoid(x)``, ``f`` the factor of positive examples: ``1 - y - f (1 -
-    sigmoid(x))``.
+    """The derivative of ``(1 - y) x - f log sigmoid(x)``: ``1 - y - f (1 - sigmoid(x))``.
+
+    ``f`` is the factor of positive examples.
     """
     if c.pos_weight is None:
         return ltorch.mul(_weighted(c), ltorch.sub(ltorch.sigmoid(c.input), c.target))
@@ -162,7 +166,7 @@ formulas(
 
 
 def _of_soft_margin(c: VjpCall) -> TensorProxy:
-    """``log(1 + z)`` with ``z = exp(-y x)`` has the slope ``-y z / (1 + z)``; an infinite z gives NaN."""
+    """``log(1 + z)`` with ``z = exp(-y x)`` has slope ``-y z / (1 + z)``; NaN for infinite z."""
     sign = ltorch.neg(c.target)
     z = ltorch.exp(ltorch.mul(sign, c.input))
     slope = ltorch.div(ltorch.mul(sign, z), ltorch.add(z, 1))
@@ -186,11 +190,11 @@ def _nll_loss_backward(
     ignore_index: int,
     reduction: str,
 ) -> torch.Tensor:
-    """By torch's kernels, for ``(n, c)`` and ``(n, c, h, w)``; they take the sum of weights that count."""
+    """Gradients by torch's kernels for ``(n, c)`` and ``(n, c, h, w)``, from the weights' sum."""
     total = input.new_zeros(())
     if reduction == "mean":
-        kept = target != ignore_index
-        counted = kept if weight is None else weight[target.where(kept, 0)] * kept
+        counts = target != ignore_index
+        counted = counts if weight is None else weight[target.where(counts, 0)] * counts
         total = counted.sum().to(input.dtype)
     how = (weight, _REDUCTIONS.index(reduction), ignore_index, total)
     if input.dim() <= 2:
@@ -201,8 +205,8 @@ def _nll_loss_backward(
     g = grad_output.reshape(as_image) if reduction == "none" else grad_output
     logs = input.reshape(n, c, *as_image[1:])
     backward = torch.ops.aten.nll_loss2d_backward.default
-    found = backward(g.contiguous(), logs.contiguous(), target.reshape(as_image).contiguous(), *how)
-    return found.reshape(input.shape)
+    gradient = backward(g.contiguous(), logs.contiguous(), target.reshape(as_image).contiguous(), *how)
+    return gradient.reshape(input.shape)
 
 
 @computed_by(_nll_loss_backward)
@@ -214,21 +218,23 @@ def nll_loss_backward(
     ignore_index: int,
     reduction: str,
 ) -> TensorProxy:
-    """``-w[y] * g`` at the class ``y`` of each sample, 0 elsewhere, with the shape of ``input``,
-    ``(n, c, *)`` or ``(c,)``. A mean divides by the weights of the samples that count.
+    """``-w[y] * g`` at the class ``y`` of each sample, 0 elsewhere.
+
+    The result has the shape of ``input``, ``(n, c, *)`` or ``(c,)``. A mean divides by the weights of the
+    samples that count.
     """
     classes = 0 if len(input.shape) == 1 else 1
-    kept = ltorch.ne(target, ignore_index)
-    samples = ltorch.where(kept, target, 0)
+    counts = ltorch.ne(target, ignore_index)
+    samples = ltorch.where(counts, target, 0)
     g = ltorch.neg(grad_output)
     dtype = g.dtype.torch_dtype
-    weights = ltorch.to(kept, dtype=dtype)
+    weights = ltorch.to(counts, dtype=dtype)
     if weight is not None:
         of_samples = ltorch.index_select(weight, 0, ltorch.reshape(samples, (samples.numel(),)))
         weights = ltorch.mul(weights, ltorch.reshape(of_samples, target.shape))
     if reduction == "mean":
         g = ltorch.div(g, ltorch.sum(weights))
-    g = ltorch.where(kept, ltorch.mul(g, weights), 0)
+    g = ltorch.where(counts, ltorch.mul(g, weights), 0)
     zeros = ltorch.zeros(input.shape, dtype=dtype, device=g.device)
     return ltorch.scatter(zeros, classes, *(ltorch.unsqueeze(x, classes) for x in (samples, g)))
 

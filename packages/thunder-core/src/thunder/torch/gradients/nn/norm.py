@@ -1,16 +1,16 @@
 """Gradients of normalisations.
 
-All of them compute ``y = x̂ * w + b`` from ``x̂ = (x - mean) * rstd``, with ``rstd = 1 / sqrt(var + eps)`` and
-statistics over some dimensions, and keep ``mean`` and ``rstd``. With ``h = g * w`` and means over the same
-dimensions (Ioffe and Szegedy, Batch Normalization, 2015, section 3):
+All of them compute ``y = x̂ * w + b`` from ``x̂ = (x - mean) * rstd``, with ``rstd = 1 / sqrt(var + eps)``
+and statistics over some dimensions, and save ``mean`` and ``rstd``. With ``h = g * w`` and means over the
+same dimensions (Ioffe and Szegedy, Batch Normalization, 2015, section 3):
 
     dx = rstd * (h - mean(h) - x̂ * mean(h * x̂))        dw = sum(g * x̂)        db = sum(g)
 
 Note [Statistics are computed again in the decomposition of a backward]
 
-The statistics that a forward keeps say that they carry no gradient, and a second derivative must know how
-they depend on the input. So the decompositions below, by which the backwards are differentiated, compute them
-from the input; torch's kernels take those that were kept.
+The statistics that a forward saves carry no gradient, and a second derivative depends on how they depend on
+the input. So the decompositions below, by which the backwards are differentiated, compute them from the
+input; torch's kernels take the saved ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Mask = Sequence[bool]
 
 
 def _mask(c: VjpCall) -> list[bool]:
-    """Which gradients are wanted, in the order of torch's kernels."""
+    """Return which gradients are needed, in the order of torch's kernels."""
     return [c.needs("input"), c.needs("weight"), c.needs("bias")]
 
 
@@ -56,7 +56,7 @@ def _named(gradients: Gradients) -> dict[str, TensorProxy | None]:
 def _through_standardisation(
     h: TensorProxy, normal: TensorProxy, rstd: TensorProxy, dims: Sequence[int]
 ) -> TensorProxy:
-    """``dx`` of the formula above."""
+    """Return ``dx`` of the module's formula."""
     along = ltorch.mul(normal, ltorch.mean(ltorch.mul(h, normal), dims, True))
     return ltorch.mul(rstd, ltorch.sub(ltorch.sub(h, ltorch.mean(h, dims, True)), along))
 
@@ -69,7 +69,7 @@ def _of_parameters(
     bias: TensorProxy | None,
     mask: Mask,
 ) -> tuple[TensorProxy | None, TensorProxy | None]:
-    """``dw`` and ``db`` of the formula above, summed over the dimensions that parameters lack."""
+    """Return ``dw`` and ``db`` of the module's formula, summed over the other dimensions."""
     dw = db = None
     if mask[1] and weight is not None:
         dw = cast(_summed(ltorch.mul(g, normal), over), weight.dtype)
@@ -79,7 +79,7 @@ def _of_parameters(
 
 
 def _summed(x: TensorProxy, over: Sequence[int]) -> TensorProxy:
-    return ltorch.sum(x, over) if over else ltorch.clone(x)  # of no dimensions, torch sums all
+    return ltorch.sum(x, over) if over else ltorch.clone(x)  # torch sums all for no dimensions
 
 
 # -- layer normalisation -------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def layer_norm_backward(
     eps: float,
     output_mask: Mask,
 ) -> Gradients:
-    """Gradients of input, weight and bias, each None if the mask says so."""
+    """Gradients of input, weight and bias, each None where the mask is False."""
     dims = last_dims(input, normalized_shape)
     g = computed_in(grad_out)
     normal, _, rstd = standardised(computed_in(input), dims, eps)
@@ -147,7 +147,7 @@ def rms_norm_backward(
     eps: float | None,
     output_mask: Mask,
 ) -> tuple[TensorProxy | None, TensorProxy | None]:
-    """As layer normalisation without its mean: ``dx = r * (h - x̂ * mean(h * x̂))``, with ``x̂ = x * r``."""
+    """``dx = r * (h - x̂ * mean(h * x̂))`` with ``x̂ = x * r``: layer_norm without a mean."""
     dims = last_dims(input, normalized_shape)
     a, g = computed_in(input), computed_in(grad_out)
     r = rms_factor(a, dims, eps)
@@ -176,10 +176,10 @@ def _group_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     mean, rstd, weight, _, groups, _, mask = rest
     sizes = (*input.shape[:2], math.prod(input.shape[2:]))
     kernel = torch.ops.aten.native_group_norm_backward.default
-    # the cotangent is taken as the input lies: the kernel has one order for both
-    lying = to_group_norm_layout(input)
-    grad_out = grad_out.contiguous(memory_format=suggest_memory_format(lying))
-    return kernel(grad_out, lying, mean, rstd, weight, *sizes, groups, mask)
+    # the cotangent gets the layout of the input: the kernel has one layout for both
+    input_in_layout = to_group_norm_layout(input)
+    grad_out = grad_out.contiguous(memory_format=suggest_memory_format(input_in_layout))
+    return kernel(grad_out, input_in_layout, mean, rstd, weight, *sizes, groups, mask)
 
 
 @computed_by(_group_norm_backward)
@@ -194,7 +194,7 @@ def group_norm_backward(
     eps: float,
     output_mask: Mask,
 ) -> Gradients:
-    """Gradients of input, weight and bias, each None if the mask says so."""
+    """Gradients of input, weight and bias, each None where the mask is False."""
     g = computed_in(grad_out)
     normal, _, rstd = standardised_groups(input, num_groups, eps)
     dx = None
@@ -254,8 +254,8 @@ def _batch_norm_backward(grad_out: Any, input: Any, *rest: Any) -> Any:
     mean, rstd, weight, bias, eps, mask = rest
     if not input.numel():  # the kernel takes no input without elements
         return tuple(
-            torch.zeros_like(x) if wanted else None
-            for x, wanted in zip((input, weight, bias), mask, strict=True)
+            torch.zeros_like(x) if is_needed else None
+            for x, is_needed in zip((input, weight, bias), mask, strict=True)
         )
     kernel = torch.ops.aten.native_batch_norm_backward.default
     return kernel(grad_out, input, weight, None, None, mean, rstd, True, eps, mask)
@@ -290,7 +290,7 @@ def _of_native_batch_norm(c: VjpCall) -> Any:
 
 @vjp("prims.batch_norm_update")
 def _of_batch_norm_update(c: VjpCall) -> Any:
-    if c.g[0] is None:  # the program wants the running statistics alone, through which no gradient flows
+    if c.g[0] is None:  # only the running statistics are used, through which no gradient flows
         return {}
     mask = [c.needs("a"), c.needs("weight"), c.needs("bias")]
     gradients = batch_norm_backward(c.g[0], c.a, *c.out[3:], c.weight, c.bias, c.eps, mask)
@@ -302,7 +302,7 @@ def _standardised_by(c: VjpCall) -> TensorProxy:
 
 
 def _factor(c: VjpCall) -> TensorProxy | None:
-    """What ``norm_by_statistics`` multiplies each channel by."""
+    """Return the factor by which ``norm_by_statistics`` multiplies each channel."""
     rstd = ltorch.rsqrt(ltorch.add(c.var, c.eps))
     return per_channel(rstd if c.weight is None else ltorch.mul(rstd, c.weight), c.input)
 

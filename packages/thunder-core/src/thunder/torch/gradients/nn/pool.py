@@ -1,8 +1,8 @@
 """Gradients of pooling.
 
 An average is linear: its backward is torch's kernel, whose derivative is the average again. A maximum moves
-gradients to the elements that it found, by their indices, which the forward gives in training; so does, the
-other way round, the inverse of a maximum.
+gradients to the elements that it selects, by their indices, which the forward returns in training; the
+inverse of a maximum does so in the other direction.
 """
 
 from __future__ import annotations
@@ -123,16 +123,17 @@ def _into_zeros(
 def max_pool_backward(
     grad_output: TensorProxy, indices: TensorProxy, shape: Sequence[int], n: int
 ) -> TensorProxy:
-    """The gradient of ``shape = (*, *space)`` from that of its maxima, ``(*, *out)``. ``indices`` count the
-    ``n`` dimensions of ``space`` as one.
+    """The gradient of ``shape = (*, *space)`` from that of its maxima, ``(*, *out)``.
+
+    ``indices`` count the ``n`` dimensions of ``space`` as one.
     """
     sizes = (*shape[:-n], math.prod(shape[-n:]))
-    found = ltorch.gather_backward(_flat(grad_output, n), sizes, -1, _flat(indices, n))
-    return ltorch.reshape(found, tuple(shape))
+    gradient = ltorch.gather_backward(_flat(grad_output, n), sizes, -1, _flat(indices, n))
+    return ltorch.reshape(gradient, tuple(shape))
 
 
 def _flat(x: TensorProxy, n: int) -> TensorProxy:
-    """The last ``n`` dimensions in one."""
+    """Flatten the last ``n`` dimensions."""
     return ltorch.reshape(x, (*x.shape[:-n], math.prod(x.shape[-n:])))
 
 
@@ -144,7 +145,7 @@ def _of_maximum(n: int) -> Callable[[VjpCall], dict[str, TensorProxy]]:
 
 
 def _with_indices(name: str, n: int) -> Callable[..., Any]:
-    """The rule of a maximum without indices: the forward is the one with them."""
+    """Add the rule of a maximum without indices: the forward becomes the one with indices."""
 
     def rule(input: TensorProxy, *args: Any) -> Any:
         *window, return_indices = args[: _LAST_OF_WINDOW[name]]

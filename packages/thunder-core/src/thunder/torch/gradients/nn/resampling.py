@@ -49,7 +49,7 @@ def _interpolate_backward(
         return _area_backward(grad_output, shape)
     name, aligns = _KERNELS[mode]
     backward = getattr(aten, (_ANTIALIASED[mode] if antialias else name.format(n=n)) + "_backward").default
-    # torch interpolates by the scales that the user gave, or by those of the sizes.
+    # torch interpolates by the scales of the call, or by the ratios of the sizes.
     scales: Sequence[float | None] = [None] * n
     if scale_factor is not None and not recompute_scale_factor:
         scales = [scale_factor] * n if isinstance(scale_factor, (int, float)) else list(scale_factor)
@@ -63,8 +63,8 @@ def _area_backward(grad_output: torch.Tensor, shape: Sequence[int]) -> torch.Ten
     g = grad_output.unsqueeze(-2) if single else grad_output
     like = g.new_empty((*shape[:-1], 1, shape[-1]) if single else shape)
     n = g.dim() - 2
-    found = getattr(torch.ops.aten, f"_adaptive_avg_pool{n}d_backward").default(g, like)
-    return found.squeeze(-2) if single else found
+    result = getattr(torch.ops.aten, f"_adaptive_avg_pool{n}d_backward").default(g, like)
+    return result.squeeze(-2) if single else result
 
 
 @torchsymbol(id="ltorch.interpolate_backward", prim=True, eager=_interpolate_backward)
@@ -78,7 +78,7 @@ def interpolate_backward(
     recompute_scale_factor: bool | None,
     antialias: bool,
 ) -> TensorProxy:
-    """The transpose of interpolating an input of ``shape``."""
+    """The transpose of interpolation of an input of ``shape``."""
     return TensorProxy(like=grad_output, shape=tuple(shape), requires_grad=False)
 
 
@@ -143,8 +143,9 @@ def grid_sample_backward(
     align_corners: bool,
     output_mask: Sequence[bool],
 ) -> tuple[TensorProxy | None, TensorProxy | None]:
-    """Gradients of the input, a sum over the corners of ``weight * g``, and of the grid, one of ``slope * g *
-    element``.
+    """Gradients of the input and of the grid, sums over the corners.
+
+    The terms are ``weight * g`` for the input, and ``slope * g * element`` for the grid.
     """
     n, c, *space = input.shape
     d = len(space)
@@ -162,8 +163,8 @@ def grid_sample_backward(
                 slopes[dim] = _accumulated(slopes[dim], along, corner.slope(dim))
     dgrid = None
     if output_mask[1]:
-        found = [ltorch.zeros_like(ltorch.select(g, 1, 0)) if s is None else s for s in slopes]
-        dgrid = ltorch.reshape(ltorch.stack(found, -1), grid.shape)
+        result = [ltorch.zeros_like(ltorch.select(g, 1, 0)) if s is None else s for s in slopes]
+        dgrid = ltorch.reshape(ltorch.stack(result, -1), grid.shape)
     return ltorch.reshape(dx, input.shape) if output_mask[0] else None, dgrid
 
 

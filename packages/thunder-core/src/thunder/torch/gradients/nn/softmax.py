@@ -1,4 +1,4 @@
-"""Gradients of softmax and of its logarithm. Both are functions of the result, which alone is kept."""
+"""Gradients of softmax and its logarithm: functions of the result, which is saved."""
 
 from __future__ import annotations
 

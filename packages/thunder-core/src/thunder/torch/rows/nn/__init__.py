@@ -1,4 +1,4 @@
-"""The operator rows of ``torch.nn.functional``, a module for each subject."""
+"""Operator rows of ``torch.nn.functional``, one module for each subject."""
 
 from thunder.torch.rows.nn import (  # noqa: F401  (each fills the table)
     activation,

@@ -1,4 +1,4 @@
-"""Activations of ``torch.nn.functional``. Formulas are those of torch's documentation of each module."""
+"""Activations of ``torch.nn.functional``, with the formulas of torch's documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _F = "torch.nn.functional."
 
 
 def activation(*also: str, inplace: str | None = None, **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
-    """Registers an activation as ``torch.nn.functional.<its name>``.
+    """Register an activation as ``torch.nn.functional.<its name>``.
 
     ``inplace`` names the in-place method (``relu_``), which ``torch`` and ``torch.nn.functional`` have as a
     function, too.
@@ -37,7 +37,7 @@ def activation(*also: str, inplace: str | None = None, **row: Any) -> Callable[[
 
 
 def may_be_inplace(also: tuple[str, ...] = (), **row: Any) -> Callable[[Callable[..., Any]], Symbol]:
-    """Registers an activation, written without it, under torch's signature, which ends in ``inplace=False``.
+    """Register an activation under torch's signature, which ends in ``inplace=False``.
 
     ``F.relu(x, inplace=True)`` is ``F.relu(x)`` and a write to ``x``.
     """
@@ -88,8 +88,9 @@ def leaky_relu(input: TensorProxy, negative_slope: float = 0.01) -> TensorProxy:
 
 @torchsymbol("torch.prelu", "torch.nn.functional.prelu", methods=("prelu",))
 def prelu(input: TensorProxy, weight: TensorProxy) -> TensorProxy:
-    """``input: (n, c, *)``, ``weight: (c,)``, ``(1,)`` or ``()``: as leaky_relu, with a slope for each
-    channel.
+    """``leaky_relu`` with a slope for each channel.
+
+    ``input: (n, c, *)``, ``weight: (c,)``, ``(1,)`` or ``()``.
     """
     if weight.numel() == 1:
         weight = ltorch.reshape(weight, ())
@@ -138,7 +139,10 @@ def _exponential_unit(x: TensorProxy, alpha: float, scale: float, input_scale: f
 
 @may_be_inplace()
 def elu(input: TensorProxy, alpha: float = 1.0) -> TensorProxy:
-    """Clevert et al., Fast and Accurate Deep Network Learning by Exponential Linear Units (2016)."""
+    """``x``, or ``alpha * (exp(x) - 1)`` for negative x.
+
+    Clevert et al., Fast and Accurate Deep Network Learning by Exponential Linear Units (2016).
+    """
     return _exponential_unit(input, alpha, 1, 1)
 
 
@@ -162,8 +166,9 @@ _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 @activation("torch._C._nn.gelu", id=f"{_F}gelu")
 def gelu(input: TensorProxy, *, approximate: str = "none") -> TensorProxy:
-    """Hendrycks and Gimpel, Gaussian Error Linear Units (2016): ``x * Phi(x)``, or its ``tanh``
-    approximation.
+    """``x * Phi(x)``, or its ``tanh`` approximation.
+
+    Hendrycks and Gimpel, Gaussian Error Linear Units (2016).
     """
     if approximate == "none":
         half_erf = ltorch.mul(0.5, ltorch.erf(ltorch.true_divide(input, _SQRT_2)))
@@ -228,8 +233,9 @@ def hardshrink(input: TensorProxy, lambd: float = 0.5) -> TensorProxy:
 
 @activation()
 def glu(input: TensorProxy, dim: int = -1) -> TensorProxy:
-    """Dauphin et al., Language Modeling with Gated Convolutional Networks (2017): ``a * sigmoid(b)`` of two
-    halves.
+    """``a * sigmoid(b)`` for the two halves of the input.
+
+    Dauphin et al., Language Modeling with Gated Convolutional Networks (2017).
     """
     half = input.shape[dim] // 2
     a, b = ltorch.narrow(input, dim, 0, half), ltorch.narrow(input, dim, half, half)

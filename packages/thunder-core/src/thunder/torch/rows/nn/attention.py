@@ -31,11 +31,11 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> TensorProxy:
-    """Vaswani et al., Attention Is All You Need (2017): ``softmax(q @ k.T * scale + mask) @ v``.
+    """``softmax(q @ k.T * scale + mask) @ v``: Vaswani et al., Attention Is All You Need, 2017
 
     ``query: (*, h, l, e)``, ``key: (*, h, s, e)``, ``value: (*, h, s, v)`` → ``(*, h, l, v)``; ``attn_mask``
     broadcasts to ``(*, h, l, s)``. With ``enable_gqa`` the number of query heads is a multiple of that of the
-    others. Half precision is not widened here; a kernel that claims the whole does so inside.
+    others. Half precision is not widened here; a kernel that claims the whole operator does so inside.
     """
     if is_causal and attn_mask is not None:
         raise OperatorError(
@@ -55,7 +55,7 @@ def scaled_dot_product_attention(
 
 
 def by_query_head(x: TensorProxy, query: TensorProxy) -> TensorProxy:
-    """Keys or values, repeated so that each head of the query has its own (Ainslie et al., GQA, 2023)."""
+    """Return keys or values repeated for each head of the query (Ainslie et al., GQA, 2023)."""
     heads, of_query = x.shape[-3], query.shape[-3]
     return x if heads == of_query else ltorch.repeat_interleave(x, of_query // heads, -3)
 
@@ -63,7 +63,7 @@ def by_query_head(x: TensorProxy, query: TensorProxy) -> TensorProxy:
 def attention_weights(
     query: TensorProxy, key: TensorProxy, mask: TensorProxy | None, is_causal: bool, scale: float | None
 ) -> TensorProxy:
-    """``softmax(q @ k.T * scale + mask)``; a row of which all is masked has no weight."""
+    """Return ``softmax(q @ k.T * scale + mask)``; a row with no unmasked key has weights 0."""
     scores = masked_scores(query, key, mask, is_causal, scale)
     weights = ltorch.softmax(scores, -1)
     if mask is None:
@@ -80,7 +80,7 @@ def default_scale(query: TensorProxy) -> float:
 def masked_scores(
     query: TensorProxy, key: TensorProxy, mask: TensorProxy | None, is_causal: bool, scale: float | None
 ) -> TensorProxy:
-    """``q @ k.T * scale + mask: (*, h, l, s)``, where a mask that is False means ``-inf``."""
+    """Return ``q @ k.T * scale + mask: (*, h, l, s)``, where False in a mask means ``-inf``."""
     scale = default_scale(query) if scale is None else scale
     scores = ltorch.mul(ltorch.matmul(query, ltorch.transpose(key, -2, -1)), scale)
     if is_causal:
@@ -109,9 +109,10 @@ def _takes_flash_kernel(
     scale: float | None,
     enable_gqa: bool,
 ) -> bool:
-    """Whether torch would compute the attention by its one kernel; torch is asked, about stand-ins.
+    """Return whether torch would compute the attention by its fused CPU kernel.
 
-    The kernel divides by the number of heads, and by others: of empty tensors it does not return.
+    Torch decides for tensors with the same metadata. Empty tensors are left out: the decision divides by the
+    number of heads, among others.
     """
     if query.device.type != "cpu" or not all(x.numel() for x in (query, key, value)):
         return False
@@ -133,7 +134,7 @@ def _by_flash_kernel(
     is_causal: bool,
     scale: float | None,
 ) -> TensorProxy:
-    """Return the attention by torch's kernel, which takes four dimensions; torch 2.15 calls it for three."""
+    """Return the attention by torch's kernel for four dimensions; torch 2.15 calls it for three."""
     if len(query.shape) == 4:
         return flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[
             0
@@ -146,19 +147,19 @@ def _by_flash_kernel(
 
 
 def _stand_in(x: TensorProxy) -> torch.Tensor:
-    """A tensor on the cpu with the memory of one row, which is all its rows."""
+    """Return a CPU tensor of the proxy's shape whose rows share the memory of one row."""
     strides = ((0,) * (len(x.shape) - 1) + (1,))[: len(x.shape)]
     new = torch.empty_strided(x.shape, strides, dtype=x.dtype.torch_dtype, device="cpu")
     return new.requires_grad_(x.requires_grad and new.is_floating_point())
 
 
 def as_kernels_take(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The kernels read the last dimension as if its stride were 1."""
+    """Return the tensors with stride 1 in the last dimension, which the kernels assume."""
     return tuple(x if x.stride(-1) == 1 else x.contiguous() for x in tensors)
 
 
 def additive_mask(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor | None:
-    """The mask as the kernels take it: to be added."""
+    """Return the mask to be added, as the kernels take it."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask.logical_not(), -math.inf)
@@ -191,8 +192,9 @@ def flash_attention_for_cpu(
     attn_mask: TensorProxy | None,
     scale: float | None,
 ) -> tuple[TensorProxy, TensorProxy]:
-    """Attention without dropout, and the logarithms of the sums that softmax divides by, ``(b, h, l)`` (Dao
-    et al., FlashAttention, 2022).
+    """Attention, and the logarithms of the sums that softmax divides by, ``(b, h, l)``.
+
+    Dao et al., FlashAttention (2022).
     """
     key, value = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)

@@ -1,6 +1,4 @@
-"""Convolutions. One decomposition for each direction; the number of dimensions is the only difference between
-rows.
-"""
+"""Convolutions: one decomposition for each direction, for any number of dimensions."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ Sizes = int | Sequence[int]
 
 
 def each(value: Sizes, n: int) -> tuple[int, ...]:
-    """One number for each of ``n`` dimensions."""
+    """Return one number for each of ``n`` dimensions."""
     sizes = integers(value)
     return sizes * n if len(sizes) == 1 else sizes
 
 
 def batched(input: TensorProxy, n: int) -> tuple[TensorProxy, bool]:
-    """``(c, *space)`` → ``(1, c, *space)``, and whether it had no batch dimension."""
+    """Return ``(c, *space)`` as ``(1, c, *space)``, and whether it had no batch dimension."""
     return (ltorch.unsqueeze(input, 0), True) if len(input.shape) == n + 1 else (input, False)
 
 
@@ -51,9 +49,7 @@ def _convolve(
 
 
 def _convolved(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None, *sizes: Any) -> TensorProxy:
-    """The primitive; of complex numbers its real and imaginary parts, since kernels for convolutions are
-    real.
-    """
+    """The primitive; for complex numbers by real and imaginary parts, since kernels are real."""
     if not a.dtype.is_complex:
         return prims.convolution(a, weight, bias, *sizes)
     parts = prims.real(a), prims.imag(a)
@@ -70,13 +66,16 @@ def _convolved(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None, *s
 def padded_by_name(
     a: TensorProxy, padding: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[TensorProxy, tuple[int, ...]]:
-    """The input, and what to pad it by on both sides. Where ``same`` needs an odd amount, the end gets one
-    more.
+    """Return the input and its padding on both sides, for ``padding="same"`` or ``"valid"``.
+
+    Where ``same`` needs an odd amount, the end gets one more.
     """
     if padding == "valid":
         return a, (0,) * len(kernel)
     if padding != "same" or any(s != 1 for s in strides):
-        raise InvalidArgument(f"padding={padding!r} with stride={tuple(strides)}")
+        raise InvalidArgument(
+            f"padding is a number, 'valid', or 'same' with stride 1; got {padding!r}, stride {tuple(strides)}"
+        )
     total = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
     if any(t % 2 for t in total):
         ends = [(0, t % 2, 0) for t in total]

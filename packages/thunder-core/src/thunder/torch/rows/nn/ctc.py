@@ -8,7 +8,7 @@ import torch
 
 from thunder.base.errors import OperatorError
 from thunder.ir.proxies import TensorProxy
-from thunder.torch.fallback.torch_rows import gradients_by_torch
+from thunder.torch.fallback.fallback_rows import gradients_by_torch
 from thunder.torch.registration import torch_names, torchsymbol
 
 _ID = "torch.nn.functional.ctc_loss"
@@ -25,7 +25,7 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> TensorProxy:
-    """``log_probs: (t, n, classes)`` or ``(t, classes)`` → a loss for each of the ``n``, or its reduction.
+    """``log_probs: (t, n, classes)`` or ``(t, classes)`` → ``n`` losses, or their reduction.
 
     Graves and others, Connectionist Temporal Classification (2006). Lengths may be tensors: torch checks them
     when the program runs.
@@ -33,7 +33,9 @@ def ctc_loss(
     if reduction not in _REDUCTIONS:
         raise OperatorError(f"{reduction} is not a valid value for reduction")
     if log_probs.ndim not in (2, 3) or not log_probs.dtype.is_inexact:
-        raise OperatorError(f"ctc_loss of {log_probs.type_string()}")
+        raise OperatorError(
+            f"ctc_loss expects floating-point log_probs of 2 or 3 dimensions, got {log_probs.type_string()}"
+        )
     batch = log_probs.shape[1:-1]
     return TensorProxy(like=log_probs, shape=batch if reduction == "none" else (), requires_grad=False)
 
@@ -48,6 +50,6 @@ def _native_ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Any:
-    """With torch's numbers for reductions."""
+    """Call torch's kernel with its numbers for reductions."""
     by_name = _REDUCTIONS[reduction]
     return ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, by_name, zero_infinity)

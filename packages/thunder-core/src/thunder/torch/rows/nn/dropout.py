@@ -1,7 +1,7 @@
 """Dropout and its relatives: identities in evaluation, random operators in training.
 
-torch draws the mask inside its kernel, so equal seeds give eager's numbers where the whole operator is run by
-torch; the decompositions keep the distribution.
+Torch draws the mask inside its kernel, so equal seeds have eager's numbers where torch runs the whole
+operator; the decompositions keep the distribution.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def dropout(input: TensorProxy, p: float = 0.5, training: bool = True, inplace: 
 
 @torch_names("torch.dropout")
 def torch_dropout(input: TensorProxy, p: float, train: bool) -> TensorProxy:
-    """``torch.dropout`` is the function under ``torch.nn.functional.dropout``."""
+    """The kernel of ``torch.nn.functional.dropout``."""
     return dropout(input, p, train)
 
 
 @torch_names("torch.dropout_")
 def torch_dropout_(input: TensorProxy, p: float, train: bool) -> TensorProxy:
-    """``torch.dropout_`` is the function under ``torch.nn.functional.dropout`` with ``inplace=True``."""
+    """``torch.nn.functional.dropout`` with ``inplace=True``."""
     return dropout(input, p, train, True)
 
 
@@ -83,8 +83,11 @@ rrelu = meta_by_torch_or_inplace(
 )
 
 
-def _told_whether(name: str, symbol: Symbol) -> None:
-    """``torch.name(input, p, train)``, which the function of ``torch.nn.functional`` calls, and its twin."""
+def _add_with_train(name: str, symbol: Symbol) -> None:
+    """Register ``torch.name(input, p, train)`` and its in-place variant.
+
+    The function of ``torch.nn.functional`` calls them.
+    """
 
     @torch_names(f"torch.{name}")
     def call(input: TensorProxy, p: float, train: bool) -> Any:
@@ -95,6 +98,6 @@ def _told_whether(name: str, symbol: Symbol) -> None:
         return input if _identity(input, p, train) else write_back(symbol(input, p, train), input)
 
 
-_told_whether("alpha_dropout", alpha_dropout)
-_told_whether("feature_alpha_dropout", feature_alpha_dropout)
-_told_whether("feature_dropout", dropout2d)
+_add_with_train("alpha_dropout", alpha_dropout)
+_add_with_train("feature_alpha_dropout", feature_alpha_dropout)
+_add_with_train("feature_dropout", dropout2d)

@@ -1,7 +1,7 @@
 """Sampling at the points of a grid (Jaderberg et al., Spatial Transformer Networks, 2015).
 
-Each point takes, along each dimension, some *taps*: elements, with weights that depend on where the point
-lies between them. A sample is the sum over all combinations of the taps of the dimensions.
+Each point has, along each dimension, some *taps*: elements, with weights that depend on the distances of the
+point. A sample is the sum over all combinations of the taps of the dimensions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _INDEX = torch.int64
 
 @dataclass(frozen=True)
 class Tap:
-    """An element along one dimension, for each point: ``index: (n, p)``, whether there is such an element,
-    its weight (None is 1), and the derivative of the weight by the grid's coordinate (None is 0).
+    """An element along one dimension, for each point of the grid.
+
+    Its index ``(n, p)``, whether there is such an element, its weight (None is 1), and the derivative of the
+    weight by the grid's coordinate (None is 0).
     """
 
     index: TensorProxy
@@ -35,8 +37,9 @@ class Tap:
 
 @dataclass(frozen=True)
 class Corner:
-    """A combination of taps: ``index: (n, p)`` into the flat space, and by dimension, the last first, the
-    taps.
+    """A combination of taps: an index ``(n, p)`` into the flat space, and one tap a dimension.
+
+    The last dimension comes first.
     """
 
     index: TensorProxy
@@ -71,8 +74,9 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> TensorProxy:
-    """``input: (n, c, *in)`` at the points of ``grid: (n, *out, d)``, whose coordinates are between -1 and 1,
-    the last dimension's first → ``(n, c, *out)``.
+    """``input: (n, c, *in)`` sampled at ``grid: (n, *out, d)`` → ``(n, c, *out)``.
+
+    Coordinates are between -1 and 1, the last dimension's first.
     """
     samples = None
     for corner in corners(input.shape, grid, mode, padding_mode, bool(align_corners)):
@@ -82,22 +86,22 @@ def grid_sample(
 
 
 def weighted(values: TensorProxy, weight: TensorProxy | None) -> TensorProxy:
-    """``values: (n, c, p)`` times ``weight: (n, p)``."""
+    """Return ``values: (n, c, p)`` times ``weight: (n, p)``."""
     return values if weight is None else ltorch.mul(values, ltorch.unsqueeze(weight, 1))
 
 
 def taken(input: TensorProxy, corner: Corner) -> TensorProxy:
-    """The elements of a corner, ``(n, c, p)``, and 0 where there are none."""
+    """Return the elements of a corner, ``(n, c, p)``, and 0 where there are none."""
     n, c, *space = input.shape
     index = ltorch.expand(ltorch.unsqueeze(corner.index, 1), (n, c, corner.index.shape[1]))
-    found = ltorch.gather(ltorch.reshape(input, (n, c, math.prod(space))), 2, index)
-    return ltorch.where(ltorch.unsqueeze(corner.inside, 1), found, 0)
+    elements = ltorch.gather(ltorch.reshape(input, (n, c, math.prod(space))), 2, index)
+    return ltorch.where(ltorch.unsqueeze(corner.inside, 1), elements, 0)
 
 
 def corners(
     shape: Sequence[int], grid: TensorProxy, mode: str, padding: str, align: bool
 ) -> Iterator[Corner]:
-    """The combinations of taps of each point, for an input of ``shape``."""
+    """Return the combinations of taps of each point, for an input of ``shape``."""
     space = tuple(shape[2:])
     points = ltorch.reshape(grid, (grid.shape[0], math.prod(grid.shape[1:-1]), len(space)))
     by_dim = [
@@ -117,10 +121,10 @@ def corners(
 
 
 def _taps(x: TensorProxy, size: int, mode: str, padding: str, align: bool) -> list[Tap]:
-    """The taps along a dimension of the points with the coordinates ``x: (n, p)``."""
+    """Return the taps along a dimension of the points with the coordinates ``x: (n, p)``."""
     scale = (size - 1) / 2 if align else size / 2
     position = ltorch.add(ltorch.mul(x, scale), (size - 1) / 2)
-    if mode == "bicubic":  # pads each element that a point takes, not the point
+    if mode == "bicubic":  # pads the elements of a point, not the point
         return _cubic_taps(position, scale, size, padding, align)
     position, sign = _padded(position, size, padding, align)
     slope = ltorch.full_like(position, scale) if sign is None else ltorch.mul(sign, scale)
@@ -146,7 +150,7 @@ def _tap(
 def _padded(
     position: TensorProxy, size: int, padding: str, align: bool
 ) -> tuple[TensorProxy, TensorProxy | None]:
-    """Positions moved into the input, and the derivative of that, 1, -1 or 0; None is 1."""
+    """Move positions into the input; return them, and the derivative 1, -1 or 0 (None is 1)."""
     if padding == "zeros":
         return position, None
     sign = None
@@ -158,7 +162,7 @@ def _padded(
 
 
 def _reflected(position: TensorProxy, low: float, span: float) -> tuple[TensorProxy, TensorProxy]:
-    """Positions reflected at ``low`` and ``low + span`` as often as needed, and the derivative, 1 or -1."""
+    """Return positions reflected at ``low`` and ``low + span``, and the derivative, 1 or -1."""
     if span <= 0:
         return ltorch.mul(position, 0), ltorch.zeros_like(position)
     offset = ltorch.sub(position, low)
@@ -186,7 +190,7 @@ def _cubic_taps(position: TensorProxy, scale: float, size: int, padding: str, al
     t = ltorch.sub(position, base)
     taps = []
     for k in (-1, 0, 1, 2):
-        # the distance of tap k is k - t where it lies behind the point, else t - k
+        # the distance of tap k is k - t where it is after the point, else t - k
         distance = ltorch.sub(k, t) if k > 0 else ltorch.sub(t, k)
         polynomial = _NEAR if k in (0, 1) else _FAR
         slope = ltorch.mul(_polynomial(_derivative(polynomial), distance), -scale if k > 0 else scale)
@@ -196,7 +200,7 @@ def _cubic_taps(position: TensorProxy, scale: float, size: int, padding: str, al
 
 
 def _polynomial(coefficients: Sequence[float], x: TensorProxy) -> TensorProxy:
-    """By Horner's rule."""
+    """Evaluate a polynomial by Horner's rule."""
     first, second, *rest = coefficients
     value = ltorch.add(ltorch.mul(x, first), second)
     for coefficient in rest:

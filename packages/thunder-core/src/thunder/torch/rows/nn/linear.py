@@ -16,7 +16,10 @@ from thunder.torch.registration import torch_names, torchsymbol
 
 @torchsymbol("torch.nn.functional.linear", tags=(OpTags.MATMUL_OP,))
 def linear(input: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> TensorProxy:
-    """``input: (*, i)``, ``weight: (o, i)``, ``bias: (o,)`` → ``input @ weight.T + bias: (*, o)``."""
+    """``input @ weight.T + bias: (*, o)``.
+
+    ``input: (*, i)``, ``weight: (o, i)``, ``bias: (o,)``.
+    """
     return prims.linear(input, weight, bias)
 
 
@@ -30,7 +33,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> TensorProxy:
-    """``input: (*)``, ``weight: (n, d)`` → the rows of ``weight`` that ``input`` names, ``(*, d)``.
+    """``input: (*)``, ``weight: (n, d)`` → the rows of ``weight`` at the indices, ``(*, d)``.
 
     ``max_norm`` scales those rows of ``weight`` down first, in place and without gradient, as torch does.
     """
@@ -50,7 +53,7 @@ def embedding(
 def _renormalised(
     weight: TensorProxy, indices: TensorProxy, max_norm: float, norm_type: float
 ) -> TensorProxy:
-    """``weight`` with the rows that ``indices`` names scaled down, written to it and returned."""
+    """Scale the rows of ``weight`` at ``indices`` down in place, and return ``weight``."""
     scaled = prims.embedding_renorm(weight, indices, max_norm, norm_type)
     with torch.no_grad():
         assign(scaled, weight)
@@ -58,7 +61,7 @@ def _renormalised(
 
 
 def _row(padding_idx: int | None, weight: TensorProxy) -> int | None:
-    """``padding_idx`` counted from the start."""
+    """Return ``padding_idx`` counted from the start."""
     if padding_idx is None or padding_idx >= 0:
         return padding_idx
     return padding_idx + weight.shape[0]
@@ -77,7 +80,7 @@ def _embedding_bag_meta(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> TensorProxy:
-    """``input: (b, n)``, or ``(n,)`` cut into bags at ``offsets: (b,)``; ``weight: (v, d)`` → ``(b, d)``."""
+    """``input: (b, n)``, or ``(n,)`` with ``offsets: (b,)``; ``weight: (v, d)`` → ``(b, d)``."""
     if len(input.shape) == 2:
         bags = input.shape[0]
     else:
@@ -102,7 +105,7 @@ def embedding_bag_call(
 ) -> TensorProxy:
     """``max_norm`` scales the rows of ``weight`` first, as in ``embedding``."""
     if input.dtype.is_floating_point and weight.dtype.is_integer:
-        input, weight = weight, input  # torch takes them in the order that they once had
+        input, weight = weight, input  # torch accepts the arguments in the old order
     if max_norm is not None:
         weight = _renormalised(weight, prims.reshape(input, (input.numel,)), max_norm, norm_type)
     return embedding_bag(input, weight, offsets, None, norm_type, *args, **kwargs)

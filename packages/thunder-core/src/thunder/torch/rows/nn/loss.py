@@ -1,5 +1,6 @@
-"""Losses. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce`` are torch's
-older words for it.
+"""Losses of ``torch.nn.functional``.
+
+``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce`` are its deprecated form.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _F = "torch.nn.functional."
 
 
 def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """The reduction that the arguments mean, of which two are torch's older ones. Raises ValueError."""
+    """Return the reduction that the three arguments mean. Raises ValueError."""
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     if reduction not in ("mean", "sum", "none"):
@@ -31,14 +32,14 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
 
 
 def reduced(loss: TensorProxy, reduction: str) -> TensorProxy:
-    """Elementwise losses as they are, summed, or averaged."""
+    """Return elementwise losses unchanged, summed, or averaged."""
     if reduction == "none":
         return loss
     return ltorch.mean(loss) if reduction == "mean" else ltorch.sum(loss)
 
 
 def averaged(loss: TensorProxy, weight: TensorProxy | None, reduction: str) -> TensorProxy:
-    """The reduction of elementwise losses that may be weighted; the mean is then by the weights."""
+    """Return the reduction of elementwise losses, whose mean is weighted where they are."""
     if weight is None:
         return reduced(loss, reduction)
     weighted = ltorch.mul(loss, weight)
@@ -61,7 +62,7 @@ def mse_loss(
 
 
 def promoted(input: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
-    """Both in the type that torch's kernels of losses compute in, where one of them may be of booleans."""
+    """Return both in the type in which torch's kernels compute; one of them may be boolean."""
     common = result_dtype(input, target)
     return cast(input, common), cast(target, common)
 
@@ -115,7 +116,10 @@ def huber_loss(
     delta: float = 1.0,
     weight: TensorProxy | None = None,
 ) -> TensorProxy:
-    """Huber, Robust Estimation of a Location Parameter (1964): ``d^2 / 2``, above ``delta`` its tangent."""
+    """``d^2 / 2``, and its tangent above ``delta``.
+
+    Huber, Robust Estimation of a Location Parameter (1964).
+    """
     return averaged(huber_error(input, target, delta), weight, reduction_of(None, None, reduction))
 
 
@@ -135,8 +139,9 @@ def gaussian_nll_loss(
     eps: float = 1e-06,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """Nix and Weigend (1994): ``(log(var) + (input - target)^2 / var) / 2``; ``var: (*)``, ``(*, 1)`` or
-    without the last dimension.
+    """``(log(var) + (input - target)^2 / var) / 2``: Nix and Weigend (1994).
+
+    ``var: (*)``, ``(*, 1)`` or without the last dimension.
     """
     if isinstance(var, TensorProxy):
         positive = ltorch.logical_not(ltorch.lt(var, 0))  # also of NaN, as torch has it
@@ -177,7 +182,9 @@ def _nll_loss_meta(
 ) -> TensorProxy:
     """``input: (n, c, *)`` of log-probabilities (or ``(c,)``), ``target: (n, *)`` of classes."""
     if not input.shape or target.shape != (*input.shape[:-1][:1], *input.shape[2:]):
-        raise OperatorError(f"nll_loss of {input.type_string()} with a target {target.type_string()}")
+        raise OperatorError(
+            f"nll_loss: target {target.type_string()} does not match input {input.type_string()}"
+        )
     _check_weight(weight, input.shape[:2][-1])
     shape = target.shape if reduction_of(size_average, reduce, reduction) == "none" else ()
     return TensorProxy(shape=shape, device=input.device, dtype=input.dtype)
@@ -197,11 +204,10 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> TensorProxy:
-    """``input: (n, c, *)`` of logits (or ``(c,)``); ``target: (n, *)`` of classes, or of ``input``'s shape
-    and of probabilities.
+    """Cross entropy of logits ``(n, c, *)`` (or ``(c,)``) with classes or probabilities.
 
-    Smoothing mixes the target with the uniform distribution (Szegedy et al., Rethinking the Inception
-    Architecture, 2016).
+    A target ``(n, *)`` has classes; one of ``input``'s shape has probabilities. Smoothing mixes the target
+    with the uniform distribution (Szegedy et al., Rethinking the Inception Architecture, 2016).
     """
     reduction = reduction_of(size_average, reduce, reduction)
     classes = 0 if len(input.shape) == 1 else 1
@@ -251,16 +257,16 @@ def _against_uniform(
     reduction: str,
     classes: int,
 ) -> TensorProxy:
-    """``-sum(log p)`` of samples that are not ignored; the mean is by the weights of their classes."""
-    kept = ltorch.ne(target, ignore_index)
+    """``-sum(log p)`` of samples that are not ignored; the mean is weighted by class."""
+    counts = ltorch.ne(target, ignore_index)
     weighted = logs if weight is None else ltorch.mul(logs, _by_class(weight, len(logs.shape), classes))
-    loss = ltorch.where(kept, ltorch.neg(ltorch.sum(weighted, classes)), 0)
+    loss = ltorch.where(counts, ltorch.neg(ltorch.sum(weighted, classes)), 0)
     if reduction != "mean":
         return reduced(loss, reduction)
     if weight is None:
-        return ltorch.div(ltorch.sum(loss), ltorch.sum(kept))
-    samples = ltorch.where(kept, target, 0)
-    weights = ltorch.where(kept, ltorch.reshape(_of_classes(weight, samples), target.shape), 0)
+        return ltorch.div(ltorch.sum(loss), ltorch.sum(counts))
+    samples = ltorch.where(counts, target, 0)
+    weights = ltorch.where(counts, ltorch.reshape(_of_classes(weight, samples), target.shape), 0)
     return ltorch.div(ltorch.sum(loss), ltorch.sum(weights))
 
 
@@ -280,8 +286,9 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> TensorProxy:
-    """Kullback and Leibler (1951): ``p * (log p - input)``, with ``target`` ``p`` or ``log p``; 0 where ``p``
-    is. The reduction may be ``"batchmean"``, too.
+    """``p * (log p - input)``, with ``target`` ``p`` or ``log p``; 0 where ``p`` is 0.
+
+    Kullback and Leibler (1951). The reduction may be ``"batchmean"``, too.
     """
     if log_target:
         loss = ltorch.mul(ltorch.exp(target), ltorch.sub(target, input))
@@ -319,7 +326,7 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: TensorProxy | None = None,
 ) -> TensorProxy:
-    """Binary cross entropy of ``sigmoid(input)``: ``(1 - y) x - (1 + (pos_weight - 1) y) log sigmoid(x)``."""
+    """``(1 - y) x - (1 + (pos_weight - 1) y) log sigmoid(x)``, for logits ``x``."""
     likelihood = ltorch.logsigmoid(input)
     if pos_weight is not None:
         likelihood = ltorch.mul(likelihood, positive_factor(target, pos_weight))
@@ -344,8 +351,9 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """``rate - y log(rate)``, where ``input`` is the rate or its logarithm; ``full`` adds Stirling's
-    ``log y!`` where ``y > 1``.
+    """``rate - y log(rate)``, where ``input`` is the rate or its logarithm.
+
+    ``full`` adds Stirling's ``log y!`` where ``y > 1``.
     """
     if log_input:
         loss = ltorch.sub(ltorch.exp(input), ltorch.mul(target, input))

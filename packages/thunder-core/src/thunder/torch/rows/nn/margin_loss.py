@@ -1,5 +1,6 @@
-"""Losses by margins. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce``
-are torch's older words for it.
+"""Losses by margins, of ``torch.nn.functional``.
+
+``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``; ``size_average`` and ``reduce`` are its deprecated form.
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """Balntas et al., Learning Local Feature Descriptors with Triplets (2016): ``max(0, margin + |a - p| -
-    |a - n|)``; with ``swap``, the nearer of anchor and positive is compared with the negative.
+    """``max(0, margin + |a - p| - |a - n|)``; ``swap`` uses the nearer of a and p to n.
+
+    Balntas et al., Learning Local Feature Descriptors with Triplets (2016).
     """
     near = ltorch.pairwise_distance(anchor, positive, p, eps)
     far = ltorch.pairwise_distance(anchor, negative, p, eps)
@@ -138,8 +140,9 @@ def multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """``mean(max(0, margin - x[y] + x[i])^p)`` over the classes ``i`` beside ``y``. ``input: (n, c)`` or
-    ``(c,)``, ``target: (n,)`` or ``()``.
+    """``mean(max(0, margin - x[y] + x[i])^p)`` over the classes ``i`` other than ``y``.
+
+    ``input: (n, c)`` or ``(c,)``, ``target: (n,)`` or ``()``.
     """
     samples = ltorch.reshape(target, target.shape or (1,))
     a = ltorch.reshape(input, (samples.shape[0], -1)) if input.numel() else input
@@ -171,14 +174,15 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> TensorProxy:
-    """``sum(max(0, 1 - x[y] + x[i])) / c`` over the classes ``y`` of the target, which end at the first -1,
-    and the others ``i``. ``input`` and ``target: (n, c)`` or ``(c,)``.
+    """``sum(max(0, 1 - x[y] + x[i])) / c`` over classes ``y`` of the target and others ``i``.
+
+    The target's classes end at the first -1. ``input`` and ``target: (n, c)`` or ``(c,)``.
     """
     rows = (1, input.numel()) if len(input.shape) < 2 else input.shape
     a, labels = ltorch.reshape(input, rows), ltorch.reshape(target, rows)
     if input.device.type == "cpu":
-        known = ltorch.logical_and(ltorch.ge(target, -1), ltorch.lt(target, rows[1]))
-        prims.check_values(known, RuntimeError, "argument #2 'target' is out of range")
+        in_range = ltorch.logical_and(ltorch.ge(target, -1), ltorch.lt(target, rows[1]))
+        prims.check_values(in_range, RuntimeError, "argument #2 'target' is out of range")
     ended = ltorch.cumsum(ltorch.to(ltorch.lt(labels, 0), dtype=labels.dtype.torch_dtype), 1)
     named = ltorch.eq(ended, 0)
     index = ltorch.where(named, labels, 0)

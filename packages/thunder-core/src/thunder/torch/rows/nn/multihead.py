@@ -1,5 +1,6 @@
-"""Multi-head attention with its projections, as ``torch.nn.MultiheadAttention`` computes it (Vaswani et al.,
-Attention Is All You Need, 2017, 3.2.2).
+"""Multi-head attention with projections, as ``torch.nn.MultiheadAttention`` computes it.
+
+Vaswani et al., Attention Is All You Need (2017), 3.2.2.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[TensorProxy, TensorProxy | None]:
-    """``query: (l, b, e)``, ``key`` and ``value: (s, b, e)``, or without ``b`` → ``(l, b, e)`` and, if
-    ``need_weights``, the weights ``(b, l, s)``, or by heads ``(b, h, l, s)``.
+    """``query: (l, b, e)``, ``key`` and ``value: (s, b, e)`` → ``(l, b, e)``, and the weights.
+
+    ``b`` may be absent. Weights are ``(b, l, s)``, by heads ``(b, h, l, s)``, or None if not requested.
     """
     batched = len(query.shape) == 3
     if not batched:
@@ -85,7 +87,10 @@ def multi_head_attention_forward(
 def _projected(
     inputs: Tensors, packed: TensorProxy | None, separate: Any, bias: TensorProxy | None
 ) -> list[TensorProxy]:
-    """The three inputs, each by its own weight; ``packed`` are the three in one, as ``bias`` always is."""
+    """Project the three inputs, each by its weight; ``packed`` are the three in one tensor.
+
+    The bias is always packed.
+    """
     weights = separate if separate is not None else ltorch.chunk(packed, 3)
     biases = ltorch.chunk(bias, 3) if bias is not None else (None, None, None)
     return [ltorch.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True)]
@@ -101,7 +106,7 @@ def _by_heads(x: TensorProxy, num_heads: int) -> TensorProxy:
 
 
 def _additive(mask: TensorProxy | None, like: TensorProxy) -> TensorProxy | None:
-    """A mask that is True where nothing is to be seen, as one to be added."""
+    """Convert a boolean mask to an additive one."""
     if mask is None or mask.dtype is not dtypes.bool8:
         return mask
     zeros = ltorch.zeros_like(mask, dtype=like.dtype.torch_dtype)
@@ -115,7 +120,7 @@ def _masks(
     is_causal: bool,
     need_weights: bool,
 ) -> tuple[TensorProxy | None, bool]:
-    """The mask ``(b * h or 1, l, s)`` to be added, and whether causality is said without it."""
+    """Return the additive mask ``(b * h or 1, l, s)``, and whether ``is_causal`` remains."""
     if is_causal and padding is None and not need_weights:
         return None, True
     mask = _additive(mask, query)
@@ -127,7 +132,7 @@ def _masks(
 def _merged(
     mask: TensorProxy | None, padding: TensorProxy | None, added: int, batch: int, num_heads: int, length: int
 ) -> TensorProxy | None:
-    """The mask with that of padded keys, ``(b, s)``; keys that were added are seen."""
+    """Return the mask merged with that of padded keys, ``(b, s)``; added keys are not masked."""
     if mask is not None and added:
         mask = ltorch.pad(mask, (0, added))
     if padding is None:
@@ -150,7 +155,7 @@ def _attended_with_weights(
     causal: bool,
     sizes: tuple[int, int],
 ) -> tuple[TensorProxy, TensorProxy]:
-    """``(l, b, e)``, and the weights ``(b, h, l, s)``; ``sizes`` are those of the batch and the heads."""
+    """``(l, b, e)``, and the weights ``(b, h, l, s)``; ``sizes`` are those of batch and heads."""
     (batch, heads), (_, length, width) = sizes, q.shape
     q, k = ltorch.mul(q, math.sqrt(1.0 / width)), ltorch.transpose(k, -2, -1)
     scores = ltorch.bmm(q, k) if mask is None else ltorch.baddbmm(mask, q, k)
@@ -171,7 +176,7 @@ def _attended(
     causal: bool,
     sizes: tuple[int, int],
 ) -> tuple[TensorProxy, None]:
-    """``(l, b, e)`` by scaled_dot_product_attention; ``sizes`` are those of the batch and the heads."""
+    """``(l, b, e)`` by scaled_dot_product_attention; ``sizes`` are those of batch and heads."""
     (batch, heads), length = sizes, q.shape[1]
     if mask is not None:
         mask = ltorch.reshape(mask, (1 if mask.shape[0] == 1 else batch, -1, mask.shape[-2], k.shape[1]))
@@ -197,13 +202,14 @@ def native_multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[TensorProxy, TensorProxy | None]:
-    """What ``torch.nn.MultiheadAttention`` calls where nothing requires grad: ``query: (b, l, e)``,
-    ``key`` and ``value: (b, s, e)`` → ``(b, l, e)``, and the weights ``(b, l, s)``, or by heads
-    ``(b, h, l, s)``.
+    """The kernel of ``torch.nn.MultiheadAttention`` where no argument requires grad.
+
+    ``query: (b, l, e)``, ``key`` and ``value: (b, s, e)`` → ``(b, l, e)``, and the weights ``(b, l, s)``, or
+    by heads ``(b, h, l, s)``.
     """
     batch, length, _ = query.shape
     out = TensorProxy(like=query, requires_grad=False)
-    if not need_weights:  # torch's kernel without data claims that there are some
+    if not need_weights:  # torch's kernel for meta tensors returns some
         return out, None
     heads = () if average_attn_weights else (num_head,)
     shape = (batch, *heads, length, key.shape[1])

@@ -1,4 +1,4 @@
-"""Normalisations. Statistics are computed in float32 for half precision, as torch's kernels do."""
+"""Normalisations. Half precision has float32 statistics, as in torch's kernels."""
 
 from __future__ import annotations
 
@@ -26,19 +26,25 @@ _F = "torch.nn.functional."
 
 
 def last_dims(input: TensorProxy, normalized_shape: Sequence[int]) -> tuple[int, ...]:
-    """The trailing dimensions that ``normalized_shape`` names; raises OperatorError if the shapes differ."""
+    """Return the trailing dimensions that ``normalized_shape`` covers.
+
+    Raises OperatorError if the shapes differ.
+    """
     shape = integers(normalized_shape)
     n = len(shape)
     if not n or input.shape[len(input.shape) - n :] != shape:
-        raise OperatorError(f"normalized_shape={list(shape)} for an input {input.type_string()}")
+        raise OperatorError(
+            f"normalized_shape={list(shape)} does not end the shape of the input {input.type_string()}"
+        )
     return tuple(range(len(input.shape) - n, len(input.shape)))
 
 
 def standardised(
     a: TensorProxy, dims: Sequence[int], eps: float
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
-    """``(a - mean) * rstd`` over ``dims``, ``mean`` and ``rstd = 1 / sqrt(var + eps)``, with the variance of
-    the population.
+    """``(a - mean) * rstd`` over ``dims``, ``mean`` and ``rstd = 1 / sqrt(var + eps)``.
+
+    The variance is that of the population.
     """
     var, mean = ltorch.var_mean(a, dims, correction=0, keepdim=True)
     rstd = ltorch.rsqrt(ltorch.add(var, eps))
@@ -46,7 +52,7 @@ def standardised(
 
 
 def _kept(statistic: TensorProxy, input: TensorProxy, weight: TensorProxy | None) -> TensorProxy:
-    """A statistic as torch's kernels keep it for the backward, without gradient."""
+    """Return a statistic as torch's kernels save it for the backward, without gradient."""
     return prims.detach(cast(statistic, statistics_dtype(input, weight)))
 
 
@@ -57,18 +63,19 @@ def _scaled(a: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None
 
 
 def per_channel(vector: TensorProxy | None, input: TensorProxy) -> TensorProxy | None:
-    """``(c,)`` → ``(1, c, 1, …)`` for an input ``(n, c, *)``. Raises OperatorError if the vector has another
-    shape.
+    """``(c,)`` → ``(1, c, 1, …)`` for an input ``(n, c, *)``.
+
+    Raises OperatorError if the vector has another shape.
     """
     if vector is None:
         return None
     if vector.shape != input.shape[1:2]:
-        raise OperatorError(f"{vector.type_string()} is no vector of the channels of {input.type_string()}")
+        raise OperatorError(f"expected a vector of {input.shape[1]} channels, got {vector.type_string()}")
     return ltorch.reshape(vector, (1, *vector.shape, *(1,) * (len(input.shape) - 2)))
 
 
 def _as_vector(parameter: TensorProxy | None) -> TensorProxy | None:
-    """A parameter of a batch normalisation, whose elements count and whose shape does not."""
+    """Flatten a parameter of a batch normalisation, whose shape does not matter."""
     if parameter is None or len(parameter.shape) == 1:
         return parameter
     return ltorch.reshape(parameter, (-1,))
@@ -102,8 +109,9 @@ def layer_norm(
     bias: TensorProxy | None = None,
     eps: float = 1e-05,
 ) -> TensorProxy:
-    """Ba et al., Layer Normalization (2016), over the last dimensions; ``weight`` and ``bias`` have
-    ``normalized_shape``.
+    """Ba et al., Layer Normalization (2016), over the last dimensions.
+
+    ``weight`` and ``bias`` have ``normalized_shape``.
     """
     return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
@@ -114,9 +122,9 @@ def _rms_norm(
     weight: TensorProxy | None = None,
     eps: float | None = None,
 ) -> TensorProxy:
-    """Zhang and Sennrich, Root Mean Square Layer Normalization (2019), over the last dimensions.
+    """Zhang and Sennrich, Root Mean Square Layer Normalization (2019).
 
-    ``eps`` defaults to the machine epsilon of the type that is computed in.
+    Over the last dimensions. ``eps`` defaults to the machine epsilon of the dtype of the computation.
     """
     dims = last_dims(input, normalized_shape)
     if weight is not None and weight.shape != tuple(normalized_shape):
@@ -144,12 +152,15 @@ def group_norm(
     bias: TensorProxy | None = None,
     eps: float = 1e-05,
 ) -> TensorProxy:
-    """Wu and He, Group Normalization (2018). ``input: (n, c, *)``, ``weight`` and ``bias: (c,)``."""
+    """Wu and He, Group Normalization (2018).
+
+    ``input: (n, c, *)``, ``weight`` and ``bias: (c,)``.
+    """
     return native_group_norm(input, weight, bias, num_groups, eps)[0]
 
 
 def to_group_norm_layout(x: torch.Tensor) -> torch.Tensor:
-    """As torch's kernels for groups of channels take a tensor: contiguous, or in channels-last on CPUs."""
+    """Return a tensor in the layout of torch's kernel: contiguous, or channels-last on CPUs."""
     return x.contiguous(memory_format=suggest_memory_format(x)) if x.device.type == "cpu" else x.contiguous()
 
 
@@ -174,10 +185,10 @@ def native_group_norm(
 def standardised_groups(
     input: TensorProxy, num_groups: int, eps: float
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
-    """The input standardised by groups of channels, and ``mean`` and ``rstd: (n, num_groups, 1)``."""
+    """The input standardised by groups of channels; ``mean`` and ``rstd: (n, num_groups, 1)``."""
     n, c = input.shape[:2]
     if c % num_groups:
-        raise OperatorError(f"{c} channels in {num_groups} groups")
+        raise OperatorError(f"{c} channels cannot be divided into {num_groups} groups")
     grouped = ltorch.reshape(computed_in(input), (n, num_groups, math.prod(input.shape[1:]) // num_groups))
     normal, mean, rstd = standardised(grouped, (2,), eps)
     return ltorch.reshape(normal, input.shape), mean, rstd
@@ -193,7 +204,7 @@ def _updating(
     running_var: TensorProxy,
     *rest: object,
 ) -> TensorProxy:
-    """Normalises, and writes the new statistics to the running ones, which no gradient flows through."""
+    """Normalise, and write the new running statistics, through which no gradient flows."""
     out, mean, var, *_ = update(input, running_mean, running_var, *rest)
     mean.requires_grad = var.requires_grad = False  # a primitive's results require grad if an argument does
     with torch.no_grad():
@@ -222,7 +233,7 @@ def norm_by_statistics(
     bias: TensorProxy | None,
     eps: float,
 ) -> TensorProxy:
-    """Batch normalisation of ``input: (n, c, *)`` by given ``mean`` and ``var: (c,)``."""
+    """Batch normalisation of ``input: (n, c, *)`` by ``mean`` and ``var: (c,)``."""
     a = computed_in(input)
     centred = ltorch.sub(a, per_channel(mean, input))
     normal = ltorch.mul(centred, ltorch.rsqrt(ltorch.add(per_channel(var, input), eps)))
@@ -239,7 +250,7 @@ def _native_batch_norm(
 def native_batch_norm(
     input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None, eps: float
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
-    """Batch normalisation of ``input: (n, c, *)`` by its own statistics, with ``mean`` and ``rstd: (c,)``."""
+    """Batch normalisation of ``input: (n, c, *)`` by its statistics ``mean``, ``rstd: (c,)``."""
     over = (0, *range(2, len(input.shape)))
     normal, mean, rstd = standardised(computed_in(input), over, eps)
     out = cast(_scaled(normal, per_channel(weight, input), per_channel(bias, input)), input.dtype)
@@ -258,9 +269,9 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-05,
 ) -> TensorProxy:
-    """Ioffe and Szegedy, Batch Normalization (2015). ``input: (n, c, *)``, the others ``(c,)``.
+    """Ioffe and Szegedy, Batch Normalization (2015). ``input: (n, c, *)``, others ``(c,)``.
 
-    In training by the batch's statistics, and the running ones are updated in place; else by the running
+    Training uses the batch's statistics and updates the running ones in place; evaluation uses the running
     ones.
     """
     weight, bias = _as_vector(weight), _as_vector(bias)
@@ -282,7 +293,7 @@ def batch_norm(
 
 
 def _of_nothing(input: TensorProxy, weight: TensorProxy | None, bias: TensorProxy | None) -> TensorProxy:
-    """A copy of an empty input, on which weight and bias have an influence, of 0. No statistics change."""
+    """Return a copy of an empty input that depends on weight and bias; no statistics change."""
     out = ltorch.clone(input)
     out = out if weight is None else ltorch.mul(out, ltorch.select(weight, 0, 0))
     return out if bias is None else ltorch.add(out, ltorch.select(bias, 0, 0))
@@ -312,7 +323,10 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-05,
 ) -> TensorProxy:
-    """Ulyanov et al., Instance Normalization (2016). ``input: (n, c, *space)``, the others ``(c,)``."""
+    """Ulyanov et al., Instance Normalization (2016).
+
+    ``input: (n, c, *space)``, the others ``(c,)``.
+    """
     if use_input_stats and math.prod(input.shape[2:]) == 1:
         raise OperatorValueError(
             f"Expected more than 1 spatial element when training, got input size {torch.Size(input.shape)}"
@@ -329,7 +343,7 @@ def instance_norm(
         return _updating(
             prims.instance_norm_update, input, running_mean, running_var, weight, bias, momentum, eps
         )
-    return ltorch.group_norm(input, input.shape[1], weight, bias, eps)  # each channel a group of its own
+    return ltorch.group_norm(input, input.shape[1], weight, bias, eps)  # each channel is one group
 
 
 # -- others ----------------------------------------------------------------------------------------
@@ -339,8 +353,10 @@ def instance_norm(
 def local_response_norm(
     input: TensorProxy, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0
 ) -> TensorProxy:
-    """Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks (2012), 3.3:
-    ``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighbouring channels, with zeros beyond.
+    """``x / (k + alpha * mean(x^2))^beta``, the mean over ``size`` neighbouring channels.
+
+    Beyond the channels are zeros. Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural
+    Networks (2012), 3.3.
     """
     if len(input.shape) < 3:
         raise OperatorValueError(

@@ -1,14 +1,14 @@
 """Recurrent networks: whole sequences are torch's kernels, the cells have decompositions.
 
-How a sequence is computed is torch's choice (oneDNN for float32 on CPUs, cuDNN on CUDA devices, else one cell
-after the other), so nobody takes it apart. Its gradient is torch's too, found by running the sequence again:
-nothing but the arguments is saved. Only the dropout between layers is taken out, for a kernel that draws
-random numbers cannot be run again:
+Torch chooses how to compute a sequence (oneDNN for float32 on CPUs, cuDNN on CUDA devices, else one cell
+after the other), so a sequence is not decomposed. Its gradient is torch's too, by running the sequence again:
+only the arguments are saved. Dropout between layers is taken out, since a kernel that draws random numbers
+cannot be run again:
 
     lstm(x, hx, w, layers=2, dropout=p)   →   y = lstm(x, hx[:1], w[:4])
                                               lstm(dropout(y, p), hx[1:], w[4:])
 
-That is what torch does on CPUs, draw for draw. On CUDA devices cuDNN draws by itself, so there it is refused.
+On CPUs torch draws the same numbers. On CUDA devices cuDNN draws its own, so dropout is refused there.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import torch_meta
-from thunder.torch.fallback.torch_rows import gradients_by_torch
+from thunder.torch.fallback.fallback_rows import gradients_by_torch
 from thunder.torch.fallback.unknown_functions import run_by_torch
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torch_names, torchsymbol
 
-#: function → the place at which a tensor stands in the form for packed sequences alone,
+#: function → the position that has a tensor only in the form for packed sequences,
 #: ``(data, batch_sizes, hx, params, …)``
 SEQUENCES = {"torch.lstm": 1, "torch.gru": 2, "torch.rnn_tanh": 2, "torch.rnn_relu": 2}
 
 
 def _refuse_autocast(name: str, input: TensorProxy) -> None:
-    """Raises UnsupportedOperator under autocast on a CUDA device, where cuDNN has its own rules."""
+    """Raise UnsupportedOperator under autocast on a CUDA device: cuDNN has its own rules."""
     if input.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
         raise UnsupportedOperator(
             f"{name} under autocast, whose rule depends on the kernel that torch chooses",
@@ -85,8 +85,9 @@ def _sequence(name: str, packed_at: int) -> None:
 
 
 def _in_grad_mode(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, with ``grad_mode`` in grad mode, by which oneDNN takes its kernel for training, whose last bits
-    are others; traces run without.
+    """Return ``fn`` run in the grad mode ``grad_mode``; traces run without gradients.
+
+    In grad mode oneDNN uses its training kernel, whose last bits differ.
     """
 
     @functools.wraps(fn)
@@ -100,7 +101,7 @@ def _in_grad_mode(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_onednn(name: str, input: TensorProxy, hx: Any) -> bool:
-    """Whether torch leaves a sequence to oneDNN: an lstm without projections, in single precision or less."""
+    """Return whether torch uses oneDNN: an lstm without projections, in float32 or narrower."""
     is_small = input.device.type == "cpu" and input.dtype.torch_dtype in (torch.float32, torch.bfloat16)
     return name == "torch.lstm" and is_small and hx[0].shape[-1] == hx[1].shape[-1]
 
@@ -117,7 +118,7 @@ def by_layers(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    """A call of a sequence's operator: one, or one a layer with dropout between them.
+    """Record the operator of a sequence: once, or once a layer with dropout in between.
 
     ``input: (t, b, i)``, or ``(b, t, i)`` if ``batch_first``; ``hx: (layers * directions, b, h)``, of an lstm
     two. Returns the output, ``(t, b, directions * h)``, and the last states. Raises UnsupportedOperator.
@@ -143,7 +144,7 @@ def by_layers(
         given = own if isinstance(hx, tuple | list) else own[0]
         output, *after = symbol(output, given, weights, has_biases, 1, 0.0, *rest, False, grad_mode=mode)
         last.append(after)
-        if layer < num_layers - 1:  # on the layout that the draws follow: time first
+        if layer < num_layers - 1:  # in the layout of torch's draws: time first
             output = ltorch.dropout(output, dropout, True)
     output = ltorch.transpose(output, 0, 1) if batch_first else output
     return (output, *(ltorch.cat(list(layers), 0) for layers in zip(*last, strict=True)))
@@ -165,14 +166,15 @@ def lstm_cell(
     b_ih: TensorProxy | None = None,
     b_hh: TensorProxy | None = None,
 ) -> tuple[TensorProxy, TensorProxy]:
-    """``input: (b, i)``, ``hx``: two of ``(b, h)`` → the next two. Hochreiter and Schmidhuber, Long
-    Short-Term Memory (1997), with the forget gate of Gers and others (2000).
+    """``input: (b, i)``, ``hx``: two of ``(b, h)`` → the next two.
+
+    Hochreiter and Schmidhuber, Long Short-Term Memory (1997), with the forget gate of Gers and others (2000).
     """
     hidden, cell = hx
     gates = ltorch.add(ltorch.linear(hidden, w_hh, b_hh), ltorch.linear(input, w_ih, b_ih))
     into, forget, candidate, out = ltorch.chunk(gates, 4, 1)
-    kept = ltorch.mul(ltorch.sigmoid(forget), cell)
-    cell = ltorch.add(kept, ltorch.mul(ltorch.sigmoid(into), ltorch.tanh(candidate)))
+    remembered = ltorch.mul(ltorch.sigmoid(forget), cell)
+    cell = ltorch.add(remembered, ltorch.mul(ltorch.sigmoid(into), ltorch.tanh(candidate)))
     return ltorch.mul(ltorch.sigmoid(out), ltorch.tanh(cell)), cell
 
 
@@ -185,8 +187,10 @@ def gru_cell(
     b_ih: TensorProxy | None = None,
     b_hh: TensorProxy | None = None,
 ) -> TensorProxy:
-    """``input: (b, i)``, ``hx: (b, h)`` → the next state. Cho and others, Learning Phrase Representations
-    using RNN Encoder-Decoder (2014), with the reset gate after the product, as in cuDNN.
+    """``input: (b, i)``, ``hx: (b, h)`` → the next state.
+
+    Cho and others, Learning Phrase Representations using RNN Encoder-Decoder (2014), with the reset gate
+    after the product, as in cuDNN.
     """
     reset_i, update_i, new_i = ltorch.chunk(ltorch.linear(input, w_ih, b_ih), 3, 1)
     reset_h, update_h, new_h = ltorch.chunk(ltorch.linear(hx, w_hh, b_hh), 3, 1)
@@ -206,7 +210,10 @@ def _elman_cell(name: str, nonlinearity: str) -> None:
         b_ih: TensorProxy | None = None,
         b_hh: TensorProxy | None = None,
     ) -> TensorProxy:
-        """``input: (b, i)``, ``hx: (b, h)`` → the next state. Elman, Finding Structure in Time (1990)."""
+        """``input: (b, i)``, ``hx: (b, h)`` → the next state.
+
+        Elman, Finding Structure in Time (1990).
+        """
         gates = ltorch.add(ltorch.linear(hx, w_hh, b_hh), ltorch.linear(input, w_ih, b_ih))
         return getattr(ltorch, nonlinearity)(gates)
 

@@ -1,4 +1,4 @@
-"""Softmax and its relatives. torch computes half precision in float32; so do the decompositions."""
+"""Softmax and its relatives. Half precision is computed in float32, as in torch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from thunder.torch.registration import torchsymbol
 
 
 def default_dim(dim: int | None, ndim: int) -> int:
-    """The dimension that torch takes where none is given (torch.nn.functional's, which warns that this will
-    end).
+    """Return the dimension that torch uses where the call passes none.
+
+    ``torch.nn.functional`` warns that it will no longer choose one.
     """
     return dim if dim is not None else 0 if ndim in (0, 1, 3) else 1
 
 
 def _below_zero(x: TensorProxy, dim: int) -> TensorProxy:
-    """``x - max(x)``, so that exponentials do not overflow; nothing has no maximum."""
+    """Return ``x - max(x)``, so that exponentials do not overflow; ``x`` if it is empty."""
     return ltorch.sub(x, ltorch.amax(x, dim, True)) if x.numel() else x
 
 
@@ -45,7 +46,7 @@ def _log_softmax(x: TensorProxy, dim: int, dtype: Any) -> TensorProxy:
 
 @torchsymbol("torch.softmax", "torch.special.softmax", methods=("softmax",))
 def torch_softmax(input: TensorProxy, dim: int, dtype: Any = None) -> TensorProxy:
-    """Softmax along ``dim``, computed and returned in ``dtype`` if it is given."""
+    """Softmax along ``dim``, computed and returned in ``dtype`` unless it is None."""
     return _softmax(input, dim, dtype)
 
 
@@ -83,8 +84,9 @@ def softmin(
 def gumbel_softmax(
     logits: TensorProxy, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> TensorProxy:
-    """Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017): softmax of the logits with
-    Gumbel noise.
+    """Softmax of the logits with Gumbel noise.
+
+    Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017).
     """
     # -log of an exponential variate is a Gumbel variate; drawn as torch draws it, so equal seeds agree.
     drawn = prims.exponential(logits.shape, 1.0, device=logits.device, dtype=logits.dtype)

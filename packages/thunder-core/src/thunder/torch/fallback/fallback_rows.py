@@ -1,4 +1,4 @@
-"""Rows of the fallback: torch functions without a row of their own, run by torch as they are.
+"""Rows of the fallback: torch functions without a row, run by torch as they are.
 
 Metadata come from torch's kernels for tensors without data, and gradients from torch's autograd: the backward
 is one operator that recomputes the function and differentiates it.
@@ -69,11 +69,13 @@ def fallback_symbol(name: str, fn: Fn, *, is_random: bool) -> Symbol:
             return _register(row_id, name, fn, is_random)
         if _runs(row, fn):
             return symbol_of(row_id)
-    raise UnsupportedOperator(f"two functions of torch are called {name}", hint="Call one of them outside.")
+    raise UnsupportedOperator(
+        f"two functions of torch are called {name}", hint="Call one of them outside the compiled function."
+    )
 
 
 def _runs(row: Operator, fn: Fn) -> bool:
-    """Return whether a row runs a function. A function written in C can be several equal objects."""
+    """Return whether a row runs a function. A C function can be several equal objects."""
     return OpTags.FALLBACK in row.tags and getattr(row.eager, "__wrapped__", None) == fn
 
 
@@ -94,7 +96,7 @@ def _register(row_id: str, name: str, fn: Fn, is_random: bool) -> Symbol:
 
 
 def checked(name: str, fn: Fn) -> Fn:
-    """Return ``fn`` with checks that it writes to no argument and returns no argument's memory.
+    """Return ``fn`` with checks that it does not write to or return memory of its arguments.
 
     See Note [Trust in schemas].
     """
