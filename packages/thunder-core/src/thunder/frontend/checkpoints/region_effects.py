@@ -23,7 +23,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.tags import OpTags
 from thunder.frontend.custom_gradients.backward_reads import is_in_library
-from thunder.frontend.custom_gradients.custom_rule import OwnRule
+from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions, writes
 from thunder.frontend.natives import native_calls
 from thunder.frontend.objects.shadow_copies import CONTAINERS
@@ -166,11 +166,11 @@ def saves(bsym: BoundSymbol) -> bool:
     return bool(seen)
 
 
-def _rule_of(bsym: BoundSymbol) -> OwnRule | None:
+def _rule_of(bsym: BoundSymbol) -> CustomRule | None:
     """Return the rule of a function that defines its own gradient."""
     gradient = bsym.sym.gradient
     rule = getattr(gradient.fn, "__self__", None) if isinstance(gradient, JointRule) else None
-    return rule if isinstance(rule, OwnRule) else None
+    return rule if isinstance(rule, CustomRule) else None
 
 
 def _noting(seen: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -1,4 +1,4 @@
-"""``torch.autograd.Function`` in the traced program (Note [Own gradients])."""
+"""``torch.autograd.Function`` in the traced program (Note [Custom gradients])."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable as torch_once_differenti
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.torch_versions import FUNCTION_APPLY_TAKES_KEYWORDS, function_apply
 from thunder.frontend.custom_gradients.backward_errors import once_differentiable
-from thunder.frontend.custom_gradients.custom_call import OwnGradient, call_with_own_gradient
+from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides import tensors
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -50,9 +50,9 @@ def _apply(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
         single = not isinstance(output, tuple)
         return (output,) if single else tuple(output)
 
-    results = call_with_own_gradient(
+    results = call_with_custom_gradient(
         session,
-        OwnGradient(
+        CustomGradient(
             name=cls.__name__,
             id=session.unique_id(f"autograd_function.{cls.__module__}.{cls.__qualname__}"),
             key=cls,

@@ -34,6 +34,7 @@ from thunder.frontend.custom_gradients.function_context import FunctionContext
 from thunder.frontend.epilogue.reconstruction import children, description
 from thunder.frontend.lookasides.environment_queries import is_query
 from thunder.frontend.natives.libraries import is_library, is_library_class, is_library_module, is_ufunc
+from thunder.frontend.natives.native_tables import IMPURE_MODULES
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_immutable
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
@@ -268,7 +269,7 @@ def check_call(session: TracingSession, fn: Any) -> None:
         _end(session, effect)
     if isinstance(fn, types.BuiltinFunctionType | types.MethodType):
         module = getattr(fn, "__module__", None) or ""
-        if module in ("time", "posix", "random") or isinstance(fn.__self__, random.Random):
+        if module.partition(".")[0] in IMPURE_MODULES or isinstance(fn.__self__, random.Random):
             _end(session, f"calls {fn.__name__}")
         if isinstance(fn.__self__, type(torch.default_generator)):
             _end(session, "uses a generator of random numbers")

@@ -1,6 +1,6 @@
 """Calls whose gradient the program defines: functions of autograd, and custom operators.
 
-Note [Own gradients]
+Note [Custom gradients]
 Forward and backward are interpreted at once, one after the other. What the forward reads is guarded; a
 backward that reads more than the forward saved for it is not traced, but called as it is when it runs
 (:mod:`~thunder.frontend.custom_gradients.backward_reads`). The call becomes one composite; its decomposition
@@ -40,7 +40,7 @@ from thunder.frontend.custom_gradients.backward_errors import raise_error
 from thunder.frontend.custom_gradients.backward_reads import ReadsState
 from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.custom_gradients.custom_results import Results
-from thunder.frontend.custom_gradients.custom_rule import OwnRule
+from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.custom_gradients.eager_backward import EagerBackward, begin_backward, run_backward
 from thunder.frontend.custom_gradients.function_context import FunctionContext, NodeOfGraph
 from thunder.frontend.custom_gradients.gradient_checks import Argument, checked
@@ -69,7 +69,7 @@ def _as_it_is(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class OwnGradient:
+class CustomGradient:
     """A call that is about to be traced.
 
     ``key`` is the same for all calls of one function. ``inputs`` are the arguments; each receives a gradient
@@ -89,7 +89,7 @@ class OwnGradient:
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is
 
 
-def call_with_own_gradient(session: TracingSession, fn: OwnGradient) -> tuple[Any, ...]:
+def call_with_custom_gradient(session: TracingSession, fn: CustomGradient) -> tuple[Any, ...]:
     """Trace the call and return its results.
 
     Without gradients, only the forward is traced.
@@ -106,7 +106,7 @@ def call_with_own_gradient(session: TracingSession, fn: OwnGradient) -> tuple[An
     return results.returned()
 
 
-def _forward(session: TracingSession, fn: OwnGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
+def _forward(session: TracingSession, fn: CustomGradient, needed: bool) -> tuple[list[BoundSymbol], Results]:
     """Return the calls of the forward, and its results."""
     with torch.set_grad_enabled(False):
         with recorded(session.trace) as calls:
@@ -123,7 +123,7 @@ _DEEPEST = 2
 
 
 def _differentiated(
-    session: TracingSession, fn: OwnGradient, calls: list[BoundSymbol], returned: Results
+    session: TracingSession, fn: CustomGradient, calls: list[BoundSymbol], returned: Results
 ) -> None:
     """Record the call as a composite with a gradient rule."""
     results = returned.unique
@@ -153,7 +153,7 @@ def _differentiated(
     backward = make_subtrace(fn.name, (*tensors.values(), *residuals, *cotangents.values()), back, gradients)
     forward, written = _without_writes(fn, forward, backward, tuple(tensors.values()))
     _note_attributes(session, fn, uses_back.values(), results)
-    rule = OwnRule(
+    rule = CustomRule(
         fn.name,
         fn.id,
         forward=forward,
@@ -179,7 +179,7 @@ def _may_run_later(session: TracingSession, error: UnsupportedProgram) -> bool:
 
 
 def _as_it_runs(
-    session: TracingSession, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
+    session: TracingSession, fn: CustomGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[list[BoundSymbol], list[BoundSymbol], tuple[Any, ...]]:
     """Return the backward as a call that is made when it runs.
 
@@ -210,7 +210,7 @@ def _attributes(context: FunctionContext) -> dict[str, Any]:
 
 
 def _note_attributes(
-    session: TracingSession, fn: OwnGradient, read: Iterable[Any], results: Sequence[Any]
+    session: TracingSession, fn: CustomGradient, read: Iterable[Any], results: Sequence[Any]
 ) -> None:
     """Note the unsaved tensors that the backward reads, as they are when it runs."""
     saved = {t.name for t in fn.context.to_save if t is not None}
@@ -221,14 +221,14 @@ def _note_attributes(
         session.state(BackwardState).unsaved_reads.append((fn.name, unsaved, result, session.locations()))
 
 
-def _refuse_draws(fn: OwnGradient, backward: list[BoundSymbol]) -> None:
+def _refuse_draws(fn: CustomGradient, backward: list[BoundSymbol]) -> None:
     """Refuse a backward that draws random numbers: it would draw them at another time."""
     if any(has_tags(bsym, {OpTags.RANDOM_OP}) for bsym in backward):
         raise ReadsState(f"the backward of {fn.name} draws random numbers")
 
 
 def _without_writes(
-    fn: OwnGradient, forward: TraceCtx, backward: TraceCtx, tensors: tuple[Any, ...]
+    fn: CustomGradient, forward: TraceCtx, backward: TraceCtx, tensors: tuple[Any, ...]
 ) -> tuple[TraceCtx, tuple[int, ...]]:
     """Return the forward with its writes to buffers as results, and the buffers' indices.
 
@@ -251,7 +251,7 @@ def _without_writes(
 
 
 def _mark_private(
-    session: TracingSession, fn: OwnGradient, results: tuple[Any, ...], values: Iterable[Any]
+    session: TracingSession, fn: CustomGradient, results: tuple[Any, ...], values: Iterable[Any]
 ) -> None:
     """Note the values that no code outside of the function may use."""
     for p in values:
@@ -259,7 +259,7 @@ def _mark_private(
             session.state(BackwardState).private[id(p)] = (p, fn.name)
 
 
-def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: Results) -> None:
+def _record(trace: TraceCtx, rule: CustomRule, tensors: tuple[Any, ...], returned: Results) -> None:
     """Record the composite, and after it the writes to buffers.
 
     Its results are the values that the program has already received.
@@ -279,7 +279,7 @@ def _record(trace: TraceCtx, rule: OwnRule, tensors: tuple[Any, ...], returned: 
 
 
 @contextmanager
-def _backward_environment(session: TracingSession, fn: OwnGradient) -> Iterator[None]:
+def _backward_environment(session: TracingSession, fn: CustomGradient) -> Iterator[None]:
     """Set the ambient state of a differentiable backward: gradients on, autocast off."""
     with ambient_state.restored():
         torch._C._set_grad_enabled(True)
@@ -299,7 +299,7 @@ def _backward_environment(session: TracingSession, fn: OwnGradient) -> Iterator[
 
 
 def _gradients(
-    session: TracingSession, fn: OwnGradient, results: Results, cotangents: dict[str, TensorProxy]
+    session: TracingSession, fn: CustomGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[Any, ...]:
     """Return the gradients of the inputs that require grad, in order; None for each without."""
     if results.with_none:

@@ -1,4 +1,4 @@
-"""The composite of a call with its own gradient, and its rule (Note [Own gradients])."""
+"""The composite of a call with its own gradient, and its rule (Note [Custom gradients])."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder.ops.gradient_rules import fitted
 from thunder.ops.prims.gradient import get_grad, get_grad_or_none, put_grad
 
 
-class OwnRule:
+class CustomRule:
     """A call: its two subtraces, and the composites that are made from them.
 
     ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of

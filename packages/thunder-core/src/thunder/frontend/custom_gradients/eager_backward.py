@@ -99,7 +99,7 @@ def _marked(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
 
 
 @dataclass(eq=False)
-class Recorded:
+class RecordedBackward:
     """Torch's graph of a backward, or of a derivative of one: ``gradients`` of ``inputs``."""
 
     name: str
@@ -124,11 +124,11 @@ class Recorded:
             materialize_grads=True,
         )
 
-    def differentiated(self, wanted: Sequence[int], cotangents: Tensors) -> Recorded:
+    def differentiated(self, wanted: Sequence[int], cotangents: Tensors) -> RecordedBackward:
         """Return torch's graph of that derivative."""
         leaves = [c.detach().requires_grad_() for c in cotangents]
         gradients = self.differentiate(wanted, leaves, create_graph=True)
-        return Recorded(self.name, [*self.inputs, *leaves], gradients)
+        return RecordedBackward(self.name, [*self.inputs, *leaves], gradients)
 
     def _refuse_others(self) -> None:
         """Raise UnsupportedProgram if a gradient flows to a tensor that is not an argument."""
@@ -181,7 +181,7 @@ def _record(call: BackwardCall, of: EagerBackward, tensors: Any, cotangents: Any
         ]
         count = len(tensors)
         gradients = call.run(inputs[:count], inputs[count:])
-    recorded = Recorded(of.name, inputs, gradients)
+    recorded = RecordedBackward(of.name, inputs, gradients)
     return tuple(g.detach() for g in gradients), recorded
 
 
@@ -189,7 +189,9 @@ def _differentiate_meta(recorded: Any, inputs: Any, wanted: Any, cotangents: Any
     return tuple(TensorProxy(like=inputs[i], requires_grad=False) for i in wanted)
 
 
-def _differentiate(recorded: Recorded, inputs: Any, wanted: Any, cotangents: Any) -> tuple[torch.Tensor, ...]:
+def _differentiate(
+    recorded: RecordedBackward, inputs: Any, wanted: Any, cotangents: Any
+) -> tuple[torch.Tensor, ...]:
     return recorded.differentiate(wanted, cotangents)
 
 
@@ -197,7 +199,7 @@ def _record_again_meta(recorded: Any, inputs: Any, wanted: Any, cotangents: Any)
     return _differentiate_meta(recorded, inputs, wanted, cotangents), AnyProxy()
 
 
-def _record_again(recorded: Recorded, inputs: Any, wanted: Any, cotangents: Any) -> Any:
+def _record_again(recorded: RecordedBackward, inputs: Any, wanted: Any, cotangents: Any) -> Any:
     with torch.enable_grad():
         again = recorded.differentiated(wanted, cotangents)
     return tuple(g.detach() for g in again.gradients), again

@@ -110,7 +110,7 @@ class EpilogueBuilder:
             return value.name
         if type(value) in _PRINTABLE:
             return repr(value)
-        generator = self.session.state(Generators).made_here(value)
+        generator = self.session.state(Generators).created_proxy(value)
         if generator is not None:
             self.tensors[generator.name] = generator
             return generator.name

@@ -15,7 +15,7 @@ from thunder.base.errors import UnsupportedOperator
 from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
 from thunder.base.tags import OpTags
 from thunder.base.torch_versions import autocast_devices
-from thunder.frontend.custom_gradients.custom_call import OwnGradient, call_with_own_gradient
+from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.session import TracingSession
@@ -65,7 +65,7 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     if backward is None or not any(map(requires_grad, tree_iter(args))):
         return symbol(*args, **kwargs)
     setup = session.instance_attr(definition, "_setup_context_fn")
-    return _Call(session, symbol, args, kwargs, setup, backward).run()
+    return _OperatorCall(session, symbol, args, kwargs, setup, backward).run()
 
 
 def _overload(fn: Any) -> Overload:
@@ -211,8 +211,8 @@ def _meta(op: Overload) -> Any:
 # -- its gradient --------------------------------------------------------------------------------------------
 
 
-class _Call:
-    """A call of an operator with ``register_autograd`` (Note [Own gradients]).
+class _OperatorCall:
+    """A call of an operator with ``register_autograd`` (Note [Custom gradients]).
 
     Where an argument or a result is a list of tensors, ``setup_context`` and ``backward`` see lists;
     ``needs_input_grad`` is flat in the one and has lists in the other, as in eager.
@@ -231,9 +231,9 @@ class _Call:
     def run(self) -> Any:
         """Trace the call, and return what the operator returns."""
         name = self.symbol.name
-        results = call_with_own_gradient(
+        results = call_with_custom_gradient(
             self.session,
-            OwnGradient(
+            CustomGradient(
                 name=name,
                 id=self.session.unique_id(f"custom_operator.{name}"),
                 key=self.symbol.id,

@@ -39,7 +39,7 @@ Kwargs = dict[str, Any]
 
 
 @dataclass
-class Known:
+class GeneratorEntry:
     """A generator of the program: its path, its seed, and whether the program changed it.
 
     ``path`` is None if the program created the generator. ``seed`` is the one with which its state began,
@@ -63,13 +63,13 @@ class Generators(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.objects, self.assumed = session.objects, session.assumed_device
-        self._known: dict[int, Known] = {}
+        self._entries: dict[int, GeneratorEntry] = {}
         #: whether the program has seeded the default generators of devices, to which it may have references
         self.devices_are_seeded = False
 
-    def of(self, obj: torch.Generator) -> Known:
+    def of(self, obj: torch.Generator) -> GeneratorEntry:
         """Return the entry of a generator. Raises UnsupportedProgram for one without a path."""
-        generator = self._known.get(id(obj))
+        generator = self._entries.get(id(obj))
         if generator is None:
             path = self.objects.path_of(obj)
             if path is None:
@@ -77,10 +77,10 @@ class Generators(SessionState):
                     "the program uses a generator of random numbers that thunder has not seen before",
                     hint="Pass it as an argument, or keep it in an attribute or a variable.",
                 )
-            generator = self._known[id(obj)] = Known(obj, path, None, obj.initial_seed())
+            generator = self._entries[id(obj)] = GeneratorEntry(obj, path, None, obj.initial_seed())
         return generator
 
-    def default(self) -> Known:
+    def default(self) -> GeneratorEntry:
         """Return the entry of the default generator of the CPU."""
         path = self.objects.object_root(torch.default_generator, "torch.default_generator")
         return self.of(self.objects.adopt(torch.default_generator, path))
@@ -95,20 +95,20 @@ class Generators(SessionState):
             generator.proxy = self.objects.make_input(obj, generator.path)
         return generator.proxy
 
-    def made(self, proxy: GeneratorProxy, seed: int | None) -> torch.Generator:
+    def create(self, proxy: GeneratorProxy, seed: int | None) -> torch.Generator:
         """Return the placeholder for a generator that the program has created."""
         obj = torch.Generator()
-        self._known[id(obj)] = Known(obj, None, proxy, seed, changed=True)
+        self._entries[id(obj)] = GeneratorEntry(obj, None, proxy, seed, changed=True)
         return obj
 
-    def made_here(self, obj: object) -> GeneratorProxy | None:
+    def created_proxy(self, obj: object) -> GeneratorProxy | None:
         """Return the proxy of a generator that the program has created, else None."""
-        generator = self._known.get(id(obj))
+        generator = self._entries.get(id(obj))
         return generator.proxy if generator is not None and generator.path is None else None
 
     def device(self, obj: torch.Generator) -> Device:
         """Return the device of a generator, as the program sees it."""
-        proxy = self.made_here(obj)
+        proxy = self.created_proxy(obj)
         return proxy.device if proxy is not None else device_of(obj, self.assumed)
 
 
@@ -151,7 +151,7 @@ def _make(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.Generato
     place, assumed = device(*args, **kwargs), session.state(Generators).assumed
     if assumed is None or place.type != assumed.type:
         torch.Generator(place)  # torch refuses a device without generators
-    return session.state(Generators).made(prims.make_generator(place), torch.Generator().initial_seed())
+    return session.state(Generators).create(prims.make_generator(place), torch.Generator().initial_seed())
 
 
 @TABLE.lookaside(torch.Generator.manual_seed)
@@ -189,7 +189,7 @@ def _clone_state(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.G
     (obj,) = args
     generator = session.state(Generators).of(obj)
     seed = generator.seed if generator.changed or generator.path is None else None
-    return session.state(Generators).made(prims.copy_generator(session.state(Generators).proxy(obj)), seed)
+    return session.state(Generators).create(prims.copy_generator(session.state(Generators).proxy(obj)), seed)
 
 
 @TABLE.lookaside(torch.Generator.initial_seed)

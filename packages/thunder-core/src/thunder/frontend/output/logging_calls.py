@@ -60,10 +60,10 @@ def _get_logger(session: TracingSession, args: Args, kwargs: Kwargs) -> Any:
 
 @TABLE.lookaside(logging.Logger._log)
 def _log(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
-    _record(session, *args, **kwargs)
+    _log_message(session, *args, **kwargs)
 
 
-def _record(
+def _log_message(
     session: TracingSession,
     logger: logging.Logger,
     level: int,
@@ -96,15 +96,15 @@ def str_of(session: TracingSession, value: Any) -> Any:
     return value if type(value) is str else session.call(str, (value,), {})
 
 
-def _line(session: TracingSession, stacklevel: int) -> output_replay.Line:
+def _line(session: TracingSession, stacklevel: int) -> output_replay.LogLine:
     """Return the innermost line of the program outside of ``logging``, as ``findCaller`` does."""
     own_file = logging._srcfile
     outside = [frame for frame in reversed(session.machine.frames) if frame.code.co_filename != own_file]
     levels = max(stacklevel, 1)
     if levels > len(outside):
-        return output_replay.Line("(unknown file)", 0, "(unknown function)", levels - len(outside))
+        return output_replay.LogLine("(unknown file)", 0, "(unknown function)", levels - len(outside))
     frame = outside[levels - 1]
-    return output_replay.Line(*frame.position(), frame.code.co_name)
+    return output_replay.LogLine(*frame.position(), frame.code.co_name)
 
 
 @TABLE.lookaside(logging.basicConfig)

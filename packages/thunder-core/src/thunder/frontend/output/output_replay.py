@@ -31,7 +31,7 @@ def flush(stream: str) -> None:
     getattr(sys, stream).flush()
 
 
-class Place:
+class WarningPlace:
     """The place of a warning: a line of a module, or a frame above the compiled program.
 
     ``levels_above`` is the number of frames, 0 for a line.
@@ -47,14 +47,14 @@ class Place:
         """The name of the module, as ``warnings.warn`` has it."""
         return str(self.namespace.get("__name__") or "<string>")
 
-    def located(self) -> Place:
+    def located(self) -> WarningPlace:
         """Return the place itself, or the place in the caller's code that it refers to now."""
         if not self.levels_above:
             return self
         frame = _caller(self.levels_above)
         if frame is None:
-            return Place(vars(sys), "sys", 1)
-        return Place(frame.f_globals, frame.f_code.co_filename, frame.f_lineno)
+            return WarningPlace(vars(sys), "sys", 1)
+        return WarningPlace(frame.f_globals, frame.f_code.co_filename, frame.f_lineno)
 
 
 def _caller(levels: int) -> types.FrameType | None:
@@ -78,7 +78,7 @@ class Warned(NamedTuple):
     source: Any = None
 
 
-def warn(warned: Warned, place: Place) -> None:
+def warn(warned: Warned, place: WarningPlace) -> None:
     """Issue a warning under the present filters."""
     at = place.located()
     registry = at.namespace.setdefault("__warningregistry__", {})
@@ -87,12 +87,12 @@ def warn(warned: Warned, place: Place) -> None:
     )
 
 
-def show(warned: Warned, place: Place) -> None:
+def show(warned: Warned, place: WarningPlace) -> None:
     """Show a warning that a filter of the program itself selects."""
     warnings._showwarnmsg(message_of(warned, place.located()))  # type: ignore[attr-defined]
 
 
-def message_of(warned: Warned, at: Place) -> warnings.WarningMessage:
+def message_of(warned: Warned, at: WarningPlace) -> warnings.WarningMessage:
     """Return the argument of ``warnings.showwarning`` for a warning."""
     message = warned.message if isinstance(warned.message, Warning) else warned.category(warned.message)
     return warnings.WarningMessage(message, warned.category, at.filename, at.line, source=warned.source)
@@ -103,7 +103,7 @@ def filters_changed() -> None:
     warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """The place of a log message: file, line and function, or a frame above the program."""
 
     filename: str
@@ -111,12 +111,12 @@ class Line(NamedTuple):
     function: str
     levels_above: int = 0
 
-    def located(self) -> Line:
+    def located(self) -> LogLine:
         """Return the line itself, or the caller's line that it refers to now."""
         frame = _caller(self.levels_above) if self.levels_above else None
         if frame is None:
             return self
-        return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        return LogLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def log_once(fn: Callable[..., Any], logger: logging.Logger, *args: Any, **kwargs: Any) -> None:
@@ -134,7 +134,7 @@ def log_once(fn: Callable[..., Any], logger: logging.Logger, *args: Any, **kwarg
 def log(
     logger: logging.Logger,
     level: int,
-    line: Line,
+    line: LogLine,
     message: Any,
     args: tuple[Any, ...],
     extra: Mapping[str, Any] | None,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from thunder.base.errors import UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
-from thunder.frontend.output.output_replay import Place, Warned
+from thunder.frontend.output.output_replay import Warned, WarningPlace
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
 from thunder.ops import prims
@@ -55,14 +55,13 @@ class Edit(NamedTuple):
 
 
 @dataclass
-class Region:
+class FilterRegion:
     """A ``catch_warnings`` that the program is in.
 
-    It has edits of the filters, a list of messages (``record``), and the keys of the warnings that were shown
-    since the last edit.
+    ``shown`` has the keys of the warnings that were shown since the last edit of the filters.
     """
 
-    record: list[Any] | None
+    messages: list[Any] | None
     edits: list[Edit] = field(default_factory=list)
     shown: set[tuple[Any, ...]] = field(default_factory=set)
 
@@ -72,7 +71,7 @@ class Filters(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.edits: list[Edit] = []
-        self.regions: list[Region] = []
+        self.regions: list[FilterRegion] = []
 
     def all_edits(self) -> tuple[Edit, ...]:
         """Return every change in force, oldest first."""
@@ -114,16 +113,18 @@ def _is_error(edits: tuple[Edit, ...], text: str, category: type[Warning], modul
 # -- warn ----------------------------------------------------------------------------------------------------
 
 
-def place_of(frame: Frame | None, levels_above: int) -> Place:
+def place_of(frame: Frame | None, levels_above: int) -> WarningPlace:
     """Return the place of a frame, or of the frame so many levels above the program."""
     return (
-        Place(vars(sys), levels_above=levels_above)
+        WarningPlace(vars(sys), levels_above=levels_above)
         if frame is None
-        else Place(frame.globals, *frame.position())
+        else WarningPlace(frame.globals, *frame.position())
     )
 
 
-def warn(session: TracingSession, message: Any, category: Any, place: Place, source: Any = None) -> None:
+def warn(
+    session: TracingSession, message: Any, category: Any, place: WarningPlace, source: Any = None
+) -> None:
     """Record a warning, or raise it if the filters make it an error."""
     if isinstance(message, Warning):
         category, text = type(message), session.call(str, (message,), {})
@@ -141,7 +142,7 @@ def warn(session: TracingSession, message: Any, category: Any, place: Place, sou
     prims.python_call(output_replay.warn, warned, place)
 
 
-def _outcome(session: TracingSession, read: Any, warned: Warned, place: Place) -> Any:
+def _outcome(session: TracingSession, read: Any, warned: Warned, place: WarningPlace) -> Any:
     """Return the outcome of the filters for a warning, which becomes a fact."""
     edits = session.state(Filters).all_edits()
     query = functools.partial(read, edits, warned.text, warned.category, place.module, place.line)
@@ -155,7 +156,7 @@ def _error(warned: Warned) -> Warning:
     return warned.message if isinstance(warned.message, Warning) else warned.category(warned.message)
 
 
-def _warn_in_region(session: TracingSession, warned: Warned, place: Place) -> None:
+def _warn_in_region(session: TracingSession, warned: Warned, place: WarningPlace) -> None:
     region, action = session.state(Filters).regions[-1], _outcome(session, action_of, warned, place)
     if action == "error":
         raise _error(warned)
@@ -167,14 +168,14 @@ def _warn_in_region(session: TracingSession, warned: Warned, place: Place) -> No
         if shown in region.shown:
             return
         region.shown.add(shown)
-    if region.record is None:
+    if region.messages is None:
         prims.python_call(output_replay.show, warned, place)
     elif place.levels_above:
         raise UnsupportedProgram(
             "the program records a warning at its caller's line", hint="Pass a smaller stacklevel."
         )
     else:
-        region.record.append(output_replay.message_of(warned, place))
+        region.messages.append(output_replay.message_of(warned, place))
 
 
 #: action → the part of a registry's key that depends on the line; the registry of a module is emptied when a
@@ -247,12 +248,12 @@ def _enter(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any
     if region._entered:
         raise RuntimeError(f"Cannot enter {region!r} twice")
     region._entered = True
-    record: list[Any] | None = [] if region._record else None
-    session.state(Filters).regions.append(Region(record))
+    messages: list[Any] | None = [] if region._record else None
+    session.state(Filters).regions.append(FilterRegion(messages))
     session.state(Filters).mutated()
     if getattr(region, "_filter", None) is not None:
         session.call(warnings.simplefilter, region._filter, {})
-    return record
+    return messages
 
 
 @TABLE.lookaside(warnings.catch_warnings.__exit__)
