@@ -413,7 +413,7 @@ def asks_for_the_grad_mode(module, x):
     ("program", "words"),
     [
         (asks_for_the_grad_mode, "reads whether gradients are on"),
-        (before_and_after, "repeats some, and not those after the last"),
+        (before_and_after, "repeats its first effects, and not those after the last"),
         (nested, "inside of another"),
         (writes_to_a_value, "writes in place to a tensor that is not its own"),
         (assigned_again, "assigned again after the call"),

@@ -215,7 +215,7 @@ def are_repeated(effects: Effects, calls: Sequence[BoundSymbol], early_stop: boo
         )
     if early_stop and effects.places[-1] > last:
         raise UnsupportedProgram(
-            "a checkpointed region of whose effects the recomputation repeats some, and not those after the "
+            "a checkpointed region whose recomputation repeats its first effects, and not those after the "
             "last tensor that is saved",
             hint="Pass early_stop=False, or move the effects out of the region.",
         )

@@ -303,7 +303,7 @@ def _gradients(
 ) -> tuple[Any, ...]:
     """Return the gradients of the inputs that require grad, in order; None for each without."""
     if results.with_none:
-        raise ReadsState(f"the backward of {fn.name} is cotangent_values None for a result without gradient")
+        raise ReadsState(f"the backward of {fn.name} receives None for a result without gradient")
     before = _writes(session)
     cotangent_values = results.cotangents(cotangents)
     differentiable = [i for i in fn.inputs if requires_grad(i)]

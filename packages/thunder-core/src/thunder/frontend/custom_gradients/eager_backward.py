@@ -140,7 +140,7 @@ class RecordedBackward:
             if hasattr(node, "variable") and id(node.variable) not in own:
                 raise UnsupportedProgram(
                     f"a second derivative through the backward of {self.name}, which reads a tensor that "
-                    "requires grad and that the function was not given",
+                    "requires grad and is not an argument of the function",
                     hint="Pass the tensor to the function, and save it for the backward.",
                 )
             new = {n for n, _ in node.next_functions if n is not None} - seen

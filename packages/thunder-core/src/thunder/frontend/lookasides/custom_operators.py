@@ -76,7 +76,7 @@ def _overload(fn: Any) -> Overload:
         raise UnsupportedOperator(
             f"{fn} has several overloads",
             found={"overloads": ", ".join(overloads)},
-            hint=f"Call the one that is meant: {fn}.{overloads[0]}(…).",
+            hint=f"Call one of them: {fn}.{overloads[0]}(…).",
         )
     return getattr(fn, overloads[0])  # type: ignore[no-any-return]
 
@@ -197,10 +197,10 @@ def _meta(op: Overload) -> Any:
         try:
             result = on_meta(op, args, kwargs)
         except RuntimeError as error:
-            if "data-dependent" not in str(error):
+            if "data-dependent" not in str(error):  # torch has no class for this error on meta tensors
                 raise
             raise UnsupportedOperator(
-                f"the shape of what the operator {op._schema.name} returns depends on data",
+                f"the shape of a result of the operator {op._schema.name} depends on data",
                 hint="Call it outside the compiled function, or let it return a tensor of the largest shape.",
             ) from error
         return as_proxies(result, args, kwargs)

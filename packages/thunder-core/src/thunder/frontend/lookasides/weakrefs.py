@@ -38,8 +38,8 @@ def _make(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Return the user object's one weak reference, or a new one to an object of the program."""
     if len(args) > 1 and args[1] is not None:
         raise UnsupportedProgram(
-            "weakref.ref with a callback, which would run at a time that no trace has",
-            hint="Make the weak reference before the call.",
+            "weakref.ref with a callback, which a compiled program could not run at the same time as eager",
+            hint="Create the weak reference before the call.",
         )
     entry = session.entry_of(args[0]) if args else None
     if entry is None or kwargs:

@@ -133,7 +133,7 @@ def _refuse_finalizer(session: TracingSession, fn: Any, args: tuple[Any, ...]) -
     cls = fn if isinstance(fn, type) else args[0] if fn is object.__new__ and args else object
     if isinstance(getattr(cls, "__del__", None), types.FunctionType):
         session.refuse_sharp_edge(
-            f"the program makes an object of the class {cls.__module__}.{cls.__qualname__}, "
+            f"the program creates an object of the class {cls.__module__}.{cls.__qualname__}, "
             "whose __del__ would run once",
             hint="Make the object outside the compiled function, or set sharp_edges= to let it run once.",
         )
@@ -145,7 +145,7 @@ def _refuse_subclass_hook(bases: tuple[type, ...]) -> None:
         hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
         if isinstance(hook, types.FunctionType) and not is_guarded_whole(hook.__globals__):
             raise UnsupportedProgram(
-                f"the program makes a subclass of {base.__qualname__}, which has an __init_subclass__",
+                f"the program creates a subclass of {base.__qualname__}, which has an __init_subclass__",
                 hint="Make the class outside the compiled function.",
             )
 
@@ -203,7 +203,7 @@ def scripted(fn: Any) -> Any:
     if compiled is None or compiled.qualified_name != fn.qualified_name:
         raise UnsupportedProgram(
             f"{getattr(fn, '__name__', 'a function')} is a graph of torch.jit.trace",
-            hint="Call the Python function that it was made of.",
+            hint="Call the Python function from which it was traced.",
         )
     return source
 

@@ -82,7 +82,9 @@ def _log_message(
             hint="Log the text of the error.",
         )
     if extra is not None and not is_plain(extra):
-        raise UnsupportedProgram("the program logs with extra= that holds more than numbers and texts")
+        raise UnsupportedProgram(
+            "the program logs with extra= that has values other than numbers and strings"
+        )
     if not is_plain(args):  # objects may have changed when the statement runs
         message, args = binary(session.machine, BINARY_OPERATORS["%"], str_of(session, message), args), ()
     line = _line(session, stacklevel)
