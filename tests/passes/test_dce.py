@@ -9,7 +9,10 @@ from ir.building import body, building, traced
 from ir.example_symbols import like, toy
 from thunder.base.tags import OpTags
 from thunder.ops import prims
+from thunder.ops.prims.utility import python_del
 from thunder.passes.dce import dce
+from thunder.passes.keep_errors import keep_errors
+from thunder.passes.liveness import Liveness, liveness_of
 
 
 def names(trace) -> list[str]:
@@ -90,3 +93,35 @@ def test_random_numbers_come_as_in_eager():
     expected = [torch.rand(4), torch.rand(4)][1]
     torch.manual_seed(0)
     assert torch.equal(fn(torch.ones(4)), expected)
+
+
+# -- liveness
+
+
+def released(x):
+    """Compute two values of which one is read and one is only deleted."""
+    python_del(prims.sin(x))
+    return prims.cos(x)
+
+
+def test_a_release_does_not_make_its_operand_live():
+    trace = traced(released, "x")
+    dead, release, live, end = liveness_of(trace.bound_symbols)
+    assert (dead, release, live, end) == (Liveness.DEAD, Liveness.RELEASE, Liveness.LIVE, Liveness.LIVE)
+
+
+def test_a_root_is_a_statement_that_would_be_dead():
+    bsyms = traced(released, "x").bound_symbols
+    assert liveness_of(bsyms, is_root=lambda b: b.sym.name in ("sin", "cos"))[0] is Liveness.ROOT
+    assert liveness_of(bsyms, is_root=lambda b: b.sym.name in ("sin", "cos"))[2] is Liveness.LIVE
+    assert liveness_of(bsyms, needed=[bsyms[0].output.name])[0] is Liveness.LIVE
+
+
+def test_the_error_of_a_call_whose_result_is_only_deleted_is_kept():
+    def program(x):
+        python_del(torch.linalg.cholesky(x))
+        return prims.cos(x)
+
+    trace = keep_errors(traced(program, "x", shape=(2, 2)))
+    assert names(trace) == ["cholesky", "sink", "python_del", "cos", "python_return"]
+    assert names(dce(trace))[0] == "cholesky"

@@ -10,7 +10,7 @@ __all__ = ["attribute_at", "find_torch"]
 
 
 def attribute_at(root: Any, path: str) -> Any:
-    """Return the attribute of ``root`` at a dotted path; raise AttributeError if a part is missing."""
+    """Return the attribute of ``root`` at a dotted path, or raise AttributeError."""
     value = root
     for name in path.split("."):
         value = getattr(value, name)
@@ -18,7 +18,7 @@ def attribute_at(root: Any, path: str) -> Any:
 
 
 def find_torch(path: str) -> Any:
-    """Return the object at a path such as ``torch.nn.functional.linear``, or None if this torch lacks it."""
+    """Return the object at a path such as ``torch.nn.functional.linear``, or None."""
     root, _, rest = path.partition(".")
     if root != "torch":
         return None

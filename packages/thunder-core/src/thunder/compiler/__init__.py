@@ -1,1 +1,1 @@
-"""From an acquired program to one that runs: the stages, and the records that they keep."""
+"""From an acquired program to one that runs: stages, dispatch, ledger."""

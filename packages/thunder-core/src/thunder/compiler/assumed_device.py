@@ -1,4 +1,4 @@
-"""Queries of the CUDA device by a program that is planned for a device that need not be present."""
+"""Queries of the CUDA device by a program that is planned for an absent device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["with_device_profile"]
 
 
 def with_device_profile(language: LanguageContext, profile: DeviceProfile) -> LanguageContext:
-    """Return the language in which queries of CUDA give the facts of a profile, as of the only device.
+    """Return the language in which queries of CUDA return the facts of a profile.
 
     if torch.cuda.get_device_capability() >= (9, 0): …
     """

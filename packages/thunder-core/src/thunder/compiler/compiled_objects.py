@@ -1,4 +1,4 @@
-"""Construction of compiled objects from the settings of a compile, also by copying and unpickling."""
+"""Construction of compiled objects from settings, also by copying and unpickling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 def compiled_object(
     data: CompileData, overrides: Overrides | None = None, stats: CompileStats | None = None
 ) -> Any:
-    """Return the compiled object: a module around a module, with its overrides, else a function."""
+    """Return the compiled object: for a module a module, else a function."""
     if isinstance(data.fn, torch.nn.Module):
         overrides = overrides or Overrides(data.fn)
         dispatcher = Dispatcher(data, overrides)

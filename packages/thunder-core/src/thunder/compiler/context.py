@@ -30,7 +30,7 @@ class Branch:
 
 @dataclass
 class AutogradState:
-    """Results of the autograd stage for the partition, and of the partition for the end of the compile."""
+    """Results of the autograd stage and of the partition, for later stages."""
 
     tape: Tape
     outputs: tuple[TensorProxy, ...]

@@ -18,7 +18,7 @@ __all__ = ["edit_copy"]
 
 
 def edit_copy(trace: TraceCtx, change: Callable[[TraceCtx], Any], name: str) -> Any:
-    """Return the result of `change` on a copy of a trace; the trace itself if the copy was not changed.
+    """Return the result of `change` on a copy of a trace; the trace if nothing changed.
 
     A new trace without provenance is said to be constructed by `name`. A result that is not a trace is
     returned too. Raises TraceError if the result has lost which inputs overlap in memory.

@@ -124,7 +124,7 @@ class Dispatcher:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Run the program by Python, or raise the computation's error if it need not or cannot run again."""
+        """Run the program by Python, or raise the error if it need not or cannot run again."""
         try:
             note_statement(failure)
             runs_again = self._is_as_written() and plan.runs_again(failure)
@@ -157,7 +157,7 @@ class Dispatcher:
             del failure
 
     def _after_raise(self, raised: RaisedByProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run by Python a program that raised while it was traced, if it had effects before; else raise."""
+        """Run a program that raised while it was traced by Python if it had effects; else raise."""
         failure = raised.error
         try:
             if raised.runs_again and self._is_as_written():
@@ -170,7 +170,7 @@ class Dispatcher:
     def _find_or_compile(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[CacheEntry, Any] | RaisedByProgram:
-        """Return an entry, which another thread may have compiled meanwhile, and the prologue's results."""
+        """Return an entry, perhaps of another thread's compile, and its prologue's results."""
         with self._lock:
             for entry in self._entries:
                 inputs = entry.prologue_fn(*args, **kwargs)
@@ -203,7 +203,7 @@ class Dispatcher:
         return entry, inputs
 
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
-        """Compile an entry whose guards hold for this call; return it and the results of its prologue.
+        """Compile an entry whose guards hold for this call; return it and its prologue's results.
 
         A compile may import libraries, such as an executor's kernels. That changes facts which the program
         may have read, such as the classes that an abstract base class knows. Then the program is acquired
@@ -247,7 +247,7 @@ class Dispatcher:
     def make_entry(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None = None
     ) -> CacheEntry:
-        """Compile for a call, and run nothing; with ``device``, as if all tensors were on such a device.
+        """Compile for a call, and run nothing; with ``device``, as if all tensors were there.
 
         Raises RaisedByProgram with the exception that the program raises.
         """
@@ -346,7 +346,7 @@ def _entry(program: Acquisition, compiled: Compiled, baked: Sequence[str]) -> Ca
 
 
 def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
-    """Return the state that plugins and transforms add to the guards of an entry: name → function."""
+    """Return the state that plugins and transforms add to the guards: name → function."""
     states: dict[str, Callable[[], Mapping[str, Any]]] = {
         f"transforms[{position}], {type(transform).__name__}": functools.partial(_state_of, transform)
         for position, transform in enumerate(transforms)
@@ -358,7 +358,7 @@ def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[]
 
 
 def _state_of(transform: Transform) -> dict[str, Hashable]:
-    """Return a copy of a transform's state: its own mapping may change and stay the same object."""
+    """Return a copy of a transform's state, which may change in place later."""
     state = transform.cache_state()
     if isinstance(state, Mapping) and all(map(is_hashable, state.values())):
         return dict(state)

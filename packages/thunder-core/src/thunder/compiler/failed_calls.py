@@ -62,7 +62,7 @@ _UNAPPLIED = "thunder did not apply what the program wrote before it raised"
 
 
 class RunningCall:
-    """The state that a running program may change besides its results, as it was when the call began."""
+    """The state that a running program may change, as it was when the call began."""
 
     __slots__ = ("_depth", "_held", "_states")
 
@@ -186,7 +186,7 @@ def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.d
 def run_by_python(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, handles: bool
 ) -> Any:
-    """Run a program that raised ``error`` as it was written; return its result or raise its exception.
+    """Run a program that raised ``error`` by Python; return its result or raise its error.
 
     Raises ``error`` if the program has no handlers and does not raise now.
     """
@@ -209,12 +209,12 @@ def run_by_python(
 
 
 def note_unapplied(error: BaseException, plan: FailurePlan) -> None:
-    """Add a note to the error of a program that is not run again: which effects eager would have had."""
+    """Note in the error of a program that is not run again which effects are missing."""
     if plan.notices and not isinstance(error, ThunderError):
         error.add_note(_NOT_RUN)
 
 
 def note_unapplied_writes(error: BaseException, written: Sequence[str]) -> None:
-    """Add a note to the error of a program that is not run again: which of its writes are missing."""
+    """Note in the error of a program that is not run again which writes are missing."""
     if written:
         error.add_note(f"{_UNAPPLIED}: {', '.join(written)}")

@@ -22,12 +22,12 @@ _GRADIENT = "__thunder_gradient__"
 
 
 def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """Return a function that computes the gradients of ``fn``'s result with respect to its tensors.
+    """Return a function that computes the gradients of ``fn``'s result.
 
-    It returns a tuple with one gradient for each floating-point or complex tensor in the arguments, in their
-    order, whether or not the tensor requires grad; zeros where the result does not depend on it. A result of
-    several elements is summed, and so are several results. ``fn`` is a function or a compiled object. The
-    returned function can be differentiated again, by ``grad`` or by torch.
+    That function returns a tuple with one gradient for each floating-point or complex tensor in the
+    arguments, in their order, whether or not the tensor requires grad; zeros where the result does not
+    depend on it. A result of several elements is summed, and so are several results. ``fn`` is a function or
+    a compiled object. The returned function can be differentiated again, by ``grad`` or by torch.
 
     Raises InvalidArgument if the result has no floating-point tensor, or a complex one.
     """
@@ -55,10 +55,11 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[tor
 
 
 def vjp(fn: Callable[..., Any]) -> Callable[[Any, Any], tuple[Any, tuple[torch.Tensor, ...]]]:
-    """Return a function of ``fn``'s arguments (a tensor or a tuple) and of the cotangents of its result.
+    """Return a function of ``fn``'s arguments and of the cotangents of its result.
 
-    ``vjp(fn)(primals, cotangents)`` returns ``fn(*primals)`` and one gradient for each tensor in ``primals``,
-    in order. ``cotangents`` has the structure of the result; None means zeros.
+    ``primals`` are a tensor or a tuple: ``vjp(fn)(primals, cotangents)`` returns ``fn(*primals)`` and one
+    gradient for each tensor in ``primals``, in order. ``cotangents`` has the structure of the result; None
+    means zeros.
 
     Raises InvalidArgument where the two structures differ.
     """

@@ -45,7 +45,7 @@ def compile_stats(fn: Any) -> CompileStats | None:
 
 
 def last_traces(fn: Any) -> list[TraceCtx]:
-    """Return the computation of the last call: as acquired, then after each stage that changed it.
+    """Return the computation of the last call, as acquired and after each stage.
 
     The last trace is the one that runs.
     """
@@ -83,7 +83,7 @@ def cache_misses(fn: Any) -> int:
 
 
 def last_recompile_reasons(fn: Any) -> list[RecompileReason]:
-    """Return, for the last miss, the reason of each entry that was tried; empty on the first compile."""
+    """Return the reason of each entry that the last miss tried; empty on the first compile."""
     return list(_dispatcher(fn).stats.last_recompile_reasons)
 
 

@@ -1,4 +1,4 @@
-"""``thunder.jit``: check the arguments, and return an object that compiles at its first call."""
+"""``thunder.jit``: returns an object that compiles at its first call."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def jit(
     require: dict[str, str] | None = None,
     **options: Any,
 ) -> Any:
-    """Compile a function or module, at its first call and whenever a fact that it depends on has changed.
+    """Compile a function or module at its first call and when a guarded fact has changed.
 
     For a module the result is a :class:`~thunder.core.module.ThunderModule` around it; for anything else it
     is a :class:`~thunder.wrappers.compiled_function.CompiledFunction`, with ``fn``'s attributes and
@@ -118,7 +118,7 @@ def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
 def add_transform(
     cfn: Any, *, transform: Transform | Sequence[Transform], disable_torch_autograd_support: bool = False
 ) -> Any:
-    """Return a new compiled object like ``cfn``, with the same settings and with transforms appended.
+    """Return a compiled object with the settings of ``cfn`` and more transforms.
 
     Raises NotCompiled if ``cfn`` is not a compiled object.
     """
@@ -176,7 +176,7 @@ def _check_callable(fn: Any) -> None:
 
 
 def _refuse_distributed(fn: Any, name: str) -> None:
-    """Refuse modules that torch's data parallelism has wrapped: it works by hooks outside of the program."""
+    """Refuse modules that torch's data parallelism wraps: its hooks are not in the program."""
     package = DOCUMENTED["thunder.distributed"]
     if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
         raise UnsupportedProgram(
@@ -225,7 +225,7 @@ _places: weakref.WeakKeyDictionary[Transform, Location] = weakref.WeakKeyDiction
 
 
 def _claim_transforms(transforms: Sequence[Transform]) -> None:
-    """Refuse a transform of another compiled object, unless its class is declared ``stateless``."""
+    """Refuse a transform of another compiled object, unless its class is ``stateless``."""
     here = caller_location()
     for transform in transforms:
         if getattr(type(transform), "stateless", False):

@@ -1,4 +1,4 @@
-"""The placement ledger of a compile: the executor of each call, and the reasons of the others.
+"""The placement ledger: the executor of each call, and the reasons of the others.
 
 A reason is a refusal, or says why the executor was not consulted; :mod:`thunder.compiler.ledger_codes` lists
 them.
@@ -25,7 +25,7 @@ __all__ = ["ExecutorReason", "Explanation", "LedgerRow", "check_requirements", "
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """The ledger of a compile: `str()` is a table, `rows` its rows, `to_json()` the same facts as JSON.
+    """The ledger of a compile: `str()` is a table, `to_json()` the same facts as JSON.
 
     `show()` prints the table, in colours if the stream is a terminal and the library rich is installed.
     """
@@ -147,7 +147,7 @@ def explain_placements(
 
 
 def check_requirements(ledger: Explanation, require: Mapping[str, str]) -> None:
-    """Raise RequirementNotMet, with the rows, unless each symbol in `require` is run by its executor."""
+    """Raise RequirementNotMet unless each symbol in `require` is run by its executor."""
     for symbol, executor in require.items():
         missed = tuple(row for row in ledger.rows if row.symbol == symbol and row.claimed_by != executor)
         if missed:

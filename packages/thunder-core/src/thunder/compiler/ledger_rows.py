@@ -15,7 +15,7 @@ __all__ = ["ExecutorReason", "LedgerRow"]
 
 @dataclass(frozen=True)
 class ExecutorReason:
-    """The reason why one executor does not run a call: its refusal, or why it was not consulted.
+    """The reason of an executor that does not run a call: a refusal, or why it was skipped.
 
     The codes of core are in :mod:`thunder.compiler.ledger_codes`; a checker may use others.
     """

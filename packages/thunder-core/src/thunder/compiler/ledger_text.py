@@ -1,4 +1,4 @@
-"""The ledger as text: a plain table, and one for terminals where the library rich is installed."""
+"""The ledger as text: a plain table, and one for terminals if rich is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = ("#", "trace", "symbol", "outputs", "claimed by", "via", "source")
 
 @dataclass(frozen=True)
 class LedgerTable:
-    """What a table shows: rows, each with the reasons below it, and notes below them all."""
+    """The content of a table: rows, each with reasons below it, and notes at the end."""
 
     rows: Sequence[LedgerRow]
     absent: Sequence[ExecutorReason] = ()

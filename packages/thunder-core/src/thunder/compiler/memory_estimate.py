@@ -38,7 +38,7 @@ _workspaces: dict[str, Callable[[BoundSymbol], int]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Memory in bytes: of the tensors that exist before the call, and of those that the program computes."""
+    """Memory in bytes: of existing tensors, and of those that the program computes."""
 
     #: arguments, parameters and buffers
     inputs: int
@@ -56,7 +56,7 @@ class MemoryEstimate:
 
 
 def estimate_memory(forward: TraceCtx, backward: TraceCtx | None = None) -> MemoryEstimate:
-    """Estimate the memory of a program from the traces that run, with their ``del`` statements."""
+    """Estimate the memory of a program from its final traces."""
     heap = _Heap()
     inputs = sum(heap.add_input(p) for p in forward.args if isinstance(p, TensorProxy))
     peak = heap.run(forward.bound_symbols)
@@ -169,7 +169,7 @@ class _Heap:
     # -- views
 
     def _base(self, view: View | None) -> str | None:
-        """Return the storage of a view; None if it is a copy, as a reshape of a transposed tensor is."""
+        """Return the storage of a view; None for a copy, as a reshape of a transposed tensor."""
         if view is None or view.source.name not in self._storage:
             return None
         stand_in = self._stand_in(view.source)

@@ -115,7 +115,7 @@ class Pipeline:
 
 
 def _run_step(step: Step, context: Context) -> None:
-    """Run one step for each branch, and note whether a transform or plugin changed the backward."""
+    """Run one step for each branch; note whether a transform or plugin changed the backward."""
     for branch in context.branches:
         context.branch = branch
         before = branch.traces[-1]
@@ -155,7 +155,7 @@ def _calls(trace: TraceCtx) -> Counter[tuple[Any, ...]]:
 
 
 def _compiled(context: Context) -> Compiled:
-    """Collect the results of the stages; connect the forward and the backward to torch's autograd."""
+    """Collect the results of the stages; connect forward and backward to torch's autograd."""
     forward, backward, autograd = context.forward, context.backward, context.autograd
     assert forward.fn is not None, "the pipeline has a stage that generates code"
     compiled = Compiled(
@@ -210,7 +210,7 @@ def _lower_late(context: Context, trace: TraceCtx) -> Callable[..., Any]:
 
 
 def _with_deferred_writes(fn: Callable[..., Any], deferred: Branch, forward: TraceCtx) -> Callable[..., Any]:
-    """Return ``fn``, followed by the deferred writes on its results and on the inputs that they read."""
+    """Return ``fn``, followed by the deferred writes on its results and inputs."""
     positions = {p.name: i for i, p in enumerate(forward.args) if is_proxy(p)}
     read = tuple(positions[p.name] for p in deferred.traces[0].args if p.name in positions)
     finish = deferred.fn
@@ -229,7 +229,7 @@ def _with_plugins(options: Mapping[str, Any]) -> Pipeline:
 
 
 def configured_pipeline(transforms: Sequence[Transform], options: Mapping[str, Any]) -> Pipeline:
-    """Return the builtin stages with those that plugins and then transforms insert, each in their order."""
+    """Return the builtin stages with those that plugins, then transforms, insert."""
     pipeline = isolated(get_manager(), lambda: _with_plugins(options))
     for transform in transforms:
         transform.configure_pipeline(pipeline, options)

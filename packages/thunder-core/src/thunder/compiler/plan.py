@@ -27,7 +27,7 @@ __all__ = ["Plan", "plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A compiled program that does not run: its traces, its ledger, and an estimate of its memory.
+    """A compiled program that does not run: traces, ledger, and a memory estimate.
 
     `str()` is a summary. `device` is None if no device was assumed for the tensors.
     """
@@ -41,7 +41,7 @@ class Plan:
     epilogue_traces: list[TraceCtx]
 
     def explain(self) -> Explanation:
-        """Return the placement ledger, as `thunder.explain` does for a compiled object that was called."""
+        """Return the placement ledger, as `thunder.explain` does after a call."""
         return self.ledger
 
     @property
@@ -133,7 +133,7 @@ def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, executors: Sequen
 
 
 def _dispatcher(fn: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> Dispatcher:
-    """Return a new dispatcher: planning must not change the statistics and entries of a compiled object."""
+    """Return a new dispatcher: planning must not change a compiled object."""
     compiled = dispatcher_of(fn)
     if compiled is None:
         compiled = dispatcher_of(jit(fn, executors=executors, transforms=transforms, **options))

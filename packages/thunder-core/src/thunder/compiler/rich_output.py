@@ -1,4 +1,4 @@
-"""The optional library rich, which shows tables in terminals; without it they are plain text."""
+"""The optional library rich, which shows tables in terminals."""
 
 from __future__ import annotations
 

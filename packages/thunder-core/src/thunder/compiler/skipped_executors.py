@@ -19,7 +19,7 @@ __all__ = ["absent_executors", "skipped_executors"]
 
 
 def skipped_executors(placement: Placement, executors: Sequence[str]) -> tuple[ExecutorReason, ...]:
-    """Return a reason for each executor of the compile that neither claimed the call nor refused it."""
+    """Return a reason for each executor that neither claimed the call nor refused it."""
     consulted = {name for name, _ in placement.refusals}
     if placement.claimed_by is not None:
         consulted.add(placement.claimed_by)
@@ -46,7 +46,7 @@ def _skip_reason(placement: Placement, executors: Sequence[str], name: str) -> t
 
 
 def absent_executors(executors: Sequence[Executor]) -> tuple[ExecutorReason, ...]:
-    """Return a reason for each executor that is registered, or whose plugin is, and that is not listed."""
+    """Return a reason for each registered executor, or plugin, that is not listed."""
     manager = get_manager()
     listed = {name for executor in executors for name in (executor.name, *executor.aliases)}
     listing = ", ".join(executor.name for executor in executors)
@@ -59,7 +59,10 @@ def absent_executors(executors: Sequence[Executor]) -> tuple[ExecutorReason, ...
 
 
 def _absence(manager: PluginManager, spec: ExecutorSpec, listing: str) -> tuple[AbsenceCode, str]:
-    """Return why an executor is absent. Nothing is imported for it: a lazy executor may not work at all."""
+    """Return why an executor is absent.
+
+    Nothing is imported for that, so it is not known whether a lazy executor works.
+    """
     resolved = manager.resolved(spec)
     if spec.missing:
         return "unavailable", f"needs {', '.join(spec.missing)}, which is not installed"

@@ -116,7 +116,7 @@ def _cse(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
-    """Return the joint trace, if a result, or a value that is written to an input, requires grad."""
+    """Return the joint trace if a result, or a value written to an input, requires grad."""
     if not trace.grad_enabled:
         return trace
     core, deferred = split_deferred_writes(trace)

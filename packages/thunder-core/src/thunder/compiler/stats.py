@@ -56,7 +56,7 @@ class CacheEntry:
 
 @dataclass(frozen=True)
 class RecompileReason:
-    """The first fact of an entry that a call did not meet, with the expected and the found value."""
+    """The first fact of an entry that a call did not meet: the expected and the found value."""
 
     entry: CacheEntry = field(repr=False)
     fact: str
@@ -70,7 +70,7 @@ class RecompileReason:
 
 @dataclass(eq=False)
 class CompileStats:
-    """Counters, entries (newest last) and the times of the last call and compile, in nanoseconds."""
+    """Counters, entries (newest last) and times of the last call and compile (ns)."""
 
     calls: int = 0
     cache_hits: int = 0

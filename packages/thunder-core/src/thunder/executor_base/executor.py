@@ -28,7 +28,7 @@ __all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location", "senten
 
 
 class Rank(IntEnum):
-    """The position of an executor in the default list, smaller first; numbers in between may be used."""
+    """The position of an executor in the default list; numbers in between may be used."""
 
     KERNEL = 100
     FUSION = 200
@@ -134,7 +134,7 @@ class Executor:
 
     @property
     def origin(self) -> str:
-        """The distribution, with its version, and the module that the executor comes from, in words."""
+        """The distribution, with version, and the module of the executor, in words."""
         return self.provided_by or origin_of(self.defined_in)
 
     def origin_of(self, rule: object) -> str:
@@ -160,12 +160,12 @@ class Executor:
         return MappingProxyType(self._operators)
 
     def declare(self, operator_id: str, info: ImplInfo) -> None:
-        """Enter an implementation into the author's layer; an earlier one of the operator is replaced."""
+        """Enter an implementation into the author's layer; it replaces an earlier one."""
         self._own[operator_id] = info
         self._merged = None
 
     def set_hook_implementations(self, infos: Mapping[str, ImplInfo], generation: object) -> None:
-        """Replace the layer that plugins' hooks fill; `generation` identifies the state of the plugins."""
+        """Replace the layer of the plugins' hooks; `generation` identifies their state."""
         self._from_hooks = dict(infos)
         self._merged = None
         self.hooks_generation = generation
@@ -203,7 +203,7 @@ class Executor:
         return info.grad_transform if info is not None else None
 
     def _accepts(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Return True if there is an implementation, and its checker, if any, agrees; else a refusal."""
+        """Return True if an implementation exists and its checker agrees; else a refusal."""
         info = self.implmap.get(bsym.sym.id)
         if info is None:
             return Refusal("no-implementation", f"{self.name} has no implementation of {bsym.sym.id}")
@@ -252,7 +252,7 @@ class Executor:
 
 
 def _unsupported_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
-    """Return the name of an optional argument of the call that an implementation does not take, or None."""
+    """Return an optional argument of the call that an implementation does not take, or None."""
     rare = omittable(bsym.sym.meta) & bsym.kwargs.keys()
     if not rare:
         return None

@@ -59,7 +59,7 @@ class FusionExecutor(Executor):
         self.declare(operator_id(sym_or_id), info)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Return True if the call is supported, or consists of calls that can be fused; else a refusal."""
+        """Return True if the call, or each call in it, is supported; else a refusal."""
         if bsym.sym.is_fusion:
             return Refusal("fusion", f"{bsym.sym.name} is a fusion already")
         answer = self._accepts(bsym)
@@ -125,7 +125,7 @@ class FusionExecutor(Executor):
         self._fuel = value
 
     def get_fuel(self, amount: int = 1) -> bool:
-        """Consume `amount` of fuel for a fusion; return False, and consume nothing, if less is left."""
+        """Consume `amount` of fuel and return True; return False if less is left."""
         if isinstance(self._fuel, FUEL_LEVEL):
             return True
         if self._fuel < amount:

@@ -1,4 +1,4 @@
-"""Executors that run single operators: `OperatorExecutor` and two for the operators of one compile."""
+"""Executors of single operators: `OperatorExecutor`, and two for one compile."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class OperatorExecutor(Executor):
         self.declare(target, ImplInfo(op, checker, execution_transform, grad_transform))
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
-        """Return True if an implementation accepts the call or it defines the operator; else a refusal."""
+        """Return True if it implements or defines the operator of the call; else a refusal."""
         info = self.implmap.get(bsym.sym.id)
         own = bsym.sym.executor is self and bsym.sym.name in self._operators
         if info is None and own:
@@ -242,7 +242,7 @@ class StatefulExecutor(TemporaryExecutor):
 
 
 def with_replacements(language: LanguageContext, executors: Iterable[Executor]) -> LanguageContext:
-    """Return the language in which functions that executors replace mean their operators; first wins."""
+    """Return the language in which functions that executors replace are their operators."""
     replaced: dict[Any, Callable[..., Any]] = {}
     for executor in executors:
         if isinstance(executor, OperatorExecutor):
@@ -311,7 +311,7 @@ def _functions(
 def _check_signatures(
     executor: Executor, name: str, meta: Callable[..., Any] | None, fn: Callable[..., Any]
 ) -> None:
-    """Refuse an `fn` that cannot be called with the arguments of `meta`: it would fail at run time."""
+    """Refuse an `fn` that does not take the arguments of `meta`: it would fail at run time."""
     assert meta is not None, "a definition has a meta function"
     try:
         signature, meta_signature = inspect.signature(fn), inspect.signature(meta)

@@ -21,7 +21,7 @@ __all__ = ["TorchExecutor", "ex", "no_autocast"]
 
 
 class TorchExecutor(OperatorExecutor):
-    """Claims the symbols with a reference implementation, and those whose id is a path to a torch function.
+    """Claims symbols with a reference implementation, and those named after a torch function.
 
     Its table is computed from the operator rows, and merged with the entries that `register_implementation`
     and hooks add.
@@ -39,7 +39,7 @@ class TorchExecutor(OperatorExecutor):
 
 
 class _Rows(Mapping[str, ImplInfo]):
-    """The operator rows as the table of an executor; an entry is computed when it is first looked up."""
+    """The operator rows as the table of an executor; entries are computed when needed."""
 
     def __init__(self, executor: TorchExecutor) -> None:
         self._executor = executor

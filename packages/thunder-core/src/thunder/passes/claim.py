@@ -45,7 +45,7 @@ def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, lis
 
 
 class Claimer:
-    """Consults executors about bound symbols, and collects the results in `trace` and `placements`."""
+    """Consults executors about bound symbols; fills `trace` and `placements`."""
 
     def __init__(self, trace: TraceCtx, executors: Sequence[Executor], via: Via) -> None:
         self.trace = trace
@@ -77,7 +77,7 @@ class Claimer:
         self._decompose(bsym, tuple(refusals))
 
     def _place_executable(self, bsym: BoundSymbol) -> None:
-        """Keep an executable call, unless another implementation claims it or its own checker refuses it."""
+        """Keep an executable call, unless another executor claims it or its checker refuses."""
         bsym = follow_replacements(bsym, self._replaced)
         if bsym.sym.id in STRUCTURAL:
             self.keep(bsym)
@@ -157,7 +157,7 @@ class Claimer:
 
 
 def _reimplements(executor: Executor, symbol: Symbol) -> bool:
-    """Return whether an executor implements an operator by something else than the operator's own function.
+    """Return whether an executor has another implementation than an operator's own function.
 
     Only operators as they were registered count: a call that an executor has claimed has the same id, and is
     fixed.
@@ -169,7 +169,7 @@ def _reimplements(executor: Executor, symbol: Symbol) -> bool:
 
 
 def _checked_owner(symbol: Symbol) -> Executor | None:
-    """Return the executor that defines an operator, if its checker decides whether the own function runs."""
+    """Return the executor that defines an operator, if it has a checker for it; else None."""
     executor = symbol.executor
     if not isinstance(executor, Executor) or row_of(symbol) is None or symbol_of(symbol.id) is not symbol:
         return None
@@ -179,7 +179,7 @@ def _checked_owner(symbol: Symbol) -> Executor | None:
 
 
 def bind_to(symbol: Symbol, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
-    """Return `bsym` as a call of an executor's operator, with the same outputs, and itself as subsymbol."""
+    """Return `bsym` as a call of an executor's operator, with itself as subsymbol."""
     args, kwargs = bsym.args, bsym.kwargs
     if symbol.meta is not None:
         try:
@@ -204,7 +204,7 @@ def expand(
     trace: TraceCtx,
     replaced: dict[Variable, Any],
 ) -> list[BoundSymbol]:
-    """Return the calls that an execution transform records for a call, with the names of the call's outputs.
+    """Return the calls that an execution transform records, with the call's output names.
 
     An output that the transform did not compute (it returned an operand) is entered into `replaced`. Raises
     PluginError if the structure or the metadata of the results differ from those of the call's outputs.

@@ -142,8 +142,8 @@ def _same_metadata(a: Any, b: Any) -> bool:
 def _merge(
     earlier: BoundSymbol, later: BoundSymbol, replaced: dict[Variable, Any], escaping: set[str]
 ) -> None:
-    for kept, dropped in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True):
-        if kept.name != dropped.name:
-            replaced[Variable(dropped)] = kept
+    for value, dropped in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True):
+        if value.name != dropped.name:
+            replaced[Variable(dropped)] = value
             if dropped.name in escaping:
-                escaping.add(kept.name)
+                escaping.add(value.name)

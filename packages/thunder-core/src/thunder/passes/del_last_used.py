@@ -62,7 +62,7 @@ def _dying(bsym: BoundSymbol, live: set[str]) -> Iterator[Any]:
 
 
 def _last_unread_leaf(bsym: BoundSymbol, unread: list[Any]) -> Any:
-    """Return the leaf of the output that the last ``_`` receives: an unread proxy, or a Python value."""
+    """Return the output leaf of the last ``_``: an unread proxy, or a Python value."""
     names = {p.name for p in unread}
     for leaf in reversed(bsym.flat_outs):
         if not isinstance(leaf, (TensorProxy, Proxy)) or leaf.name in names:

@@ -23,6 +23,6 @@ def transform_for_execution(trace: TraceCtx, executors_list: Sequence[Executor])
 
 
 def always_executors(executors_list: Sequence[Executor]) -> tuple[Executor, ...]:
-    """Return the executors of a list that are registered as always-executors, which claim the rest."""
+    """Return the always-executors of a list, which claim the rest."""
     registered = get_registry().get_always_executors()
     return tuple(ex for ex in executors_list if ex in registered)

@@ -48,7 +48,7 @@ def _key(bsym: BoundSymbol) -> tuple[str, tuple[str, ...]]:
 def _unfused(
     bsym: BoundSymbol, earlier: Sequence[Placement]
 ) -> tuple[BoundSymbol, tuple[tuple[str, Refusal], ...]]:
-    """Return the call without its fusion executor, and its refusals with that of this executor."""
+    """Return the call without its fusion executor, and its refusals including this one."""
     refusals = earlier[0].refusals if earlier else ()
     owner = bsym.sym.executor
     if owner is None:

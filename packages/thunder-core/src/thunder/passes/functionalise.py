@@ -1,4 +1,4 @@
-"""Functionalisation: in-place writes become values, and their effects on views and inputs become explicit.
+"""Functionalisation: in-place writes become values; their effects become explicit.
 
 Note [Functionalisation]
 The user's program, and the result of the pass:

@@ -1,4 +1,4 @@
-"""Liveness of statements: which ones have an effect, or compute a value that is read later."""
+"""Liveness of statements: they have an effect, or compute a value that is read later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-place writes of a program: calls that contain one, and the program with each as a statement."""
+"""In-place writes of a program: the calls that contain one, each write as a statement."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def primitives(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 
 def writing_operators(bsyms: Iterable[BoundSymbol]) -> dict[tuple[str, str], BoundSymbol]:
-    """Map (value, target) of each write that is a part of an operator to the call of that operator."""
+    """Map (value, target) of each write inside an operator to the call of that operator."""
     operator_of: dict[tuple[str, str], BoundSymbol] = {}
     for call in with_parts(bsyms):
         operator_of |= {(b.args[0].name, b.args[1].name): call for b in call.subsymbols if b.sym.id == COPY}

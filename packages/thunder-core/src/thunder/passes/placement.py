@@ -1,4 +1,4 @@
-"""Placements: which executor runs each bound symbol, and the refusals of those that were consulted before."""
+"""Placements: the executor of each bound symbol, and the refusals of others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from thunder.base.errors import Location
 from thunder.executor_base.executor import Refusal
 from thunder.ir.symbol import BoundSymbol, Symbol
 
-#: how a call runs:
-#:
-#: - `"operator"`: by an operator of the executor; - `"fusion"`: as a part of a region that the executor
-#: compiles; - `"always"`: by an always-executor; an execution transform recorded the call, or a fusion
-#: executor left it; - `"fallback"`: by torch, as it is: the function has no row; - `"decomposed"`: as its
-#: subsymbols, which have placements too: no executor claimed it.
+#: How a call runs. `"operator"`: by an operator of the executor. `"fusion"`: as a part of a region that the
+#: executor compiles. `"always"`: by an always-executor; an execution transform recorded the call, or a
+#: fusion executor left it. `"fallback"`: by torch as it is, for the function has no row. `"decomposed"`: as
+#: its subsymbols, which have placements too, for no executor claimed it.
 Via = Literal["operator", "fusion", "always", "fallback", "decomposed"]
 
 
@@ -54,5 +52,5 @@ class Placement:
 
 
 def is_executable(symbol: Symbol) -> bool:
-    """Return whether a call of the symbol runs as it is: it is Python, or has a function or a path."""
+    """Return whether a call of the symbol runs: it is Python, or has a function or a path."""
     return symbol.python_impl is not None or symbol.python_printer is not None or symbol.call_path is not None

@@ -17,9 +17,9 @@ from thunder.ir.trace import TraceCtx, with_bound_symbols
 
 
 def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
-    """Check each tensor when it is computed, or only the outputs of calls with the tag ``only``.
+    """Check each tensor when it is computed, or only outputs of calls with a tag.
 
-    This is for debugging, and for operators without a declared meta function.
+    ``only`` is that tag. The checks are for debugging, and for operators without a declared meta function.
 
         t0 = torch.sin(x)   →   t0 = torch.sin(x)
                                 check_result(t0, 'torch.sin', 'cpu f32[4]')

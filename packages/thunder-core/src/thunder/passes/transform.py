@@ -1,4 +1,4 @@
-"""`Transform`: the base class of user-facing transforms of programs, weights and state dicts."""
+"""`Transform`: the base class of transforms of programs, weights and state dicts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Transform:
         """Called by `jit` before anything else; raises UserError for misuse."""
 
     def transform_module(self, model: Any) -> None:
-        """Called by `jit`, once, for modules, before any trace exists; may change the module's overrides."""
+        """Change a module's overrides; called once by `jit`, before any trace exists."""
 
     def transform_traces_pre_prologue(
         self,
@@ -46,7 +46,7 @@ class Transform:
         epilogue_trace: TraceCtx | None,
         **kwargs: Any,
     ) -> tuple[TraceCtx, TraceCtx, TraceCtx | None]:
-        """Return the acquired prologue, computation and epilogue, changed or not; called at each compile."""
+        """Return the acquired prologue, computation and epilogue, changed or not."""
         return prologue_trace, computation_trace, epilogue_trace
 
     def transform_joint_trace(self, joint_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
@@ -54,11 +54,11 @@ class Transform:
         return joint_trace
 
     def transform_trace_pre_execution(self, trace: TraceCtx, **kwargs: Any) -> TraceCtx:
-        """Return a trace before claims, changed or not; called for the forward, then for the backward."""
+        """Return a trace before claims, changed or not; the forward, then the backward."""
         return trace
 
     def transform_trace_post_optimization(self, computation_trace: TraceCtx, **kwargs: Any) -> TraceCtx:
-        """Return a claimed and fused trace with its `del` statements, changed or not; as the hook before."""
+        """Return a final trace, changed or not; the forward, then the backward."""
         return computation_trace
 
     def transform_state_dict_for_submodule(

@@ -1,4 +1,4 @@
-"""Alias analysis: the tensors of a program that may share storage, their last writes, and which escape."""
+"""Alias analysis: tensors that may share storage, their last writes, and which escape."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AliasInfo:
         return self._alias_sets.get(proxy.name, proxy.name) in self._last_write
 
     def view_matters(self, view: View, position: int) -> bool:
-        """Return whether the program would show that an output of the statement at ``position`` is a view.
+        """Return whether it matters that an output of the statement at ``position`` is a view.
 
         It does if the storage is written later, or if it is written at all and several tensors in it escape.
         """
@@ -71,7 +71,7 @@ class AliasInfo:
 
 
 def analyse_aliases(trace: TraceCtx) -> AliasInfo:
-    """Analyse which tensors of a trace may share storage. Raises UnsupportedProgram for unknown writes."""
+    """Analyse aliases and writes of a trace; raise UnsupportedProgram for an unknown write."""
     calls = [list(flattened([bsym])) for bsym in trace.bound_symbols]
     program = tuple(bsym for parts in calls for bsym in parts)
     inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
@@ -106,7 +106,7 @@ def analyse_aliases(trace: TraceCtx) -> AliasInfo:
 def _alias_sets(
     program: Sequence[BoundSymbol], input_aliases: Sequence[Sequence[InputAlias]]
 ) -> Mapping[str, str]:
-    """Map the name of each tensor that may share storage with another to the representative of its set."""
+    """Map each tensor that may share storage with another to the name that represents its set."""
     sets, names = DisjointSets(), set()
     pairs = [(view.output.name, view.source.name) for bsym in program for view in views_of(bsym)]
     pairs += [(alias.proxy.name, group[0].proxy.name) for group in input_aliases for alias in group[1:]]

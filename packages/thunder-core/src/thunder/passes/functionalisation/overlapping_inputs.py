@@ -1,4 +1,4 @@
-"""Inputs that overlap in memory: windows of one flat tensor that holds their whole storage."""
+"""Inputs that overlap in memory: windows of one flat tensor, their whole storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder.ops import prims
 
 @dataclass(eq=False)
 class SharedStorage:
-    """The storage of a group of inputs, from the first element of any to the last, and its current value."""
+    """The storage of a group of inputs, from the first element to the last, and its value."""
 
     members: tuple[InputAlias, ...]
     _value: TensorProxy | None = field(default=None, repr=False)

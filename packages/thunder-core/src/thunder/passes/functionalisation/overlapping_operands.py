@@ -24,9 +24,9 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ops.layouts import Layouts
 from thunder.passes.functionalisation.storages import StorageMap
 
-#: calls that only move elements, after they have expanded the source to the shape of the target
+#: the operator that only copies elements, after it has expanded the source to the shape of the target
 _SETITEM = "torch.Tensor.__setitem__"
-#: calls that read a tensor without dimensions before they write
+#: operators that read a tensor without dimensions before they write
 _READ_FIRST = frozenset(
     {"torch.Tensor.fill_", "torch.Tensor.masked_fill_", "torch.Tensor.index_fill_", "torch.full"}
 )
@@ -46,7 +46,7 @@ _ADD_A_PRODUCT = frozenset(f"torch.{name}" for name in ("addmm", "addmv", "addbm
 
 
 class OverlapChecker:
-    """Refuses writes whose result depends on the order in which a kernel reads and writes elements.
+    """Refuses writes that depend on the order in which a kernel reads and writes elements.
 
     ``operator_of`` maps (value, target) of each write that is a part of an operator to the call of that
     operator.
@@ -60,7 +60,7 @@ class OverlapChecker:
         self.written_by: dict[int, list[TensorProxy]] = {}
 
     def check(self, source: TensorProxy, target: TensorProxy, call: int) -> None:
-        """Raise UnsupportedProgram if the write of ``source`` to ``target`` in a call is such a write."""
+        """Raise UnsupportedProgram if the write of ``source`` to ``target`` is such a write."""
         self._check_targets(target, self.written_by.setdefault(call, []))
         operator = self.operator_of.get((source.name, target.name))
         if operator is None:  # ``target`` is the ``out`` of an operator
@@ -71,7 +71,7 @@ class OverlapChecker:
             self._check_operands(operator, operator.args[1:], target)
 
     def _check_targets(self, target: TensorProxy, written: list[TensorProxy]) -> None:
-        """Refuse a call that writes two overlapping tensors: the order of the writes is not defined."""
+        """Refuse a call that writes two overlapping tensors: the order is not defined."""
         storage = self.storages.of(target).storage
         for other in written:
             if self.storages.of(other).storage is storage and self.layouts.overlap(target, other):
@@ -107,7 +107,7 @@ def _described(*proxies: TensorProxy) -> dict[str, str]:
 
 
 def _is_read_first(call: BoundSymbol, operand: TensorProxy, target: TensorProxy) -> bool:
-    """Return whether the call reads the operand, a tensor without dimensions, before it writes."""
+    """Return whether the call reads the operand, if 0-dimensional, before it writes."""
     if operand.ndim != 0:
         return False
     if call.sym.id != _SETITEM:
@@ -125,7 +125,7 @@ def _must_not_overlap(call: BoundSymbol, operand: TensorProxy) -> bool:
 
 
 def _is_hazard(call: BoundSymbol, written: torch.Tensor, read: torch.Tensor, no_overlap: bool) -> bool:
-    """Return whether torch refuses the two, or the result depends on the order of reads and writes."""
+    """Return whether torch refuses the two, or the order of reads and writes matters."""
     if written.untyped_storage()._cdata != read.untyped_storage()._cdata:
         return False
     moves = call.sym.id == _SETITEM
@@ -171,7 +171,7 @@ def _expands(read: torch.Tensor, written: torch.Tensor) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has each element of a range of its storage once, in any order of dimensions."""
+    """Return whether a tensor has each element of a range of its storage once, in any order."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

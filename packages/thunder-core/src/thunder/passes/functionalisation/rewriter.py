@@ -34,7 +34,7 @@ def tensors_in(proxies: Iterable[Any]) -> list[TensorProxy]:
 
 @contextmanager
 def located(bsym: BoundSymbol, recorder: FixedLocation) -> Iterator[None]:
-    """Give statements that are recorded within the context, and errors, the location of a call."""
+    """Give statements and errors within the context the location of a call."""
     recorder.source = bsym.source
     try:
         yield
@@ -151,7 +151,7 @@ class Rewriter:
         return old.name in seen
 
     def _materialise_overlapping(self, chain: list[TensorState]) -> None:
-        """Copy a written value whose elements overlap: the written tensor has each element separately."""
+        """Copy a written value whose elements overlap: those of the written tensor do not."""
         self._self_overlapping.update()
         *views_between, root = chain
         if root.value.name in self._self_overlapping:
@@ -176,7 +176,7 @@ class Rewriter:
                 tensor.invalidate()
 
     def _refuse_view_of_leaf(self, root: TensorProxy, target: TensorState) -> None:
-        """Refuse writes through views as torch does; one to a leaf itself is refused during acquisition."""
+        """Refuse writes through views as torch does; acquisition refuses those to leaves."""
         hint = "Write under torch.no_grad(), or use the out-of-place operator."
         was_leaf = root.requires_grad and root.name not in self.info.pre_write_proxies
         if root.name in self.info.inputs and was_leaf and root.declared_leaf is not False:
@@ -216,7 +216,7 @@ class _SelfOverlappingValues:
 
 
 def _refuse_shared(members: Iterable[InputAlias]) -> None:
-    """Refuse a write to overlapping inputs: only torch's graph of their base has the gradients."""
+    """Refuse a write to overlapping inputs: only the graph of their base has the gradients."""
     raise UnsupportedProgram(
         "an input that overlaps another in memory is written where gradients are tracked",
         found={m.proxy.name: f'"{m.proxy.type_string()}"' for m in members},

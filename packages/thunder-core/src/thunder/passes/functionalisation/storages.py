@@ -1,4 +1,4 @@
-"""The storages of a program's tensors, and the version of its storage that each value belongs to.
+"""The storages of a program's tensors, and the storage version of each value.
 
 The tensor that allocated a storage is its root, and each view knows its parent and the call that created it.
 A write to a tensor computes the root's next value, through the views between; a tensor that is read after
@@ -41,7 +41,7 @@ class Storage:
 
 @dataclass(eq=False)
 class TensorState:
-    """A tensor of the program: its storage, its value with its version, and its view of its parent."""
+    """A tensor of the program: its storage, its value with version, and its parent."""
 
     proxy: TensorProxy
     storage: Storage
@@ -136,7 +136,7 @@ class StorageMap:
     def view_again(
         self, tensor: TensorState, parent: TensorProxy, *, as_written: bool = False
     ) -> dict[str, TensorProxy]:
-        """Return the outputs of the call that created a view, by name, on another value of its parent.
+        """Return the outputs, by name, of the call that created a view, on another parent.
 
         That value may have other strides, for which ``view`` fails: ``reshape`` replaces it, unless the call
         has to stay ``as_written``.
@@ -175,7 +175,7 @@ class StorageMap:
             t.value, t.version = new, storage.version
 
     def replace_value(self, root: TensorState, value: TensorProxy) -> None:
-        """Replace the root's value by an equal one; its views are recomputed from it when they are read."""
+        """Replace the root's value by an equal one; its views are recomputed when they are read."""
         root.storage.version += 1
         root.value, root.version = value, root.storage.version
 

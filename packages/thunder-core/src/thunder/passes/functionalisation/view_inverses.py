@@ -1,4 +1,4 @@
-"""The inverses of views: for each primitive, the new value of a base whose view was written.
+"""The inverses of views: the new value of a base whose view was written.
 
 An inverse takes the call that created the view, the base, and the view's new value, and returns the base's
 new value.
@@ -70,7 +70,7 @@ def _window(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorP
 
 
 def _part(which: int) -> ViewInverse:
-    """Return the inverse of the view of the real (0) or the imaginary (1) part of a complex base."""
+    """Return the inverse of the view of the real (0) or imaginary (1) part of a base."""
 
     def inverse(call: BoundSymbol, base: TensorProxy, value: TensorProxy) -> TensorProxy:
         pairs = prims.copy_with_setitem(prims.view_as_real(base), (..., which), value)
@@ -102,7 +102,7 @@ INVERSES: dict[str, ViewInverse] = {
 
 
 def write_through(path: Sequence[BoundSymbol], base: TensorProxy, value: TensorProxy) -> TensorProxy:
-    """Return ``base`` after ``value`` was written to the view of it that the primitives of ``path`` create.
+    """Return ``base`` after ``value`` was written to its view along ``path``.
 
     Raises UnsupportedProgram for a primitive without an inverse, and OperatorError if elements of the view
     overlap.

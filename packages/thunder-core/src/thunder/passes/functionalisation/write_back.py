@@ -1,4 +1,4 @@
-"""The write-back at the end of the program: the last value of each written input, and the results.
+"""The end of the program: the last value of each written input, and the results.
 
 Results share storage where they do in eager.
 """
@@ -56,7 +56,7 @@ class _WriteBack:
         self.new.record(bsym.from_bsym(args=substitute_in_tree(bsym.args, values)))
 
     def _result_values(self, results: dict[str, TensorState]) -> dict[str, TensorProxy]:
-        """Return the values of results that share storage with no input; each storage becomes separate.
+        """Return the values of results that share storage with no input, in separate storages.
 
         The value of a written tensor may be an input, or a view of another result: such a value is copied.
         """
@@ -101,7 +101,7 @@ class _WriteBack:
         self.storages.replace_value(root, with_eager_strides(self.info.layouts, root.proxy, value))
 
     def _value_roots(self) -> dict[str, str]:
-        """Map each value of the new trace to the one whose storage it may share when the trace runs."""
+        """Map each value of the new trace to the one whose storage it may share at run time."""
         roots: dict[str, str] = {}
         for bsym in self.new.bound_symbols:
             for view in views_of(bsym):
@@ -125,7 +125,7 @@ class _WriteBack:
         return last_values
 
     def _view_of_input(self, tensor: TensorState, views: dict[str, TensorProxy]) -> TensorProxy:
-        """Return a tensor in an input's storage after the write-back: the input itself, or a new view of it.
+        """Return a tensor in an input's storage after the write-back: the input or a new view.
 
         ``views`` has the views so far, by name.
         """

@@ -1,4 +1,4 @@
-"""The strides of written values, which replace the value of a storage and must be read as in eager."""
+"""The strides of written values, which have to be those of eager when they are read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def has_same_layout(
 
 
 def restore_layout(layouts: Layouts, storages: StorageMap, tensor: TensorState) -> None:
-    """Give the value of a tensor's storage the strides of eager, if they may differ, before it is read."""
+    """Give the value of a tensor's storage the strides of eager, if they may differ."""
     if tensor.storage.layout_differs:
         tensor.storage.layout_differs = False
         root = storages.root(tensor)
@@ -38,7 +38,7 @@ def restore_layout(layouts: Layouts, storages: StorageMap, tensor: TensorState) 
 
 
 def with_eager_strides(layouts: Layouts, root: TensorProxy, value: TensorProxy) -> TensorProxy:
-    """Return a value with its elements in eager's order in memory, so that views of it are views."""
+    """Return a value with eager's order of elements in memory, so that its views are views."""
     strides = layouts.strides(root)
     ranked = sorted(range(len(strides)), key=lambda d: (strides[d], -d))
     order = tuple(ranked.index(d) for d in range(len(strides)))
