@@ -89,13 +89,13 @@ class Dispatcher:
                 stats.cache_hits += 1
                 break
         else:
-            found = self._find_or_compile(args, kwargs)
-            if isinstance(found, RaisedByProgram):
+            outcome = self._find_or_compile(args, kwargs)
+            if isinstance(outcome, RaisedByProgram):
                 try:
-                    return self._after_raise(found, args, kwargs)
+                    return self._after_raise(outcome, args, kwargs)
                 finally:
-                    del found  # its traceback has this frame
-            entry, inputs = found
+                    del outcome  # its traceback has this frame
+            entry, inputs = outcome
         entry.last_use = stats.calls
         stats.last_entry = entry
         ready = perf_counter_ns()
@@ -230,17 +230,17 @@ class Dispatcher:
         if failure is None:
             cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
             raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
-        fact, found = failure
-        text = f"{fact}{_changed_names(fact.expected, found) if fact.kind == 'state' else ''}"
-        return RecompileReason(entry, text, expected_text(fact), found, fact.source)
+        fact, actual = failure
+        text = f"{fact}{_changed_names(fact.expected, actual) if fact.kind == 'state' else ''}"
+        return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
 
     def _check_same_input(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         failure = first_failure(entry.guards, args, kwargs)
         if failure is not None:
-            fact, found = failure
+            fact, actual = failure
             raise SameInputViolation(
                 f'{fact} changed, which cache="same input" promised would not',
-                found={"expected": fact.expected, "found": found},
+                found={"expected": fact.expected, "found": actual},
                 hint='Use cache="constant values".',
             )
 
@@ -368,12 +368,12 @@ def _state_of(transform: Transform) -> dict[str, Hashable]:
     ).blame(origin_of(type(transform)))
 
 
-def _changed_names(expected: object, found: object) -> str:
+def _changed_names(expected: object, actual: object) -> str:
     """Return the names of the entries in which two states differ, as the end of a sentence."""
-    if not (isinstance(expected, Mapping) and isinstance(found, Mapping)):
+    if not (isinstance(expected, Mapping) and isinstance(actual, Mapping)):
         return ""
     missing = object()
-    names = [n for n in {**expected, **found} if expected.get(n, missing) != found.get(n, missing)]
+    names = [n for n in {**expected, **actual} if expected.get(n, missing) != actual.get(n, missing)]
     return f": {', '.join(map(str, names))}"
 
 

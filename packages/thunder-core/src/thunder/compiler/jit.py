@@ -39,7 +39,7 @@ from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of
 
 
 def _no_function() -> None:
-    """The default of ``fn``, from which a missing argument is recognised."""
+    """Do nothing; the default of ``fn``, from which a missing argument is recognised."""
 
 
 _NO_FUNCTION = _no_function
@@ -68,7 +68,7 @@ def jit(
     Args:
         fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.
         langctx: the language in which the methods of proxies resolve.
-        executors: executors or their names, first wins; they replace the defaults. The always-executors are
+        executors: executors or their names, first wins; they replace the defaults. The fallback executors are
             appended.
         sharp_edges: ``"error"``, ``"warn"`` or ``"allow"``: the policy for reads and writes that can be
             neither guarded nor replayed.

@@ -37,7 +37,7 @@ SKIPPED: Mapping[SkipCode, str] = MappingProxyType(
     {
         "claimed-earlier": "an earlier executor of the list claimed the call",
         "already-executable": "the call runs as it is, and the executor has no other implementation of it",
-        "fixed": "an execution transform recorded the call; only the always-executors are consulted about it",
+        "fixed": "an execution transform recorded the call; only fallback executors are consulted about it",
     }
 )
 

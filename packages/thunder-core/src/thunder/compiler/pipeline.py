@@ -98,7 +98,7 @@ class Pipeline:
         prologue: TraceCtx | None = None,
         epilogue: TraceCtx | None = None,
     ) -> Compiled:
-        """Run all stages on a program. `executors` ends with the always-executors.
+        """Run all stages on a program. `executors` ends with the fallback executors.
 
         With `check` each new trace is verified. Raises PluginError for a stage that does not return a trace.
         """

@@ -34,11 +34,11 @@ def _skip_reason(placement: Placement, executors: Sequence[str], name: str) -> t
     owner = placement.claimed_by
     fusers = [n for n, refusal in placement.refusals if refusal.code == "not-fused"]
     if fusers:
-        return "claimed-earlier", f"{fusers[0]} claimed the call first, and left it to the always-executors"
+        return "claimed-earlier", f"{fusers[0]} claimed the call first, and left it to the fallback executors"
     if placement.via == "always":
         return (
             "fixed",
-            "an execution transform recorded the call, for the always-executors alone",
+            "an execution transform recorded the call, for the fallback executors alone",
         )
     if owner in executors and executors.index(owner) < executors.index(name):
         return "claimed-earlier", f"{owner} comes first in the list, and claimed the call"

@@ -203,7 +203,7 @@ class TemporaryExecutor(OperatorExecutor):
         return symbol_from_row(row, gradient=as_gradient(row.id, row.vjp), **fields)
 
     def register_operator(self, name: str, **definition: Any) -> Symbol:
-        """As `OperatorExecutor.register_operator`, under the name `<name>_<n>`."""
+        """Define an operator as `OperatorExecutor` does, under the name `<name>_<n>`."""
         return super().register_operator(self._numbered(name), **definition)
 
     def _numbered(self, name: str) -> str:

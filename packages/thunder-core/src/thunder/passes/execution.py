@@ -13,7 +13,7 @@ from thunder.passes.fuse import fuse
 
 
 def transform_for_execution(trace: TraceCtx, executors_list: Sequence[Executor]) -> TraceCtx:
-    """Claim every call, fuse, and let the always-executors of the list claim the rest.
+    """Claim every call, fuse, and let the fallback executors of the list claim the rest.
 
     Raises NoExecutor for a primitive that no executor claims.
     """
@@ -23,6 +23,6 @@ def transform_for_execution(trace: TraceCtx, executors_list: Sequence[Executor])
 
 
 def always_executors(executors_list: Sequence[Executor]) -> tuple[Executor, ...]:
-    """Return the always-executors of a list, which claim the rest."""
+    """Return the fallback executors of a list, which claim the rest."""
     registered = get_registry().get_always_executors()
     return tuple(ex for ex in executors_list if ex in registered)

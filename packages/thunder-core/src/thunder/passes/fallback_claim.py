@@ -1,4 +1,4 @@
-"""Claims of the always-executors, which run the calls that no other executor runs."""
+"""Claims of the fallback executors, which run the calls that no other executor runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder.passes.placement import Placement, is_executable
 def claim_rest(
     trace: TraceCtx, executors: Sequence[Executor], placements: Sequence[Placement] = ()
 ) -> tuple[TraceCtx, list[Placement]]:
-    """Let the always-executors claim the calls that are not executable yet.
+    """Let the fallback executors claim the calls that are not executable yet.
 
     These are calls that a fusion executor claimed and did not fuse, and calls that execution transforms
     recorded. Returns the same trace if there are none. `placements` are the placements so far; those of

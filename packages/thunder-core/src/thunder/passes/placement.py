@@ -10,7 +10,7 @@ from thunder.executor_base.executor import Refusal
 from thunder.ir.symbol import BoundSymbol, Symbol
 
 #: How a call runs. `"operator"`: by an operator of the executor. `"fusion"`: as a part of a region that the
-#: executor compiles. `"always"`: by an always-executor; an execution transform recorded the call, or a
+#: executor compiles. `"always"`: by a fallback executor; an execution transform recorded the call, or a
 #: fusion executor left it. `"fallback"`: by torch as it is, for the function has no row. `"decomposed"`: as
 #: its subsymbols, which have placements too, for no executor claimed it.
 Via = Literal["operator", "fusion", "always", "fallback", "decomposed"]

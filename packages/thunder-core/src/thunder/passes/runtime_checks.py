@@ -51,11 +51,13 @@ def _check_result(
     line: int | None = None,
     by: str | None = None,
 ) -> None:
-    found = type_of(value) if isinstance(value, torch.Tensor) else f"an object of type {type(value).__name__}"
-    if found != expected:
+    actual = (
+        type_of(value) if isinstance(value, torch.Tensor) else f"an object of type {type(value).__name__}"
+    )
+    if actual != expected:
         error = PluginError(
             f"{operator} computes a result that differs from its meta function's",
-            found={"meta": expected, "result": found},
+            found={"meta": expected, "result": actual},
             where=[Location.of(file, line)] if file is not None and line is not None else None,
             hint="The implementation of the executor that runs it, or the meta function, is wrong.",
         )
