@@ -1,3 +1,1 @@
-"""From a call to a trace: what the program read becomes guards, what it computed the trace, what it wrote the
-epilogue.
-"""
+"""From one call of a program to its trace, its guards and its epilogue."""

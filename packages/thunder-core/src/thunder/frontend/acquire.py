@@ -1,6 +1,4 @@
-"""Acquisition: one call of a user's function becomes a trace, the facts that it depends on, and its
-effects.
-"""
+"""Acquisition: one call of a function becomes a trace, its facts and its side effects."""
 
 from __future__ import annotations
 
@@ -53,7 +51,7 @@ Input = tuple[TensorProxy | GeneratorProxy, Path]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Acquisition:
-    """What a call was turned into.
+    """The traces of one call, and the facts that they depend on.
 
     ``epilogue`` is None where the computation's value is the result. ``interpreted`` counts bytecode
     instructions.
@@ -87,13 +85,13 @@ def acquire(
     overrides: Overrides | None = None,
     device: Device | None = None,
 ) -> Acquisition:
-    """Traces ``fn(*args, **kwargs)``. Runs no operation on user data, and changes nothing of the user's.
+    """Trace ``fn(*args, **kwargs)`` without running an operation or changing an object.
 
-    ``contributed`` are questions of others (plugins, transforms) whose answers are guarded, by name.
+    ``contributed`` are functions of plugins and transforms, by name, whose results are guarded.
     ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``,
-    all tensors that are there already are taken to lie on it, wherever they are.
+    all tensors from outside are taken to be on it, wherever they are.
 
-    Raises RaisedByProgram with what the program raises; UnsupportedProgram and its kind, with the user's
+    Raises RaisedByProgram with what the program raises; UnsupportedProgram or a subclass, with the user's
     line, if it has no trace.
     """
     ambient_state.refuse_foreign_modes()
@@ -148,7 +146,7 @@ def _object_table(
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:
-    """Whether the program leaves another grad mode behind, or has an ``enable_grad`` region that matters."""
+    """Return whether the program changes the grad mode, or enables it where it matters."""
     if torch.is_grad_enabled() != before:
         return True
     regions_on = any(b.sym is prims.set_grad_enabled and b.args[0] for b in trace.bound_symbols)
@@ -156,7 +154,7 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool
 
 
 def _refuse_grad_in_inference_mode(session: TracingSession) -> None:
-    """Refuses ``enable_grad`` inside of inference mode, where torch differentiates nothing all the same."""
+    """Refuse ``enable_grad`` in inference mode, where torch does not differentiate."""
     if session.state(InferenceModes).had_grad and session.trace.grad_enabled:
         raise UnsupportedProgram(
             "the program enables gradients inside of inference mode",
@@ -165,7 +163,7 @@ def _refuse_grad_in_inference_mode(session: TracingSession) -> None:
 
 
 def _refuse_hidden(session: TracingSession) -> None:
-    """Refuses the use of a value outside the part of the program that made it for itself."""
+    """Refuse the use of a custom gradient's private values outside of it."""
     for bsym in session.trace.bound_symbols if session.state(BackwardState).private else ():
         for p in bsym.flat_proxy_args:
             if id(p) in session.state(BackwardState).private:
@@ -193,7 +191,7 @@ def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
 
 
 def _written(session: TracingSession) -> list[str]:
-    """What the program has written, by name."""
+    """Return what the program has written, by name."""
     objects = session.objects
     written = [shadow.path.source for shadow in objects.written_shadows()]
     written += [f"{entry.path.source}.{name}" for entry in objects.written_entries() for name in entry.writes]
@@ -205,7 +203,7 @@ def _written(session: TracingSession) -> list[str]:
 
 
 def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> TensorProxy | GeneratorProxy:
-    """A proxy with everything that a program can ask of the tensor and that is not in its values."""
+    """Return the proxy of an input, with all metadata that a program can read."""
     if isinstance(t, torch.Generator):
         return GeneratorProxy(device=rng_generators.device_of(t, device))
     with torch._C.DisableTorchFunction():
@@ -225,7 +223,7 @@ def _note_last_facts(
     roots: dict[str, Any],
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
 ) -> None:
-    """Notes the facts that are about the call as a whole."""
+    """Add the facts about the call as a whole."""
     _note_shared_memory(trace, objects, _tensors(inputs), roots)
     objects.guard_distinctness()
     _note_contributed(objects, contributed)
@@ -235,9 +233,9 @@ def _note_last_facts(
 def _note_contributed(
     objects: ObjectTable, contributed: Mapping[str, Callable[[], Mapping[str, Any]]]
 ) -> None:
-    for name, question in contributed.items():
-        # a copy: the one who answers may keep the mapping and change it
-        objects.note("state", objects.object_root(question, name), dict(question()))
+    for name, read_state in contributed.items():
+        # a copy: the plugin may keep the mapping and change it
+        objects.note("state", objects.object_root(read_state, name), dict(read_state()))
 
 
 def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
@@ -247,9 +245,7 @@ def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
 def _note_shared_memory(
     trace: TraceCtx, objects: ObjectTable, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
 ) -> None:
-    """All tensors are different objects. Where the program writes memory, which of them overlap is a fact
-    too.
-    """
+    """Guard that all tensors are different objects, and their overlap if memory is written."""
     if len(inputs) < 2:
         return
     first, *others = (path for _, path in inputs)
@@ -315,7 +311,7 @@ def _rooted_call(
 
 
 class _TraceFinalizer:
-    """Names the values of a trace, and ends it: what the computation returns, and what the epilogue does."""
+    """The end of an acquisition: names of values, the computation's results, the epilogue."""
 
     def __init__(self, session: TracingSession, inputs: list[Input], fn: Callable[..., Any]) -> None:
         self.session, self.trace = session, session.trace
@@ -324,7 +320,7 @@ class _TraceFinalizer:
         self.writes = False
 
     def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
-        """The computation, the epilogue if one is needed, and the paths of the objects that it needs."""
+        """Return the computation, its epilogue or None, and the paths of what that needs."""
         self.name_values()
         objects, session = self.session.objects, self.session
         objects.refuse_shared_attributes()
@@ -388,8 +384,9 @@ class _TraceFinalizer:
         return self.trace
 
     def name_values(self) -> None:
-        """Gives every value its final name, in the order of the program: the same program always gets the
-        same names.
+        """Give every value its final name, in the order of the program.
+
+        The same program always gets the same names.
         """
         trace = self.trace
         trace.names.clear()
@@ -459,7 +456,7 @@ def _parameter_names(fn: Callable[..., Any]) -> list[str]:
 
 
 def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
-    """The name of an input: a parameter's own, or ``t`` (of generators ``g``) and the steps of its path."""
+    """Return the name of an input: a parameter's, or ``t`` or ``g`` and the steps of its path."""
     keys = path.keys
     if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
         return str(parameters[keys[1]])
@@ -471,7 +468,9 @@ def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
 
 
 def _order(path: Path) -> tuple[Any, ...]:
-    """Positional arguments, keyword arguments, then state by path: names alphabetically, indices
+    """Return the sort key of an input.
+
+    Positional arguments come first, then keyword arguments, then state by path: names alphabetically, indices
     numerically.
     """
     keys = path.keys

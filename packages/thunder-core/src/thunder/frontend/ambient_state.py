@@ -1,4 +1,4 @@
-"""Torch's ambient state: what of it every prologue guards, and how it is put back after an acquisition."""
+"""Torch's ambient state: what every prologue guards, and how acquisition restores it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils._device import DeviceContext
 from thunder.base.autocast_state import AUTOCAST_DEVICES
 from thunder.base.errors import UnsupportedProgram
 
-#: the cheap questions, asked at each call; (name in generated code, function)
+#: the cheap reads, done at each call: the name in generated code → the function
 AMBIENT_QUERIES = {
     "is_grad_enabled": torch.is_grad_enabled,
     "is_inference_mode_enabled": torch.is_inference_mode_enabled,
@@ -25,19 +25,20 @@ AMBIENT_QUERIES = {
 
 
 def ambient_key() -> tuple[Any, ...]:
-    """Grad mode, inference mode, default dtype, whether autocast is on, how many modes are active."""
-    return tuple(question() for question in AMBIENT_QUERIES.values())
+    """Return grad mode, inference mode, default dtype, autocast, and the numbers of modes."""
+    return tuple(read() for read in AMBIENT_QUERIES.values())
 
 
 def ambient_details() -> tuple[Any, ...]:
-    """What the quick state leaves open when autocast is on or a mode is active: dtypes by device, default
-    device.
+    """Return the dtypes of autocast by device, and the default device.
+
+    They matter where autocast is on or a mode is active.
     """
     return (*autocast_settings(), _default_device())
 
 
 def autocast_settings() -> tuple[Any, ...]:
-    """By kind of device whether autocast is on, and its dtype; whether casts of weights are kept."""
+    """Return autocast's settings by kind of device, and whether it caches casts of weights."""
     settings = tuple(
         s for d in AUTOCAST_DEVICES for s in (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d))
     )
@@ -50,13 +51,14 @@ def _default_device() -> str:
 
 
 def needs_details(quick: tuple[Any, ...]) -> bool:
-    """Whether the detailed state must be guarded as well."""
+    """Return whether the details must be guarded as well."""
     return bool(quick[3] or quick[4] or quick[5])
 
 
 def refuse_foreign_modes() -> None:
-    """Refuses to trace under modes that change what torch calls mean: FakeTensorMode, vmap, functorch
-    transforms.
+    """Refuse to trace under modes that change the meaning of torch's calls.
+
+    These are FakeTensorMode, vmap, the other transforms of functorch, and torch function modes.
     """
     if torch._C._len_torch_dispatch_stack():
         mode = type(torch._C._get_dispatch_stack_at(0)).__name__
@@ -77,13 +79,13 @@ def refuse_foreign_modes() -> None:
 
 
 def full_ambient_state() -> tuple[Any, ...]:
-    """All of it."""
+    """Return the whole ambient state."""
     return (*ambient_key(), *ambient_details())
 
 
 @dataclass(frozen=True)
 class Modes:
-    """Grad mode, default dtype, autocast (device, whether it is on, dtype) and how many modes are active."""
+    """Grad mode, default dtype, autocast by device, and the number of active modes."""
 
     grad: bool
     dtype: torch.dtype
@@ -92,7 +94,7 @@ class Modes:
 
     @classmethod
     def now(cls) -> Modes:
-        """The current state."""
+        """Return the current state."""
         return cls(
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
@@ -101,11 +103,11 @@ class Modes:
         )
 
     def autocast_after(self, before: Modes) -> list[tuple[str, bool, torch.dtype]]:
-        """The settings of autocast, by device, that are not as they were before."""
+        """Return the settings of autocast, by device, that differ from those before."""
         return [now for now, was in zip(self.autocast, before.autocast, strict=True) if now != was]
 
     def restore(self) -> None:
-        """Makes this the current state again."""
+        """Make this the current state again."""
         torch._C._set_grad_enabled(self.grad)
         if torch.get_default_dtype() is not self.dtype:
             torch.set_default_dtype(self.dtype)
@@ -118,9 +120,7 @@ class Modes:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """After the context, grad mode, default dtype, autocast and the stack of modes are what they were,
-    whatever happened in it.
-    """
+    """Restore grad mode, default dtype, autocast and the stack of modes after the context."""
     before, keeps_casts = Modes.now(), torch.is_autocast_cache_enabled()
     try:
         yield

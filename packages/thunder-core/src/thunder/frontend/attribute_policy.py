@@ -65,8 +65,9 @@ class AttributePolicy(TracingSession):
         return value
 
     def resolve_entry(self, obj: Any) -> ObjectEntry | None:
-        """The record of an object. A class, function or module that the program came upon in no place of its
-        inputs is known by itself.
+        """Return the entry of an object.
+
+        A class, function, module or code object that the program reached by no path becomes a root.
         """
         entry = self.objects.entries.get(id(obj))
         if entry is not None or not isinstance(obj, _ROOT_TYPES) or id(obj) in self.created_by_program:
@@ -77,9 +78,7 @@ class AttributePolicy(TracingSession):
         return self.objects.entries[id(obj)]
 
     def read_instance(self, entry: ObjectEntry, name: str) -> Any:
-        """The value that a tracked object itself holds, as it was when the call began; MISSING is a fact as
-        well.
-        """
+        """Return an attribute of the instance itself as it was when the call began, or MISSING."""
         raw = lookup_instance(entry.obj, name)
         if raw is not ABSENT:
             return self.adopt(raw, entry.path.step("instance", name))
@@ -88,7 +87,7 @@ class AttributePolicy(TracingSession):
         return MISSING
 
     def module_attr(self, entry: ObjectEntry, name: str) -> Any:
-        """A variable of a module, which is a global of its functions."""
+        """Return a variable of a module, which is a global of its functions."""
         key = (id(entry.obj.__dict__), name)
         known = self.variables.globals.get(key, self)
         if known is self:
@@ -166,7 +165,7 @@ class AttributePolicy(TracingSession):
             raise
         value = self.adopt(raw, path)
         if name == "__globals__":
-            self.variables.namespace_in_hand(raw, value)
+            self.variables.adopt_namespace(raw, value)
         entry.attrs[name] = value
         return value
 

@@ -159,7 +159,7 @@ RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
 }
 """By the exact type of a callable, the resolvers in the order in which they are tried."""
 
-#: types whose objects are not created anew at each read, as bound methods are: they are resolved once
+#: types whose objects are not created at each read, as bound methods are: they are resolved once
 _LASTING: Final = frozenset(
     {
         types.FunctionType,

@@ -1,4 +1,4 @@
-"""Facts: what a program read that its trace depends on, for guards and for the reasons of recompiles.
+"""Facts: what a program read and its trace depends on, for guards and recompile reasons.
 
 Each kind of fact is a row of :data:`KINDS`: how it is checked, how the condition under which it *fails* is
 written in generated code, and how it is described. Adding a kind of guard is adding a row; the check and the
@@ -21,7 +21,10 @@ from thunder.frontend.objects.input_overlap import overlapping_groups
 
 
 def same_leaf(a: Any, b: Any) -> bool:
-    """Equality by type and value: True, 1 and 1.0 differ, so do 0.0 and -0.0; NaN equals NaN."""
+    """Return whether two leaves are equal by type and value.
+
+    True, 1 and 1.0 differ, so do 0.0 and -0.0; NaN equals NaN.
+    """
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
@@ -45,7 +48,7 @@ class ThisObject:
 
 
 def same_key(a: Any, b: Any) -> bool:
-    """Whether a key or element is the expected one."""
+    """Return whether a key or element is the expected one."""
     if type(b) is ThisObject:
         return a is b.obj
     if type(a) is type(b) is tuple:
@@ -54,7 +57,7 @@ def same_key(a: Any, b: Any) -> bool:
 
 
 def has_keys(container: Any, keys: tuple[Any, ...]) -> bool:
-    """Whether the keys of a dict are these, in this order, each of the same type."""
+    """Return whether a dict has these keys, in this order, each of the same type."""
     return len(container) == len(keys) and all(map(same_key, container, keys))
 
 
@@ -72,18 +75,18 @@ class TensorFacts:
 
     @classmethod
     def of(cls, t: torch.Tensor, device: torch.device | None = None) -> TensorFacts:
-        """The facts of a real tensor, as if it were on ``device``, if one is given."""
+        """Return the facts of a real tensor, as if it were on ``device``, if one is given."""
         strides = t.stride() if t.layout is torch.strided else None
         keys = str(torch._C._dispatch_keys(t))
         return cls(type(t), tuple(t.shape), strides, t.dtype, device or t.device, t.requires_grad, keys)
 
     def as_check(self, name: str) -> str:
-        """The check in one line, for the text of a prologue."""
+        """Return the check in one line, for the text of a prologue."""
         metadata = f"{self.shape}, '{self.device}', {self.dtype}, {self.requires_grad}"
         return f"check_tensor_shape_and_metadata({name}, {metadata})"
 
     def describe(self, t: Any) -> str | None:
-        """The first fact that does not hold of ``t``, in words; None if all hold."""
+        """Return the first fact that does not hold of ``t``, in words; None if all hold."""
         found_type: Any = type(t)
         if found_type is not self.type:
             return f"type {found_type.__name__}"
@@ -128,7 +131,7 @@ GuardKind = Literal[
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fact:
-    """That ``kind`` holds of the value at ``path`` with ``expected``.
+    """A condition that a trace depends on: ``kind`` holds of the value at ``path``.
 
     ``others`` are further paths, of the facts about several values.
     """
@@ -239,7 +242,7 @@ def _has_other_keys(writer: ConditionWriter, fact: Fact) -> Sequence[str]:
 
 
 def _has_string_keys(path: Path) -> bool:
-    """Return whether a dict can have no other keys than strings, of which equal ones are the same."""
+    """Return whether a dict can only have strings as keys, of which equal ones are the same."""
     return path.parent is None or (path.kind == "instance" and path.key in MEMBER_DICTS)
 
 

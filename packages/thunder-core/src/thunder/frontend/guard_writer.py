@@ -1,4 +1,4 @@
-"""The text of a guard function: conditions on the values at paths, and names for the constants in it."""
+"""The text of a guard function: conditions on values at paths, and names of constants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LINE = 90  # characters of conditions on a line
 
 
 class GuardWriter:
-    """The text of a guard function, which fetches each path once, inline where it is used once.
+    """The text of a guard function; a path is fetched once, inline where it is used once.
 
     Args:
         facts: what is guarded.
@@ -182,7 +182,7 @@ class GuardWriter:
             self.fail_if(f"ambient_details() != {self.constant(ambient_state.ambient_details())}")
 
     def freeze(self, roots: dict[str, Any]) -> None:
-        """Drop the facts about what does not come with the arguments, and take its values as constants."""
+        """Drop the facts about values that do not come with the arguments; they become constants."""
         self.facts = [f for f in self.facts if comes_with_arguments(f.path)]
         for path in (*self.inputs, *self.reached):
             if not comes_with_arguments(path):
@@ -258,7 +258,7 @@ class GuardWriter:
 
 
 def is_literal(value: Any) -> bool:
-    """Whether ``repr`` of a value is an expression for the same value."""
+    """Return whether ``repr`` of a value is an expression for the same value."""
     if type(value) is float:
         return math.isfinite(value)
     if type(value) in (tuple, list):
@@ -267,7 +267,7 @@ def is_literal(value: Any) -> bool:
 
 
 def readable_name(value: Any) -> str:
-    """A name for an object in the text of a prologue, after what the object is called."""
+    """Return a name for an object in the text of a prologue, after the object's own name."""
     if isinstance(value, weakref.ref):
         name = f"ref_of_{readable_name(value())}"
     elif isinstance(value, dict) and isinstance(value.get("__name__"), str):
@@ -285,7 +285,7 @@ def _tuple_text(items: Sequence[str]) -> str:
 
 
 def _refuse_nested(tensors: Sequence[Fact], names: Sequence[str]) -> list[str]:
-    """The condition that no tensor is nested: of one, torch's batched check ends the process."""
+    """Return the condition that no tensor is nested, of which torch's batched check crashes."""
     asked = [n for f, n in zip(tensors, names, strict=True) if f.expected.type is not torch.nn.Parameter]
     return [f"if {' or '.join(f'{name}.is_nested' for name in asked)}: return None"] if asked else []
 

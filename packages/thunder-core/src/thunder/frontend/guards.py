@@ -1,5 +1,4 @@
-"""Guards: the facts of an acquisition as one straight-line function, the only thing between a call and its
-cached program.
+"""Guards: the facts of an acquisition as one straight-line function.
 
 The function states each fact's failure and returns None at the first that fails; what failed is found out
 afterwards, by walking the facts one by one (:func:`first_failure`), so that a call that hits pays for nothing
@@ -40,7 +39,7 @@ def prologue_trace(
     roots: dict[str, Any],
     trusted: Trusted = "nothing",
 ) -> TraceCtx:
-    """Return the prologue: ``(args, kwargs) → (inputs of the computation, inputs of the epilogue)`` or None.
+    """Return the prologue: ``(args, kwargs)`` → inputs of computation and epilogue, or None.
 
     It is written while the ambient state is the one to be guarded.
     """
@@ -64,7 +63,7 @@ def ambient_fact() -> Fact:
 
 
 def prologue_error(prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """Return the exception on which a prologue returned None, or None if a check failed without one.
+    """Return the exception on which a prologue returned None; None if a check just failed.
 
     The generated text handles it; here the text runs without its handler.
     """
@@ -84,7 +83,7 @@ def prologue_error(prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, 
 def first_failure(
     facts: Sequence[Fact], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Fact, Any] | None:
-    """Return the first fact that does not hold of a call, and what there is instead; None if all hold."""
+    """Return the first fact that does not hold of a call, and the value there, or None."""
     roots = {"args": args, "kwargs": kwargs}
     for fact in facts:
         try:

@@ -1,4 +1,4 @@
-"""How the calls of a user's program are recorded into its trace."""
+"""The recorder of a user's program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ProgramRecorder(Recorder):
-    """Records calls with the program's lines, as autocast changes them; knows values of constants."""
+    """Records calls with the program's lines and autocast's casts; knows constant values."""
 
     def __init__(self, session: TracingSession) -> None:
         self._session = session

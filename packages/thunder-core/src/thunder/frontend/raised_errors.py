@@ -1,4 +1,4 @@
-"""What an exception of the program says and holds in terms of the trace, where eager's has tensors."""
+"""Exceptions of the program that name or hold objects of the trace."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ _PLAIN = LEAVES | {type}
 
 
 def name_tensors(error: BaseException) -> None:
-    """Makes the text of a TypeError of Python's own that names the class of a traced tensor torch's."""
+    """Replace the class of proxies by torch's in the text of a TypeError that Python raised."""
     if type(error) is TypeError and len(error.args) == 1 and type(error.args[0]) is str:
         error.args = (error.args[0].replace("TensorProxy", "Tensor"),)
 
 
 def carries_values(error: BaseException) -> bool:
-    """Whether an exception, or one that it was raised from, holds more than numbers and strings: tensors
-    and objects of a trace mean nothing to the caller.
+    """Return whether an exception, or one in its chain, holds more than numbers and strings.
+
+    Tensors and objects of a trace mean nothing to the caller.
     """
     link: BaseException | None = error
     seen: set[int] = set()

@@ -131,7 +131,7 @@ class TracingSession(Policy):
         return source_of(self.machine.frames)
 
     def unique_id(self, base: str) -> str:
-        """Return ``base``, with a number from the second call on, as the id of a symbol of the program."""
+        """Return ``base``, numbered from the second call on, as the id of a program's symbol."""
         count = self._symbol_counts[base] = self._symbol_counts.get(base, 0) + 1
         return base if count == 1 else f"{base}#{count}"
 

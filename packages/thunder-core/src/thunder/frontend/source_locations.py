@@ -23,7 +23,7 @@ def is_torch_file(file: str) -> bool:
 
 
 def source_of(frames: Sequence[Any]) -> Source | None:
-    """The line of the user's program that is running, and the line of torch that it led to, if it did."""
+    """Return the running line of the user's program, with the line of torch that it led to."""
     if not frames:
         return None
     inner = Source(frames[-1].code.co_filename, frames[-1].f_lineno)
@@ -35,12 +35,12 @@ def source_of(frames: Sequence[Any]) -> Source | None:
 
 
 def locations(frames: Sequence[Any]) -> list[Location]:
-    """Where the interpreted program is, innermost first."""
+    """Return the lines at which the interpreted program is, innermost first."""
     return [Location.of(f.code.co_filename, f.f_lineno) for f in reversed(frames)]
 
 
 def locations_of(error: BaseException) -> list[Location]:
-    """The user's lines in an error's traceback, innermost first."""
+    """Return the user's lines in an error's traceback, innermost first."""
     entries = traceback.extract_tb(error.__traceback__)
     return [
         Location(e.filename, e.lineno or 0, e.line or "")

@@ -10,7 +10,7 @@ from thunder.frontend.facts import TensorFacts
 
 
 def tensor_check(expected: Sequence[TensorFacts], examples: Sequence[torch.Tensor]) -> Callable[..., bool]:
-    """Return a function of as many tensors, which returns whether each has its expected metadata.
+    """Return a function of as many tensors that returns whether all have their metadata.
 
     It is torch's batched check, which TorchDynamo uses: written in C, it compares type, dispatch keys, dtype,
     device, sizes, strides and requires_grad, and fails if a tensor comes twice. Sizes and strides are passed

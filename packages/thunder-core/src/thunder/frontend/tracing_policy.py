@@ -1,7 +1,6 @@
-"""The tracer: a policy under which the interpreter's primitive reads become facts, its writes wait, its
-operators are recorded.
+"""The tracing policy: reads become facts, writes wait, operators are recorded.
 
-the program reads x.k     →   a fact about x.k, and what stands for its value
+the program reads x.k     →   a fact about x.k, and its value, proxy or shadow
 the program writes x.k    →   an entry in the overlay of x; the object itself stays as it is
 the program calls torch   →   a bound symbol
 the program calls C code  →   by the table of natives, or not at all
@@ -97,7 +96,7 @@ class Tracer(AttributePolicy):
         elif printing.is_stream(obj, name):
             return printing.load_stream(self, obj, name)
         elif type(obj) in LAZY:
-            getattr(obj, name, None)  # made when it is first asked for; then it is there as others are
+            getattr(obj, name, None)  # creates the attribute, which is then read as any other
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
@@ -256,7 +255,7 @@ class Tracer(AttributePolicy):
         super().forget()
 
     def note_write(self) -> None:
-        """Notes that the program writes to an object of Python, for the regions that it is in."""
+        """Note in the checkpointed regions that the program writes to a Python object."""
         if self._region_stack:
             region_effects.note_write(self)
 

@@ -1,4 +1,4 @@
-"""A CPython bytecode interpreter in Python, for 3.11, 3.12 and 3.13; it imports no torch.
+"""A CPython bytecode interpreter in Python, for 3.11, 3.12 and 3.13, without torch.
 
 :func:`interpret` runs a function as CPython would. A host that wants to see what the program reads, writes
 and calls gives a :class:`Machine` a :class:`Policy` of its own.
@@ -30,13 +30,13 @@ __all__ = [
 
 
 class _Lookasides(Policy):
-    """Plain Python, but for the callables that a lookaside replaces."""
+    """Plain Python, except for the callables that a lookaside replaces."""
 
     def __init__(self, lookaside: Callable[[Any], Any]) -> None:
         self._lookaside = lookaside
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls the replacement of ``fn`` if there is one."""
+        """Call the replacement of ``fn`` if there is one."""
         replacement = self._lookaside(fn)
         if replacement is None:
             return self.machine.generic_call(fn, args, kwargs)
@@ -49,7 +49,7 @@ def interpret(
     lookaside: Callable[[Any], Callable[..., Any] | None] | None = None,
     record_history: bool = False,
 ) -> Callable[..., Any]:
-    """Returns a callable that runs ``fn`` through the interpreter: same result, same exceptions, same lines.
+    """Return a callable that interprets ``fn``: same result, same exceptions, same lines.
 
     lookaside: asked for each callable that the program calls; what it returns is called natively in its
     place, None means to go on.

@@ -197,7 +197,7 @@ GETTERS: Final = {**_LOADERS}
 
 
 def is_data_descriptor(attribute: Any) -> bool:
-    """Whether ``attribute`` goes before the instance's own dictionary."""
+    """Return whether ``attribute`` precedes the instance's own dictionary."""
     kind = type(attribute)
     if kind in _DATA_DESCRIPTORS:
         return True
@@ -235,9 +235,7 @@ def _method(machine: Machine, function: Any, obj: Any) -> Any:
 
 
 def bind_attribute(machine: Machine, attribute: Any, obj: Any, owner: type, name: str = "") -> Any:
-    """What reading a class attribute gives: ``attribute.__get__(obj, owner)``; ``obj`` is None when read from
-    a class.
-    """
+    """Return ``attribute.__get__(obj, owner)``; ``obj`` is None for a read from a class."""
     kind = type(attribute)
     if kind is types.FunctionType:
         return attribute if obj is None else _method(machine, attribute, obj)

@@ -21,7 +21,7 @@ _RETURN_NONE: Final = bytes(
 def bind(
     decoded: Decoded, parts: FunctionParts, qualname: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Any]:
-    """The ``localsplus`` of a new frame: parameters filled, free variables last, MISSING elsewhere.
+    """Return a frame's ``localsplus``: parameters first, free variables last, else MISSING.
 
     Raises TypeError with CPython's message if the arguments do not fit.
     """
@@ -98,7 +98,7 @@ def _bind_keywords(
 def _error(
     code: CodeType, parts: FunctionParts, qualname: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> TypeError:
-    """CPython's own error: the same call is made of a native function with these parameters and no body."""
+    """Return CPython's own error, from the same call of a native function without a body."""
     empty = code.replace(
         co_code=_RETURN_NONE,
         co_consts=(None,),

@@ -1,4 +1,4 @@
-"""Builtins on attributes and classes: ``getattr`` and its kin, ``type``, ``isinstance``, ``super``."""
+"""Builtins on attributes and classes: ``getattr``, ``type``, ``isinstance``, ``super``, …"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Builtins that look at the calling frame, which is an interpreted one: namespaces, ``eval``, warnings; and
-``print``.
-"""
+"""Builtins that read the calling frame (namespaces, ``eval``, warnings), and ``print``."""
 
 from __future__ import annotations
 

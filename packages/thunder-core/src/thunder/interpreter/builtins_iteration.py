@@ -1,4 +1,4 @@
-"""Builtins that iterate and order: ``iter``, ``any``, ``sum``, ``min``, ``sorted`` and their kin."""
+"""Builtins that iterate and order: ``iter``, ``any``, ``sum``, ``min``, ``sorted``, …"""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class _Ordered:
 
 
 def sort_key(machine: Machine, key: Any) -> Callable[[Any], Any]:
-    """A key for native sorting that interprets ``key`` and the comparison of what is not a leaf."""
+    """Return a key for native sorting that interprets ``key`` and the comparisons."""
 
     def ordered(value: Any) -> Any:
         if key is not None:

@@ -1,4 +1,4 @@
-"""Builtins that are one special method each, conversions, and the functions of module ``operator``."""
+"""Builtins that call one special method, conversions, and the module ``operator``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _number(native: Any, *methods: str) -> Native:
 
 
 class _Answer:
-    """An object whose numeric special methods give an answer that the interpreter has already got."""
+    """An object whose numeric special methods return a result that is already known."""
 
     @staticmethod
     def of(native: Any, cls: type, name: str, result: Any) -> Any:

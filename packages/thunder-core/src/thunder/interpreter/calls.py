@@ -1,4 +1,4 @@
-"""Calls: Python functions are interpreted, what leads to one is unfolded, the rest is called natively."""
+"""Calls: Python functions are interpreted, wrappers unwrapped, the rest called natively."""
 
 from __future__ import annotations
 
@@ -113,9 +113,7 @@ def _call_wrapped(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def _call_cached(machine: Machine, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A function under ``functools.lru_cache``: the cache decides, unless the policy wants to see the
-    function run.
-    """
+    """Call a ``functools.lru_cache`` wrapper natively, or the function if the policy says so."""
     if machine.policy.bypass_cache(fn):
         return machine.policy.call(fn.__wrapped__, args, kwargs)
     return machine.policy.call_native(fn, args, kwargs)

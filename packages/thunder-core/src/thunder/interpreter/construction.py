@@ -1,4 +1,4 @@
-"""Making instances and classes: ``type.__call__``, ``type.__new__`` and the ``class`` statement."""
+"""Instances and classes: ``type.__call__``, ``type.__new__``, the ``class`` statement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def call_class(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``type.__call__(cls, *args, **kwargs)``: ``__new__``, then ``__init__`` of an instance of ``cls``."""
+    """``type.__call__(cls, …)``: ``__new__``, then ``__init__`` of an instance of ``cls``."""
     policy = machine.policy
     new = policy.type_attr(cls, "__new__")
     init = policy.type_attr(cls, "__init__")
@@ -61,9 +61,7 @@ def instantiate(machine: Machine, cls: Any, args: tuple[Any, ...], kwargs: dict[
 def call_native_constructor(
     machine: Machine, cls: Any, new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A class made and initialised by C code; a base of it may be in the table of natives (``class
-    L(list)``).
-    """
+    """Instantiate a class whose construction is native; a base may be in the native table."""
     for base in cls.__mro__:
         entry = machine.constructor_table.get(base)
         if entry is not None:
@@ -73,7 +71,7 @@ def call_native_constructor(
 
 
 def type_new(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``type.__new__(meta, name, bases, namespace, **kwargs)``, with ``__set_name__`` interpreted.
+    """``type.__new__(meta, name, bases, namespace, …)``, with ``__set_name__`` interpreted.
 
     ``type.__new__`` calls the ``__set_name__`` of each attribute natively. So attributes whose
     ``__set_name__`` is written in Python are left out (a placeholder keeps their place), put in afterwards,
@@ -99,9 +97,7 @@ def type_new(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def build_class(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``__build_class__(body, name, *bases, metaclass=, **kwargs)``, the native behind the ``class``
-    statement.
-    """
+    """``__build_class__(body, name, *bases, …)``, which a ``class`` statement calls."""
     body, name, *written_bases = args
     keywords = dict(kwargs)
     bases = _resolve_bases(machine, tuple(written_bases))
@@ -121,7 +117,7 @@ def build_class(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _resolve_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
-    """PEP 560: a base that is no class may stand for classes."""
+    """Resolve a base that is not a class to the classes that it represents (PEP 560)."""
     resolved: list[Any] = []
     for base in bases:
         if is_a(base, type):

@@ -69,7 +69,7 @@ class Decoded:
         return opcode.opname[self.code.co_code[self.offsets[index]]]
 
     def line(self, index: int) -> int:
-        """The line of an instruction; of the code object's beginning where the instruction has none."""
+        """Return the line of an instruction, or of the code object if the instruction has none."""
         if self.lines is None:
             rows = [(start, line) for start, _, line in self.code.co_lines()]
             known = self.code.co_firstlineno
@@ -85,9 +85,7 @@ class Decoded:
 
 
 def localsplus_names(code: CodeType) -> tuple[str, ...]:
-    """Local variables, then cells that are not among them, then free variables: the order of CPython's
-    frames.
-    """
+    """Return local variables, other cells, and free variables, in the order of a frame."""
     own = code.co_varnames
     return own + tuple(name for name in code.co_cellvars if name not in own) + code.co_freevars
 
@@ -117,7 +115,7 @@ class Reader:
 
 
 class ArgumentKind(enum.Enum):
-    """What the rule of an operation returns."""
+    """The kind of result that the rule of an operation returns."""
 
     ARGUMENT = enum.auto()  # the handler's argument
     JUMP = enum.auto()  # the target of a jump, in code units
@@ -126,7 +124,7 @@ class ArgumentKind(enum.Enum):
 
 
 class OpcodeRow(NamedTuple):
-    """An operation of one CPython version: its handler, and the rule that makes the handler's argument."""
+    """An operation of one CPython version: its handler, and the rule of its argument."""
 
     handler: Handler
     rule: Callable[[Reader, int], Any]
@@ -134,7 +132,7 @@ class OpcodeRow(NamedTuple):
 
 
 class VersionTable(NamedTuple):
-    """How to read the bytecode of one CPython version."""
+    """The tables to read the bytecode of one CPython version with."""
 
     by_opcode: list[OpcodeRow | None]
     caches: list[int]  # inline cache entries after each opcode, in code units
@@ -186,8 +184,9 @@ def _decode(code: CodeType) -> Decoded:
 
 
 def parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Rows (start, end, target, stack depth, push offset) in code units; format: CPython's
-    Objects/exception_handling_notes.txt.
+    """Return rows (start, end, target, stack depth, push offset) in code units.
+
+    The format is that of CPython's Objects/exception_handling_notes.txt.
     """
     numbers = iter(table)
 
@@ -210,13 +209,13 @@ _table: VersionTable | None = None
 
 
 def current_table() -> VersionTable:
-    """The table of the running version, which ``opcode_tables.py`` installs."""
+    """Return the table of the running version, which ``opcode_tables.py`` installs."""
     assert _table is not None, "thunder.interpreter.opcode_tables installs the table when it is imported"
     return _table
 
 
 def install_table(rows: dict[str, OpcodeRow]) -> None:
-    """Makes ``rows`` the table that :func:`decode` reads."""
+    """Make ``rows`` the table that :func:`decode` reads."""
     global _table
     by_opcode: list[OpcodeRow | None] = [None] * 256
     caches = [0] * 256

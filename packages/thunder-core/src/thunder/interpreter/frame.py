@@ -120,7 +120,7 @@ class Frame:
 
     @property
     def f_locals(self) -> MutableMapping[str, Any]:
-        """What ``locals()`` returns in this frame."""
+        """Return ``locals()`` of this frame."""
         if self.namespace is not None:
             return self.namespace
         values = {}
@@ -147,13 +147,13 @@ class Frame:
 
 
 def builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
-    """The builtins that code with these globals sees (``__builtins__`` may be a module or its dictionary)."""
+    """Return the builtins of code with these globals (a module or its dictionary)."""
     found = namespace.get("__builtins__", builtins)
     return found if isinstance(found, dict) else vars(found)
 
 
 def run(frame: Frame) -> int:
-    """Runs until the frame returns or yields; says which, and leaves the value in ``frame.result``."""
+    """Run until the frame returns or yields; return which. The value is ``frame.result``."""
     machine = frame.machine
     frames = machine.thread.frames
     frame.back = frames[-1] if frames else None
@@ -172,7 +172,7 @@ def run(frame: Frame) -> int:
 
 
 def _under(exc: BaseException, segment: Callable[[Frame], int], frame: Frame) -> int:
-    """Runs a segment while ``exc`` is what the native interpreter handles; see Note [Handled exceptions]."""
+    """Run a segment while ``exc`` is handled natively; see Note [Handled exceptions]."""
     preserved = Preserved(exc, sys.exception())
     try:
         raise exc
@@ -182,7 +182,7 @@ def _under(exc: BaseException, segment: Callable[[Frame], int], frame: Frame) ->
 
 
 def run_segment(frame: Frame) -> int:
-    """The run loop: executes instructions until the frame returns, yields or changes the handled one."""
+    """Run until the frame returns, yields or changes the exception that it handles."""
     instructions = frame.decoded.instructions
     stack = frame.stack
     start = pc = frame.pc
@@ -244,9 +244,7 @@ def run_segment_with_history(frame: Frame) -> int:
 
 
 def unwind(frame: Frame, exc: BaseException) -> bool:
-    """Moves the frame to its handler of ``exc`` if it has one, and gives ``exc`` its traceback entry for this
-    frame.
-    """
+    """Move the frame to its handler of ``exc`` if it has one; add its traceback entry."""
     _enter_in_traceback(frame, exc)
     if isinstance(exc, frame.machine.policy.uncatchable):
         return False
@@ -263,8 +261,9 @@ def unwind(frame: Frame, exc: BaseException) -> bool:
 
 
 def has_handler(frame: Frame) -> bool:
-    """Whether an exception that the current instruction raises would go to a handler of the frame: an
-    ``except``, ``finally`` or ``with``.
+    """Return whether the frame handles an exception of the current instruction.
+
+    Its handlers are ``except``, ``finally`` and ``with``.
     """
     return any(entry.start <= frame.pc < entry.end for entry in frame.decoded.exception_table)
 
@@ -287,7 +286,7 @@ def _enter_in_traceback(frame: Frame, exc: BaseException) -> None:
 
 
 def reraise(exc: BaseException) -> None:
-    """Raises ``exc`` as RERAISE does: unlike ``raise exc``, its ``__context__`` stays what it is."""
+    """Raise ``exc`` as RERAISE does, which keeps its ``__context__``, unlike ``raise exc``."""
     preserved = Preserved(exc, sys.exception())
     try:
         raise exc

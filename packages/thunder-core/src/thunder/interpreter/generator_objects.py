@@ -1,4 +1,4 @@
-"""Generators, coroutines and asynchronous generators: native objects whose body drives an interpreted frame.
+"""Generators, coroutines and async generators: native objects that run a frame.
 
 Being native, they are advanced by native and interpreted code alike, and their state machine (``send``,
 ``throw``, ``close``, finalisation, the errors of misuse) is CPython's own.
@@ -24,7 +24,7 @@ _ASYNC_GENERATOR = 0x200
 
 
 def make_driver(frame: Frame) -> Any:
-    """What a call of a generator function, coroutine function or the like returns."""
+    """Return the object that a call of a generator or coroutine function returns."""
     frame.machine.has_generators = True
     flags = frame.code.co_flags
     driver: Any
@@ -43,7 +43,7 @@ def make_driver(frame: Frame) -> Any:
 
 
 def resume(frame: Frame, sent: Any, thrown: BaseException | None) -> int:
-    """Continues a suspended frame by sending a value into it, or by raising an exception in it.
+    """Resume a suspended frame by sending a value, or by raising an exception in it.
 
     A frame of a machine that has ended is only closed: by its end the host has given the interpretation up,
     and there is nobody for whom a ``finally`` could run.
@@ -126,8 +126,9 @@ def _relay(value: Any) -> Generator[Any, Any, Any]:
 
 
 def deliver_throw(frame: Frame) -> int | None:
-    """Raises ``frame.thrown`` in the frame, or in what it delegates to; a result means that the frame yields
-    again.
+    """Raise ``frame.thrown`` in the frame or its delegate.
+
+    A result means that the frame yields again.
 
     ``gen.throw`` of an exception while the frame is in ``yield from`` or ``await`` goes to the inner iterator
     first (``_gen_throw`` in Objects/genobject.c).

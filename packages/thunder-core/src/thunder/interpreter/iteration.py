@@ -1,4 +1,4 @@
-"""Iteration: ``iter``, ``next``, unpacking, and handing iterables of the program to native code."""
+"""Iteration: ``iter``, ``next``, unpacking, and iterables for native code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def next_or_missing(machine: Machine, iterator: Any) -> Any:
 
 
 def is_python_iterable(machine: Machine, obj: Any) -> bool:
-    """Whether iterating ``obj`` runs functions of the program."""
+    """Return whether iterating ``obj`` runs functions of the program."""
     cls = type(obj)
     if cls in NATIVE_TYPES:
         return False
@@ -69,7 +69,7 @@ def is_python_iterable(machine: Machine, obj: Any) -> bool:
 
 
 def native_iterable(machine: Machine, obj: Any, asked: str = "iter") -> Any:
-    """``obj`` in a form that native code can iterate without running functions of the program natively."""
+    """Return ``obj`` in a form whose native iteration runs no function of the program."""
     if is_python_iterable(machine, obj):
         return drive_iterator(machine, get_iterator(machine, obj))
     if asked == "in" and machine.policy.type_attr(type(obj), "__iter__") in (MISSING, None):

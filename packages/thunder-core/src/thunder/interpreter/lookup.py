@@ -1,4 +1,4 @@
-"""Finding special methods: whether a protocol of an object is written in Python, to be interpreted."""
+"""Special methods: whether a protocol of an object is written in Python."""
 
 from __future__ import annotations
 
@@ -104,19 +104,17 @@ def is_a(value: Any, kind: type[_T]) -> TypeGuard[_T]: ...
 @overload
 def is_a(value: Any, kind: types.UnionType) -> bool: ...
 def is_a(value: Any, kind: Any) -> bool:
-    """``isinstance`` by the real type: unlike it, asks the value for no ``__class__``, which may be the
-    program's code.
-    """
+    """Return ``isinstance`` by the real type, without reading ``__class__``."""
     return issubclass(type(value), kind)
 
 
 def all_leaves(values: Iterable[Any]) -> bool:
-    """Whether no operator on any of these values reaches Python code."""
+    """Return whether no operator on these values reaches Python code."""
     return all(type(value) in LEAF_TYPES for value in values)
 
 
 def python_special(machine: Machine, cls: type, name: str) -> Any:
-    """The special method ``name`` of instances of ``cls`` if it is not implemented in C, else MISSING."""
+    """Return a special method of ``cls`` that is not implemented in C, or MISSING."""
     if cls in NATIVE_TYPES:
         return MISSING
     found = machine.policy.type_attr(cls, name)
@@ -130,7 +128,7 @@ def _is_native_static(found: Any) -> bool:
 
 
 def has_python_special(machine: Machine, obj: Any, *names: str) -> bool:
-    """Whether one of these special methods of ``obj`` is not implemented in C."""
+    """Return whether one of these special methods of ``obj`` is not implemented in C."""
     cls = type(obj)
     return cls not in NATIVE_TYPES and any(
         python_special(machine, cls, name) is not MISSING for name in names
@@ -146,7 +144,7 @@ def optional_attribute(machine: Machine, obj: Any, name: str) -> Any:
 
 
 def call_special(machine: Machine, method: Any, obj: Any, *args: Any) -> Any:
-    """Calls a special method found on the class of ``obj``, bound as an attribute lookup would bind it."""
+    """Call a special method of the class of ``obj``, bound as an attribute is."""
     if type(method) is types.FunctionType:
         return machine.policy.call(method, (obj, *args), {})
     return machine.policy.call(machine.bind_attribute(method, obj, type(obj)), args, {})

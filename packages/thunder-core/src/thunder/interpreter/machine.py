@@ -1,4 +1,4 @@
-"""The machine: a policy, the interpreted frames of each thread, and Python's protocols as methods.
+"""The machine: a policy, the interpreted frames of threads, Python's protocols.
 
 Note [Methods in other modules]
 Each protocol (attributes, calls, items, iteration, …) is a module of functions whose first parameter is the
@@ -62,7 +62,7 @@ CALLS_BY_TYPE: Final = calls.BY_TYPE | builtins_protocols.GETTERS
 
 
 class ThreadState(threading.local):
-    """What a machine keeps for each thread."""
+    """The state of a machine in one thread."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -100,7 +100,7 @@ class Machine:
     # -- entry -----------------------------------------------------------------------------------------------
 
     def call(self, fn: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Interprets ``fn(*args, **kwargs)``; also how native code calls back into the program."""
+        """Interpret ``fn(*args, **kwargs)``; native code calls back into the program by it."""
         kwargs = {} if kwargs is None else kwargs
         if self.thread.frames:
             return self.policy.call(fn, args, kwargs)
@@ -162,9 +162,7 @@ class Machine:
 
 
 class _DeepRecursion:
-    """Raises the native recursion limit while a machine runs, so that the program's own limit is the one that
-    holds.
-    """
+    """Raises the native recursion limit while a machine runs; the program's limit holds."""
 
     _lock = threading.Lock()
     _users = 0

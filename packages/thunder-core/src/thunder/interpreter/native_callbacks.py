@@ -1,5 +1,4 @@
-"""Native callables that call back: which of their arguments are functions of the program, and which are
-iterated.
+"""Native callables that call back: which arguments are functions, which are iterated.
 
 A function argument is handed over as a shim that re-enters the interpreter, an iterable whose iteration is
 written in Python as a native generator that interprets it. Everything else about such a call is the native
@@ -31,7 +30,7 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class CallbackRow(NamedTuple):
-    """What a native callable does with its arguments, by position (``-1``: all of them) or keyword."""
+    """The arguments of a native callable by use: positions (``-1``: all) or keywords."""
 
     fn: Any
     functions: tuple[int | str, ...] = ()
@@ -142,7 +141,7 @@ def _entry(row: CallbackRow) -> Native:
 
 
 def _class_method_entry(row: CallbackRow) -> Native:
-    """For a method bound to a class (``dict.fromkeys``): the class comes first among the arguments."""
+    """Return the entry of a class method (``dict.fromkeys``), whose class comes first."""
     descriptor = row.fn.__self__.__dict__[row.fn.__name__]
 
     def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -165,9 +164,7 @@ def _constructor(row: CallbackRow) -> Callable[[Machine, tuple[Any, ...], dict[s
 
 
 def pairs_of_mapping(machine: Machine, source: Any) -> Any:
-    """What ``dict(source)`` reads, as something native code can read without running functions of the
-    program.
-    """
+    """Return the source of a ``dict(source)`` call in a form that native code can read."""
     cls = type(source)
     has_own_keys = cls is not dict and python_special(machine, cls, "keys") is not MISSING
     if has_own_keys and (
@@ -214,7 +211,7 @@ def _referent(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 CALLBACKS: Final[dict[int, Native]] = {
     **{id(row.fn): _entry(row) for row in ROWS if not _is_class_method(row.fn)},
-    # Methods bound to a class are bound anew at each read: they are found by their descriptors.
+    # Methods bound to a class are created at each read: they are found by their descriptors.
     **{
         id(row.fn.__self__.__dict__[row.fn.__name__]): _class_method_entry(row)
         for row in ROWS

@@ -1,4 +1,4 @@
-"""The table of native callables that the interpreter carries out itself, and how rows enter it."""
+"""The table of native callables that the interpreter does itself, and its rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Native: TypeAlias = "Callable[[Machine, Args, Kwargs], Any]"
 
 
 class Entries(dict[int, Native]):
-    """What the interpreter does in place of callables, by their identity.
+    """Functions that the interpreter calls in place of native callables, by identity.
 
     The keys are builtins, slot wrappers, method descriptors and functions of the standard library; they live
     as long as the process.
     """
 
     def entry(self, *fns: Any) -> Callable[[Native], Native]:
-        """Enters the decorated function for ``fns``."""
+        """Enter the decorated function for ``fns``."""
 
         def register(native: Native) -> Native:
             self.update({id(fn): native for fn in fns})
@@ -33,7 +33,7 @@ class Entries(dict[int, Native]):
         return register
 
     def one_operand(self, native: Any, convert: Callable[[Machine, Any], Any]) -> None:
-        """Enters ``convert`` for calls of ``native`` with one argument; others get its own messages."""
+        """Enter ``convert`` for calls of ``native`` with one argument; others stay native."""
 
         def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
             if kwargs or len(args) != 1:
@@ -43,7 +43,7 @@ class Entries(dict[int, Native]):
         self[id(native)] = call
 
     def two_operands(self, native: Any, apply: Callable[[Machine, Any, Any], Any]) -> None:
-        """The same for two arguments."""
+        """Enter ``apply`` for calls of ``native`` with two arguments; others stay native."""
 
         def call(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
             if kwargs or len(args) != 2:
@@ -54,7 +54,7 @@ class Entries(dict[int, Native]):
 
 
 def by_method(machine: Machine, native: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
-    """A builtin that is its first argument's special method ``name``, if that is written in Python."""
+    """Call the first argument's special method ``name`` if it is Python, else the builtin."""
     if args and not kwargs:
         method = python_special(machine, type(args[0]), name)
         if method is not MISSING:

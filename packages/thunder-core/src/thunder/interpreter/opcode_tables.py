@@ -1,6 +1,4 @@
-"""One flat table for each CPython version: operation → canonical handler and the rule that makes its
-argument.
-"""
+"""One table per CPython version: operation → handler, and the rule of its argument."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ def forward_behind(units: int) -> ArgumentRule:
 
 
 def is_delegating(reader: Reader, value: int) -> bool:
-    """Whether a yield is one of ``yield from`` or ``await``: the RESUME behind it says so."""
+    """Return whether a yield is one of ``yield from`` or ``await``, by the next RESUME."""
     raw = reader.code.co_code
     at = 2 * reader.following
     return raw[at] == opcode.opmap["RESUME"] and raw[at + 1] & 3 >= 2
@@ -108,7 +106,7 @@ def comparison(shift: int) -> ArgumentRule:
 
 
 def comparison_or_test(reader: Reader, value: int) -> tuple[Handler, Any]:
-    """A comparison from bit 5 on; bit 4 asks for a bool."""
+    """Return the comparison from bit 5 on; bit 4 converts the result to a bool."""
     handler = expressions.COMPARE_OP_TO_BOOL if value & 16 else expressions.COMPARE_OP
     return handler, COMPARISON_OPERATORS[opcode.cmp_op[value >> 5]]
 

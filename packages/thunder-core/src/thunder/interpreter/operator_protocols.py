@@ -1,5 +1,4 @@
-"""Operators: special methods written in Python are interpreted, in CPython's order; all else goes to
-``call_native``.
+"""Operators: special methods in Python are interpreted, the rest is called natively.
 
 The orders of calls are those of Objects/abstract.c (``binary_op1``, ``binary_iop1``), Objects/typeobject.c
 (``SLOT1BINFULL``) and Objects/object.c (``do_richcompare``).
@@ -182,7 +181,7 @@ def _call(machine: Machine, method: Any, obj: Any, *args: Any) -> Any:
 
 
 def _binary_fallback(machine: Machine, op: BinaryOperator, left: Any, right: Any) -> Any:
-    """After all number methods declined: concatenation and repetition of sequences, else TypeError."""
+    """Concatenate or repeat sequences after all number methods declined, else TypeError."""
     for self, other, names in ((left, right, (op.inplace, op.method)), (right, left, (op.reflected,))):
         for name in names:
             method = MISSING if name is None else machine.policy.type_attr(type(self), name)
@@ -234,7 +233,7 @@ def _has_python_comparison(machine: Machine, name: str, cls: type) -> bool:
         return False
     if python_special(machine, cls, name) is not MISSING:
         return True
-    # object.__ne__ asks __eq__
+    # object.__ne__ calls __eq__
     return name == "__ne__" and python_special(machine, cls, "__eq__") is not MISSING
 
 
@@ -261,7 +260,7 @@ def _any_python(items: Any) -> bool:
 
 
 def _compare_sequences(machine: Machine, op: ComparisonOperator, left: Any, right: Any) -> Any:
-    """Lexicographic comparison as list_richcompare has it; elements that are one object are equal."""
+    """Compare lists as list_richcompare does; elements that are one object are equal."""
     if len(left) != len(right) and op.symbol in ("==", "!="):
         return op.symbol == "!="
     equal = COMPARISON_OPERATORS["=="]
@@ -350,7 +349,7 @@ def load_item(machine: Machine, obj: Any, key: Any) -> Any:
 
 
 def _load_class_item(machine: Machine, cls: type, key: Any) -> Any:
-    """``cls[key]``: the ``__class_getitem__`` of a class whose metaclass has no ``__getitem__``."""
+    """``cls[key]`` by ``__class_getitem__``, for a metaclass without ``__getitem__``."""
     if machine.policy.type_attr(type(cls), "__getitem__") is MISSING:
         method = machine.policy.type_attr(cls, "__class_getitem__")
         if method is not MISSING and type(method) not in NATIVE_ATTRIBUTES:

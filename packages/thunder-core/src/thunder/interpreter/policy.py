@@ -1,4 +1,4 @@
-"""What the interpreter asks of its host wherever the interpreted program meets the world.
+"""The policy: what a host overrides of an interpreted program's reads, writes and calls.
 
 The interpreter owns Python's *protocols* (descriptors, dunder dispatch, argument binding, exceptions); a
 policy owns the *primitive reads and writes* that the protocols are made of. The policy here is plain Python:
@@ -37,7 +37,7 @@ MISSING: Final = _Missing()
 
 
 class FunctionParts(NamedTuple):
-    """What a call reads from a Python function."""
+    """The parts of a Python function that a call reads."""
 
     code: CodeType
     globals: dict[str, Any]
@@ -47,7 +47,7 @@ class FunctionParts(NamedTuple):
 
 
 def _hidden_attr(obj: Any, name: str) -> Any:
-    """An attribute where the class has a dictionary for it but no ``__dict__`` (``asyncio.Future``)."""
+    """Return an attribute where the class hides its ``__dict__`` (``asyncio.Future``)."""
     if any(name in base.__dict__ for base in type(obj).__mro__):
         return MISSING
     try:
@@ -57,8 +57,9 @@ def _hidden_attr(obj: Any, name: str) -> Any:
 
 
 class Policy:
-    """Plain Python. Override what a host must see; every method may raise, and what it raises reaches the
-    program.
+    """Plain Python, to be overridden by a host.
+
+    Every method may raise, and the program receives what it raises.
     """
 
     machine: Machine  # set by the machine that this policy serves
@@ -71,7 +72,7 @@ class Policy:
     # -- attributes: called by the generic attribute protocol of ``attributes.py`` ---------------------------
 
     def load_attr(self, obj: Any, name: str) -> Any:
-        """``obj.name`` as a whole; the default is the generic protocol, which calls the primitives below."""
+        """``obj.name``; by default the generic protocol, which calls the primitives below."""
         return self.machine.generic_load_attr(obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> None:
@@ -83,23 +84,21 @@ class Policy:
         self.machine.generic_delete_attr(obj, name)
 
     def type_attr(self, cls: type, name: str) -> Any:
-        """The raw value under ``name`` in the first class dictionary along ``cls.__mro__``, or MISSING."""
+        """Return the raw value of the first class along ``cls.__mro__`` that has one, or MISSING."""
         for base in cls.__mro__:
             if name in base.__dict__:
                 return base.__dict__[name]
         return MISSING
 
     def instance_attr(self, obj: Any, name: str) -> Any:
-        """The raw value under ``name`` in the dictionary of the instance (or module) itself, or MISSING."""
+        """Return the raw value in the instance's (or module's) own dictionary, or MISSING."""
         try:
             return object.__getattribute__(obj, "__dict__").get(name, MISSING)
         except AttributeError:
             return _hidden_attr(obj, name) if type(obj).__dictoffset__ else MISSING
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
-        """What ``super`` reads: the raw value under ``name`` in ``start.__mro__`` behind ``after``, or
-        MISSING.
-        """
+        """Return the raw value that ``super`` reads, from the classes after ``after``, or MISSING."""
         mro = start.__mro__
         for base in mro[mro.index(after) + 1 :]:
             if name in base.__dict__:
@@ -107,7 +106,7 @@ class Policy:
         return MISSING
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
-        """Writes into the instance itself, after no data descriptor was found (``object.__setattr__``)."""
+        """Write into the instance itself, where there is no data descriptor."""
         object.__setattr__(obj, name, value)
 
     def delete_instance_attr(self, obj: Any, name: str) -> None:
@@ -123,7 +122,7 @@ class Policy:
         type.__delattr__(cls, name)
 
     def native_get(self, descriptor: Any, obj: Any, owner: type, name: str) -> Any:
-        """``descriptor.__get__(obj, owner)`` of a descriptor implemented in C (slot, getset, method)."""
+        """``descriptor.__get__(obj, owner)`` of a descriptor written in C (slot, getset, method)."""
         return type(descriptor).__get__(descriptor, obj, owner)
 
     def native_set(self, descriptor: Any, obj: Any, value: Any, name: str) -> None:
@@ -139,13 +138,13 @@ class Policy:
         return a is b
 
     def referent(self, reference: weakref.ref[Any]) -> Any:
-        """``reference()`` of a weak reference: the object that it points to, or None if it is gone."""
+        """Return the object of a weak reference, or None if it is dead."""
         return weakref.ref.__call__(reference)
 
     # -- variables that outlive a frame ----------------------------------------------------------------------
 
     def load_global(self, namespace: dict[str, Any], builtin_names: Mapping[str, Any], name: str) -> Any:
-        """A global or builtin, or MISSING (the interpreter then raises NameError)."""
+        """Return a global or builtin, or MISSING (the interpreter then raises NameError)."""
         value = namespace.get(name, MISSING)
         return builtin_names.get(name, MISSING) if value is MISSING else value
 
@@ -158,74 +157,76 @@ class Policy:
         del namespace[name]
 
     def namespace(self, namespace: Any) -> Any:
-        """The dictionary of global variables that ``eval`` or ``exec`` was given."""
+        """Return the dictionary of globals for an ``eval`` or ``exec`` with this argument."""
         return namespace
 
     def load_cell(self, cell: CellType) -> Any:
-        """The content of a closure cell, or MISSING if it is empty."""
+        """Return the content of a closure cell, or MISSING if it is empty."""
         try:
             return cell.cell_contents
         except ValueError:
             return MISSING
 
     def store_cell(self, cell: CellType, value: Any) -> None:
-        """Writes a closure cell."""
+        """Write a closure cell."""
         cell.cell_contents = value
 
     def delete_cell(self, cell: CellType) -> None:
-        """Empties a closure cell."""
+        """Empty a closure cell."""
         del cell.cell_contents
 
     # -- calls -----------------------------------------------------------------------------------------------
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of anything; the default interprets Python functions, the rest goes to ``call_native``."""
+        """Call anything; by default Python functions are interpreted, the rest is native."""
         return self.machine.generic_call(fn, args, kwargs)
 
     def function_parts(self, fn: FunctionType) -> FunctionParts:
-        """What a call of ``fn`` runs. A tracer notes here that it depends on code, defaults and closure."""
+        """Return the code, globals, defaults and closure that a call of ``fn`` depends on."""
         return _new_tuple(
             FunctionParts, (fn.__code__, fn.__globals__, fn.__defaults__, fn.__kwdefaults__, fn.__closure__)
         )
 
     def is_native(self, fn: FunctionType) -> bool:
-        """Whether a Python function runs natively all the same (the host's own functions, opaque ones)."""
+        """Return whether a Python function runs natively (the host's own, opaque ones)."""
         return False
 
     def bypass_cache(self, fn: Any) -> bool:
-        """Whether a call of a ``functools.lru_cache`` wrapper interprets ``fn.__wrapped__`` and leaves the
-        cache alone.
-        """
+        """Return whether ``functools.lru_cache`` wrappers are called past their caches."""
         return False
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Calls a callable implemented in C. Operators on values without Python-level dunder arrive here too,
-        as the functions of module ``operator`` (``operator.add``, ``operator.getitem``, ``operator.contains``
-        …) and as
-        ``bool``, ``iter``, ``len``."""
+        """Call a callable implemented in C.
+
+        Operators on values without special methods in Python arrive here too, as the functions of module
+        ``operator`` (``operator.add``, ``operator.getitem``, ``operator.contains``, …) and as ``bool``,
+        ``iter``, ``len``.
+        """
         return fn(*args, **kwargs)
 
     def next(self, iterator: Iterator[Any]) -> Any:
-        """The next element of an iterator implemented in C, or MISSING at its end."""
+        """Return the next element of an iterator implemented in C, or MISSING at its end."""
         return builtins.next(iterator, MISSING)
 
     def import_module(
         self, name: str, namespace: dict[str, Any], fromlist: tuple[str, ...] | None, level: int
     ) -> Any:
-        """What IMPORT_NAME pushes."""
+        """Return the module that IMPORT_NAME pushes."""
         if level == 0 and not fromlist and "." not in name:
             return importlib.import_module(name)
         return builtins.__import__(name, namespace, None, fromlist or (), level)
 
     def as_caught(self, exc: BaseException) -> BaseException:
-        """What a handler of the program sees of an exception; in general the exception itself."""
+        """Return what a handler of the program sees of an exception; by default the exception."""
         return exc
 
     def warn(
         self, message: Any, category: type[Warning], frame: Frame | None, levels_above: int, source: Any
     ) -> None:
-        """``warnings.warn`` for a line of an interpreted frame; without one, for the frame that is so many
-        levels above the interpreted ones, of which plain Python knows nothing.
+        """``warnings.warn`` for a line of an interpreted frame.
+
+        Without one, it is for the frame so many levels above the interpreted ones, which plain Python does
+        not know.
         """
         if frame is None:
             namespace, filename, line = vars(sys), "sys", 1

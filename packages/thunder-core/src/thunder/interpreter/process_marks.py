@@ -1,6 +1,4 @@
-"""Process-wide marks that a program or a host can set and ask for: tracing in progress, functions that stay
-native.
-"""
+"""Process-wide marks: tracing in progress, and functions that stay native."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from weakref import ref
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _jitting: ContextVar[bool] = ContextVar("thunder_jitting", default=False)
-_opaque: dict[int, ref[FunctionType]] = {}  # by identity: asked at every call, so a dictionary of integers
+_opaque: dict[int, ref[FunctionType]] = {}  # by identity: read at every call, so a dictionary of integers
 
 
 def is_jitting() -> bool:
-    """Whether the calling code runs because a tracer interprets it."""
+    """Return whether the calling code runs because a tracer interprets it."""
     return _jitting.get()
 
 
@@ -33,7 +31,7 @@ def jitting() -> Iterator[None]:
 
 
 def make_opaque(fn: _F) -> _F:
-    """Marks ``fn`` to run natively wherever the interpreter meets it, and returns it.
+    """Mark ``fn`` to run natively wherever the interpreter meets it, and return it.
 
     A callable implemented in C is native anyway. Any other object that is not a Python function or bound
     method is refused with TypeError, because there is no single function to mark.
@@ -52,5 +50,5 @@ def make_opaque(fn: _F) -> _F:
 
 
 def is_opaque(fn: FunctionType) -> bool:
-    """Whether :func:`make_opaque` marked this function."""
+    """Return whether :func:`make_opaque` marked this function."""
     return id(fn) in _opaque

@@ -1,4 +1,4 @@
-"""The texts and hashes of objects: ``repr``, ``str``, ``format``, and arguments of native formatting."""
+"""Texts and hashes: ``repr``, ``str``, ``format``, arguments of native formatting."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def to_hash(machine: Machine, value: Any) -> int:
 
 
 class Shown:
-    """An object as native formatting meets it: what it asks for is interpreted."""
+    """A stand-in for an object in native formatting, whose methods are interpreted."""
 
     __slots__ = ("_machine", "_value")
 
@@ -154,7 +154,7 @@ class Field(Shown):
 
 
 def field(machine: Machine, value: Any) -> Any:
-    """``value`` as an argument of ``str.format``."""
+    """Return ``value`` as an argument of ``str.format``."""
     return value if type(value) in LEAF_TYPES else Field(machine, value)
 
 
@@ -171,14 +171,12 @@ _NUMERIC: Final = {name: _by_method(name) for name in ("__int__", "__float__", "
 
 @functools.lru_cache
 def _shown_class(name: str, methods: tuple[str, ...]) -> type[Shown]:
-    """A kind of :class:`Shown` that converts to numbers as the object does, and is called as its class in
-    messages.
-    """
+    """A :class:`Shown` that converts to numbers as the object does, named as its class."""
     return type(name, (Shown,), {method: _NUMERIC[method] for method in methods})
 
 
 def percent_operand(machine: Machine, value: Any) -> Any:
-    """``value`` as the right operand of ``str % value``.
+    """Return ``value`` as the right operand of ``str % value``.
 
     A mapping of the program stays what it is, because native formatting asks it for items.
     """

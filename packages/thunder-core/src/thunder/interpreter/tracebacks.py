@@ -42,7 +42,7 @@ _NOP: Final = bytes([dis.opmap["NOP"], 0])
 
 
 def stub_frame(code: CodeType, namespace: dict[str, Any]) -> FrameType:
-    """A native frame object that looks like one of ``code``, for traceback entries; see Note [Tracebacks]."""
+    """Return a native frame that looks like one of ``code``; see Note [Tracebacks]."""
     missing = max(len(code.co_code) - len(_GENERATOR.co_code), 0) // 2
     stub = _GENERATOR.replace(
         co_code=_GENERATOR.co_code + _NOP * missing,
@@ -58,9 +58,7 @@ def stub_frame(code: CodeType, namespace: dict[str, Any]) -> FrameType:
 
 
 def without_interpreter(traceback: TracebackType | None, clean: TracebackType | None) -> TracebackType | None:
-    """``traceback`` without entries of the interpreter's own functions, from its start up to the entry
-    ``clean``.
-    """
+    """Return ``traceback`` without the interpreter's entries, up to the entry ``clean``."""
     first: TracebackType | None = None
     last: TracebackType | None = None
     entry = traceback
@@ -84,7 +82,7 @@ def set_traceback(exc: BaseException, traceback: TracebackType | None) -> None:
 
 
 class Preserved:
-    """The context and traceback of an exception, to be put back after a native ``raise`` of it changed them.
+    """The context and traceback of an exception, restored after a native ``raise``.
 
     ``raise exc`` sets ``exc.__context__`` to the exception being handled, and where that one's own chain of
     contexts leads to ``exc``, cuts the chain there (_PyErr_SetObject).
@@ -106,12 +104,12 @@ class Preserved:
             handled = handled.__context__
 
     def restore(self) -> None:
-        """Undoes what ``raise`` did."""
+        """Restore the contexts and the traceback."""
         self.restore_context()
         _set_traceback(self.exc, self.traceback)
 
     def restore_context(self) -> None:
-        """Undoes what ``raise`` did to the contexts, and keeps the traceback."""
+        """Restore the contexts, and keep the traceback."""
         _set_context(self.exc, self.context)
         if self.link is not None:
             _set_context(self.link, self.exc)

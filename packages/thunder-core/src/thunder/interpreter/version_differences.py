@@ -1,4 +1,4 @@
-"""Differences between CPython versions that are not in the bytecode; ``opcode_tables`` has the others."""
+"""Differences between CPython versions apart from the bytecode (``opcode_tables``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects and results: what the program wrote, and what it returns, as code that does it again at each call.
+"""The epilogue: code that repeats the program's writes and builds its result.
 
 The computation returns tensors. Whatever else a call leaves behind (containers around the tensors, writes to
 lists, attributes, globals and cells of the user's) is built by the epilogue:
@@ -36,8 +36,9 @@ _PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
 
 
 def is_simple(value: Any, seen: set[int], objects: Any) -> bool:
-    """Whether the computation itself can return ``value``: fresh plain containers of tensors and literals,
-    none of them twice.
+    """Return whether the computation itself can return ``value``.
+
+    It can return new plain containers of tensors and literals, none of them twice.
     """
     if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
         return True
@@ -52,15 +53,13 @@ def is_simple(value: Any, seen: set[int], objects: Any) -> bool:
 
 
 def discard_attribute(obj: Any, name: str) -> None:
-    """Deletes what an object itself holds under ``name``, if anything."""
+    """Delete an attribute of the object itself, if there is one."""
     with suppress(AttributeError):
         (type if isinstance(obj, type) else object).__delattr__(obj, name)
 
 
 class EpilogueBuilder:
-    """Turns values of the traced program into expressions over the computation's results and the objects
-    reached by paths.
-    """
+    """Expressions for the program's values, over computed results and reached objects."""
 
     def __init__(self, session: TracingSession) -> None:
         self.session = session
@@ -80,11 +79,11 @@ class EpilogueBuilder:
         return f"{prefix}{self._count}"
 
     def emit(self, *lines: str, **objects: Any) -> None:
-        """Appends a statement."""
+        """Append a statement."""
         self.statements.append(statement(*lines, **self.named, **objects))
 
     def refer(self, value: Any) -> str:
-        """A name for a class or function, which no value of the computation has."""
+        """Return a name for a class or function that no value of the computation has."""
         name = readable_name(value)
         while self.named.get(name, value) is not value or not self.session.trace.is_free(name):
             name += "_"
@@ -92,7 +91,7 @@ class EpilogueBuilder:
         return name
 
     def reach(self, path: Path, obj: Any) -> str:
-        """The name under which the epilogue gets an object of the user's."""
+        """Return the name of an object of the user in the epilogue."""
         known = self.reached.get(id(obj))
         if known is None:
             name = _identifier(path.source) or self._fresh("obj")
@@ -104,7 +103,7 @@ class EpilogueBuilder:
     # -- expressions -----------------------------------------------------------------------------------------
 
     def expression(self, value: Any) -> str:
-        """Code whose value is what eager would have here."""
+        """Return code that evaluates to the value as eager has it."""
         if isinstance(value, TensorProxy | NumberProxy):
             self.tensors[value.name] = value
             return value.name
@@ -155,7 +154,7 @@ class EpilogueBuilder:
         return text
 
     def count(self, value: Any) -> None:
-        """Counts the references to each container or object among the values to be built."""
+        """Count the references to each container or object among the values to be built."""
         if reconstruction_of(value) is None:
             return
         self.uses[id(value)] += 1
@@ -164,21 +163,19 @@ class EpilogueBuilder:
                 self.count(child)
 
     def items(self, left: str, values: Any, right: str) -> str:
-        """The expressions of several values, between brackets."""
+        """Return the expressions of several values, between brackets."""
         return left + ", ".join(self.expression(v) for v in values) + right
 
     def pairs(self, values: Any) -> str:
-        """A display of a dict with these pairs."""
+        """Return a display of a dict with these pairs."""
         return "{" + ", ".join(f"{self.expression(k)}: {self.expression(v)}" for k, v in values) + "}"
 
     def parts(self, state: dict[Any, Any]) -> str:
-        """A display of what an object holds, by name, which may be objects of any class."""
+        """Return a display of an object's state by name."""
         return self.pairs(state.items())
 
     def shared(self, value: Any, text: str) -> str:
-        """Code for a new container: in place, or a variable where two references to it must stay one
-        object.
-        """
+        """Return code for a new container, a variable if it is referred to more than once."""
         if self.uses[id(value)] <= 1:
             return text
         name = self._fresh("c")
@@ -189,7 +186,7 @@ class EpilogueBuilder:
     # -- writes ----------------------------------------------------------------------------------------------
 
     def write_shadow(self, shadow: Shadow) -> None:
-        """Brings a container of the user's to the content of its shadow."""
+        """Write the content of a shadow to its container."""
         target = self.reach(shadow.path, shadow.original)
         now = shadow.copy
         if isinstance(now, dict):
@@ -221,14 +218,14 @@ class EpilogueBuilder:
                 self.emit(f"{target}[{named}] = {text}")
 
     def write_items(self, overlay: ItemOverlay) -> None:
-        """Replaces items of a dict of the user's."""
+        """Replace items of a dict of the user."""
         assert overlay.path.parent is not None, "the dict is an attribute"
         target = self.reach(overlay.path.parent, overlay.owner)
         for key, value in overlay.writes.items():
             self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
 
     def write_entry(self, entry: ObjectEntry) -> None:
-        """Writes attributes of an object of the user's, past its descriptors, which ran while tracing."""
+        """Write attributes of an object, without its descriptors, which ran while tracing."""
         target = self.reach(entry.path, entry.obj)
         base = "type" if isinstance(entry.obj, type) else "object"
         for name, value in entry.writes.items():
@@ -243,7 +240,7 @@ class EpilogueBuilder:
                 self.emit(f"{base}.__setattr__({target}, {name!r}, {text})")
 
     def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        """Writes or deletes a global variable."""
+        """Write or delete a global variable."""
         module = _identifier(f"globals_of_{namespace.get('__name__', 'module')}") or "namespace"
         if value is MISSING:
             self.emit(f"{module}.pop({name!r}, None)", **{module: namespace})
@@ -251,7 +248,7 @@ class EpilogueBuilder:
             self.emit(f"{module}[{name!r}] = {self.expression(value)}", **{module: namespace})
 
     def write_cell(self, path: Path, value: Any) -> None:
-        """Writes or empties a closure cell."""
+        """Write or empty a closure cell."""
         assert path.parent is not None, "a cell's content is reached through the cell"
         cell_path = path.parent
         cell = cell_path.fetch({}) if not comes_with_arguments(cell_path) else None

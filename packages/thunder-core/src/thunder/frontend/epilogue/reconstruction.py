@@ -1,4 +1,4 @@
-"""How the values that a program made are made again, at each call: an expression for each kind of value.
+"""Reconstruction: an expression for each kind of value that a program creates.
 
     out = Out(); out.y = y; return [out, out]   →   c1 = make_instance(Out, {'y': y})
                                                     return [c1, c1]
@@ -30,7 +30,7 @@ Reconstruction = Callable[["EpilogueBuilder", Any], str]
 
 
 def reconstruction_of(value: Any) -> Reconstruction | None:
-    """How ``value`` is built; None for what is not built (leaves, tensors, functions), or cannot be."""
+    """Return how ``value`` is built; None for leaves, tensors, functions and the unsupported."""
     cls = type(value)
     if (cls in LEAVES and cls is not slice) or isinstance(value, (TensorProxy, NumberProxy)):
         return None
@@ -53,7 +53,7 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
 
 
 def children(value: Any) -> Iterable[Any]:
-    """What a value that has a rule is built of."""
+    """Return the parts that a value is built of."""
     if isinstance(value, tuple | list | set | frozenset | deque):
         return list(value)
     if isinstance(value, dict):
@@ -64,7 +64,7 @@ def children(value: Any) -> Iterable[Any]:
 
 
 def description(value: Any) -> str:
-    """A value in words."""
+    """Return a value in words."""
     if isinstance(value, types.FunctionType):
         return f"the function {value.__qualname__}, made by the program"
     if isinstance(value, type):
@@ -120,7 +120,7 @@ def _reference(b: EpilogueBuilder, value: weakref.ref[Any]) -> str:
 
 
 def original(fn: Any) -> Any:
-    """The user's function behind a shim that the interpreter handed to native code."""
+    """Return the user's function of a shim that the interpreter passed to native code."""
     return getattr(fn, "interpreted", fn)
 
 
@@ -158,7 +158,7 @@ def _plain_subclass(b: EpilogueBuilder, value: Any) -> str:
 
 
 def make_instance(cls: type, state: dict[str, Any]) -> Any:
-    """An instance of a class written in Python, with these attributes, whatever its ``__init__`` would do."""
+    """Return an instance of a Python class with these attributes, without its ``__init__``."""
     base = types.SimpleNamespace if issubclass(cls, types.SimpleNamespace) else object
     new: Any = base.__new__(cls)
     for name, value in state.items():
@@ -167,9 +167,7 @@ def make_instance(cls: type, state: dict[str, Any]) -> Any:
 
 
 def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any:
-    """An instance of a dataclass that is a dict as well, with these items and attributes, whatever its
-    methods would do.
-    """
+    """Return a dict dataclass with these items and attributes; no method of it runs."""
     new: Any = cls.__new__(cls)  # type: ignore[call-overload]
     store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
     for key, value in items.items():
@@ -179,9 +177,7 @@ def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any
 
 
 def state_of(value: Any) -> dict[str, Any]:
-    """All attributes that an instance of a class written in Python holds itself: its dictionary's and its
-    slots'.
-    """
+    """Return all attributes of an instance itself: those of its dictionary and its slots."""
     state: dict[str, Any] = {}
     for cls in reversed(type(value).__mro__):
         for name, slot in cls.__dict__.items():
@@ -197,7 +193,7 @@ def _object(b: EpilogueBuilder, value: Any) -> str:
 
 
 def _dataclass_of_items(b: EpilogueBuilder, value: Any) -> str:
-    """Such as the outputs of Hugging Face's models: the same values as items and as attributes."""
+    """Build a dict dataclass, such as a Hugging Face output: the items are attributes as well."""
     view = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
     items, state = b.parts(dict(view)), b.parts(value.__dict__)
     return b.shared(value, f"{b.refer(make_mapping)}({b.refer(type(value))}, {items}, {state})")

@@ -1,4 +1,4 @@
-"""Parts of a program that are recorded apart: into a list first, and as a program of their own then."""
+"""Parts of a program that are recorded separately, as traces of their own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from thunder.passes.functionalise import functionalise
 
 @contextmanager
 def recorded(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
-    """Within the context the program's calls are recorded as always; then they are taken out of the trace,
-    and put into the list that the context gives.
-    """
+    """Move the calls that are recorded in the context from the trace to the list it yields."""
     scope, calls = trace.peek_scope(), list[BoundSymbol]()
     start = len(scope)
     try:
@@ -30,14 +28,14 @@ def recorded(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
 
 
 def without_grad_modes(calls: Iterable[BoundSymbol]) -> list[BoundSymbol]:
-    """The calls without the borders of regions of grad mode."""
+    """Return the calls without those that set the grad mode."""
     return [b for b in calls if b.sym is not prims.set_grad_enabled]
 
 
 def uses_and_definitions(
     calls: Iterable[BoundSymbol], results: Any = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values that calls and results read without making them, and those that the calls make, by name."""
+    """Return the values that calls and results use, and those that the calls define, by name."""
     read: dict[str, Any] = {}
     made: dict[str, Any] = {}
     for bsym in calls:
@@ -48,7 +46,7 @@ def uses_and_definitions(
 
 
 def make_subtrace(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], results: Any) -> TraceCtx:
-    """The functional program ``inputs → results`` of the calls, with values of its own.
+    """Return the functional trace ``inputs → results`` of the calls, with new proxies.
 
     Names of values are final only when the whole program has been traced; those of a procedure are its own
     from the beginning.
@@ -63,8 +61,9 @@ def make_subtrace(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol]
 
 
 def writes(program: TraceCtx) -> tuple[dict[int, Any], TraceCtx]:
-    """The values that a functional program writes to its inputs, by the input's index; and the program
-    without the writes, in which what is behind them reads the values.
+    """Return the values written to the inputs, by index, and the trace without the writes.
+
+    In that trace the reads after a write use the written value.
     """
     index = {p.name: i for i, p in enumerate(program.args)}
     written: dict[int, Any] = {}
@@ -80,6 +79,6 @@ def writes(program: TraceCtx) -> tuple[dict[int, Any], TraceCtx]:
 
 
 def returning(program: TraceCtx, results: Any) -> TraceCtx:
-    """The procedure that returns these of a procedure's values, and computes nothing else."""
+    """Return the subtrace with other results, and only the calls that they need."""
     *calls, end = program.bound_symbols
     return dce(with_bound_symbols(program, [*calls, end.from_bsym(args=(results,))], program.name))

@@ -257,5 +257,5 @@ def instance_dict(session: TracingSession, entry: ObjectEntry) -> Any:
                 entry.own.pop(name, None)
             if value is not DELETED:
                 entry.own[name] = value
-        session.variables.namespace_in_hand(entry.obj.__dict__, entry.own)
+        session.variables.adopt_namespace(entry.obj.__dict__, entry.own)
     return entry.own

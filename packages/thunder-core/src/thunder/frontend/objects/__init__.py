@@ -1,1 +1,1 @@
-"""The objects that a program reaches: their provenance, kinds, shadow copies, classes and namespaces."""
+"""The objects that a program reaches: provenance, kinds, shadow copies, namespaces."""

@@ -1,4 +1,4 @@
-"""Attributes of classes in the traced program: reads along the bases are facts, writes wait.
+"""Attributes of classes in the traced program: reads become facts, writes wait.
 
 type(self).calls += 1   →   a fact about Counter.calls; epilogue: type.__setattr__(Counter, 'calls', 4)
 """
@@ -18,7 +18,7 @@ from thunder.ir.proxies import TensorProxy
 
 
 class ClassAttributes:
-    """What one acquisition knows of the attributes of classes."""
+    """The attributes of classes that an acquisition has read or written."""
 
     def __init__(self, session: TracingSession) -> None:
         self.session = session
@@ -28,7 +28,7 @@ class ClassAttributes:
         self._ordered: set[type] = set()  # classes of which the order of bases is a fact
 
     def forget(self) -> None:
-        """Lets go of the classes."""
+        """Release the classes."""
         self.known.clear()
         self._namespaces.clear()
         self._ordered.clear()
@@ -36,7 +36,7 @@ class ClassAttributes:
     # -- reads -----------------------------------------------------------------------------------------------
 
     def find(self, cls: type, name: str) -> Any:
-        """The raw value in the first class dictionary along ``cls.__mro__``, or MISSING, with its fact."""
+        """Return the raw value of the first class in the MRO that has one, or MISSING; guard it."""
         if id(cls) in self.session.created_by_program or name in self.written:
             value = self.find_in(cls.__mro__, name)
         elif is_immutable(cls) or cls is TensorProxy:
@@ -50,7 +50,7 @@ class ClassAttributes:
         return value
 
     def find_in(self, bases: tuple[type, ...], name: str) -> Any:
-        """The value in the first of these classes that has one of its own, or MISSING, with the facts."""
+        """Return the value of the first of these classes that has one, or MISSING, with the facts."""
         for base in bases:
             entry = self.session.entry_of(base) if name in self.written else None
             written = MISSING if entry is None else entry.writes.get(name, MISSING)
@@ -67,7 +67,7 @@ class ClassAttributes:
         return raw if self._is_certain(cls) else self._adopt(cls, name, raw)
 
     def _is_certain(self, cls: type) -> bool:
-        """Whether nobody but the program itself can change a class."""
+        """Return whether only the program can change a class."""
         return is_immutable(cls) or cls is TensorProxy or id(cls) in self.session.created_by_program
 
     def _adopt(self, cls: type, name: str, raw: Any) -> Any:
@@ -119,7 +119,7 @@ class ClassAttributes:
             del self.known[key]
 
     def _refuse_unless_plain(self, cls: type, name: str) -> None:
-        """Refuses to write what native code looks at, and a class whose namespace the program has in hand."""
+        """Refuse writes to special attributes, and to a class whose ``__dict__`` was read."""
         special = name.startswith("__") and name.endswith("__")
         entry = self.session.resolve_entry(cls)
         if special or entry is None or "__dict__" in entry.attrs:

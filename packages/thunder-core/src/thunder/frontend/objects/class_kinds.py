@@ -1,4 +1,4 @@
-"""Kinds of objects by their class: what is guarded by value, by identity, or by what it holds."""
+"""Kinds of objects by their class: guarded by value, by identity, or by content."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ OPAQUE: tuple[type, ...] = (
 
 
 def plain_base(cls: type) -> type:
-    """The builtin class that ``cls`` is derived from without adding a method or attribute, or ``object``."""
+    """Return the builtin that ``cls`` derives from without adding anything, or ``object``."""
     known = _plain_bases.get(cls)
     if known is None:
         known = _plain_bases[cls] = _find_plain_base(cls)
@@ -76,9 +76,7 @@ def plain_base(cls: type) -> type:
 
 
 def is_extended_dict(cls: type) -> bool:
-    """Whether a class is ``dict`` with further methods in Python, or with another ``get`` or ``__setitem__``:
-    such as the program calls, and no C code.
-    """
+    """Return whether a class is ``dict`` with methods that only the program calls, not C code."""
     return issubclass(cls, dict) and all(
         _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT)
         for base in cls.__mro__
@@ -86,10 +84,8 @@ def is_extended_dict(cls: type) -> bool:
     )
 
 
-def is_dict_and_dataclass(cls: type) -> bool:
-    """Whether a class is a dict with items of its own and a dataclass as well, such as the outputs of Hugging
-    Face's models. Past its methods its items are those of a dict.
-    """
+def is_dict_dataclass(cls: type) -> bool:
+    """Return whether a class is both a dict and a dataclass, whose items can be read natively."""
     if not issubclass(cls, dict) or not dataclasses.is_dataclass(cls):
         return False
     called = _CALLED_BY_DICT - _OF_DATACLASSES
@@ -131,15 +127,18 @@ _HARMLESS = frozenset(
 
 
 def is_foreign(t: type, past: type = object) -> bool:
-    """Whether instances of a class may hold state outside their dictionary and slots: a class implemented in
-    C, or derived from one other than ``past``.
+    """Return whether instances of a class may have state outside their dict and slots.
+
+    A class implemented in C may, and a class derived from one other than ``past``.
     """
     return not all(base in _OPEN_BASES or base is past or _is_python_class(base) for base in t.__mro__)
 
 
 def _is_python_class(cls: type) -> bool:
-    """Whether a class was made by a class statement. C code can make heap types too, and gives them native
-    methods: of their own, and not those of a base (``__hash__ = object.__hash__``).
+    """Return whether a class was created by a class statement.
+
+    C code can create heap types too, but with native methods that are not those of a base (``__hash__ =
+    object.__hash__``).
     """
     known = _python_classes.get(cls)
     if known is None:
@@ -164,14 +163,15 @@ _HEAPTYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement (or by C co
 
 
 def is_compared_by_parts(cls: type) -> bool:
-    """Whether objects of a class are equal where what they contain is: frozensets, named tuples."""
+    """Return whether objects of a class are compared by their parts: frozenset, named tuples."""
     equality: Any = cls.__eq__
     return cls is frozenset or (issubclass(cls, tuple) and equality is tuple.__eq__)
 
 
 def is_compared_natively(cls: type) -> bool:
-    """Whether no code of the user's runs where a dict compares an object of this class with other keys: it is
-    equal to itself alone, or to others of its class by fields that nobody changes.
+    """Return whether comparing keys of this class runs no code of the user.
+
+    Such an object equals itself alone, or others of its class by fields that cannot change.
     """
     if is_foreign(cls):
         return False
@@ -185,7 +185,7 @@ def is_compared_natively(cls: type) -> bool:
 
 
 def is_immutable(cls: type) -> bool:
-    """Whether no attribute of a class or of its bases can be changed: classes implemented in C."""
+    """Return whether the attributes of a class and its bases are fixed: it is written in C."""
     return bool(cls.__flags__ & _IMMUTABLETYPE)
 
 

@@ -1,4 +1,4 @@
-"""The variables that a program reads and writes: globals of modules, builtins, and cells of closures.
+"""The variables of a program: globals of modules, builtins, and cells of closures.
 
 A variable is read once and guarded then; what the program writes is kept, and written by the epilogue.
 """
@@ -48,12 +48,12 @@ class Variables:
         return self._load_variable(builtin_names, name) if value is MISSING else value
 
     def _load_variable(self, namespace: Any, name: str) -> Any:
-        """A global of a module, or a builtin, or MISSING."""
+        """Return a global of a module, or a builtin, or MISSING."""
         known = self.globals.get((id(namespace), name), self)
         if known is not self:
             return known
         held = self.objects.entries.get(id(namespace))
-        if held is not None:  # the program has the dictionary itself in hand
+        if held is not None:  # the program reads the dictionary itself
             return held.value.get(name, MISSING)
         path = self.namespace_path(namespace).step("global", name)
         raw = namespace.get(name, ABSENT)
@@ -66,12 +66,12 @@ class Variables:
         return value
 
     def namespace_path(self, namespace: dict[str, Any]) -> Path:
-        """The root that stands for a module's globals."""
+        """Return the root of a module's globals."""
         name = namespace.get("__name__", "?")
         return self.objects.object_root(namespace, name if name == "builtins" else f"globals of {name}")
 
-    def namespace_in_hand(self, namespace: dict[str, Any], shadow: dict[str, Any]) -> dict[str, Any]:
-        """The shadow of a module's globals, which from now on holds what the program wrote to them."""
+    def adopt_namespace(self, namespace: dict[str, Any], shadow: dict[str, Any]) -> dict[str, Any]:
+        """Return the shadow of a module's globals, which takes over what the program wrote."""
         for key in [key for key in self.globals if key[0] == id(namespace)]:
             del self.globals[key]
         for key in [key for key in self.global_writes if key[0] == id(namespace)]:

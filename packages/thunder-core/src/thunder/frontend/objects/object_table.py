@@ -1,5 +1,4 @@
-"""What is known of objects: which of them are reached from the call's inputs, by which path, and what was
-read of them.
+"""The table of the objects that a program reached from the inputs of a call.
 
 Values are never wrapped. Beside each object that was reached from an input stands a record, found by identity
 (the record holds the object, so that an id is never reused). Adopting a value means: note where it came from,
@@ -39,7 +38,7 @@ from thunder.frontend.objects.class_kinds import (
     OPAQUE,
     is_compared_by_parts,
     is_compared_natively,
-    is_dict_and_dataclass,
+    is_dict_dataclass,
     is_extended_dict,
     is_foreign,
     plain_base,
@@ -53,15 +52,16 @@ from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_th
 
 @dataclass(frozen=True, eq=False)
 class Deleted:
-    """What an overlay holds where the program deleted something."""
+    """The marker of a deleted attribute in an overlay."""
 
 
 DELETED: Final = Deleted()
 
 
 class ObjectEntry:
-    """What is known of one tracked object. ``attrs`` are facts taken and writes made; ``writes`` the writes
-    alone, in order.
+    """The entry of one object: its path, the attributes read, and the attributes written.
+
+    ``attrs`` has the attributes that were read or written, ``writes`` the written ones alone, in order.
     """
 
     __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "value", "writes")
@@ -72,23 +72,23 @@ class ObjectEntry:
         self.writes: dict[str, Any] = {}
         self.moved: set[str] = set()  # names deleted before they were written: they come last
         self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
-        self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has it in hand
+        self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has read it
 
     def write(self, name: str, value: Any) -> None:
-        """Sets an attribute in the overlay."""
+        """Set an attribute in the overlay."""
         if self.writes.get(name) is DELETED:
             del self.writes[name]
             self.moved.add(name)
         self.attrs[name] = self.writes[name] = value
 
     def delete(self, name: str) -> None:
-        """Deletes an attribute in the overlay."""
+        """Delete an attribute in the overlay."""
         self.writes.pop(name, None)
         self.attrs[name], self.writes[name] = MISSING, DELETED
 
 
 class ObjectTable:
-    """The tables of one acquisition.
+    """The objects of one acquisition, and the facts about them.
 
     Args:
         make_input: makes the proxy of a tensor, or of a generator of random numbers, that is reached by a
@@ -97,17 +97,17 @@ class ObjectTable:
 
     def __init__(self, make_input: Callable[[Any, Path], Any]) -> None:
         self.make_input = make_input
-        self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of what stands for it
+        self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of its proxy or shadow
         self.shadows: list[Shadow] = []
         self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
         self.facts: list[Fact] = []
         self.overridden: dict[
             int, Path
         ] = {}  # by id of a module's tensor, where the one in its place is fetched
-        #: compiled modules that were reached, by the id of the module that stands for each
+        #: compiled modules that were reached, by the id of the module that each wraps
         self.compiled: dict[int, ThunderModule] = {}
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
-        #: whether native code has compared objects of the user's, or used one as a key
+        #: whether native code has compared objects of the user, or used one as a key
         self.identity_observed = False
         self._noted: set[tuple[Any, ...]] = set()
         self._object_roots: dict[int, Path] = {}
@@ -117,14 +117,14 @@ class ObjectTable:
     def note(
         self, kind: GuardKind, path: Path, expected: Any, key: Any = None, others: tuple[Path, ...] = ()
     ) -> None:
-        """Records a fact once. ``key`` tells facts of one kind about one path apart."""
+        """Add a fact once; ``key`` distinguishes facts of one kind about one path."""
         mark = (kind, id(path), key, *map(id, others))
         if mark not in self._noted:
             self._noted.add(mark)
             self.facts.append(Fact(kind, path, expected, others))
 
     def object_root(self, obj: Any, name: str) -> Path:
-        """The root that stands for an object which is known when the trace is made."""
+        """Return the root of an object that is known when the trace is made."""
         known = self._object_roots.get(id(obj))
         if known is None:
             known = self._object_roots[id(obj)] = object_root(name, obj)
@@ -133,11 +133,11 @@ class ObjectTable:
     # -- records ---------------------------------------------------------------------------------------------
 
     def entry_of(self, obj: Any) -> ObjectEntry | None:
-        """The record of a tracked object, of its proxy or of its shadow."""
+        """Return the entry of an object, of its proxy or of its shadow; None if it has none."""
         return self.entries.get(id(obj))
 
     def path_of(self, obj: Any) -> Path | None:
-        """Where a tracked object comes from."""
+        """Return the path of an object, of its proxy or of its shadow; None if it has none."""
         entry = self.entries.get(id(obj))
         return entry.path if entry is not None else None
 
@@ -149,14 +149,15 @@ class ObjectTable:
         return entry
 
     def guard_identity(self, obj: Any) -> None:
-        """Guards the identity of a tracked object: the program compared it, or used it as a key."""
+        """Guard the identity of an object that the program compared or used as a key."""
         entry = self.entry_of(obj)
         if entry is not None and entry.path.parent is not None:
             self.note("is", entry.path, entry.obj)
 
     def guard_distinctness(self) -> None:
-        """That different objects are as many at each call: all generators of random numbers, for what the
-        program does to one it does not do to another; and objects, where native code asked which they are.
+        """Guard that objects that are distinct in this call are distinct in later calls.
+
+        These are all generators of random numbers, and the objects whose identity native code observed.
         """
         paths = {
             id(r): r.path
@@ -181,18 +182,19 @@ class ObjectTable:
     # -- adoption --------------------------------------------------------------------------------------------
 
     def adopt(self, raw: Any, path: Path) -> Any:
-        """What the traced program sees of ``raw``, which was read at ``path``. Raises UnsupportedProgram for
-        opaque objects.
+        """Return what the traced program sees of ``raw``, which was read at ``path``.
+
+        Raises UnsupportedProgram for opaque objects.
         """
         t = type(raw)
         if t in LEAVES or is_numpy_scalar(raw) or plain_base(t) in LEAVES:
             self.note(_LEAF_KINDS.get(t, "equal"), path, raw)
-            if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes of its own
+            if t not in LEAVES and id(raw) not in self.entries:  # it may have attributes
                 self._track(raw, path, raw)
             return raw
         instead = self.overridden.get(id(raw))
         if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
-            self.note("is", path, raw)  # the overriding tensor stands for this one, not for a later one
+            self.note("is", path, raw)  # the overriding tensor replaces this one, not a later one
             path = instead
             raw = path.fetch({})
         known = self.entries.get(id(raw))
@@ -246,7 +248,7 @@ class ObjectTable:
         return proxy
 
     def _adopt_compiled(self, raw: ThunderModule, path: Path) -> torch.nn.Module:
-        """A compiled module is the module that it was made of, with its overrides."""
+        """Return the module that a compiled module was made of, with its overrides."""
         if path.parent is not None or path.root_object is ABSENT:
             self.note("is", path, raw)
         overrides, module = dispatcher_of(raw).overrides, get_thunder_module(raw)
@@ -257,7 +259,7 @@ class ObjectTable:
         return adopted
 
     def apply_overrides(self, overrides: Overrides | None) -> None:
-        """From now on, what is read of an overridden tensor is read of the overriding one.
+        """Replace overridden tensors by the overriding ones in every later read.
 
         Raises InvalidArgument where the module holds another tensor than the one that was overridden.
         """
@@ -269,9 +271,7 @@ class ObjectTable:
         self.overridden.update(overrides.paths())
 
     def _adopt_generator(self, raw: torch.Generator, path: Path) -> torch.Generator:
-        """A generator is what its state is, which no fact is about: whichever there is at the next call is
-        drawn from.
-        """
+        """Adopt a generator, whose state no fact is about: each call draws from its own."""
         if path.parent is not None:
             self.note("type", path, torch.Generator)
             self.note("equal", path.step("attribute", "device"), raw.device)
@@ -292,7 +292,7 @@ class ObjectTable:
         ):
             return self._adopt_container(raw, path)
         # its attributes are read one by one, as those of any object
-        if is_dict_and_dataclass(t):
+        if is_dict_dataclass(t):
             return self._adopt_container(raw, path, "item")
         if t is frozenset:
             self.note("order", path, self._adopt_keys(raw, path))
@@ -354,7 +354,7 @@ class ObjectTable:
         return shadow.copy
 
     def _adopt_keys(self, keys: Iterable[Any], path: Path) -> tuple[Any, ...]:
-        """What the keys or elements of a container are compared with: values, or which objects they are."""
+        """Return the keys or elements of a container in the form in which a guard compares them."""
         return tuple(self._adopt_key(key, path) for key in keys)
 
     def _adopt_key(self, key: Any, path: Path) -> Any:
@@ -402,11 +402,11 @@ class ObjectTable:
     # -- writes ----------------------------------------------------------------------------------------------
 
     def written_shadows(self) -> Iterator[Shadow]:
-        """Containers that the program changed, in the order in which it reached them."""
+        """Yield the containers that the program changed, in the order in which it reached them."""
         return (s for s in self.shadows if s.is_written)
 
     def written_entries(self) -> Iterator[ObjectEntry]:
-        """Objects of which the program wrote attributes."""
+        """Yield the objects whose attributes the program wrote."""
         seen: set[int] = set()
         for entry in list(self.entries.values()):
             if entry.writes and id(entry) not in seen:
@@ -414,8 +414,9 @@ class ObjectTable:
                 yield entry
 
     def refuse_shared_attributes(self) -> None:
-        """Refuses writes to an object that has one ``__dict__`` with another of its class: what is written to
-        one is read from the other.
+        """Refuse writes to an object that shares its ``__dict__`` with another one.
+
+        What is written to one would be read from the other.
         """
         written = {type(entry.obj) for entry in self.written_entries() if type(entry.obj).__dictoffset__}
         owners: dict[int, ObjectEntry] = {}
@@ -431,18 +432,18 @@ class ObjectTable:
                     )
 
     def forget(self) -> None:
-        """Let go of the user's objects, when the program has been traced."""
+        """Release the user's objects, when the program has been traced."""
         self.entries.clear()
         self.shadows.clear()
         self.item_overlays.clear()
 
     def written_overlays(self) -> Iterator[ItemOverlay]:
-        """Dictionaries without a shadow of which the program replaced items."""
+        """Yield the dicts without a shadow whose items the program replaced."""
         return (overlay for overlay in self.item_overlays.values() if overlay.writes)
 
 
 def describe(value: Any) -> str:
-    """An object in words."""
+    """Return an object in words."""
     return f"an object of type {type(value).__qualname__}"
 
 

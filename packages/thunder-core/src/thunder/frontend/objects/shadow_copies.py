@@ -41,7 +41,7 @@ def _counter(items: dict[Any, Any]) -> Counter[Any]:
 
 @dataclass(eq=False, slots=True)
 class ItemOverlay:
-    """Items of one dict of the user's that were read or replaced one by one, without a shadow of the dict.
+    """Items of a dict that were read or replaced one by one, without a shadow of the dict.
 
     ``owner`` is the object whose attribute the dict is, ``path`` that of the dict. A shadow that is made
     later starts with what was written here, and the overlay ends.
@@ -55,9 +55,7 @@ class ItemOverlay:
 
 @dataclass(eq=False, slots=True)
 class Shadow:
-    """A container of the user's, the copy that the traced program sees, and the copy's content when it was
-    made.
-    """
+    """A container of the user, the copy that the program sees, and the copy's first content."""
 
     original: Any
     path: Path
@@ -66,7 +64,7 @@ class Shadow:
 
     @classmethod
     def of(cls, original: Any, path: Path) -> Shadow:
-        """A shadow without content; :meth:`fill` gives it its items once they are tracked."""
+        """Return a shadow without content; :meth:`fill` adds the items once they are tracked."""
         t = type(original)
         if t in MAPPINGS:
             return cls(original, path, MAPPINGS[t](original, {}), None)
@@ -79,9 +77,9 @@ class Shadow:
         return cls(original, path, t(), None)  # a subclass that adds nothing
 
     def fill(self, items: Any) -> None:
-        """Puts the tracked items in: pairs for a mapping, values for a sequence or set."""
+        """Add the tracked items: pairs for a mapping, values for a sequence or set."""
         if isinstance(self.copy, dict):
-            # not dict.update, past which an OrderedDict keeps an order of its own; nor one written in Python
+            # neither dict.update, which ignores the order of an OrderedDict, nor an update written in Python
             put = OrderedDict.__setitem__ if isinstance(self.copy, OrderedDict) else dict.__setitem__
             for key, value in items:
                 put(self.copy, key, value)
@@ -92,7 +90,7 @@ class Shadow:
 
     @property
     def is_written(self) -> bool:
-        """Whether the program changed the container (by identity of its items, and their order)."""
+        """Return whether the program changed the container: its items by identity, or their order."""
         if isinstance(self.copy, set):
             return bool(self.copy != self.snapshot)
         now = list(self.copy.items()) if isinstance(self.copy, dict) else list(self.copy)

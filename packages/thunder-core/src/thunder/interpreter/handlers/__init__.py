@@ -1,3 +1,4 @@
-"""The canonical operations. ``def OPERATION(frame, stack, arg)``; what a handler returns is told in
-``frame.py``.
+"""The canonical operations, ``def OPERATION(frame, stack, arg)``.
+
+``frame.py`` lists what a handler returns.
 """

@@ -15,7 +15,7 @@ from thunder.interpreter.policy import MISSING
 
 
 def CALL(frame: Frame, stack: list[Any], count: int) -> None:
-    """Beneath the arguments lie (NULL, callable), (callable, NULL) or (callable, first argument)."""
+    """Pop the callable beneath the arguments: (NULL, f), (f, NULL) or (f, first argument)."""
     start = len(stack) - count
     args = tuple(stack[start:])
     first, second = stack[start - 2], stack[start - 1]
@@ -82,7 +82,7 @@ def _positional(frame: Frame, fn: Any, args: Any) -> tuple[Any, ...]:
 
 
 def MAKE_FUNCTION(frame: Frame, stack: list[Any], flags: int) -> None:
-    """Makes a function; up to 3.12 flags say which attributes lie beneath the code object."""
+    """Push a function; up to 3.12 flags select the attributes beneath the code object."""
     code: CodeType = stack.pop()
     closure = stack.pop() if flags & 8 else None
     annotations = stack.pop() if flags & 4 else None

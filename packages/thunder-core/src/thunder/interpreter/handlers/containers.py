@@ -101,7 +101,7 @@ def _has_keys(frame: Frame, source: Any) -> bool:
 
 
 def DICT_MERGE(frame: Frame, stack: list[Any], depth: int) -> None:
-    """Adds ``**source`` to the keyword arguments of a call; the callable lies two beneath them."""
+    """Add ``**source`` to the keyword arguments of a call, whose callable is two below."""
     source = stack.pop()
     target = stack[-depth]
     if not is_a(source, dict) and not _has_keys(frame, source):
@@ -119,7 +119,7 @@ def DICT_MERGE(frame: Frame, stack: list[Any], depth: int) -> None:
 
 
 def describe_callable(stack: list[Any], depth: int) -> str:
-    """How CPython's messages name the callable beneath the arguments (``_PyObject_FunctionStr``)."""
+    """Return the name of the callable beneath the arguments (``_PyObject_FunctionStr``)."""
     fn = stack[-depth - 2]
     if fn is MISSING:
         fn = stack[-depth - 3]

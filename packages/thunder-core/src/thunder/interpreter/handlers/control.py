@@ -56,7 +56,7 @@ def GET_ITER(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def FOR_ITER(frame: Frame, stack: list[Any], end: int) -> int | None:
-    """Pushes the next element, or pops the iterator and jumps behind the loop."""
+    """Push the next element, or pop the iterator and jump to the end of the loop."""
     iterator = stack[-1]
     if type(iterator) in NATIVE_TYPES:
         value = frame.machine.policy.next(iterator)
@@ -80,5 +80,5 @@ def RETURN_CONST(frame: Frame, stack: list[Any], value: Any) -> int:
 
 
 def NEVER_IN_CODE(frame: Frame, stack: list[Any], arg: None) -> None:
-    """Operations that exist at run time only (specialised, instrumented) or in the compiler only."""
+    """An operation of specialised or instrumented code, or of the compiler only."""
     raise AssertionError("the interpreter met an operation that no code object contains")

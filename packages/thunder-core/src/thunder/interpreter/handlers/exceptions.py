@@ -70,7 +70,7 @@ def _check_kinds(kinds: Any) -> None:
 
 
 def _matches(exc: BaseException, kinds: Any) -> bool:
-    """By the classes' order alone: ``__subclasscheck__`` has no say (PyErr_GivenExceptionMatches)."""
+    """Return whether a clause matches by the MRO alone (PyErr_GivenExceptionMatches)."""
     mro = type(exc).__mro__
     return any(kind in mro for kind in (kinds if is_a(kinds, tuple) else (kinds,)))
 
@@ -112,7 +112,7 @@ def _split(frame: Frame, exc: Any, kinds: Any) -> tuple[Any, Any]:
 
 
 def PREP_RERAISE_STAR(frame: Frame, stack: list[Any], arg: None) -> None:
-    """What is raised after all ``except*`` clauses (PEP 654; ``_PyExc_PrepReraiseStar``)."""
+    """Return what is raised after all ``except*`` clauses (``_PyExc_PrepReraiseStar``)."""
     raised = stack.pop()
     stack[-1] = _prepare_reraise(stack[-1], raised)
 

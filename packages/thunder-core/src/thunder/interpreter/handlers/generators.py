@@ -48,8 +48,9 @@ def _advance(frame: Frame, iterator: Any, value: Any) -> Any:
 
 
 def SEND(frame: Frame, stack: list[Any], end: int) -> int | None:
-    """Stack: inner iterator, value sent. The value is replaced by what the iterator yields or, at its end,
-    returns.
+    """Stack: inner iterator, value sent.
+
+    The value is replaced by what the iterator yields or, at its end, returns.
     """
     try:
         stack[-1] = _advance(frame, stack[-2], stack[-1])
@@ -101,14 +102,14 @@ def STOPITERATION_ERROR(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def is_native_awaitable(obj: Any) -> bool:
-    """Whether ``await`` drives ``obj`` itself."""
+    """Return whether ``await`` drives ``obj`` itself."""
     if is_a(obj, types.CoroutineType):
         return True
     return is_a(obj, types.GeneratorType) and bool(obj.gi_code.co_flags & _ITERABLE_COROUTINE)
 
 
 def awaitable_iterator(frame: Frame, obj: Any) -> Any:
-    """What ``await obj`` iterates (``_PyCoro_GetAwaitableIter``)."""
+    """Return the iterator of ``await obj`` (``_PyCoro_GetAwaitableIter``)."""
     if is_native_awaitable(obj):
         return obj
     machine = frame.machine

@@ -1,4 +1,4 @@
-"""Operations with a number for what they do: ``CALL_INTRINSIC_1`` and ``_2``; type parameters among them."""
+"""Operations by number: ``CALL_INTRINSIC_1`` and ``_2``, type parameters included."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def INTRINSIC_IMPORT_STAR(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def PASS(frame: Frame, stack: list[Any], arg: None) -> None:
-    """Nothing: wrapping a value that an asynchronous generator yields is done by its native driver."""
+    """Do nothing: the native generator wraps the values that an async generator yields."""
 
 
 def NATIVE_INTRINSIC_1(frame: Frame, stack: list[Any], number: int) -> None:
@@ -43,15 +43,13 @@ def NATIVE_INTRINSIC_2(frame: Frame, stack: list[Any], number: int) -> None:
 
 
 def NATIVE_INTRINSIC_LAZY(frame: Frame, stack: list[Any], number: int) -> None:
-    """As NATIVE_INTRINSIC_2; the second operand is a function that is called back when its value is asked
-    for.
-    """
+    """As NATIVE_INTRINSIC_2, whose second operand is a function that is called lazily."""
     stack[-1] = frame.machine.shim(stack[-1])
     NATIVE_INTRINSIC_2(frame, stack, number)
 
 
 def TYPE_ALIAS(frame: Frame, stack: list[Any], number: int) -> None:
-    """``type X[T] = …``: the operand is (name, type parameters, function that computes the value)."""
+    """``type X[T] = …``: the operand is (name, type parameters, function of the value)."""
     name, parameters, compute = stack[-1]
     stack[-1] = _native_intrinsic(frame, 1, number)((name, parameters, frame.machine.shim(compute)))
 
@@ -64,8 +62,9 @@ _codes: dict[tuple[int, int], CodeType] = {}
 
 
 def _native_intrinsic(frame: Frame, operands: int, number: int) -> Callable[..., Any]:
-    """A native function that executes one intrinsic; it has the globals of the frame, which type parameters
-    take their module from.
+    """Return a native function that executes one intrinsic.
+
+    It has the globals of the frame, from which type parameters take their module.
     """
     code = _codes.get((operands, number))
     if code is None:
@@ -105,7 +104,7 @@ TWO_OPERANDS: dict[str, tuple[Any, Any]] = {
 
 
 def chooser(table: dict[str, tuple[Any, Any]], names: list[str]) -> Callable[[Reader, int], tuple[Any, Any]]:
-    """The rule of an intrinsic operation, whose operand is an index into the version's ``names``."""
+    """Return the rule of an intrinsic operation, whose operand is an index into ``names``."""
 
     def choose(reader: Reader, value: int) -> tuple[Any, Any]:
         handler, arg = table[names[value]]

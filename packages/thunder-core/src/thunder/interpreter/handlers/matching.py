@@ -24,7 +24,7 @@ def MATCH_SEQUENCE(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def MATCH_KEYS(frame: Frame, stack: list[Any], arg: None) -> None:
-    """Stack: subject, keys; pushes the values, or None if a key is absent."""
+    """Stack: subject, class, names of keyword patterns; push the attributes, or None."""
     subject, keys = stack[-2], stack[-1]
     policy = frame.machine.policy
     absent = object()
@@ -45,7 +45,7 @@ def MATCH_KEYS(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def MATCH_CLASS(frame: Frame, stack: list[Any], count: int) -> None:
-    """Stack: subject, class, names of keyword patterns; pushes the attributes to match, or None."""
+    """Stack: subject, class, names of keyword patterns; push the attributes, or None."""
     names = stack.pop()
     cls = stack.pop()
     stack[-1] = _match_class(frame, stack[-1], cls, count, names)
@@ -77,7 +77,7 @@ def _match_class(frame: Frame, subject: Any, cls: Any, count: int, names: tuple[
 
 
 def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | None:
-    """The attributes of positional patterns; None where the subject itself is the one that matches."""
+    """Return the attributes of positional patterns; None if the subject itself matches."""
     match_args = optional_attribute(frame.machine, cls, "__match_args__")
     matches_self = False
     if match_args is MISSING:

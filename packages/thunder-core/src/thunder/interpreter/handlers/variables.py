@@ -1,4 +1,4 @@
-"""Constants, local, global and closure variables, and the names of class bodies and modules."""
+"""Constants; local, global and closure variables; names of class bodies and modules."""
 
 from __future__ import annotations
 
