@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import thunder
-from soundness.harness import Cases, judge, ramp, world
+from soundness.harness import Cases, check_case, ramp, world
 
 cases = Cases()
 
@@ -87,7 +87,7 @@ def test_an_argument_of_any_structure(name):
     program, args = ARGUMENTS[name]
     rows = Cases()
     rows()(lambda: world(program, *args))
-    judge(rows[0], None, thunder)
+    check_case(rows[0], None, thunder)
 
 
 @cases()
@@ -184,7 +184,7 @@ def an_unused_argument():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)
 
 
 def named(x, k: float = 2.0, *rest, scale=1.0, **options):

@@ -7,7 +7,7 @@ import contextlib
 import torch
 
 import thunder
-from soundness.harness import Cases, ambient, judge, ramp, under, world
+from soundness.harness import Cases, ambient, check_case, ramp, under, world
 
 cases = Cases()
 
@@ -168,7 +168,7 @@ def autocast_region():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)
 
 
 def test_ambient_state_after_a_call_is_that_before():

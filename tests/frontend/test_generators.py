@@ -40,7 +40,9 @@ def outcome(fn: Callable[..., Any], args: tuple[Any, ...], seed: int) -> Any:
     return plain((result, args, torch.get_rng_state()))
 
 
-def judge(program: Callable[..., Any], *calls: Callable[[], tuple[Any, ...]], misses: int = 1) -> Any:
+def assert_as_eager(
+    program: Callable[..., Any], *calls: Callable[[], tuple[Any, ...]], misses: int = 1
+) -> Any:
     """Compares with eager, call by call; returns the compiled function."""
     compiled = thunder.jit(program, debug_options=CHECKED)
     for seed, make in enumerate(calls):
@@ -120,7 +122,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 def test_numbers_and_states_are_eagers(name: str) -> None:
     """The third call has one generator where there were two, which is another program."""
     calls = (lambda: (seeded(1), seeded(2)), lambda: (seeded(5), seeded(6)), one_twice)
-    judge(PROGRAMS[name], *calls, misses=2)
+    assert_as_eager(PROGRAMS[name], *calls, misses=2)
 
 
 def test_a_new_generator_at_each_call_is_no_reason_to_compile() -> None:
@@ -209,7 +211,7 @@ def test_a_generator_goes_through_autocast_and_regions() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return x.float() @ x.float().T + torch.randn(3, generator=g)
 
-    judge(program, lambda: (X, seeded(1)), lambda: (X, seeded(2)))
+    assert_as_eager(program, lambda: (X, seeded(1)), lambda: (X, seeded(2)))
 
 
 # -- gradients -----------------------------------------------------------------------------------------------
@@ -310,7 +312,7 @@ def test_draws_in_a_backward_are_drawn_when_it_runs() -> None:
         result.sum().backward()
         found.append((x.grad, between, torch.get_rng_state()))
     torch.testing.assert_close(*found, rtol=0, atol=0)
-    judge(lambda x: NoisyBackward.apply(x), lambda: (X,))
+    assert_as_eager(lambda x: NoisyBackward.apply(x), lambda: (X,))
 
 
 # -- what the program asks -----------------------------------------------------------------------------------
@@ -320,7 +322,9 @@ def test_the_seed_that_a_program_reads_is_a_fact() -> None:
     def program(g: torch.Generator) -> torch.Tensor:
         return torch.rand(2, generator=g) + g.initial_seed()
 
-    compiled = judge(program, lambda: (seeded(1),), lambda: (seeded(1),), lambda: (seeded(2),), misses=2)
+    compiled = assert_as_eager(
+        program, lambda: (seeded(1),), lambda: (seeded(1),), lambda: (seeded(2),), misses=2
+    )
     (reason,) = thunder.last_recompile_reasons(compiled)
     assert (reason.source, reason.expected, reason.found) == ("args[0]", 1, 2)
 
@@ -331,7 +335,7 @@ def test_the_seed_that_a_program_has_set_is_known() -> None:
         torch.manual_seed(-5)
         return before, g.manual_seed(9).initial_seed(), torch.initial_seed(), torch.Generator().initial_seed()
 
-    judge(program, lambda: (seeded(1),), lambda: (seeded(1),))
+    assert_as_eager(program, lambda: (seeded(1),), lambda: (seeded(1),))
 
 
 def test_a_seed_is_not_taken_for_that_of_another_generator() -> None:
@@ -339,7 +343,9 @@ def test_a_seed_is_not_taken_for_that_of_another_generator() -> None:
         g.manual_seed(5)
         return h.initial_seed()
 
-    judge(program, lambda: (seeded(1), seeded(2)), lambda: one_twice(2), lambda: one_twice(3), misses=2)
+    assert_as_eager(
+        program, lambda: (seeded(1), seeded(2)), lambda: one_twice(2), lambda: one_twice(3), misses=2
+    )
 
 
 def test_a_seed_is_not_taken_for_that_of_the_default_generator() -> None:
@@ -407,7 +413,7 @@ def left_by_an_error(x: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize("program", [forked, forked_twice, left_by_an_error])
 def test_forked_states_are_put_back(program: Callable[..., Any]) -> None:
-    judge(program, lambda: (X,), lambda: (X,))
+    assert_as_eager(program, lambda: (X,), lambda: (X,))
 
 
 def test_a_seed_that_is_put_back_is_not_that_of_another_generator() -> None:
@@ -493,7 +499,7 @@ def test_what_cannot_be_right_is_refused_with_the_line(program: Callable[..., An
 def test_seeding_is_traced_when_torch_has_wrapped_it() -> None:
     """So it does once its own compiler is loaded."""
     wrapped = _disable_dynamo(torch.random.manual_seed)
-    judge(lambda: (wrapped(5), torch.rand(2))[1], lambda: ())
+    assert_as_eager(lambda: (wrapped(5), torch.rand(2))[1], lambda: ())
 
 
 def test_nothing_of_the_users_is_held_or_moved_by_a_plan() -> None:

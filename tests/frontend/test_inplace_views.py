@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder
-from soundness.harness import Cases, arg, judge, ramp, world
+from soundness.harness import Cases, arg, check_case, ramp, world
 
 METHODS = {
     "add_": lambda x, y: x.add_(y),
@@ -106,7 +106,7 @@ def test_an_in_place_method_does_what_eager_does(place, method):
     rows(values=arg(0, ramp(2, 3, start=3.0)))(
         lambda: world(PLACES[place](method), ramp(2, 3), ramp(2, 3, start=4.0))
     )
-    judge(rows[0], "values", thunder)
+    check_case(rows[0], "values", thunder)
 
 
 VIEWS = {
@@ -144,7 +144,7 @@ def test_a_write_through_a_view_reaches_base_and_siblings(name):
 
     rows = Cases()
     rows(values=arg(0, ramp(4, 3, start=9.0)))(lambda: world(program, ramp(4, 3)))
-    judge(rows[0], "values", thunder)
+    check_case(rows[0], "values", thunder)
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -156,7 +156,7 @@ def test_a_write_through_a_view_reaches_the_callers_tensor(name):
 
     rows = Cases()
     rows(values=arg(0, ramp(4, 3, start=9.0)))(lambda: world(program, ramp(4, 3)))
-    judge(rows[0], "values", thunder)
+    check_case(rows[0], "values", thunder)
 
 
 cases = Cases()
@@ -265,7 +265,7 @@ def transposed_in_place():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)
 
 
 @pytest.mark.parametrize("method", ["add_", "setitem_slice", "chained"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder
-from soundness.harness import Cases, arg, judge, ramp, world
+from soundness.harness import Cases, arg, check_case, ramp, world
 
 
 def scaled(x, k):
@@ -20,7 +20,7 @@ def test_a_mode_is_right_when_a_number_changes(mode):
     rows = Cases()
     hits = mode == "constant values"
     rows(hits=hits, options={"cache": mode}, k=arg(1, 3))(lambda: world(scaled, ramp(3), 2))
-    judge(rows[0], "k", thunder)
+    check_case(rows[0], "k", thunder)
 
 
 def test_no_caching_traces_at_each_call_and_stores_nothing():

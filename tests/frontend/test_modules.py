@@ -11,7 +11,7 @@ from torch import nn
 
 import thunder
 from soundness.example_programs import numbered
-from soundness.harness import Cases, World, judge, ramp, without_grad, world
+from soundness.harness import Cases, World, check_case, ramp, without_grad, world
 
 cases = Cases()
 
@@ -282,7 +282,7 @@ def parametrised_weight():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)
 
 
 def linear():

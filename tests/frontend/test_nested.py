@@ -10,7 +10,7 @@ from torch import nn
 
 import thunder
 from soundness.example_programs import numbered
-from soundness.harness import Cases, arg, attr, judge, ramp, without_grad, world
+from soundness.harness import Cases, arg, attr, check_case, ramp, without_grad, world
 
 cases = Cases()
 
@@ -80,7 +80,7 @@ def recursive_data():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)
 
 
 def test_a_jitted_function_that_calls_itself_inlines():

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import thunder
-from soundness.harness import Cases, judge, ramp, world
+from soundness.harness import Cases, check_case, ramp, world
 
 PROGRAMS = {
     "rand": lambda x: torch.rand(3) + x,
@@ -36,7 +36,7 @@ PROGRAMS = {
 def test_the_same_seed_gives_eagers_numbers(name):
     rows = Cases()
     rows()(lambda: world(PROGRAMS[name], ramp(3)))
-    judge(rows[0], None, thunder)
+    check_case(rows[0], None, thunder)
 
 
 def test_calls_draw_on():

@@ -91,7 +91,7 @@ def steps(bsyms: Any, primitives: bool) -> Iterator[BoundSymbol]:
             raise AssertionError(f"{bsym.sym.id} has neither an eager function nor a decomposition")
 
 
-def same_metadata(output: Any, expected: Any) -> None:
+def assert_same_metadata(output: Any, expected: Any) -> None:
     """Asserts that the proxies of an output have the type and shape of eager's tensors, and that other values
     are equal.
     """
@@ -121,7 +121,7 @@ def _listed(x: Any) -> Any:
 CLOSE = {torch.bfloat16: 6e-2, torch.float16: 1e-2}
 
 
-def same_values(result: Any, expected: Any, *, exact: bool) -> None:
+def assert_same_values(result: Any, expected: Any, *, exact: bool) -> None:
     """Asserts equal values: bit for bit, or close."""
     dtypes = [x.dtype for x in tree_flatten(_listed(expected))[0] if isinstance(x, torch.Tensor)]
     tolerance = 0 if exact else max((CLOSE.get(d, 1e-4) for d in dtypes), default=0)

@@ -11,7 +11,7 @@ import torch
 
 import thunder
 from operators.entries_without_rows import FALLBACK, INTERPRETED, WITHOUT_ROW
-from operators.sample_traces import CLOSE, record, run, same_metadata, same_values
+from operators.sample_traces import CLOSE, assert_same_metadata, assert_same_values, record, run
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.pytree import tree_map
 
@@ -105,16 +105,16 @@ def check(op: Any, args: Any, kwargs: Any) -> None:
     expected = op.op(*copied(args), **copied(kwargs))
     if name_of(op) in INTERPRETED:
         program = thunder.jit(lambda *args, **kwargs: op.op(*args, **kwargs))
-        same_values(program(*copied(args), **copied(kwargs)), expected, exact=True)
+        assert_same_values(program(*copied(args), **copied(kwargs)), expected, exact=True)
         return
     for primitives in (False, True):
         trace, values, output = record(op.op, copied(args), copied(kwargs))
-        same_metadata(output, expected)
+        assert_same_metadata(output, expected)
         torch.manual_seed(SEED)
         result = run(trace, values, output, primitives=primitives)
         jumps = op.name in DISCONTINUOUS and isinstance(args[0], torch.Tensor) and args[0].dtype in CLOSE
         if op.name not in UNINITIALISED and not (primitives and (op.name in RANDOM or jumps)):
-            same_values(result, expected, exact=not primitives and op.name not in OF_PLACE)
+            assert_same_values(result, expected, exact=not primitives and op.name not in OF_PLACE)
 
 
 def check_in_place(fn: Any, args: Any, kwargs: Any) -> bool:
@@ -135,11 +135,11 @@ def check_in_place(fn: Any, args: Any, kwargs: Any) -> bool:
             record(fn, ours, copied(kwargs))
         return True
     trace, values, output = record(fn, ours, copied(kwargs))
-    same_metadata(output, theirs[0])
+    assert_same_metadata(output, theirs[0])
     assert output.name == next(name for name, t in values.items() if t is ours[0]), (
         "another tensor is returned"
     )
     torch.manual_seed(SEED)
     run(trace, values, output, primitives=True)
-    same_values(ours[0], theirs[0], exact=False)
+    assert_same_values(ours[0], theirs[0], exact=False)
     return True

@@ -80,7 +80,7 @@ def _functions(name: str) -> list[Any]:
     return [getattr(place, n) for place, n in spelt if callable(getattr(place, n, None))]
 
 
-def same(program: Callable[..., Any], *args: Any, dtype: torch.dtype = torch.bfloat16) -> None:
+def assert_as_eager(program: Callable[..., Any], *args: Any, dtype: torch.dtype = torch.bfloat16) -> None:
     """Asserts that a program under autocast gives what eager gives."""
     assert not autocasting.difference(program, args, {}, dtype)
 
@@ -91,8 +91,8 @@ def test_a_tensor_without_dimensions_is_promoted_as_without_autocast(
     dtype: torch.dtype, scale: torch.dtype
 ) -> None:
     a, s = torch.randn(3, 3), torch.tensor(1, dtype=scale)
-    same(lambda a, s: ((a @ a.T) * s, (a @ a.T) + s, (a @ a.T) > s), a, s, dtype=dtype)
-    same(lambda a, s: torch.where(a > 0, a @ a.T, s), a, s, dtype=dtype)
+    assert_as_eager(lambda a, s: ((a @ a.T) * s, (a @ a.T) + s, (a @ a.T) > s), a, s, dtype=dtype)
+    assert_as_eager(lambda a, s: torch.where(a > 0, a @ a.T, s), a, s, dtype=dtype)
 
 
 MODULES: dict[str, tuple[torch.nn.Module, Callable[[Any, torch.Tensor], Any]]] = {
@@ -133,7 +133,7 @@ def test_calls_that_write_are_left_alone() -> None:
         y = x * 1
         return y.addmm_(x, x), y.exp_(), y, torch.mm(x, x, out=torch.empty(3, 3))
 
-    same(program, torch.rand(3, 3))
+    assert_as_eager(program, torch.rand(3, 3))
 
 
 def test_what_is_unsafe_on_cuda_raises() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thunder.torch  # noqa: F401  (fills the language)
-from operators.sample_traces import record, run, same_metadata, same_values
+from operators.sample_traces import assert_same_metadata, assert_same_values, record, run
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.langctx import TORCH
 
@@ -69,8 +69,8 @@ def shown(key: Any) -> str:
 def test_getitem_gives_what_eager_gives(key: Any) -> None:
     for primitives in (False, True):
         trace, values, output = record(torch.Tensor.__getitem__, (X, key), {})
-        same_metadata(output, X[key])
-        same_values(run(trace, values, output, primitives=primitives), X[key], exact=True)
+        assert_same_metadata(output, X[key])
+        assert_same_values(run(trace, values, output, primitives=primitives), X[key], exact=True)
 
 
 @pytest.mark.parametrize("key", KEYS, ids=shown)
@@ -92,7 +92,7 @@ def test_setitem_leaves_what_eager_leaves(key: Any, kind: str) -> None:
         return
     trace, values, _ = record(torch.Tensor.__setitem__, (ours, key, value), {})
     run(trace, values, None, primitives=True)
-    same_values(ours, expected, exact=True)
+    assert_same_values(ours, expected, exact=True)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_masked_write_of_a_value_that_broadcasts_is_a_choice(mask: torch.Tenso
         key = mask
     trace, values, _ = record(torch.Tensor.__setitem__, (ours, key, value), {})
     run(trace, values, None, primitives=True)
-    same_values(ours, expected, exact=True)
+    assert_same_values(ours, expected, exact=True)
 
 
 @pytest.mark.parametrize("key", [X > 0, (slice(None), X[0] > 0), torch.tensor(True), (X > 0).byte()])

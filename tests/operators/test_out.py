@@ -116,7 +116,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return [t for t in tree_iter(tree) if isinstance(t, torch.Tensor)]
 
 
-def judged(fn: Callable[..., Any], *args: Any) -> None:
+def assert_as_eager(fn: Callable[..., Any], *args: Any) -> None:
     """Asserts that a program does what eager does: its results, its writes, twice."""
     jitted = thunder.jit(fn)
     for _ in range(2):
@@ -133,9 +133,9 @@ X, Y = torch.randn(3, 4), torch.randn(3, 4)
 
 
 def test_out_may_be_an_input_or_a_view() -> None:
-    judged(lambda a, b: (torch.add(a, b, out=a), a * 2), X, Y)
-    judged(lambda a, buffer: (torch.mul(a, 2, out=buffer[0]), buffer + 1), X, torch.zeros(2, 3, 4))
-    judged(lambda a, buffer: torch.mul(a, 2, out=buffer.mT) + 1, X, torch.zeros(4, 3))
+    assert_as_eager(lambda a, b: (torch.add(a, b, out=a), a * 2), X, Y)
+    assert_as_eager(lambda a, buffer: (torch.mul(a, 2, out=buffer[0]), buffer + 1), X, torch.zeros(2, 3, 4))
+    assert_as_eager(lambda a, buffer: torch.mul(a, 2, out=buffer.mT) + 1, X, torch.zeros(4, 3))
 
 
 def test_the_tensors_that_were_given_are_returned() -> None:
@@ -146,22 +146,26 @@ def test_the_tensors_that_were_given_are_returned() -> None:
         s = torch.max(a, 1, out=(v[:, 0], i[:, 1]))
         return r, s, v, i
 
-    judged(program, X, torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.int64))
+    assert_as_eager(program, X, torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.int64))
 
 
 def test_out_of_functions_that_are_no_rows() -> None:
-    judged(lambda a, out: F.normalize(a, dim=1, out=out) is out, X, torch.zeros(3, 4))
-    judged(lambda a, out: torch.special.airy_ai(a, out=out), X, torch.zeros(3, 4))
-    judged(lambda a, out: torch.ops.aten.add(a, a, out=out), X, torch.zeros(3, 4))
+    assert_as_eager(lambda a, out: F.normalize(a, dim=1, out=out) is out, X, torch.zeros(3, 4))
+    assert_as_eager(lambda a, out: torch.special.airy_ai(a, out=out), X, torch.zeros(3, 4))
+    assert_as_eager(lambda a, out: torch.ops.aten.add(a, a, out=out), X, torch.zeros(3, 4))
 
 
 def test_out_decides_the_dtype_of_what_is_made() -> None:
-    judged(lambda out: torch.arange(4, out=out), torch.zeros(4, dtype=torch.float64))
-    judged(lambda out: torch.randn(4, out=out), torch.zeros(4, dtype=torch.float64))
-    judged(lambda p, out: torch.bernoulli(p, out=out), X.sigmoid(), torch.zeros(3, 4, dtype=torch.float64))
-    judged(lambda m, out: torch.normal(m, 2.0, out=out), X, torch.zeros(3, 4))
-    judged(lambda p, out: torch.multinomial(p, 2, out=out), X.sigmoid(), torch.zeros(3, 2, dtype=torch.int64))
-    judged(lambda a, out: torch.sum(a, 0, out=out), 1e8 * X, torch.zeros(4, dtype=torch.float64))
+    assert_as_eager(lambda out: torch.arange(4, out=out), torch.zeros(4, dtype=torch.float64))
+    assert_as_eager(lambda out: torch.randn(4, out=out), torch.zeros(4, dtype=torch.float64))
+    assert_as_eager(
+        lambda p, out: torch.bernoulli(p, out=out), X.sigmoid(), torch.zeros(3, 4, dtype=torch.float64)
+    )
+    assert_as_eager(lambda m, out: torch.normal(m, 2.0, out=out), X, torch.zeros(3, 4))
+    assert_as_eager(
+        lambda p, out: torch.multinomial(p, 2, out=out), X.sigmoid(), torch.zeros(3, 2, dtype=torch.int64)
+    )
+    assert_as_eager(lambda a, out: torch.sum(a, 0, out=out), 1e8 * X, torch.zeros(4, dtype=torch.float64))
 
 
 def test_random_numbers_into_strided_memory_are_refused() -> None:
@@ -218,4 +222,4 @@ def test_autocast_leaves_calls_alone_that_write() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             return torch.mm(a, a.mT, out=out), out.addmm_(a, a.mT), out.exp_()
 
-    judged(program, X, torch.zeros(3, 3))
+    assert_as_eager(program, X, torch.zeros(3, 3))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import thunder
-from operators.sample_traces import record, run, same_metadata, same_values
+from operators.sample_traces import assert_same_metadata, assert_same_values, record, run
 from operators.samples import copied
 
 DTYPES = [
@@ -101,7 +101,7 @@ def refused(fn: Callable[..., Any], args: Any, error: Exception, primitives: boo
         traced_and_run()
 
 
-def agrees(fn: Callable[..., Any], *args: Any) -> None:
+def assert_as_eager(fn: Callable[..., Any], *args: Any) -> None:
     """Asserts that a call gives what eager gives, in value too, or is refused as eager refuses it."""
     try:
         expected = fn(*copied(args))
@@ -109,11 +109,11 @@ def agrees(fn: Callable[..., Any], *args: Any) -> None:
         refused(fn, args, error, primitives=False)
         return
     trace, values, output = record(fn, copied(args), {})
-    same_metadata(output, expected)
-    same_values(run(trace, values, output, primitives=False), expected, exact=True)
+    assert_same_metadata(output, expected)
+    assert_same_values(run(trace, values, output, primitives=False), expected, exact=True)
 
 
-def agrees_in_place(fn: Callable[..., Any], target: torch.Tensor, *args: Any) -> None:
+def assert_as_eager_in_place(fn: Callable[..., Any], target: torch.Tensor, *args: Any) -> None:
     """Asserts that a call leaves in its target what eager leaves, and returns the target."""
     theirs, given_args = copied((target, args))
     try:
@@ -123,33 +123,33 @@ def agrees_in_place(fn: Callable[..., Any], target: torch.Tensor, *args: Any) ->
         return
     assert returned is theirs
     trace, values, output = record(fn, copied((target, *args)), {})
-    same_metadata(output, theirs)
+    assert_same_metadata(output, theirs)
     run(trace, values, output, primitives=True)
-    same_values(values[output.name], theirs, exact=False)
+    assert_same_values(values[output.name], theirs, exact=False)
 
 
 @settings(deadline=None, max_examples=400)
 @given(st.sampled_from(BINARY), tensors, operands)
 def test_binary_operators(fn: Callable[..., Any], a: torch.Tensor, b: Any) -> None:
-    agrees(fn, a, b)
+    assert_as_eager(fn, a, b)
 
 
 @settings(deadline=None, max_examples=250)
 @given(st.sampled_from(BINARY), st.sampled_from(NUMBERS), tensors)
 def test_reflected_operators(fn: Callable[..., Any], a: Any, b: torch.Tensor) -> None:
-    agrees(fn, a, b)
+    assert_as_eager(fn, a, b)
 
 
 @settings(deadline=None, max_examples=400)
 @given(st.sampled_from(IN_PLACE), tensors, operands)
 def test_in_place_operators(fn: Callable[..., Any], a: torch.Tensor, b: Any) -> None:
-    agrees_in_place(fn, a, b)
+    assert_as_eager_in_place(fn, a, b)
 
 
 @settings(deadline=None)
 @given(st.sampled_from(UNARY), tensors)
 def test_unary_operators(fn: Callable[..., Any], a: torch.Tensor) -> None:
-    agrees(fn, a)
+    assert_as_eager(fn, a)
 
 
 METHODS = ["add", "sub", "mul", "div", "pow", "remainder", "fmod", "eq", "lt", "bitwise_and", "logical_xor"]
@@ -158,13 +158,13 @@ METHODS = ["add", "sub", "mul", "div", "pow", "remainder", "fmod", "eq", "lt", "
 @settings(deadline=None, max_examples=250)
 @given(st.sampled_from(METHODS), tensors, operands)
 def test_methods(name: str, a: torch.Tensor, b: Any) -> None:
-    agrees(lambda x, y: getattr(x, name)(y), a, b)
+    assert_as_eager(lambda x, y: getattr(x, name)(y), a, b)
 
 
 @settings(deadline=None, max_examples=250)
 @given(st.sampled_from([f"{name}_" for name in METHODS]), tensors, operands)
 def test_in_place_twins(name: str, a: torch.Tensor, b: Any) -> None:
-    agrees_in_place(lambda x, y: getattr(x, name)(y), a, b)
+    assert_as_eager_in_place(lambda x, y: getattr(x, name)(y), a, b)
 
 
 TWINS = ["abs_", "neg_", "sqrt_", "exp_", "floor_", "sigmoid_", "zero_", "logical_not_", "square_", "sign_"]
@@ -173,7 +173,7 @@ TWINS = ["abs_", "neg_", "sqrt_", "exp_", "floor_", "sigmoid_", "zero_", "logica
 @settings(deadline=None, max_examples=150)
 @given(st.sampled_from(TWINS), tensors)
 def test_in_place_twins_of_one_operand(name: str, a: torch.Tensor) -> None:
-    agrees_in_place(lambda x: getattr(x, name)(), a)
+    assert_as_eager_in_place(lambda x: getattr(x, name)(), a)
 
 
 # -- attributes ----------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ QUESTIONS = (
 )
 
 
-def asked(x: torch.Tensor, fn: Callable[..., Any]) -> None:
+def assert_same_answer(x: torch.Tensor, fn: Callable[..., Any]) -> None:
     try:
         expected = fn(x)
     except (RuntimeError, AttributeError) as error:
@@ -216,13 +216,13 @@ SAMPLES = {
 @pytest.mark.parametrize("name", ATTRIBUTES.split())
 @pytest.mark.filterwarnings("ignore")  # torch's own, about T of one dimension and about named tensors
 def test_attributes(name: str, sample: str) -> None:
-    asked(SAMPLES[sample], lambda x: getattr(x, name))
+    assert_same_answer(SAMPLES[sample], lambda x: getattr(x, name))
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("name", QUESTIONS.split())
 def test_questions(name: str, sample: str) -> None:
-    asked(SAMPLES[sample], lambda x: getattr(x, name)())
+    assert_same_answer(SAMPLES[sample], lambda x: getattr(x, name)())
 
 
 SYMBOLS = ["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>", "@"]

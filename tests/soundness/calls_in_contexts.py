@@ -46,7 +46,7 @@ def situation(*patches: tuple[Any, str, Any]) -> Situation:
     return within
 
 
-def play(
+def check_calls_in(
     program: Callable[..., Any],
     args: Sequence[Any],
     situations: Sequence[Situation],

@@ -1,8 +1,8 @@
-"""The judge: a program and its world are built twice, one is run by torch eager, one by the compiler, and all
-that can be observed of the two must agree, before and after one fact of the world is changed.
+"""Checks of cases: a program and its world are built twice, one is run by torch eager, one by the compiler.
 
-A *world* is a program with everything that it reads; a *case* builds a world and names the facts to change;
-the *judge* plays a case. Nothing here knows how the compiler works: it needs `jit` and `cache_hits`.
+All that can be observed of both must agree, before and after one fact of the world is changed. A *world* is
+a program with everything that it reads; a *case* builds a world and names the facts to change; `check_case`
+plays a case. Nothing here knows how the compiler works: it needs `jit` and `cache_hits`.
 """
 
 from __future__ import annotations
@@ -274,19 +274,19 @@ def steps(case: Case, change: str | None) -> list[tuple[str, Mutation | None]]:
     return calls
 
 
-def judge(case: Case, change: str | None, compiler: Compiler) -> None:
+def check_case(case: Case, change: str | None, compiler: Compiler) -> None:
     """Plays `case` with one change; raises AssertionError that lists each difference from eager."""
     if case.may_refuse is None:
-        judge_calls(case, change, compiler)
+        check_calls(case, change, compiler)
         return
     file = case.build.__module__.rpartition(".")[2]
     with refusals_as_recorded("cases", f"{file}, {case.name}, {change}") as refusals:
-        refused = judge_calls(case, change, compiler)
+        refused = check_calls(case, change, compiler)
         if refused is not None:
             refusals.add(*refused)
 
 
-def judge_calls(case: Case, change: str | None, compiler: Compiler) -> tuple[str, Exception] | None:
+def check_calls(case: Case, change: str | None, compiler: Compiler) -> tuple[str, Exception] | None:
     """Judge the calls of a case; return the call that was refused with its error, or None."""
     theirs, ours = case.build(), case.build()
     alike = differences(observed(theirs), observed(ours))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thunder
-from soundness.calls_in_contexts import play
+from soundness.calls_in_contexts import check_calls_in
 from soundness.harness import ramp
 
 
@@ -125,7 +125,7 @@ ROWS |= {name: (program, functools.partial(flag, owner, key)) for name, program,
 @pytest.mark.parametrize("name", ROWS)
 def test_state_that_a_program_reads_is_guarded(name, order):
     program, changed = ROWS[name]
-    play(program, [ramp(3)], (contextlib.nullcontext, changed), order)
+    check_calls_in(program, [ramp(3)], (contextlib.nullcontext, changed), order)
 
 
 def test_state_that_a_region_of_the_program_sets_is_its_own():
@@ -134,7 +134,7 @@ def test_state_that_a_region_of_the_program_sets_is_its_own():
             inside = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
         return x * 2, inside, torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
-    compiled = play(
+    compiled = check_calls_in(
         program, [ramp(3)], (contextlib.nullcontext, cast_to("cpu", torch.float16)), (0, 0, 1, 0, 1)
     )
     assert thunder.cache_misses(compiled) == 2

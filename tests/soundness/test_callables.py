@@ -9,7 +9,7 @@ import numpy
 import torch
 
 import thunder
-from soundness.harness import Bag, Cases, arg, judge, kwarg, ramp, world
+from soundness.harness import Bag, Cases, arg, check_case, kwarg, ramp, world
 
 cases = Cases()
 
@@ -379,4 +379,4 @@ def numpy_scalar_argument():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

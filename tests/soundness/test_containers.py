@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import thunder
-from soundness.harness import Bag, Cases, arg, judge, ramp, world
+from soundness.harness import Bag, Cases, arg, check_case, ramp, world
 
 cases = Cases()
 
@@ -331,4 +331,4 @@ def test_a_write_to_a_dict_with_methods_of_its_own_is_refused():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

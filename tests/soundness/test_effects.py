@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import thunder
-from soundness.harness import Bag, Cases, arg, judge, ramp, with_globals, without_grad, world
+from soundness.harness import Bag, Cases, arg, check_case, ramp, with_globals, without_grad, world
 
 cases = Cases()
 
@@ -428,4 +428,4 @@ def a_tensor_kept_by_an_object_made_in_the_program():
 
 @cases.parametrize()
 def test_world_equals_eagers_after_each_call(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import thunder
-from soundness.harness import Cases, ambient, arg, judge, ramp, world
+from soundness.harness import Cases, ambient, arg, check_case, ramp, world
 
 cases = Cases()
 
@@ -397,4 +397,4 @@ def recursion_in_the_program():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import thunder
-from soundness.harness import Bag, Cases, arg, judge, ramp, world
+from soundness.harness import Bag, Cases, arg, check_case, ramp, world
 
 cases = Cases()
 
@@ -46,7 +46,7 @@ def end_of_a_range():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)
 
 
 def test_a_region_of_enable_grad_inside_no_grad_gives_gradients():

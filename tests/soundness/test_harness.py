@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from soundness.example_programs import PROGRAMS
-from soundness.harness import Case, World, arg, attr, judge, observed, ramp, world
+from soundness.harness import Case, World, arg, attr, check_case, observed, ramp, world
 from soundness.mutator import after_change, changes
 from soundness.object_facts import differences
 
@@ -179,20 +179,20 @@ BROKEN = {
 
 @pytest.mark.parametrize("change", CASES)
 def test_eager_agrees_with_itself(change):
-    judge(CASES[change], change, EAGER)
+    check_case(CASES[change], change, EAGER)
 
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_compiler_is_caught_at_its_fault(fault):
     wrap, change, complaint = BROKEN[fault]
     with pytest.raises(AssertionError) as caught:
-        judge(CASES[change], change, compiler(wrap))
+        check_case(CASES[change], change, compiler(wrap))
     assert complaint in str(caught.value)
 
 
 def test_a_cache_that_never_hits_is_caught():
     with pytest.raises(AssertionError, match="not served from the cache"):
-        judge(CASES["grow"], "grow", compiler(lambda fn: fn, hits=0))
+        check_case(CASES["grow"], "grow", compiler(lambda fn: fn, hits=0))
 
 
 def test_a_refusal_is_a_failure_unless_the_case_says_so():
@@ -206,10 +206,10 @@ def test_a_refusal_is_a_failure_unless_the_case_says_so():
         return run
 
     with pytest.raises(AssertionError, match="raised SharpEdge"):
-        judge(CASES["grow"], "grow", compiler(refusing))
-    judge(Case("scaled", scaled, {}, refused="SharpEdge"), None, compiler(refusing))
+        check_case(CASES["grow"], "grow", compiler(refusing))
+    check_case(Case("scaled", scaled, {}, refused="SharpEdge"), None, compiler(refusing))
     with pytest.raises(AssertionError, match="must be refused"):
-        judge(Case("scaled", scaled, {}, refused="SharpEdge"), None, EAGER)
+        check_case(Case("scaled", scaled, {}, refused="SharpEdge"), None, EAGER)
 
 
 def test_a_refused_call_that_leaves_a_write_is_caught():
@@ -224,7 +224,7 @@ def test_a_refused_call_that_leaves_a_write_is_caught():
         return run
 
     with pytest.raises(AssertionError, match="was refused and left"):
-        judge(Case("appending", appending, {}, refused="SharpEdge"), None, compiler(writing))
+        check_case(Case("appending", appending, {}, refused="SharpEdge"), None, compiler(writing))
 
 
 def test_facts_tell_one_shared_tensor_from_two_equal_ones():

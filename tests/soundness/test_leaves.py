@@ -7,7 +7,7 @@ import enum
 import torch
 
 import thunder
-from soundness.harness import Cases, arg, judge, kwarg, ramp, world
+from soundness.harness import Cases, arg, check_case, kwarg, ramp, world
 
 cases = Cases()
 
@@ -154,4 +154,4 @@ def layouts():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

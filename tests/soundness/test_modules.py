@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import thunder
-from soundness.harness import Bag, Cases, attr, judge, ramp, with_globals, without_grad, world
+from soundness.harness import Bag, Cases, attr, check_case, ramp, with_globals, without_grad, world
 
 cases = Cases()
 
@@ -433,4 +433,4 @@ def test_ordered_dict_moved_to_end_is_noticed():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

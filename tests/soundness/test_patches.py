@@ -21,7 +21,7 @@ from torch import nn
 
 import thunder
 from recorded_refusals import refusals_as_recorded
-from soundness.calls_in_contexts import patched, play, situation
+from soundness.calls_in_contexts import check_calls_in, patched, situation
 from soundness.harness import ramp
 
 
@@ -191,12 +191,12 @@ def test_a_replaced_attribute_is_noticed(name, order):
     row = ROWS[name]
     situations = (contextlib.nullcontext, situation((row.owner, row.name, row.value)))
     with refusals_as_recorded("replaced attributes", f"{name}, {order}") as refusals:
-        play(row.program, [ramp(4)], situations, order, refusals=refusals)
+        check_calls_in(row.program, [ramp(4)], situations, order, refusals=refusals)
 
 
 def test_the_attributes_that_come_back_need_no_third_compile():
     situations = (contextlib.nullcontext, situation((T, "add", doubled(T.add))))
-    compiled = play(lambda x: x.add(1), [ramp(4)], situations, (0, 1, 0, 1, 0))
+    compiled = check_calls_in(lambda x: x.add(1), [ramp(4)], situations, (0, 1, 0, 1, 0))
     assert thunder.cache_misses(compiled) == 2
 
 

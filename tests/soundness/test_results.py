@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import thunder
-from soundness.harness import Bag, Cases, arg, judge, observed, ramp, without_grad, world
+from soundness.harness import Bag, Cases, arg, check_case, observed, ramp, without_grad, world
 from soundness.object_facts import differences
 from thunder.base.errors import UnsupportedProgram
 
@@ -68,7 +68,7 @@ RESULTS = {
 def test_the_result_has_eagers_containers_and_types(name):
     cases = Cases()
     cases(values=arg(0, ramp(2, 3, start=9.0)))(lambda: world(RESULTS[name], ramp(2, 3)))
-    judge(cases[0], "values", thunder)
+    check_case(cases[0], "values", thunder)
 
 
 def test_a_registered_pytree_is_rebuilt():
@@ -120,7 +120,7 @@ def test_outputs_alias_inputs_and_one_another_as_in_eager(name):
     cases(values=arg(0, ramp(2, 3, start=9.0)))(
         lambda: world(ALIASES[name], ramp(2, 3), ramp(2, 3, start=4.0))
     )
-    judge(cases[0], "values", thunder)
+    check_case(cases[0], "values", thunder)
 
 
 @cases(other=lambda w: w.args.__setitem__(0, {"t": ramp(2)}))
@@ -198,7 +198,7 @@ def test_dtypes_are_eagers(name):
 
     cases = Cases()
     cases(dtype=arg(1, ramp(3, dtype=torch.float32)))(build)
-    judge(cases[0], "dtype", thunder)
+    check_case(cases[0], "dtype", thunder)
 
 
 @cases(transposed=lambda w: w.args.__setitem__(0, ramp(4, 2, 3).permute(1, 2, 0)))
@@ -248,4 +248,4 @@ def test_tracing_runs_no_operation_on_user_data():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import thunder
-from soundness.harness import Cases, judge, ramp, under, without_grad, world
+from soundness.harness import Cases, check_case, ramp, under, without_grad, world
 
 cases = Cases()
 
@@ -221,4 +221,4 @@ def test_an_allowed_sharp_edge_is_baked_in_silently():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

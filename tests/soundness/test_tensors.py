@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import thunder
-from soundness.harness import Bag, Cases, arg, judge, ramp, with_globals, without_grad, world
+from soundness.harness import Bag, Cases, arg, check_case, ramp, with_globals, without_grad, world
 
 cases = Cases()
 
@@ -245,4 +245,4 @@ def tensor_as_a_class_attribute():
 
 @cases.parametrize()
 def test_result_equals_eager(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import thunder
-from soundness.harness import Bag, Cases, arg, attr, judge, ramp, with_globals, world
+from soundness.harness import Bag, Cases, arg, attr, check_case, ramp, with_globals, world
 
 cases = Cases()
 UNSUPPORTED = "UnsupportedProgram"
@@ -378,4 +378,4 @@ def test_a_warning_of_the_program_names_the_users_file():
 
 @cases.parametrize()
 def test_answer_is_eagers_or_refused_by_name(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import thunder
-from soundness.harness import Bag, Cases, judge, ramp, without_grad, world
+from soundness.harness import Bag, Cases, check_case, ramp, without_grad, world
 
 cases = Cases()
 UNSUPPORTED = "UnsupportedProgram"
@@ -220,4 +220,4 @@ for name in PARAMETER_READS:
 
 @cases.parametrize()
 def test_answer_is_eagers_or_refused_by_name(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)

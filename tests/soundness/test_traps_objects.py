@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import thunder
-from soundness.harness import Bag, Cases, arg, judge, ramp, without_grad, world
+from soundness.harness import Bag, Cases, arg, check_case, ramp, without_grad, world
 
 cases = Cases()
 
@@ -185,4 +185,4 @@ def attribute_deleted_then_asked_for():
 
 @cases.parametrize()
 def test_answer_is_eagers(case, change):
-    judge(case, change, thunder)
+    check_case(case, change, thunder)
