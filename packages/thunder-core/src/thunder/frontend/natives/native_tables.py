@@ -119,6 +119,9 @@ _IMPURE_BUILTINS = (
     vars,
 )
 
+#: modules of the standard library without type information
+_UNTYPED = tuple(map(importlib.import_module, ("_abc", "_functools", "_sre", "_string")))
+
 PURE_FUNCTIONS = (
     NativeRow("numbers in, numbers out", _functions(math, cmath)),
     NativeRow("the operators of Python, on arguments that are checked", _functions(operator, _operator)),
@@ -134,8 +137,8 @@ PURE_FUNCTIONS = (
             _heapq,
             _struct,
             _json,
-            # without type information:
-            *map(importlib.import_module, ("_abc", "_functools", "_sre", "_string")),
+            *_UNTYPED,
+            without=(importlib.import_module("_sre").compile,),  # trusts the code that it is passed
         ),
     ),
     NativeRow("the state of warnings; what shows one is a lookaside", _functions(_warnings)),
