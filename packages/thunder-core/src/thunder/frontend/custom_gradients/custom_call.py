@@ -181,7 +181,7 @@ def _may_run_later(session: TracingSession, error: UnsupportedProgram) -> bool:
 def _as_it_runs(
     session: TracingSession, fn: CustomGradient, results: Results, cotangents: dict[str, TensorProxy]
 ) -> tuple[list[BoundSymbol], list[BoundSymbol], tuple[Any, ...]]:
-    """Return the backward as a call that is made when it runs.
+    """Return the backward as a call of the function when it runs.
 
     These are the forward's part of it, the call, and its gradients.
     """

@@ -19,14 +19,14 @@ from thunder.ops.prims.gradient import get_grad, get_grad_or_none, put_grad
 
 
 class CustomRule:
-    """A call: its two subtraces, and the composites that are made from them.
+    """A call: its two subtraces, and the composites of them.
 
     ``forward``: tensors → results, residuals. ``backward``: tensors, residuals, cotangents → gradients, of
     the tensors at the indices ``targets``; None if it was not traced. ``differentiable`` says which results
     carry gradients. After the results of the forward come the values that it writes to the tensors at the
     indices ``written``, which the backward reads in their place. For a result without gradient the backward
     receives zeros, or None (``with_none``). ``saves`` says whether eager saves a tensor for it, and
-    ``runs_later`` whether the backward is a call that is made when it runs.
+    ``runs_later`` whether the backward is a call of the user's function when it runs.
 
     Of the two composites, ``whole`` returns the results alone; the rules of both compute ``augmented``, which
     returns the residuals too. So a forward that is differentiated again has this rule, and not those of its

@@ -44,7 +44,7 @@ class Rebuilding:
         self.session = session
         self.tensors: list[TensorProxy] = []
         self._index: dict[str, int] = {}
-        self._made: dict[int, tuple[Any, Maker]] = {}  # by id: the value, held, and its maker
+        self._makers: dict[int, tuple[Any, Maker]] = {}  # by id: the value, held, and its maker
 
     def maker(self, value: Any) -> Maker:
         """Return the maker of a value.
@@ -57,13 +57,13 @@ class Rebuilding:
         entry = self.session.entry_of(value)
         if entry is None and (type(value) in LEAVES or self._is_code(value)):
             return _constant(value)
-        built = self._made.get(id(value))
+        built = self._makers.get(id(value))
         if built is None:
-            number = len(self._made)
+            number = len(self._makers)
             cell: list[Maker] = []  # a value may contain itself
-            self._made[id(value)] = value, lambda tensors, made: _once(number, cell[0], tensors, made)
+            self._makers[id(value)] = value, lambda tensors, rebuilt: _once(number, cell[0], tensors, rebuilt)
             cell.append(self._parts(value) if entry is None else self._of_user(value, entry.obj))
-            built = self._made[id(value)]
+            built = self._makers[id(value)]
         return built[1]
 
     def makers(self, values: Any) -> list[Maker]:
@@ -75,7 +75,7 @@ class Rebuilding:
         if index is None:
             index = self._index[proxy.name] = len(self.tensors)
             self.tensors.append(proxy)
-        return lambda tensors, made: tensors[index]
+        return lambda tensors, rebuilt: tensors[index]
 
     def _is_code(self, value: Any) -> bool:
         return isinstance(value, IDENTITY_TYPES) and id(value) not in self.session.created_by_program
@@ -128,10 +128,10 @@ class Rebuilding:
         cells = [self._cell(c) for c in fn.__closure__ or ()]
         defaults, keywords = self.maker(fn.__defaults__), self.maker(fn.__kwdefaults__)
 
-        def make(tensors: Sequence[Any], made: dict[int, Any]) -> types.FunctionType:
-            closure = tuple(c(tensors, made) for c in cells)
+        def make(tensors: Sequence[Any], rebuilt: dict[int, Any]) -> types.FunctionType:
+            closure = tuple(c(tensors, rebuilt) for c in cells)
             new = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, closure or None)
-            new.__defaults__, new.__kwdefaults__ = defaults(tensors, made), keywords(tensors, made)
+            new.__defaults__, new.__kwdefaults__ = defaults(tensors, rebuilt), keywords(tensors, rebuilt)
             return new
 
         return make
@@ -142,20 +142,20 @@ class Rebuilding:
             return _constant(cell)
         content = cell_content(cell)
         if content is ABSENT:
-            return lambda tensors, made: types.CellType()
+            return lambda tensors, rebuilt: types.CellType()
         self.session.state(BackwardState).captured.append(
             (cell, content, "the backward", self.session.locations())
         )
         inside = self.maker(content)
-        return lambda tensors, made: types.CellType(inside(tensors, made))
+        return lambda tensors, rebuilt: types.CellType(inside(tensors, rebuilt))
 
 
 def _constant(value: Any) -> Maker:
-    return lambda tensors, made: value
+    return lambda tensors, rebuilt: value
 
 
 def _apply(fn: Callable[..., Any], makers: Sequence[Maker]) -> Maker:
-    return lambda tensors, made: fn(*[maker(tensors, made) for maker in makers])
+    return lambda tensors, rebuilt: fn(*[maker(tensors, rebuilt) for maker in makers])
 
 
 def _filled(cls: type, items: list[tuple[Any, Any]]) -> Any:
@@ -165,7 +165,7 @@ def _filled(cls: type, items: list[tuple[Any, Any]]) -> Any:
     return new
 
 
-def _once(number: int, maker: Maker, tensors: Sequence[Any], made: dict[int, Any]) -> Any:
-    if number not in made:
-        made[number] = maker(tensors, made)
-    return made[number]
+def _once(number: int, maker: Maker, tensors: Sequence[Any], rebuilt: dict[int, Any]) -> Any:
+    if number not in rebuilt:
+        rebuilt[number] = maker(tensors, rebuilt)
+    return rebuilt[number]

@@ -24,7 +24,7 @@ TABLE = LookasideTable()
 
 
 class Queries(SessionState):
-    """The queries that the program made, by function and arguments."""
+    """The queries of the program, by function and arguments."""
 
     def __init__(self, session: TracingSession) -> None:
         self.functions: dict[tuple[Any, ...], Any] = {}

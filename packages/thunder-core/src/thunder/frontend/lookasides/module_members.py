@@ -211,7 +211,7 @@ def _is_plain_call(session: TracingSession, entry: ObjectEntry, cls: type) -> bo
 
 
 def inlined(session: TracingSession, fn: CompiledFunction) -> Any:
-    """Return the callable that a compiled function was made from, to be traced in its place."""
+    """Return the callable that a compiled function compiles, to be traced in its place."""
     _refuse_transforms(fn)
     return wrapped_callable(session, fn)
 

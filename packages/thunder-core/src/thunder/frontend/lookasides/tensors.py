@@ -113,23 +113,23 @@ def is_inference(session: TracingSession, x: TensorProxy) -> bool:
     return torch.is_inference_mode_enabled()
 
 
-def is_marked(session: TracingSession, x: TensorProxy, question: str) -> bool:
-    """Return ``x.is_conj()`` or ``x.is_neg()``, as ``question`` says.
+def is_marked(session: TracingSession, x: TensorProxy, mark: str) -> bool:
+    """Return ``x.is_conj()`` or ``x.is_neg()``, by the name ``mark``.
 
     Raises UnsupportedProgram for an intermediate for which the result is not certain.
     """
     entry = session.entry_of(x)
     if entry is not None:
         with torch._C.DisableTorchFunction():
-            return bool(getattr(entry.obj, question)())  # among the dispatch keys, which are checked
-    if not (x.dtype.is_complex if question == "is_conj" else x.dtype.is_inexact):
+            return bool(getattr(entry.obj, mark)())  # among the dispatch keys, which are checked
+    if not (x.dtype.is_complex if mark == "is_conj" else x.dtype.is_inexact):
         return False
     if not _may_have_marks(session):
         return False
     raise UnsupportedProgram(
-        f"{question}() of an intermediate tensor",
+        f"{mark}() of an intermediate tensor",
         found={x.name: x.type_string()},
-        hint=f"Call {question.replace('is', 'resolve')}() instead, which decides when the program runs.",
+        hint=f"Call {mark.replace('is', 'resolve')}() instead, which decides when the program runs.",
     )
 
 
@@ -179,10 +179,10 @@ def _sources(session: TracingSession, x: TensorProxy) -> list[tuple[TensorProxy,
 
 
 def _returns_its_argument(session: TracingSession, call: BoundSymbol) -> bool:
-    question = _MAY_RETURN_THE_ARGUMENT[call.sym.id]
-    if question is None:
+    mark = _MAY_RETURN_THE_ARGUMENT[call.sym.id]
+    if mark is None:
         return tensor_attributes.is_contiguous(call.args[0], **call.kwargs)
-    return not is_marked(session, call.args[0], question)
+    return not is_marked(session, call.args[0], mark)
 
 
 def _load_grad(session: TracingSession, x: TensorProxy) -> Any:

@@ -126,7 +126,7 @@ PURE_FUNCTIONS = (
     NativeRow("numbers in, numbers out", _functions(math, cmath)),
     NativeRow("the operators of Python, on arguments that are checked", _functions(operator, _operator)),
     NativeRow(
-        "what Python programs are made of; these depend on their arguments alone",
+        "builtins whose results depend on their arguments alone",
         _functions(builtins, without=_IMPURE_BUILTINS),
     ),
     NativeRow(
