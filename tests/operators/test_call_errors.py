@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import thunder
 import thunder.torch as ltorch
@@ -167,3 +168,33 @@ def test_attention_takes_a_mask_without_dimensions() -> None:
     q, mask = torch.rand(3, 3), torch.tensor(2.0)
     out = thunder.jit(lambda q, m: F.scaled_dot_product_attention(q, q, q, m))(q, mask)
     torch.testing.assert_close(out, F.scaled_dot_product_attention(q, q, q, mask))
+
+
+class Wrapped(torch.autograd.Function):
+    """A softplus whose forward is the program's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return F.softplus(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return g
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: checkpoint(lambda y: F.softplus(y), x, use_reentrant=False),
+        lambda x: Wrapped.apply(x),
+        lambda x: torch.sub(F.softplus(x), 1, out=torch.empty(2, 3)),
+    ],
+    ids=["checkpoint", "autograd.Function", "out="],
+)
+def test_a_fault_within_a_region_is_an_internal_error(
+    monkeypatch: pytest.MonkeyPatch, program: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    ltorch.softplus.normalize(X)
+    plant(monkeypatch, ltorch.softplus, FAULTS[0])
+    with pytest.raises(InternalError, match="softplus failed on arguments that torch accepts"):
+        thunder.jit(program)(X)

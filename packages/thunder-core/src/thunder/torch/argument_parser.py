@@ -131,14 +131,14 @@ def _parsed(parser: _Parser, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         kwargs = {key: _with_gradient(value) for key, value in kwargs.items()}
     _push(_JUDGE)
     try:
-        found = parser.fn(*args, **kwargs)
+        result = parser.fn(*args, **kwargs)
     except ThunderError:
         raise
     except Exception as error:
         problem: Exception | None = error
     else:
-        if found is NotImplemented:
-            return found
+        if result is NotImplemented:
+            return result
         problem = None
     finally:
         _pop()

@@ -87,7 +87,10 @@ def _of_sharing_upper_bound(c: VjpCall) -> Tensor:
 
 
 def _shared(g: Tensor, a: Tensor, b: Tensor, loses: Tensor) -> Tensor:
-    """Return the part of ``a``: half of ``g`` where it equals ``b``, 0 where it loses, all beside a nan."""
+    """Return the part of ``a``: half of ``g`` where equal to ``b``, 0 where it loses.
+
+    Beside a nan it is all of ``g``.
+    """
     return ltorch.where(loses, 0.0, ltorch.where(ltorch.eq(a, b), g / 2, g))
 
 

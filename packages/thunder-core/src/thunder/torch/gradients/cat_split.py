@@ -121,12 +121,12 @@ def _border_backward(
     if mode == "replicate" and length <= max(-before, -after):  # all are copies of one edge
         return scatter_at(ltorch.sum(g, dim, True), dim, length - 1 if -before >= length else 0, length)
     first, last = max(0, -before), length - max(0, -after)
-    before, after, kept = max(0, before), max(0, after), last - first
-    low, inner, high = ltorch.split_with_sizes(g, [before, kept, after], dim)
+    before, after, size = max(0, before), max(0, after), last - first
+    low, inner, high = ltorch.split_with_sizes(g, [before, size, after], dim)
     if before:
-        inner = inner + _copied(low, dim, kept, kept - before, 1, 0, mode)
+        inner = inner + _copied(low, dim, size, size - before, 1, 0, mode)
     if after:
-        inner = inner + _copied(high, dim, kept, 0, kept - 1 - after, kept - 1, mode)
+        inner = inner + _copied(high, dim, size, 0, size - 1 - after, size - 1, mode)
     return scatter_at(inner, dim, first, length)
 
 

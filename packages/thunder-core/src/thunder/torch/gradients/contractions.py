@@ -57,12 +57,12 @@ def _of_operand(
     if 0 in operand.shape:
         return ltorch.zeros_like(operand)
     letters = "".join(dict.fromkeys(term))
-    known = "".join(c for c in letters if c in result or any(c in other for _, other in others))
+    present = "".join(c for c in letters if c in result or any(c in other for _, other in others))
     left = ",".join([result, *(other for _, other in others)])
-    if left != known:
-        g = ltorch.einsum(f"{left}->{known}", g, *(conj(t) for t, _ in others))
+    if left != present:
+        g = ltorch.einsum(f"{left}->{present}", g, *(conj(t) for t, _ in others))
     for d, letter in enumerate(letters):  # the dimensions that only this operand has were summed
-        if letter not in known:
+        if letter not in present:
             g = ltorch.unsqueeze(g, d)
     sizes = tuple(operand.shape[term.index(letter)] for letter in letters)
     wide = tuple(max(size, n) for size, n in zip(sizes, g.shape, strict=True))

@@ -89,8 +89,8 @@ def _channels(leading: int) -> Callable[[Tensor], tuple[int, ...]]:
 
     def shape(input: Tensor) -> tuple[int, ...]:
         rank = len(input.shape)
-        kept = 1 if rank == leading else 2
-        return (*input.shape[:kept], *(1,) * (rank - kept))
+        count = 1 if rank == leading else 2
+        return (*input.shape[:count], *(1,) * (rank - count))
 
     return shape
 
@@ -127,8 +127,8 @@ def _shifted(name: str, zeros: Callable[[Tensor], Tensor]) -> None:
         if p == 1.0:
             return _dropping_all(input)
         shift = ltorch_symbol(zeros(input), p, True)
-        kept = ltorch.to(ltorch.gt(shift, 0), dtype=input.dtype.torch_dtype)
-        noise = ltorch.mul(kept, 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p)))
+        keeps = ltorch.to(ltorch.gt(shift, 0), dtype=input.dtype.torch_dtype)
+        noise = ltorch.mul(keeps, 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p)))
         out = ltorch.add(ltorch.mul(input, noise), shift)
         put_grad(input, ltorch.mul(get_grad(out), noise))
         return out

@@ -40,9 +40,9 @@ def _move(a: TensorProxy, device: Any, dtype: Any) -> TensorProxy:
     if dtype is not None:
         a = cast(a, dtype)
     if device is not None:
-        wanted = to_device(device)
-        if wanted is not a.device:
-            a = prims.device_put(a, wanted)
+        target_device = to_device(device)
+        if target_device is not a.device:
+            a = prims.device_put(a, target_device)
     return a
 
 
@@ -223,10 +223,10 @@ def type_(input: TensorProxy, dtype: Any = None, non_blocking: bool = False) -> 
         return to(input, None, dtype)
     full = f"{dtype.__module__}.{dtype.__qualname__}" if isinstance(dtype, type) else str(dtype)
     place, _, name = full.rpartition(".")
-    wanted = torch.get_default_dtype() if full == "torch.Tensor" else _TENSOR_TYPES.get(name)
-    if wanted is None or place not in _TYPE_PLACES:
+    target_dtype = torch.get_default_dtype() if full == "torch.Tensor" else _TENSOR_TYPES.get(name)
+    if target_dtype is None or place not in _TYPE_PLACES:
         raise OperatorValueError(f"invalid type: {full!r}")
-    return to(input, _TYPE_PLACES[place], wanted)
+    return to(input, _TYPE_PLACES[place], target_dtype)
 
 
 @torchsymbol("torch.clone", methods=("clone",))
@@ -286,8 +286,8 @@ def item(input: TensorProxy) -> NumberProxy:
 
     A program can return it, but branch on it only if it depends on no input.
     """
-    found = number_in(input)
-    return prims.item(input) if found is input else found
+    number = number_in(input)
+    return prims.item(input) if number is input else number
 
 
 @torchsymbol("torch.Tensor.copy_", tags=(OpTags.IN_PLACE,))

@@ -120,8 +120,8 @@ empty_strided, empty_permuted = (
 @torchsymbol("torch.full", vjp=NONDIFFERENTIABLE)
 def full(size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     """A tensor filled with one number, of the number's dtype by default."""
-    wanted = _value_dtype(fill_value) if dtype is None else to_dtype(dtype)
-    return _filled(tuple(size), fill_value, default_device(device), wanted)
+    result_type = _value_dtype(fill_value) if dtype is None else to_dtype(dtype)
+    return _filled(tuple(size), fill_value, default_device(device), result_type)
 
 
 def _value_dtype(value: Any) -> Dtype:
@@ -157,9 +157,9 @@ def full_like(
     memory_format: Any = torch.preserve_format,
 ) -> TensorProxy:
     """A tensor of one number, of the input's shape, dtype and device."""
-    wanted = input.dtype if dtype is None else to_dtype(dtype)
+    result_type = input.dtype if dtype is None else to_dtype(dtype)
     return _filled(
-        input.shape, fill_value, input.device if device is None else default_device(device), wanted
+        input.shape, fill_value, input.device if device is None else default_device(device), result_type
     )
 
 
@@ -168,9 +168,9 @@ def new_full(
     input: TensorProxy, size: Sequence[int], fill_value: Any, *, dtype: Any = None, device: Any = None
 ) -> TensorProxy:
     """A tensor of one number, of the input's dtype and device."""
-    wanted = input.dtype if dtype is None else to_dtype(dtype)
+    result_type = input.dtype if dtype is None else to_dtype(dtype)
     return _filled(
-        tuple(size), fill_value, input.device if device is None else default_device(device), wanted
+        tuple(size), fill_value, input.device if device is None else default_device(device), result_type
     )
 
 
@@ -232,13 +232,13 @@ def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, device: An
             "torch.arange to a bound in a tensor", hint="Give the bounds as Python numbers."
         )
     whole = all(issubclass(pytype(x), int) for x in (start, end, step))
-    wanted = (int64 if whole else default_dtype(None)) if dtype is None else to_dtype(dtype)
-    if wanted.is_integer and not whole:
+    result_type = (int64 if whole else default_dtype(None)) if dtype is None else to_dtype(dtype)
+    if result_type.is_integer and not whole:
         start, end, step, whole = int(start), int(end), int(step), True
     if step == 0 or (end - start) / step < 0:
         raise OperatorError("upper bound and lower bound inconsistent with step sign")
     length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
-    return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=wanted)
+    return prims.iota(int(length), start=start, step=step, device=default_device(device), dtype=result_type)
 
 
 @torchsymbol(
@@ -255,11 +255,11 @@ def linspace_of_tensors(
     bounds = [x for x in (start, end) if isinstance(x, TensorProxy)]
     if any(x.shape for x in bounds):
         raise OperatorError("linspace only supports 0-dimensional start and end tensors")
-    wanted = default_dtype(dtype)
+    result_type = default_dtype(dtype)
     if dtype is None and any(_value_dtype(x).is_complex for x in (start, end)):
-        wanted = complex_result(wanted)
+        result_type = complex_result(result_type)
     where = bounds[0].device if device is None else default_device(device)
-    return TensorProxy(shape=(steps,), device=where, dtype=wanted)
+    return TensorProxy(shape=(steps,), device=where, dtype=result_type)
 
 
 @torchsymbol("torch.linspace", vjp=NONDIFFERENTIABLE)
@@ -321,11 +321,11 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
                 f"torch.tensor of {type(x).__name__} objects",
                 hint="Use torch.stack for a list of tensors, and lists of numbers otherwise.",
             )
-    wanted = _data_dtype(data) if dtype is None else to_dtype(dtype)
+    result_type = _data_dtype(data) if dtype is None else to_dtype(dtype)
     where = default_device(device)
     if isinstance(data, list | tuple):
-        return prims.tensor_from_sequence(data, dtype=wanted, device=where)
-    return prims.full((), data, device=where, dtype=wanted)
+        return prims.tensor_from_sequence(data, dtype=result_type, device=where)
+    return prims.full((), data, device=where, dtype=result_type)
 
 
 @torch_names("torch.as_tensor", "torch.asarray")

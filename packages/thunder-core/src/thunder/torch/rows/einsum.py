@@ -74,9 +74,9 @@ def _without_repeats(a: TensorProxy, term: str) -> tuple[TensorProxy, str]:
     return a, term
 
 
-def _summed(a: TensorProxy, term: str, kept: str) -> tuple[TensorProxy, str]:
-    gone = tuple(d for d, c in enumerate(term) if c not in kept)
-    return (prims.sum(a, gone) if gone else a), "".join(c for c in term if c in kept)
+def _summed(a: TensorProxy, term: str, needed: str) -> tuple[TensorProxy, str]:
+    gone = tuple(d for d, c in enumerate(term) if c not in needed)
+    return (prims.sum(a, gone) if gone else a), "".join(c for c in term if c in needed)
 
 
 def _arranged(a: TensorProxy, term: str, order: str, sizes: dict[str, int]) -> TensorProxy:
@@ -87,14 +87,14 @@ def _arranged(a: TensorProxy, term: str, order: str, sizes: dict[str, int]) -> T
 
 
 def _contracted(
-    a: TensorProxy, left: str, b: TensorProxy, right: str, kept: str, sizes: dict[str, int]
+    a: TensorProxy, left: str, b: TensorProxy, right: str, needed: str, sizes: dict[str, int]
 ) -> tuple[TensorProxy, str]:
     """Return the product of two operands, summed over the subscripts that no later term has."""
-    a, left = _summed(a, left, right + kept)
-    b, right = _summed(b, right, left + kept)
+    a, left = _summed(a, left, right + needed)
+    b, right = _summed(b, right, left + needed)
     shared = [c for c in left if c in right]
-    batch = "".join(c for c in shared if c in kept)
-    inner = "".join(c for c in shared if c not in kept)
+    batch = "".join(c for c in shared if c in needed)
+    inner = "".join(c for c in shared if c not in needed)
     rows = "".join(c for c in left if c not in right)
     columns = "".join(c for c in right if c not in left)
     for letter in inner:  # one of the two may have length 1
@@ -123,13 +123,13 @@ def einsum(equation: str, *operands: TensorProxy) -> TensorProxy:
     sizes: dict[str, int] = {}
     for a, term in zip(operands, terms, strict=True):
         for length, letter in zip(a.shape, term, strict=True):
-            known = sizes.setdefault(letter, length)
-            if known != length and 1 not in (known, length):
+            size_so_far = sizes.setdefault(letter, length)
+            if size_so_far != length and 1 not in (size_so_far, length):
                 raise OperatorError(
                     f"einsum(): subscript {letter} has size {length} for an operand which does not broadcast "
-                    f"with previously seen size {known}"
+                    f"with previously seen size {size_so_far}"
                 )
-            sizes[letter] = max(known, length) if 0 not in (known, length) else 0
+            sizes[letter] = max(size_so_far, length) if 0 not in (size_so_far, length) else 0
     if len(set(result)) != len(result) or any(c not in sizes for c in result):
         raise OperatorError(
             f"einsum(): the output subscripts {result!r} do not name distinct subscripts of the operands"
@@ -139,8 +139,8 @@ def einsum(equation: str, *operands: TensorProxy) -> TensorProxy:
     if len(pairs) == 1 and set(term) - set(result):  # a plain sum, which torch computes in int64 for integers
         a = cast(a, sum_result(a.dtype))
     for i, (b, right) in enumerate(pairs[1:], 2):
-        kept = result + "".join(t for _, t in pairs[i:])
-        a, term = _contracted(a, term, b, right, kept, sizes)
+        needed = result + "".join(t for _, t in pairs[i:])
+        a, term = _contracted(a, term, b, right, needed, sizes)
     a, term = _summed(a, term, result)
     if term != result or a.shape != tuple(sizes[c] for c in result):
         return _arranged(a, term, result, sizes)

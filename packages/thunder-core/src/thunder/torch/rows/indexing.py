@@ -32,17 +32,17 @@ def refuse_mask(what: str) -> UnsupportedOperator:
     return UnsupportedOperator(f"{what} gives a tensor whose shape depends on data", hint=_HINT)
 
 
-def basic_view(a: TensorProxy, found: Selection) -> TensorProxy:
+def basic_view(a: TensorProxy, selection: Selection) -> TensorProxy:
     """Return the part of ``a`` that slices, integers and ``None`` select."""
-    if any(found.starts) or tuple(found.ends) != a.shape or any(s != 1 for s in found.steps):
-        steps = found.steps if any(s != 1 for s in found.steps) else None
-        a = prims.slice_prim(a, found.starts, found.ends, steps)
-    if found.dropped:
-        a = prims.squeeze(a, tuple(found.dropped))
-    if any(found.new):
+    if any(selection.starts) or tuple(selection.ends) != a.shape or any(s != 1 for s in selection.steps):
+        steps = selection.steps if any(s != 1 for s in selection.steps) else None
+        a = prims.slice_prim(a, selection.starts, selection.ends, steps)
+    if selection.dropped:
+        a = prims.squeeze(a, tuple(selection.dropped))
+    if any(selection.new):
         sizes = iter(a.shape)
-        shape = tuple(1 if new else next(sizes) for new in found.new)
-        a = prims.broadcast_in_dim(a, shape, tuple(d for d, new in enumerate(found.new) if not new))
+        shape = tuple(1 if new else next(sizes) for new in selection.new)
+        a = prims.broadcast_in_dim(a, shape, tuple(d for d, new in enumerate(selection.new) if not new))
     return a
 
 
@@ -56,13 +56,13 @@ def getitem(input: TensorProxy, key: Any) -> TensorProxy:
     items = key_items(key)
     if any(map(is_mask, items)):
         raise refuse_mask("indexing with a boolean mask")
-    found = select(input.shape, items)
-    viewed = basic_view(input, found)
-    for dim in sorted(found.picked, reverse=True):
-        viewed = prims.dynamic_select(viewed, found.picked[dim], dim)
-    if not found.tensors:
+    selection = select(input.shape, items)
+    viewed = basic_view(input, selection)
+    for dim in sorted(selection.picked, reverse=True):
+        viewed = prims.dynamic_select(viewed, selection.picked[dim], dim)
+    if not selection.tensors:
         return prims.shallow_copy(input) if viewed is input else viewed
-    return prims.index(viewed, index_list(found.tensors))
+    return prims.index(viewed, index_list(selection.tensors))
 
 
 def index_list(tensors: Mapping[int, TensorProxy]) -> list[TensorProxy | None]:
@@ -128,16 +128,16 @@ def _masked_value(input: TensorProxy, value: Any, fills: bool) -> TensorProxy:
     return _index_value(input, value)
 
 
-def _picked_written(part: TensorProxy, found: Selection, value: Any) -> TensorProxy:
+def _picked_written(part: TensorProxy, selection: Selection, value: Any) -> TensorProxy:
     """Return ``part`` after a write at positions in tensors, one dimension after the other."""
-    if not found.picked:
-        if found.tensors:
-            return prims.index_put(part, index_list(found.tensors), _index_value(part, value), False)
+    if not selection.picked:
+        if selection.tensors:
+            return prims.index_put(part, index_list(selection.tensors), _index_value(part, value), False)
         return _fitted(_as_value(value, part), part.shape)
-    dim = max(found.picked)
-    index = found.picked[dim]
-    others = {d: t for d, t in found.picked.items() if d != dim}
-    rest = Selection(picked=others, tensors=found.tensors)
+    dim = max(selection.picked)
+    index = selection.picked[dim]
+    others = {d: t for d, t in selection.picked.items() if d != dim}
+    rest = Selection(picked=others, tensors=selection.tensors)
     inner = _picked_written(prims.dynamic_select(part, index, dim), rest, value)
     return prims.index_put(part, index_list({dim: index}), inner, False)
 
@@ -157,19 +157,19 @@ def _index_value(input: TensorProxy, value: Any) -> TensorProxy:
     return prims.squeeze(value, tuple(range(extra))) if extra else value
 
 
-def _key_of(found: Selection) -> tuple[Any, ...]:
+def _key_of(selection: Selection) -> tuple[Any, ...]:
     """Return the key of a selection, with every bound written out."""
     parts: list[Any] = []
-    bounds = list(zip(found.starts, found.ends, found.steps, strict=True))
+    bounds = list(zip(selection.starts, selection.ends, selection.steps, strict=True))
     at = 0
-    for dim, new in enumerate(found.new):
-        while at in found.dropped:
+    for dim, new in enumerate(selection.new):
+        while at in selection.dropped:
             parts.append(bounds[at][0])
             at += 1
         if new:  # True or False, which take all or nothing of a new dimension, or None
-            parts.append(bool(found.tensors[dim].shape[0]) if dim in found.tensors else None)
+            parts.append(bool(selection.tensors[dim].shape[0]) if dim in selection.tensors else None)
         else:
-            parts.append(found.tensors.get(dim, slice(*bounds[at])))
+            parts.append(selection.tensors.get(dim, slice(*bounds[at])))
             at += 1
     return (*parts, *(start for start, _, _ in bounds[at:]))
 
@@ -187,20 +187,20 @@ def written(input: TensorProxy, key: Any, value: Any) -> TensorProxy:
     items = key_items(key)
     if any(map(is_mask, items)):
         return _masked_write(input, items, value)
-    found = select(input.shape, items)
+    selection = select(input.shape, items)
     by_index = [i for i in items if isinstance(i, bool | list | TensorProxy)]
     if len(by_index) == 1 and is_constant_mask(by_index[0]):
         value = _masked_value(input, value, fills=True)
-    if not found.tensors and not found.picked:
-        part = basic_view(input, found)
+    if not selection.tensors and not selection.picked:
+        part = basic_view(input, selection)
         fitted = _fitted(_as_value(value, input), part.shape)
         return fitted if part is input else prims.copy_with_setitem(input, key, fitted)
-    if found.keeps_all(input.shape):
-        return _picked_written(input, found, value)
-    if not found.picked:
-        return prims.copy_with_setitem(input, _key_of(found), _index_value(input, value))
-    part = _picked_written(basic_view(input, found), found, value)
-    sliced = Selection(found.starts, found.ends, found.steps, found.dropped, found.new)
+    if selection.keeps_all(input.shape):
+        return _picked_written(input, selection, value)
+    if not selection.picked:
+        return prims.copy_with_setitem(input, _key_of(selection), _index_value(input, value))
+    part = _picked_written(basic_view(input, selection), selection, value)
+    sliced = Selection(selection.starts, selection.ends, selection.steps, selection.dropped, selection.new)
     return prims.copy_with_setitem(input, _key_of(sliced), part)
 
 

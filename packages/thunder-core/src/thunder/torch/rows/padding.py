@@ -26,8 +26,8 @@ def constant_pad_nd(input: TensorProxy, pad: Sequence[int], value: Any = 0) -> T
             f"Padding length must be divisible by 2 and at most twice the number of dimensions, got {pad}"
         )
     rows = [(0, 0, 0)] * (len(input.shape) - len(pad) // 2)
-    given = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
-    return prims.pad(input, value, (*rows, *reversed(given)))
+    padded = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
+    return prims.pad(input, value, (*rows, *reversed(padded)))
 
 
 def _border(a: TensorProxy, dim: int, before: int, after: int, mode: str) -> TensorProxy:

@@ -37,8 +37,8 @@ def _options(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     if not kwargs.keys() <= {"dtype", "device", "generator"}:
         raise BindingError(f"{name}() received an invalid combination of arguments")
     generator = kwargs.get("generator")
-    given = {} if generator is None else {"generator": generator}
-    return {"dtype": kwargs.get("dtype"), "device": kwargs.get("device"), **given}
+    optional = {} if generator is None else {"generator": generator}
+    return {"dtype": kwargs.get("dtype"), "device": kwargs.get("device"), **optional}
 
 
 # -- of a shape ----------------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ def _drawn(name: str, draw: Callable[..., TensorProxy]) -> tuple[Symbol, Symbol]
     def plain(
         size: Sequence[int], *, dtype: Any = None, device: Any = None, generator: Any = None
     ) -> TensorProxy:
-        where, wanted = default_device(device), default_dtype(dtype)
-        return draw(tuple(size), device=where, dtype=wanted, generator=generator)
+        where, result_type = default_device(device), default_dtype(dtype)
+        return draw(tuple(size), device=where, dtype=result_type, generator=generator)
 
     def like(
         input: TensorProxy,
@@ -86,17 +86,17 @@ randn, randn_like = _drawn("randn", lambda shape, **kw: prims.randn(shape, **kw)
 
 def _randint_spelling(*bounds: Any, **kwargs: Any) -> Bound:
     """Bind ``randint(high, size)`` and ``randint(low, high, size)``."""
-    given = list(bounds)
+    positional = list(bounds)
     size = kwargs.pop("size", None)
     if size is None:
-        size = given.pop()
+        size = positional.pop()
     high = kwargs.pop("high", None)
     if high is None:
-        high = given.pop()
+        high = positional.pop()
     low = kwargs.pop("low", None)
     if low is None:
-        low = given.pop() if given else 0
-    if given:
+        low = positional.pop() if positional else 0
+    if positional:
         raise BindingError("randint() received an invalid combination of arguments")
     return (low, high, tuple(size)), _options("randint", kwargs)
 
@@ -113,9 +113,9 @@ def randint(
     generator: Any = None,
 ) -> TensorProxy:
     """Integers from ``low`` to ``high - 1``."""
-    wanted = int64 if dtype is None else to_dtype(dtype)
+    result_type = int64 if dtype is None else to_dtype(dtype)
     where = default_device(device)
-    return prims.randint(low, high, tuple(size), device=where, dtype=wanted, generator=generator)
+    return prims.randint(low, high, tuple(size), device=where, dtype=result_type, generator=generator)
 
 
 def _randint_like_spelling(
@@ -137,8 +137,8 @@ def randint_like(
 ) -> TensorProxy:
     """Integers from ``low`` to ``high - 1``, of the input's shape."""
     where = input.device if device is None else default_device(device)
-    wanted = input.dtype if dtype is None else to_dtype(dtype)
-    return prims.randint(low, high, input.shape, device=where, dtype=wanted, generator=generator)
+    result_type = input.dtype if dtype is None else to_dtype(dtype)
+    return prims.randint(low, high, input.shape, device=where, dtype=result_type, generator=generator)
 
 
 @torchsymbol("torch.randperm", tags=RANDOM, vjp=NONDIFFERENTIABLE)
@@ -147,16 +147,16 @@ def randperm(n: int, *, dtype: Any = None, device: Any = None, generator: Any = 
     """A random permutation of the numbers below ``n``."""
     if n < 0:
         raise OperatorError(f"n must be non-negative, got{n}")
-    wanted = int64 if dtype is None else to_dtype(dtype)
-    return prims.randperm(n, device=default_device(device), dtype=wanted, generator=generator)
+    result_type = int64 if dtype is None else to_dtype(dtype)
+    return prims.randperm(n, device=default_device(device), dtype=result_type, generator=generator)
 
 
 # -- by parameters in tensors --------------------------------------------------------------------------------
 
 
 def _bernoulli_spelling(input: Any, p: Any = None, *, generator: Any = None) -> Bound:
-    given = {} if generator is None else {"generator": generator}
-    return ((input,) if p is None else (input, p)), given
+    optional = {} if generator is None else {"generator": generator}
+    return ((input,) if p is None else (input, p)), optional
 
 
 @torchsymbol("torch.bernoulli", methods=("bernoulli",), spelling=_bernoulli_spelling, tags=RANDOM)

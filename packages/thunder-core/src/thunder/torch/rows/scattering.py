@@ -104,12 +104,12 @@ def scatter(
 
 def _reduced(input: TensorProxy, dim: int, index: TensorProxy, src: Any, reduce: str) -> TensorProxy:
     """``scatter`` with a reduction, under older names than ``scatter_reduce``; takes numbers."""
-    known = {"add": "sum", "multiply": "prod"}
-    if reduce not in known:
+    reductions = {"add": "sum", "multiply": "prod"}
+    if reduce not in reductions:
         raise OperatorError("reduce argument must be either add or multiply.")
     if not isinstance(src, TensorProxy):
         src = prims.full(index.shape, src, device=input.device, dtype=input.dtype)
-    return scatter_reduce(input, dim, index, src, known[reduce])
+    return scatter_reduce(input, dim, index, src, reductions[reduce])
 
 
 @torchsymbol("torch.scatter_add", methods=("scatter_add",), inplace=("scatter_add_",))

@@ -134,7 +134,10 @@ def _by_flash_kernel(
     is_causal: bool,
     scale: float | None,
 ) -> TensorProxy:
-    """Return the attention by torch's kernel for four dimensions; torch 2.15 calls it for three."""
+    """Return the attention by torch's kernel for four dimensions.
+
+    Torch 2.15 calls it for three.
+    """
     if len(query.shape) == 4:
         return flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[
             0

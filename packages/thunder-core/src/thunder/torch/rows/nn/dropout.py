@@ -38,8 +38,8 @@ def dropout(input: TensorProxy, p: float = 0.5, training: bool = True, inplace: 
     if p == 1.0:
         return ltorch.mul(input, 0)
     drawn = prims.uniform(input.shape, 0.0, 1.0, device=input.device, dtype=input.dtype)
-    kept = ltorch.to(ltorch.lt(drawn, 1 - p), dtype=input.dtype.torch_dtype)
-    return ltorch.mul(input, ltorch.div(kept, 1 - p))
+    mask = ltorch.to(ltorch.lt(drawn, 1 - p), dtype=input.dtype.torch_dtype)
+    return ltorch.mul(input, ltorch.div(mask, 1 - p))
 
 
 @torch_names("torch.dropout")

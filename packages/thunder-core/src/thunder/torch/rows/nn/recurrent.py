@@ -141,8 +141,10 @@ def by_layers(
     for layer in range(num_layers):
         own = [ltorch.narrow(s, 0, layer * directions, directions) for s in states]
         weights = list(params[layer * count : (layer + 1) * count])
-        given = own if isinstance(hx, tuple | list) else own[0]
-        output, *after = symbol(output, given, weights, has_biases, 1, 0.0, *rest, False, grad_mode=mode)
+        layer_states = own if isinstance(hx, tuple | list) else own[0]
+        output, *after = symbol(
+            output, layer_states, weights, has_biases, 1, 0.0, *rest, False, grad_mode=mode
+        )
         last.append(after)
         if layer < num_layers - 1:  # in the layout of torch's draws: time first
             output = ltorch.dropout(output, dropout, True)
