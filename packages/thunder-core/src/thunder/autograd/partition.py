@@ -18,7 +18,8 @@ from thunder.autograd.residuals import ForwardGraph, choose_residuals
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
-from thunder.ir.symbol import BoundSymbol, proxies_in
+from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims

@@ -22,7 +22,7 @@ from thunder.compiler.stages import LATE_STAGES, STAGES, Stage, StageFn, Step
 from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import is_proxy
 from thunder.ir.trace import TraceCtx
-from thunder.ir.verify import check_work
+from thunder.ir.verify import check_plugin_trace
 from thunder.passes.placement import Placement
 from thunder.passes.transform import Transform
 from thunder.plugins.contributions import configure_pipeline, isolated
@@ -141,7 +141,7 @@ def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> Trac
             f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
         ).blame(origin_of(fn))
     if result is not trace and not context.check:  # with the option, each trace is checked more thoroughly
-        check_work(result, name, lambda: origin_of(fn))
+        check_plugin_trace(result, name, lambda: origin_of(fn))
     return result
 
 

@@ -23,7 +23,7 @@ from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import edit_copy
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceTag
-from thunder.ir.verify import check_work
+from thunder.ir.verify import check_plugin_trace
 from thunder.passes.claim import claim
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
@@ -103,7 +103,7 @@ def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Cont
     if (
         changed is not trace and not context.check
     ):  # with the option, each trace is checked, and more thoroughly
-        check_work(changed, type(transform).__name__, lambda: origin_of(type(transform)))
+        check_plugin_trace(changed, type(transform).__name__, lambda: origin_of(type(transform)))
     return changed
 
 

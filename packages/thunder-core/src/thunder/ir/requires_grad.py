@@ -1,4 +1,4 @@
-"""Which tensors of a trace require grad, and when results do."""
+"""Gradient state: tensors of a trace that require grad, and when results do."""
 
 from __future__ import annotations
 

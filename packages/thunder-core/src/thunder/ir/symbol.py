@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, Self
 
-import torch
-
 from thunder.base.errors import Location, OutsideTrace, TraceError
 from thunder.base.pytree import tree_flatten_with_dataclass, tree_iter, tree_unflatten
 from thunder.base.signature import make_normaliser
@@ -22,7 +20,8 @@ from thunder.ir.gradient_declarations import (
     OperatorGradient,
     declared_gradient,
 )
-from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
+from thunder.ir.proxies import Proxy, TensorProxy, Variable
+from thunder.ir.proxy_leaves import follow, hashable, proxies_in
 from thunder.ir.recorder import PLAIN
 from thunder.ir.requires_grad import any_requires_grad, results_require_grad
 from thunder.ir.trace import Source, get_tracectx
@@ -229,37 +228,6 @@ def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
         yield from with_parts(bsym.subsymbols)
 
 
-def proxies_in(tree: Any) -> tuple[Any, ...]:
-    """Return the proxies among the leaves of a pytree, dataclasses included, in order."""
-    proxies: list[Any] = []
-    _collect_proxies(tree, proxies)
-    return tuple(proxies)
-
-
-#: types that hold no proxy, and of which most arguments are
-_PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, slice, type(...)})
-
-
-def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
-    # Every pass needs the proxies of every call, so the common cases come first and build no spec.
-    kind = type(tree)
-    if kind in _PLAIN:
-        return
-    if isinstance(tree, (TensorProxy, Proxy)):
-        proxies.append(tree)
-    elif kind is tuple or kind is list:
-        for item in tree:
-            _collect_proxies(item, proxies)
-    elif kind is dict:
-        for item in tree.values():
-            _collect_proxies(item, proxies)
-    else:
-        leaves, spec = tree_flatten_with_dataclass(tree)
-        if not spec.is_leaf:
-            for leaf in leaves:
-                _collect_proxies(leaf, proxies)
-
-
 def _refused(name: str) -> Callable[[Any, Any], None]:
     """Return the setter of a field that cannot be set, because traces share bound symbols."""
 
@@ -371,7 +339,7 @@ class BoundSymbol:
 
         def swap(tree: Any) -> Any:
             leaves, spec = tree_flatten_with_dataclass(tree)
-            return tree_unflatten([_follow(swap_map, leaf) for leaf in leaves], spec)
+            return tree_unflatten([follow(swap_map, leaf) for leaf in leaves], spec)
 
         return self.from_bsym(
             args=self._args if skip_inputs else swap(self._args),
@@ -429,7 +397,7 @@ class BoundSymbol:
     def rhs(self) -> tuple[Any, ...]:
         """The right-hand side, hashable: the symbol and the arguments with their types."""
         leaves, spec = tree_flatten_with_dataclass((self._args, self._kwargs))
-        return (self._sym.id, spec, tuple(_hashable(leaf) for leaf in leaves))
+        return (self._sym.id, spec, tuple(hashable(leaf) for leaf in leaves))
 
     def python(self, indent: int = 0, commented: bool = False, print_depth: int = 1) -> list[str]:
         """Return the lines of the statement."""
@@ -442,31 +410,6 @@ class BoundSymbol:
 
     def __repr__(self) -> str:
         return "\n".join(self.python(print_depth=-1))
-
-
-def _follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
-    seen: set[str] = set()
-    while isinstance(leaf, TensorProxy | Proxy) and Variable(leaf) in swap_map:
-        if leaf.name in seen:
-            raise TraceError(f"the replacement of {leaf.name} leads back to itself")
-        seen.add(leaf.name)
-        replacement = swap_map[Variable(leaf)]
-        if isinstance(replacement, (TensorProxy, Proxy)) and replacement.name == leaf.name:
-            return replacement  # the same value with other metadata
-        leaf = replacement
-    return leaf
-
-
-def _hashable(leaf: Any) -> Any:
-    if isinstance(leaf, TensorProxy | Proxy):
-        return variableify(leaf)
-    if isinstance(leaf, float):  # nan equals nan, 0.0 and -0.0 differ
-        return (float, leaf.hex())
-    try:
-        hash(leaf)
-    except TypeError:
-        return (type(leaf), id(leaf))
-    return (type(leaf), leaf)
 
 
 def gather_tags(bsym: BoundSymbol) -> frozenset[OpenTag]:

@@ -15,7 +15,8 @@ import torch
 from thunder.base.errors import ThunderError, TraceError
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
 from thunder.ir.proxies import Proxy, TensorProxy
-from thunder.ir.symbol import BoundSymbol, proxies_in
+from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, detached_trace
 
 __all__ = ["check_trace"]
@@ -44,15 +45,16 @@ def check_trace(trace: TraceCtx, *, stage: str | None = None, check_meta: bool =
                 raise checker.error(index, fault)
 
 
-def check_work(trace: TraceCtx, stage: str, maker: Callable[[], str]) -> None:
+def check_plugin_trace(trace: TraceCtx, stage: str, origin: Callable[[], str]) -> None:
     """Check a trace that a plugin returned, except the metadata; blame the plugin for a fault.
 
-    `maker` returns the plugin's origin (see `thunder.base.extension_origin`); it is called for a fault only.
+    `origin` returns the origin of the plugin (see `thunder.base.extension_origin`), and is called for a fault
+    only.
     """
     try:
         check_trace(trace, stage=stage, check_meta=False)
     except TraceError as error:
-        raise error.blame(maker()) from error.__cause__
+        raise error.blame(origin()) from error.__cause__
 
 
 class _Checker:

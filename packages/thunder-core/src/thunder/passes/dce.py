@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from thunder.base.structural_ids import RELEASES
-from thunder.ir.symbol import BoundSymbol, proxies_in
+from thunder.ir.proxy_leaves import proxies_in
+from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 from thunder.passes.liveness import Liveness, liveness_of
 

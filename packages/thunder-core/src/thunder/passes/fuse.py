@@ -12,7 +12,7 @@ from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.ir.effects import is_ordered
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance
-from thunder.ir.verify import check_work
+from thunder.ir.verify import check_plugin_trace
 from thunder.passes.claim import PROVENANCE
 
 
@@ -59,7 +59,7 @@ def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
         if fusion.sym.is_fusion and fusion.sym.executor == executor:
             _check_members(executor, fusion)
     if new is not trace:
-        check_work(new, f"the fusion pass of {executor.name!r}", lambda: executor.origin)
+        check_plugin_trace(new, f"the fusion pass of {executor.name!r}", lambda: executor.origin)
     return new
 
 

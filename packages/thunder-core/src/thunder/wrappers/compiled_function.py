@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from thunder.wrappers.overrides import Overrides
 
 
-class Maker(Protocol):
-    """Creates compiled objects with the settings of an earlier compile."""
+class Recompiler(Protocol):
+    """Compiles other callables with the settings of an earlier compile."""
 
     def make(self, fn: Callable[..., Any], overrides: Overrides | None = None) -> Any:
         """Return a compiled object of another callable, with an empty cache."""
@@ -40,17 +40,17 @@ class CompiledFunction:
 
     #: ``__call__`` is a slot with the function that runs the program: CPython finds it through the slot's
     #: descriptor and calls it without a Python frame in between
-    __slots__ = ("__call__", "__weakref__", "_thunder_dispatcher", "_thunder_fn", "_thunder_maker")
+    __slots__ = ("__call__", "__weakref__", "_thunder_dispatcher", "_thunder_fn", "_thunder_recompiler")
     __call__: Callable[..., Any]
 
     def __init__(
-        self, fn: Callable[..., Any], run: Callable[..., Any], dispatcher: Any, maker: Maker
+        self, fn: Callable[..., Any], run: Callable[..., Any], dispatcher: Any, recompiler: Recompiler
     ) -> None:
         own = object.__setattr__
         own(self, "__call__", run)
         own(self, "_thunder_fn", fn)
         own(self, "_thunder_dispatcher", dispatcher)
-        own(self, "_thunder_maker", maker)
+        own(self, "_thunder_recompiler", recompiler)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Return a method if the callable's own ``__get__`` returns one; else this object."""
@@ -92,14 +92,14 @@ class CompiledFunction:
     def _of(self, fn: Callable[..., Any]) -> Any:
         if isinstance(fn, CompiledFunction):  # a copy of m.forward is read from m, whose forward is compiled
             return fn
-        return self if fn is self._thunder_fn else self._thunder_maker.make(fn)
+        return self if fn is self._thunder_fn else self._thunder_recompiler.make(fn)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         fn = self._thunder_fn
         name = getattr(fn, "__qualname__", None)
         if name is not None and found_by_name(getattr(fn, "__module__", None), name) is self:
             return name  # a decorated function is pickled by its name, as a function is
-        return self._thunder_maker.reduce(fn)
+        return self._thunder_recompiler.reduce(fn)
 
 
 def found_by_name(module: str | None, qualname: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder.passes.transform import Transform
-from thunder.wrappers.compiled_function import CompiledFunction, Maker
+from thunder.wrappers.compiled_function import CompiledFunction, Recompiler
 from thunder.wrappers.overrides import Overrides
 
 _global_hooks = [
@@ -28,17 +28,17 @@ class ModuleState:
         dispatcher: runs ``model(…)``.
         overrides: the tensors in use in place of the model's own.
         transforms: the transforms of the compile, in list order.
-        maker: compiles copies, and ``forward`` alone, with the same settings.
+        recompiler: compiles copies, and ``forward`` alone, with the same settings.
     """
 
     __slots__ = (
         "dispatcher",
         "forward",
         "hooks",
-        "maker",
         "methods",
         "model",
         "overrides",
+        "recompiler",
         "run",
         "transforms",
     )
@@ -49,11 +49,11 @@ class ModuleState:
         dispatcher: Any,
         overrides: Overrides,
         transforms: Sequence[Transform],
-        maker: Maker,
+        recompiler: Recompiler,
     ) -> None:
         self.model, self.dispatcher, self.overrides = model, dispatcher, overrides
         self.run: Callable[..., Any] = dispatcher.__call__  # a bound method is called faster than an object
-        self.transforms, self.maker = tuple(transforms), maker
+        self.transforms, self.recompiler = tuple(transforms), recompiler
         self.hooks: set[int] = set()  # ids of the hooks that were registered on the compiled module
         self.methods: dict[Any, Callable[..., Any]] = {}  # the model's functions → functions that run them
         self.forward: CompiledFunction | None = None
@@ -84,11 +84,11 @@ class ModuleState:
             return forward
         compiled = self.forward
         if compiled is None or compiled.__wrapped__ != forward:
-            without_hooks = self.maker.without_hooks(forward, self.overrides, self.dispatcher.stats)
+            without_hooks = self.recompiler.without_hooks(forward, self.overrides, self.dispatcher.stats)
 
             def called(*args: Any, **kwargs: Any) -> Any:
                 run = self.run if self._is_call_of(forward) else without_hooks
                 return run(*args, **kwargs)
 
-            compiled = self.forward = CompiledFunction(forward, called, self.dispatcher, self.maker)
+            compiled = self.forward = CompiledFunction(forward, called, self.dispatcher, self.recompiler)
         return compiled

@@ -166,16 +166,16 @@ class ThunderModule(torch.nn.Module):
     def __copy__(self) -> Any:
         state = _state(self)
         model = copy.copy(state.model)
-        return _with_hooks(state.maker.make(model, state.overrides.copied(model)), state.hooks)
+        return _with_hooks(state.recompiler.make(model, state.overrides.copied(model)), state.hooks)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         state = _state(self)
         model = copy.deepcopy(state.model, memo)
-        return _with_hooks(state.maker.make(model, state.overrides.copied(model, memo)), state.hooks)
+        return _with_hooks(state.recompiler.make(model, state.overrides.copied(model, memo)), state.hooks)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         state = _state(self)
-        return (*state.maker.reduce(state.model, state.overrides), state.hooks or None)
+        return (*state.recompiler.reduce(state.model, state.overrides), state.hooks or None)
 
     def __setstate__(self, hooks: Any) -> None:
         _with_hooks(self, hooks)

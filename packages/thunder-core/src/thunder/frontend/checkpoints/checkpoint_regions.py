@@ -33,8 +33,9 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable
+from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags, proxies_in
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, has_tags
 from thunder.ops import prims
 
 TABLE = LookasideTable()

@@ -55,9 +55,10 @@ from thunder.frontend.epilogue.subtrace import (
 )
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.recorder import PLAIN
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import BoundSymbol, has_tags, proxies_in
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx
 from thunder.ops import prims

@@ -1,0 +1,73 @@
+"""Proxies among the leaves of pytrees: collected, replaced, and as keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from thunder.base.errors import TraceError
+from thunder.base.pytree import tree_flatten_with_dataclass
+from thunder.ir.proxies import Proxy, TensorProxy, Variable, variableify
+
+
+def proxies_in(tree: Any) -> tuple[Any, ...]:
+    """Return the proxies among the leaves of a pytree, dataclasses included, in order."""
+    proxies: list[Any] = []
+    _collect_proxies(tree, proxies)
+    return tuple(proxies)
+
+
+#: types that hold no proxy, and of which most arguments are
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, torch.dtype, torch.device, slice, type(...)})
+
+
+def _collect_proxies(tree: Any, proxies: list[Any]) -> None:
+    # Every pass needs the proxies of every call, so the common cases come first and build no spec.
+    kind = type(tree)
+    if kind in _PLAIN:
+        return
+    if isinstance(tree, (TensorProxy, Proxy)):
+        proxies.append(tree)
+    elif kind is tuple or kind is list:
+        for item in tree:
+            _collect_proxies(item, proxies)
+    elif kind is dict:
+        for item in tree.values():
+            _collect_proxies(item, proxies)
+    else:
+        leaves, spec = tree_flatten_with_dataclass(tree)
+        if not spec.is_leaf:
+            for leaf in leaves:
+                _collect_proxies(leaf, proxies)
+
+
+def follow(swap_map: Mapping[Variable, Any], leaf: Any) -> Any:
+    """Return what replaces a proxy at the end of a chain of replacements; anything else unchanged.
+
+    Raises TraceError for a cycle.
+    """
+    seen: set[str] = set()
+    while isinstance(leaf, TensorProxy | Proxy) and Variable(leaf) in swap_map:
+        if leaf.name in seen:
+            raise TraceError(f"the replacement of {leaf.name} leads back to itself")
+        seen.add(leaf.name)
+        replacement = swap_map[Variable(leaf)]
+        if isinstance(replacement, (TensorProxy, Proxy)) and replacement.name == leaf.name:
+            return replacement  # the same value with other metadata
+        leaf = replacement
+    return leaf
+
+
+def hashable(leaf: Any) -> Any:
+    """Return a key for a leaf: proxies by name, constants with their types, other objects by id."""
+    if isinstance(leaf, TensorProxy | Proxy):
+        return variableify(leaf)
+    if isinstance(leaf, float):  # nan equals nan, 0.0 and -0.0 differ
+        return (float, leaf.hex())
+    try:
+        hash(leaf)
+    except TypeError:
+        return (type(leaf), id(leaf))
+    return (type(leaf), leaf)
