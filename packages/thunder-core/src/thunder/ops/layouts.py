@@ -191,7 +191,7 @@ class Layouts:
         try:
             result = row.eager(*args, **kwargs)
         except _DATA_DEPENDENT_ERRORS as error:
-            if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # views are made of views
+            if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # a view decomposes into views
                 for sub in call.subsymbols:
                     self._run(sub)
                 return

@@ -22,8 +22,8 @@ from thunder.ops.torch_errors import TORCH_REFUSALS, operator_error
 def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:
     """Run ``fn`` on the stand-ins of its arguments, on ``device``."""
     leaves, spec = tree_flatten((args, kwargs))
-    # The proxies' own __torch_function__, and the mode under which programs are traced, must not see these
-    # calls.
+    # The proxies' own __torch_function__, and the mode under which programs are traced, must not intercept
+    # these calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
         stand_ins = [stand_in(leaf) for leaf in leaves]
         stand_ins = [torch.device(device) if isinstance(x, torch.device) else x for x in stand_ins]

@@ -183,7 +183,7 @@ def _binary(
     name: str, kinds: str, result_dtype: ResultDtype = same_result, path: str | None = None, eager: Any = None
 ) -> Symbol:
     reference = eager or _tensor_first(attribute_at(torch, (path or name).removeprefix("torch.")))
-    # torch's functions of the same name take a number on the left only where their signature says so
+    # torch's functions of the same name take a number on the left only where their signature allows it
     return primitive(name, _binary_meta(name, kinds, result_dtype), eager=reference, tags=_POINTWISE)
 
 
