@@ -10,7 +10,7 @@ import pytest
 
 # path → names that it offers
 PUBLIC = {
-    "thunder.core.prims": ("PrimIDs", "add", "python_return"),
+    "thunder.core.prims": ("OpTags", "PrimIDs", "add", "python_return"),
     "thunder.core.proxies": ("TensorProxy", "NumberProxy", "Proxy"),
     "thunder.core.trace": ("TraceCtx", "from_trace", "tracectx"),
     "thunder.core.symbol": ("Symbol", "BoundSymbol"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import GradientDeclaration, Operator, register
 
-__all__ = ["PrimIDs", "primitive"]
+__all__ = ["OpTags", "PrimIDs", "primitive"]
 
 
 class _Ids(type):
