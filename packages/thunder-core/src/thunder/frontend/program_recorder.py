@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from thunder.ir.recorder import AdaptedCall, Recorder
-from thunder.ops.constant_folding import known_value
+from thunder.ops.constant_folding import constant_value
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +30,6 @@ class ProgramRecorder(Recorder):
         """Return the line of the program that is running."""
         return self._session.locate()
 
-    def known_value(self, x: TensorProxy) -> torch.Tensor | None:
+    def constant_value(self, x: TensorProxy) -> torch.Tensor | None:
         """Return the value of a tensor that the program computes from constants alone."""
-        return known_value(self._session.trace, x)
+        return constant_value(self._session.trace, x)

@@ -18,7 +18,7 @@ import torch
 from thunder.base import devices, dtypes
 from thunder.base.errors import InvalidArgument, UnsupportedProgram
 from thunder.base.langctx import current_language
-from thunder.ir.refused_methods import REFUSED_METHODS, known_value
+from thunder.ir.refused_methods import REFUSED_METHODS, constant_value
 from thunder.ir.scalar_proxies import (
     CONSTRAINT,
     AnyProxy,
@@ -60,8 +60,8 @@ __all__ = [
     "TensorProxy",
     "TupleProxy",
     "Variable",
+    "constant_value",
     "is_proxy",
-    "known_value",
     "number_in",
     "pytype",
     "pyval",
@@ -82,7 +82,7 @@ _CONVERTED: Final = frozenset({"shape", "device", "dtype", "tags"})
 
 def number_in(x: Any) -> Any:
     """Return the number in a one-element tensor that the trace can compute, else ``x``."""
-    value = known_value(x) if isinstance(x, TensorProxy) and math.prod(x.shape) == 1 else None
+    value = constant_value(x) if isinstance(x, TensorProxy) and math.prod(x.shape) == 1 else None
     return x if value is None else value.item()
 
 

@@ -36,7 +36,7 @@ class Recorder:
         """Return the line of the user's program that the statement being recorded comes from."""
         return None
 
-    def known_value(self, x: TensorProxy) -> torch.Tensor | None:
+    def constant_value(self, x: TensorProxy) -> torch.Tensor | None:
         """Return the value of a tensor, on the CPU, if it depends on no input of the trace."""
         return None
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from thunder.ir.proxies import TensorProxy
 
 
-def known_value(x: TensorProxy) -> torch.Tensor | None:
+def constant_value(x: TensorProxy) -> torch.Tensor | None:
     """Return the value of a tensor of the current trace that depends on no input, else None.
 
     The value is on the CPU. Only the recorder of a program that is being acquired computes values.
     """
     trace = get_tracectx()
-    return None if trace is None else trace.recorder.known_value(x)
+    return None if trace is None else trace.recorder.constant_value(x)
 
 
 def _needs_value(operation: str, read: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +31,7 @@ def _needs_value(operation: str, read: Callable[..., Any]) -> Callable[..., Any]
     """
 
     def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-        value = known_value(self)
+        value = constant_value(self)
         if value is not None:
             return read(value, *args, **kwargs)
         raise DataDependentControlFlow(
@@ -51,7 +51,7 @@ def _takes_data_out(operation: str, read: Callable[..., Any] | None = None) -> C
     """
 
     def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-        value = known_value(self) if read is not None else None
+        value = constant_value(self) if read is not None else None
         if read is not None and value is not None:
             return read(value, *args, **kwargs)
         raise UnsupportedProgram(

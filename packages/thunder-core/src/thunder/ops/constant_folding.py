@@ -46,7 +46,7 @@ _COMPARISONS: Final[dict[str, Callable[[float, float, float], bool | None]]] = {
 }
 
 
-def known_value(trace: TraceCtx, x: TensorProxy) -> torch.Tensor | None:
+def constant_value(trace: TraceCtx, x: TensorProxy) -> torch.Tensor | None:
     """Return the value of ``x`` in the program so far, on the CPU, or None if not known."""
     recorded = [bsym for scope in trace.scopes for bsym in scope]
     producers = {id(out): bsym for bsym in recorded for out in bsym.flat_proxy_outs}

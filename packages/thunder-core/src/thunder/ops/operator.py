@@ -99,7 +99,10 @@ _registry: dict[str, Registered] = {}
 
 
 def symbol_from_row(row: Operator, make_symbol: Callable[..., Symbol] = Symbol, **changes: Any) -> Symbol:
-    """Return a new symbol with the facts of a row; ``changes`` are fields that differ or that a row lacks."""
+    """Return a new symbol with the facts of a row.
+
+    ``changes`` are fields that differ, or that a row lacks.
+    """
     fields = {
         "name": row.name,
         "id": row.id,

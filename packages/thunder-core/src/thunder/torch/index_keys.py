@@ -19,7 +19,7 @@ import torch
 
 from thunder.base.dtypes import bool8, int32, int64, uint8
 from thunder.base.errors import UnsupportedOperator
-from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, known_value, number_in, pyval
+from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value, number_in, pyval
 from thunder.ops import prims
 from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError, OperatorValueError
 
@@ -97,7 +97,7 @@ def _normal(item: Any) -> Any:
 
 def _known(item: TensorProxy) -> Any:
     """Return a position or a mask as numbers where the trace knows them, else the tensor."""
-    value = known_value(item) if item.dtype in _MASKS or not item.shape else None
+    value = constant_value(item) if item.dtype in _MASKS or not item.shape else None
     if value is None or value.dtype.is_floating_point or value.dtype.is_complex:
         return item
     with torch._C.DisableTorchFunction():
