@@ -83,7 +83,7 @@ def as_gradient(operator_id: str, vjp: object) -> OperatorGradient | None:
     if callable(vjp):
         return Vjp(vjp)
     raise RegistrationError(
-        f"vjp= of the operator {operator_id!r} is {vjp!r}",
+        f"operator {operator_id!r} has vjp={vjp!r}, which does not declare a gradient",
         hint="Allowed: None, NONDIFFERENTIABLE, a mapping of formulas by argument, a function of the call.",
     )
 

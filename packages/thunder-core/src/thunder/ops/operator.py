@@ -81,7 +81,7 @@ def _check_tags(operator_id: str, tags: Iterable[Any]) -> None:
     for tag in tags:
         if not isinstance(tag, OpenTag) or type(tag).members.get(tag.name) is not tag:
             raise RegistrationError(
-                f"a tag of the operator {operator_id!r} is {tag!r}",
+                f"operator {operator_id!r} has the tag {tag!r}, which is not a registered tag",
                 found={"allowed": ", ".join(f"OpTags.{name}" for name in OpTags.members)},
                 hint="OpTags.register_tag(name) adds a tag.",
             )

@@ -89,7 +89,7 @@ def _sequence_shape(seq: Any) -> tuple[int, ...]:
         return ()
     shapes = {_sequence_shape(x) for x in seq}
     if len(shapes) > 1:
-        raise OperatorError(f"the rows of {seq!r} differ in length")
+        raise OperatorError(f"expected sequences of equal length in {seq!r}")
     return (len(seq), *(shapes.pop() if shapes else ()))
 
 

@@ -27,17 +27,17 @@ def _get_grad_meta(a: TensorProxy) -> TensorProxy:
 
 
 def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
-    for what, value in (("the gradient of", grad_for), ("as a gradient", grad)):
+    for name, value in (("first", grad_for), ("second", grad)):
         if not isinstance(value, TensorProxy):
             raise PluginError(
-                f"put_grad got {what} {value!r}, which is not a tensor of the program",
+                f"the {name} argument of put_grad is {value!r}, and not a tensor of the program",
                 hint="It takes an argument of the rule, and the gradient of that argument.",
             )
     if tuple(grad.shape) != tuple(grad_for.shape) or grad.dtype is not grad_for.dtype:
         raise PluginError(
-            f"a gradient of {grad_for.name} was put that does not fit it",
+            f"put_grad got a gradient of {grad_for.name} that does not fit it",
             found={grad_for.name: grad_for.type_string(), "gradient": grad.type_string()},
-            hint="A gradient has the shape and dtype of what it is the gradient of.",
+            hint="A gradient has the shape and dtype of its value.",
         )
 
 
