@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,37 +15,30 @@ from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
-from thunder.frontend.custom_gradients import backward_reads
-from thunder.frontend.custom_gradients.backward_state import BackwardState
 from thunder.frontend.default_lookasides import default_lookasides
-from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
-from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.lookasides.tensor_hints import TensorHints
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
-from thunder.frontend.objects.shadow_copies import Shadow
 from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.raised_errors import carries_values, name_tensors
 from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import locations_of
+from thunder.frontend.trace_finalizer import TraceFinalizer
 from thunder.frontend.tracing_policy import Tracer
+from thunder.frontend.value_names import Input
 from thunder.interpreter import Machine, jitting
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import BoundSymbol, has_tags
-from thunder.ir.trace import TraceCtx, TraceProvenance, tracectx
+from thunder.ir.symbol import has_tags
+from thunder.ir.trace import TraceCtx, tracectx
 from thunder.ops import prims
 from thunder.ops.data_errors import may_raise_on_data
 from thunder.wrappers.overrides import Overrides
-
-#: what a computation is given, and where it is found
-Input = tuple[TensorProxy | GeneratorProxy, Path]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,7 +99,7 @@ def acquire(
             result = _recorded(session, machine, fn, args, kwargs)
             trace.grad_enabled |= _needs_grad_mode(trace, inputs, session.modes.grad) and not disable_grad
             _refuse_grad_in_inference_mode(session)
-            finalizer = _TraceFinalizer(session, inputs, fn)
+            finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
             roots = {"args": args, "kwargs": kwargs}
@@ -160,20 +152,6 @@ def _refuse_grad_in_inference_mode(session: TracingSession) -> None:
             "the program enables gradients inside of inference mode",
             hint="Leave inference mode before, or use torch.no_grad in its place.",
         )
-
-
-def _refuse_hidden(session: TracingSession) -> None:
-    """Refuse the use of a custom gradient's private values outside of it."""
-    for bsym in session.trace.bound_symbols if session.state(BackwardState).private else ():
-        for p in bsym.flat_proxy_args:
-            if id(p) in session.state(BackwardState).private:
-                part = session.state(BackwardState).private[id(p)][1]
-                raise UnsupportedProgram(
-                    f"a tensor that {part} computed in its forward or backward is used outside of it",
-                    found={"tensor": f'"{p.type_string()}"'},
-                    where=bsym.locations,
-                    hint="Return it from the forward.",
-                )
 
 
 def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
@@ -308,179 +286,3 @@ def _rooted_call(
     values = tuple(objects.adopt(a, args_path.step("index", i)) for i, a in enumerate(args))
     keywords = {k: objects.adopt(v, kwargs_path.step("key", k)) for k, v in kwargs.items()}
     return function, values, keywords
-
-
-class _TraceFinalizer:
-    """The end of an acquisition: names of values, the computation's results, the epilogue."""
-
-    def __init__(self, session: TracingSession, inputs: list[Input], fn: Callable[..., Any]) -> None:
-        self.session, self.trace = session, session.trace
-        self.parameters = _parameter_names(fn)
-        self.inputs = sorted(inputs, key=lambda item: _order(item[1]))
-        self.writes = False
-
-    def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
-        """Return the computation, its epilogue or None, and the paths of what that needs."""
-        self.name_values()
-        objects, session = self.session.objects, self.session
-        objects.refuse_shared_attributes()
-        self.trace.args = [proxy for proxy, _ in self.inputs]
-        written = list(objects.written_shadows())
-        overlays, entries = list(objects.written_overlays()), list(objects.written_entries())
-        seen: set[int] = set()
-        simple = is_simple(result, seen, objects)
-        autocast = ambient_state.Modes.now().autocast_after(session.modes)
-        writes = (
-            written,
-            overlays,
-            entries,
-            session.variables.global_writes,
-            session.variables.cell_writes,
-            autocast,
-        )
-        self.writes = any(writes)
-        is_annotated = session.state(GradRequests).requests or session.state(TensorHints)
-        if simple and not self.writes and not is_annotated:
-            backward_reads.refuse_changed(session, seen)
-            prims.python_return(*([result] if result is not None else [None]))
-            return self._computation(), None, []
-        builder = EpilogueBuilder(session)
-        for value in _built_values(session, written, result):
-            builder.count(value)
-        backward_reads.refuse_changed(session, builder.uses)
-        for shadow in written:
-            builder.write_shadow(shadow)
-        for overlay in overlays:
-            builder.write_items(overlay)
-        for entry in entries:
-            builder.write_entry(entry)
-        for (_, name), (namespace, value) in session.variables.global_writes.items():
-            builder.write_global(namespace, name, value)
-        for path, value in session.variables.cell_writes.values():
-            builder.write_cell(path, value)
-        for device, enabled, dtype in autocast:
-            builder.emit(
-                f"torch.set_autocast_enabled({device!r}, {enabled})",
-                f"torch.set_autocast_dtype({device!r}, {dtype})",
-            )
-        expression = builder.expression(result)
-        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
-            builder.emit(f"{leaf.name}.requires_grad_()")
-        for tensor, name, value in session.state(TensorHints).of(list(builder.tensors.values())):
-            builder.emit(f"{tensor.name}.{name} = {builder.expression(value)}")
-        builder.emit(f"return {expression}")
-        prims.python_return(tuple(builder.tensors.values()))
-        reached = list(builder.reached.values())
-        epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
-        return self._computation(), epilogue, [path for _, path, _ in reached]
-
-    def _computation(self) -> TraceCtx:
-        _refuse_hidden(self.session)
-        if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
-            self.trace.bound_symbols = [
-                b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled
-            ]
-        self.trace.set_provenance(TraceProvenance("Acquisition"))
-        return self.trace
-
-    def name_values(self) -> None:
-        """Give every value its final name, in the order of the program.
-
-        The same program always gets the same names.
-        """
-        trace = self.trace
-        trace.names.clear()
-        trace._counter = 0
-        named: set[int] = set()
-        for proxy, path in self.inputs:
-            named.add(id(proxy))
-            prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
-            proxy.name = trace.make_derived_name(input_name(path, self.parameters, prefix))
-        hints = {p.name_hint for bsym in trace.bound_symbols for p in _tensor_outs(bsym)}
-        self._name_scope(trace.bound_symbols, named, hints)
-
-    def _name_scope(self, bsyms: Any, named: set[int], hints: set[str | None]) -> None:
-        for bsym in bsyms:
-            for out in bsym.flat_proxy_outs:
-                if id(out) not in named:
-                    named.add(id(out))
-                    self._name(out, hints)
-            self._name_scope(bsym.subsymbols, named, hints)
-
-    def _name(self, proxy: Any, hints: set[str | None]) -> None:
-        trace = self.trace
-        hint = proxy.name_hint if isinstance(proxy, TensorProxy) else None
-        if hint is not None and hint.isidentifier() and trace.is_free(hint):
-            proxy.name = trace.add_name(hint)
-            return
-        while f"t{trace._counter}" in hints:  # a variable of the program has this name
-            trace._counter += 1
-        proxy.name = trace.make_name(
-            prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t"
-        )
-
-
-def _built_values(session: TracingSession, written: list[Shadow], result: Any) -> Iterator[Any]:
-    """Every value that an epilogue builds."""
-    for shadow in written:
-        yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
-    for overlay in session.objects.written_overlays():
-        yield from overlay.writes.values()
-    for entry in session.objects.written_entries():
-        yield from entry.writes.values()
-    for _, value in (*session.variables.global_writes.values(), *session.variables.cell_writes.values()):
-        yield value
-    yield result
-
-
-def _tensor_outs(bsym: BoundSymbol) -> list[TensorProxy]:
-    return [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
-
-
-def _epilogue(statements: list[BoundSymbol], parameters: list[str]) -> TraceCtx:
-    trace = TraceCtx(name="epilogue")
-    trace.plain = True
-    trace.args = list(parameters)
-    trace.bound_symbols.extend(statements)
-    trace.set_provenance(TraceProvenance("Acquisition"))
-    return trace
-
-
-def _parameter_names(fn: Callable[..., Any]) -> list[str]:
-    try:
-        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
-    except (TypeError, ValueError):
-        return []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in signature.parameters.values() if p.kind in kinds]
-
-
-def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
-    """Return the name of an input: a parameter's, or ``t`` or ``g`` and the steps of its path."""
-    keys = path.keys
-    if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
-        return str(parameters[keys[1]])
-    if keys[0] == "kwargs" and len(keys) == 2:
-        name = re.sub(r"\W", "_", str(keys[1]))
-        return name if name.isidentifier() else f"{prefix}_{name}"  # ``f(**{"a b": x})``
-    steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
-    return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
-
-
-def _order(path: Path) -> tuple[Any, ...]:
-    """Return the sort key of an input.
-
-    Positional arguments come first, then keyword arguments, then state by path: names alphabetically, indices
-    numerically.
-    """
-    keys = path.keys
-    if keys[0] == "args":
-        return (0, tuple(_natural(k) for k in keys[1:]))
-    if keys[0] == "kwargs":
-        return (1, tuple(_natural(k) for k in keys[1:]))
-    steps = ".".join(map(str, keys[1:])).split(".")  # of an overriding tensor, the dotted name is the path
-    return (2, tuple(_natural(k) for k in steps))
-
-
-def _natural(key: Any) -> tuple[int, int, str]:
-    return (0, int(key), "") if str(key).isdigit() else (1, 0, str(key))

@@ -38,8 +38,8 @@ class AttributePolicy(TracingSession):
     def type_attr(self, cls: type, name: str) -> Any:
         if self._backward_stack:
             backward_reads.check_class(self, cls, name)
-        known = self.classes.known.get((cls, name), self)
-        return known if known is not self else self.classes.find(cls, name)
+        value = self.classes.values.get((cls, name), self)
+        return value if value is not self else self.classes.find(cls, name)
 
     def super_attr(self, start: type, after: type, name: str) -> Any:
         if self._backward_stack:
@@ -52,8 +52,8 @@ class AttributePolicy(TracingSession):
             backward_reads.check_attribute(self, obj, name)
         entry = self.resolve_entry(obj)
         if entry is None:
-            found = lookup_instance(obj, name)
-            return MISSING if found is ABSENT else found
+            value = lookup_instance(obj, name)
+            return MISSING if value is ABSENT else value
         if entry.own is not None:
             return entry.own.get(name, MISSING)
         if issubclass(type(entry.obj), types.ModuleType):
@@ -89,13 +89,13 @@ class AttributePolicy(TracingSession):
     def module_attr(self, entry: ObjectEntry, name: str) -> Any:
         """Return a variable of a module, which is a global of its functions."""
         key = (id(entry.obj.__dict__), name)
-        known = self.variables.globals.get(key, self)
-        if known is self:
+        value = self.variables.globals.get(key, self)
+        if value is self:
             self.variables.namespace_path(
                 entry.obj.__dict__
             )  # holds the namespace, so that its id stays its own
-            known = self.variables.globals[key] = self.read_instance(entry, name)
-        return known
+            value = self.variables.globals[key] = self.read_instance(entry, name)
+        return value
 
     def set_instance_attr(self, obj: Any, name: str, value: Any) -> None:
         if self._backward_stack:

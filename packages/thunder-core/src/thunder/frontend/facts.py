@@ -93,9 +93,9 @@ class TensorFacts:
         if t.layout is not torch.strided or t.is_nested:  # it may have no strides, and no sizes
             return "a nested tensor" if t.is_nested else f"layout {t.layout}"
         for name in ("shape", "dtype", "device", "requires_grad"):
-            found = tuple(t.shape) if name == "shape" else getattr(t, name)
-            if found != getattr(self, name):
-                return f"{name} {found}"
+            value = tuple(t.shape) if name == "shape" else getattr(t, name)
+            if value != getattr(self, name):
+                return f"{name} {value}"
         if self.strides is not None and t.stride() != self.strides:
             return f"strides {t.stride()}"
         if str(torch._C._dispatch_keys(t)) != self.dispatch_keys:

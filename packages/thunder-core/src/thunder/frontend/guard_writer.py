@@ -96,15 +96,15 @@ class GuardWriter:
         """Return a name for an object that is compared by identity."""
         if value is None or value is True or value is False:
             return repr(value)
-        known = self.names.get(id(value))
-        if known is None:
-            known = base = readable_name(value)
+        name = self.names.get(id(value))
+        if name is None:
+            name = base = readable_name(value)
             serial = 0
-            while known in self.objects or self._is_taken(known):
-                known, serial = f"{base}_{serial}", serial + 1
-            self.names[id(value)] = known
-            self.objects[known] = value
-        return known
+            while name in self.objects or self._is_taken(name):
+                name, serial = f"{base}_{serial}", serial + 1
+            self.names[id(value)] = name
+            self.objects[name] = value
+        return name
 
     def _is_taken(self, name: str) -> bool:
         """Return whether a name already has a meaning in the text of a prologue."""
@@ -116,9 +116,9 @@ class GuardWriter:
             return str(path.key) if path.root_object is ABSENT else self.constant(path.root_object)
         if id(path) in self.frozen_values:
             return self.constant(self.frozen_values[id(path)])
-        known = self.variables.get(id(path))
-        if known is not None:
-            return known
+        variable = self.variables.get(id(path))
+        if variable is not None:
+            return variable
         code = self.fetch(path)
         if self.uses[id(path)] <= 1:
             return code
@@ -238,8 +238,8 @@ class GuardWriter:
             self.ordered.add(cls)
             conditions.append(f"{self.constant(cls)}.__mro__ is not {self.identity(cls.__mro__)}")
         for base in cls.__mro__:
-            found = name in base.__dict__
-            if found:
+            is_here = name in base.__dict__
+            if is_here:
                 if not is_immutable(base):
                     conditions.append(
                         f"{self._namespace(base)}[{name!r}] is not {self.identity(fact.expected)}"
@@ -286,8 +286,8 @@ def _tuple_text(items: Sequence[str]) -> str:
 
 def _refuse_nested(tensors: Sequence[Fact], names: Sequence[str]) -> list[str]:
     """Return the condition that no tensor is nested, of which torch's batched check crashes."""
-    asked = [n for f, n in zip(tensors, names, strict=True) if f.expected.type is not torch.nn.Parameter]
-    return [f"if {' or '.join(f'{name}.is_nested' for name in asked)}: return None"] if asked else []
+    checked = [n for f, n in zip(tensors, names, strict=True) if f.expected.type is not torch.nn.Parameter]
+    return [f"if {' or '.join(f'{name}.is_nested' for name in checked)}: return None"] if checked else []
 
 
 #: functions that the text of every prologue may call

@@ -86,9 +86,9 @@ class Tracer(AttributePolicy):
         if isinstance(obj, torch.nn.Module):
             if self._backward_stack:
                 backward_reads.check_attribute(self, obj, name)
-            found = module_members.load_member(self, obj, name) if getter is _PLAIN_GETTER else MISSING
-            if found is not MISSING:
-                return found
+            member = module_members.load_member(self, obj, name) if getter is _PLAIN_GETTER else MISSING
+            if member is not MISSING:
+                return member
         elif type(obj) is torch.Generator:
             return rng_generators.load_attr(self, obj, name)
         elif type(obj) is CompiledFunction and name != "__get__":
@@ -184,10 +184,10 @@ class Tracer(AttributePolicy):
             backward_reads.check_defaults(self, fn)
         if id(fn) in self.created_by_program or self.is_native(fn):
             return super().function_parts(fn)
-        known = self._parts.get(id(fn))
-        if known is None:
-            known = self._parts[id(fn)] = (fn, self._read_parts(fn))
-        return known[1]
+        read = self._parts.get(id(fn))
+        if read is None:
+            read = self._parts[id(fn)] = (fn, self._read_parts(fn))
+        return read[1]
 
     def _read_parts(self, fn: types.FunctionType) -> FunctionParts:
         path = self.path_of(fn) or self.object_root(fn, fn.__qualname__)

@@ -92,13 +92,13 @@ class EpilogueBuilder:
 
     def reach(self, path: Path, obj: Any) -> str:
         """Return the name of an object of the user in the epilogue."""
-        known = self.reached.get(id(obj))
-        if known is None:
+        entry = self.reached.get(id(obj))
+        if entry is None:
             name = _identifier(path.source) or self._fresh("obj")
             if any(name == other for other, _, _ in self.reached.values()):
                 name = self._fresh(name + "_")
-            known = self.reached[id(obj)] = (name, path, obj)
-        return known[0]
+            entry = self.reached[id(obj)] = (name, path, obj)
+        return entry[0]
 
     # -- expressions -----------------------------------------------------------------------------------------
 
@@ -116,9 +116,9 @@ class EpilogueBuilder:
         entry = self.session.entry_of(value)
         if entry is not None and (not isinstance(value, IDENTITY_TYPES) or is_weak(entry.path)):
             return self.reach(entry.path, entry.obj)
-        known = self.built.get(id(value))
-        if known is not None:
-            return known[0]
+        built = self.built.get(id(value))
+        if built is not None:
+            return built[0]
         if (type(value) in LEAVES and type(value) is not slice) or (
             isinstance(value, _CONSTANTS)
             and id(value) not in self.session.created_by_program

@@ -37,13 +37,13 @@ def uses_and_definitions(
     calls: Iterable[BoundSymbol], results: Any = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the values that calls and results use, and those that the calls define, by name."""
-    read: dict[str, Any] = {}
-    made: dict[str, Any] = {}
+    used: dict[str, Any] = {}
+    defined: dict[str, Any] = {}
     for bsym in calls:
-        read.update({p.name: p for p in bsym.flat_proxy_args if p.name not in made})
-        made.update({p.name: p for p in bsym.flat_proxy_outs if p.name not in read})
-    read.update({p.name: p for p in proxies_in(results) if p.name not in made})
-    return read, made
+        used.update({p.name: p for p in bsym.flat_proxy_args if p.name not in defined})
+        defined.update({p.name: p for p in bsym.flat_proxy_outs if p.name not in used})
+    used.update({p.name: p for p in proxies_in(results) if p.name not in defined})
+    return used, defined
 
 
 def make_subtrace(name: str, inputs: Sequence[Any], calls: Iterable[BoundSymbol], results: Any) -> TraceCtx:

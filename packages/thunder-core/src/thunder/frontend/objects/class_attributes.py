@@ -22,14 +22,14 @@ class ClassAttributes:
 
     def __init__(self, session: TracingSession) -> None:
         self.session = session
-        self.known: dict[tuple[type, str], Any] = {}
+        self.values: dict[tuple[type, str], Any] = {}
         self.written = session.written_class_attributes
         self._namespaces: dict[type, tuple[Any, Path]] = {}
         self._ordered: set[type] = set()  # classes of which the order of bases is a fact
 
     def forget(self) -> None:
         """Release the classes."""
-        self.known.clear()
+        self.values.clear()
         self._namespaces.clear()
         self._ordered.clear()
 
@@ -46,7 +46,7 @@ class ClassAttributes:
             value = MISSING if raw is ABSENT else raw
         else:
             value = self._adopt(cls, name, lookup_type(cls, name))
-        self.known[cls, name] = value
+        self.values[cls, name] = value
         return value
 
     def find_in(self, bases: tuple[type, ...], name: str) -> Any:
@@ -84,12 +84,12 @@ class ClassAttributes:
         return MISSING if value is ABSENT else value
 
     def _namespace(self, cls: type) -> Path:
-        known = self._namespaces.get(cls)
-        if known is None:
+        namespace = self._namespaces.get(cls)
+        if namespace is None:
             view = cls.__dict__
             path = self.session.object_root(view, f"{cls.__qualname__}.__dict__")
-            known = self._namespaces[cls] = (view, path)
-        return known[1]
+            namespace = self._namespaces[cls] = (view, path)
+        return namespace[1]
 
     # -- writes ----------------------------------------------------------------------------------------------
 
@@ -115,8 +115,8 @@ class ClassAttributes:
 
     def _changed(self, name: str) -> None:
         self.written.add(name)
-        for key in [key for key in self.known if key[1] == name]:
-            del self.known[key]
+        for key in [key for key in self.values if key[1] == name]:
+            del self.values[key]
 
     def _refuse_unless_plain(self, cls: type, name: str) -> None:
         """Refuse writes to special attributes, and to a class whose ``__dict__`` was read."""

@@ -69,10 +69,10 @@ OPAQUE: tuple[type, ...] = (
 
 def plain_base(cls: type) -> type:
     """Return the builtin that ``cls`` derives from without adding anything, or ``object``."""
-    known = _plain_bases.get(cls)
-    if known is None:
-        known = _plain_bases[cls] = _find_plain_base(cls)
-    return known
+    base = _plain_bases.get(cls)
+    if base is None:
+        base = _plain_bases[cls] = _find_plain_base(cls)
+    return base
 
 
 def is_extended_dict(cls: type) -> bool:
@@ -140,10 +140,10 @@ def _is_python_class(cls: type) -> bool:
     C code can create heap types too, but with native methods that are not those of a base (``__hash__ =
     object.__hash__``).
     """
-    known = _python_classes.get(cls)
-    if known is None:
-        known = _python_classes[cls] = _has_no_native_methods(cls)
-    return known
+    is_python = _python_classes.get(cls)
+    if is_python is None:
+        is_python = _python_classes[cls] = _has_no_native_methods(cls)
+    return is_python
 
 
 _python_classes: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()

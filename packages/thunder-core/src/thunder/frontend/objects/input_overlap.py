@@ -22,7 +22,7 @@ def overlapping_groups(*tensors: torch.Tensor) -> tuple[tuple[tuple[int, int], .
         if a[0] == b[0] and a[0] != 0 and a[1] < b[2] and b[1] < a[2]:
             merged, gone = group[i], group[j]
             group = [merged if g == gone else g for g in group]
-    found: dict[int, list[tuple[int, int]]] = {}
+    groups: dict[int, list[tuple[int, int]]] = {}
     for position, g in enumerate(group):
-        found.setdefault(g, []).append((position, int(tensors[position].storage_offset())))
-    return tuple(tuple(members) for members in found.values() if len(members) > 1)
+        groups.setdefault(g, []).append((position, int(tensors[position].storage_offset())))
+    return tuple(tuple(members) for members in groups.values() if len(members) > 1)

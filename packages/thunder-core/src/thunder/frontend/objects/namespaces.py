@@ -49,9 +49,9 @@ class Variables:
 
     def _load_variable(self, namespace: Any, name: str) -> Any:
         """Return a global of a module, or a builtin, or MISSING."""
-        known = self.globals.get((id(namespace), name), self)
-        if known is not self:
-            return known
+        value = self.globals.get((id(namespace), name), self)
+        if value is not self:
+            return value
         held = self.objects.entries.get(id(namespace))
         if held is not None:  # the program reads the dictionary itself
             return held.value.get(name, MISSING)
@@ -108,11 +108,11 @@ class Variables:
         """Return the content of a closure cell, or MISSING if it is empty."""
         tracked = self.cell_paths.get(id(cell))
         if tracked is None:
-            found = cell_content(cell)
-            return MISSING if found is ABSENT else found
-        known = self.cells.get(id(cell), self)
-        if known is not self:
-            return known
+            content = cell_content(cell)
+            return MISSING if content is ABSENT else content
+        value = self.cells.get(id(cell), self)
+        if value is not self:
+            return value
         raw = cell_content(cell)
         if raw is ABSENT:
             self.objects.note("is", tracked[1], ABSENT)

@@ -1,9 +1,9 @@
 """The table of the objects that a program reached from the inputs of a call.
 
-Values are never wrapped. Beside each object that was reached from an input stands a record, found by identity
-(the record holds the object, so that an id is never reused). Adopting a value means: note where it came from,
-record the facts that the trace now depends on, and return what the traced program shall see: the leaf itself,
-a proxy for a tensor, a shadow for a container, the object itself otherwise.
+Values are never wrapped. Each object that was reached from an input has an entry, found by identity; the
+entry holds the object, so that its id is not used again. To adopt a value is to note where it came from, to
+add the facts that the trace now depends on, and to return what the traced program sees: the leaf itself, a
+proxy for a tensor, a shadow for a container, else the object itself.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class ObjectTable:
 
     def object_root(self, obj: Any, name: str) -> Path:
         """Return the root of an object that is known when the trace is made."""
-        known = self._object_roots.get(id(obj))
-        if known is None:
-            known = self._object_roots[id(obj)] = object_root(name, obj)
-        return known
+        path = self._object_roots.get(id(obj))
+        if path is None:
+            path = self._object_roots[id(obj)] = object_root(name, obj)
+        return path
 
     # -- records ---------------------------------------------------------------------------------------------
 
@@ -197,13 +197,13 @@ class ObjectTable:
             self.note("is", path, raw)  # the overriding tensor replaces this one, not a later one
             path = instead
             raw = path.fetch({})
-        known = self.entries.get(id(raw))
-        if known is not None:
-            if known.path is not path and not isinstance(raw, IDENTITY_TYPES):
-                self.note("same", path, True, others=(known.path,))
+        entry = self.entries.get(id(raw))
+        if entry is not None:
+            if entry.path is not path and not isinstance(raw, IDENTITY_TYPES):
+                self.note("same", path, True, others=(entry.path,))
             elif isinstance(raw, IDENTITY_TYPES) and path.parent is not None:
                 self.note("is", path, raw)
-            return known.value
+            return entry.value
         if t in weakref.ProxyTypes:  # before all questions that it would hand on
             raise UnsupportedProgram(
                 f"{path.source} is a weakref.proxy, which cannot be told from the object that it stands for",

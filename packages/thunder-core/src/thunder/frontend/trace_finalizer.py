@@ -1,0 +1,143 @@
+"""The end of an acquisition: what the computation returns, and what the epilogue does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.provenance import Path
+from thunder.frontend import ambient_state
+from thunder.frontend.custom_gradients import backward_reads
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simple
+from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
+from thunder.frontend.lookasides.tensor_hints import TensorHints
+from thunder.frontend.objects.shadow_copies import Shadow
+from thunder.frontend.session import TracingSession
+from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, TraceProvenance
+from thunder.ops import prims
+
+
+class TraceFinalizer:
+    """The end of an acquisition: names of values, the computation's results, the epilogue."""
+
+    def __init__(self, session: TracingSession, inputs: list[Input], fn: Callable[..., Any]) -> None:
+        self.session, self.trace = session, session.trace
+        self.parameters = parameter_names(fn)
+        self.inputs = sorted(inputs, key=lambda item: input_order(item[1]))
+        self.writes = False
+
+    def run(self, result: Any) -> tuple[TraceCtx, TraceCtx | None, list[Path]]:
+        """Return the computation, its epilogue or None, and the paths of what that needs."""
+        name_values(self.trace, self.inputs, self.parameters)
+        objects, session = self.session.objects, self.session
+        objects.refuse_shared_attributes()
+        self.trace.args = [proxy for proxy, _ in self.inputs]
+        written = list(objects.written_shadows())
+        overlays, entries = list(objects.written_overlays()), list(objects.written_entries())
+        seen: set[int] = set()
+        simple = is_simple(result, seen, objects)
+        autocast = ambient_state.Modes.now().autocast_after(session.modes)
+        writes = (
+            written,
+            overlays,
+            entries,
+            session.variables.global_writes,
+            session.variables.cell_writes,
+            autocast,
+        )
+        self.writes = any(writes)
+        is_annotated = session.state(GradRequests).requests or session.state(TensorHints)
+        if simple and not self.writes and not is_annotated:
+            backward_reads.refuse_changed(session, seen)
+            prims.python_return(*([result] if result is not None else [None]))
+            return self._computation(), None, []
+        builder = EpilogueBuilder(session)
+        for value in _built_values(session, written, result):
+            builder.count(value)
+        backward_reads.refuse_changed(session, builder.uses)
+        _write_effects(builder, session, written, autocast)
+        expression = builder.expression(result)
+        for leaf in returned_leaves(session, self.trace.args, builder.tensors.values()):
+            builder.emit(f"{leaf.name}.requires_grad_()")
+        for tensor, name, value in session.state(TensorHints).of(list(builder.tensors.values())):
+            builder.emit(f"{tensor.name}.{name} = {builder.expression(value)}")
+        builder.emit(f"return {expression}")
+        prims.python_return(tuple(builder.tensors.values()))
+        reached = list(builder.reached.values())
+        epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])
+        return self._computation(), epilogue, [path for _, path, _ in reached]
+
+    def _computation(self) -> TraceCtx:
+        _refuse_hidden(self.session)
+        if not self.trace.grad_enabled:  # where nothing requires grad, regions of grad mode mean nothing
+            self.trace.bound_symbols = [
+                b for b in self.trace.bound_symbols if b.sym is not prims.set_grad_enabled
+            ]
+        self.trace.set_provenance(TraceProvenance("Acquisition"))
+        return self.trace
+
+
+def _write_effects(
+    builder: EpilogueBuilder,
+    session: TracingSession,
+    written: list[Shadow],
+    autocast: list[tuple[str, bool, torch.dtype]],
+) -> None:
+    """Add the statements that repeat the program's writes."""
+    for shadow in written:
+        builder.write_shadow(shadow)
+    for overlay in list(session.objects.written_overlays()):
+        builder.write_items(overlay)
+    for entry in list(session.objects.written_entries()):
+        builder.write_entry(entry)
+    for (_, name), (namespace, value) in session.variables.global_writes.items():
+        builder.write_global(namespace, name, value)
+    for path, value in session.variables.cell_writes.values():
+        builder.write_cell(path, value)
+    for device, enabled, dtype in autocast:
+        builder.emit(
+            f"torch.set_autocast_enabled({device!r}, {enabled})",
+            f"torch.set_autocast_dtype({device!r}, {dtype})",
+        )
+
+
+def _refuse_hidden(session: TracingSession) -> None:
+    """Refuse the use of a custom gradient's private values outside of it."""
+    for bsym in session.trace.bound_symbols if session.state(BackwardState).private else ():
+        for p in bsym.flat_proxy_args:
+            if id(p) in session.state(BackwardState).private:
+                part = session.state(BackwardState).private[id(p)][1]
+                raise UnsupportedProgram(
+                    f"a tensor that {part} computed in its forward or backward is used outside of it",
+                    found={"tensor": f'"{p.type_string()}"'},
+                    where=bsym.locations,
+                    hint="Return it from the forward.",
+                )
+
+
+def _built_values(session: TracingSession, written: list[Shadow], result: Any) -> Iterator[Any]:
+    """Every value that an epilogue builds."""
+    for shadow in written:
+        yield from (dict.values(shadow.copy) if isinstance(shadow.copy, dict) else shadow.copy)
+    for overlay in session.objects.written_overlays():
+        yield from overlay.writes.values()
+    for entry in session.objects.written_entries():
+        yield from entry.writes.values()
+    for _, value in (*session.variables.global_writes.values(), *session.variables.cell_writes.values()):
+        yield value
+    yield result
+
+
+def _epilogue(statements: list[BoundSymbol], parameters: list[str]) -> TraceCtx:
+    trace = TraceCtx(name="epilogue")
+    trace.plain = True
+    trace.args = list(parameters)
+    trace.bound_symbols.extend(statements)
+    trace.set_provenance(TraceProvenance("Acquisition"))
+    return trace

@@ -1,0 +1,100 @@
+"""The final names of a trace's values: of parameters, paths and variables of the program, else numbered."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder.base.provenance import Path
+from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
+
+#: an input of a computation, and its path
+Input = tuple[TensorProxy | GeneratorProxy, Path]
+
+
+def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> None:
+    """Give every value its final name, in the order of the program.
+
+    The same program always gets the same names.
+    """
+    trace.names.clear()
+    trace._counter = 0
+    named: set[int] = set()
+    for proxy, path in inputs:
+        named.add(id(proxy))
+        prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
+        proxy.name = trace.make_derived_name(_input_name(path, parameters, prefix))
+    hints = {p.name_hint for bsym in trace.bound_symbols for p in _tensor_outs(bsym)}
+    _name_scope(trace, trace.bound_symbols, named, hints)
+
+
+def _name_scope(trace: TraceCtx, bsyms: Any, named: set[int], hints: set[str | None]) -> None:
+    for bsym in bsyms:
+        for out in bsym.flat_proxy_outs:
+            if id(out) not in named:
+                named.add(id(out))
+                _name(trace, out, hints)
+        _name_scope(trace, bsym.subsymbols, named, hints)
+
+
+def _name(trace: TraceCtx, proxy: Any, hints: set[str | None]) -> None:
+    hint = proxy.name_hint if isinstance(proxy, TensorProxy) else None
+    if hint is not None and hint.isidentifier() and trace.is_free(hint):
+        proxy.name = trace.add_name(hint)
+        return
+    while f"t{trace._counter}" in hints:  # a variable of the program has this name
+        trace._counter += 1
+    proxy.name = trace.make_name(
+        prefix=getattr(type(proxy), "prefix", "t") if not isinstance(proxy, TensorProxy) else "t"
+    )
+
+
+def _tensor_outs(bsym: BoundSymbol) -> list[TensorProxy]:
+    return [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+
+
+def parameter_names(fn: Callable[..., Any]) -> list[str]:
+    """Return the names of a callable's positional parameters."""
+    try:
+        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in signature.parameters.values() if p.kind in kinds]
+
+
+def _input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
+    """Return the name of an input: a parameter's, or ``t`` or ``g`` and the steps of its path."""
+    keys = path.keys
+    if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
+        return str(parameters[keys[1]])
+    if keys[0] == "kwargs" and len(keys) == 2:
+        name = re.sub(r"\W", "_", str(keys[1]))
+        return name if name.isidentifier() else f"{prefix}_{name}"  # ``f(**{"a b": x})``
+    steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
+    return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
+
+
+def input_order(path: Path) -> tuple[Any, ...]:
+    """Return the sort key of an input.
+
+    Positional arguments come first, then keyword arguments, then state by path: names alphabetically, indices
+    numerically.
+    """
+    keys = path.keys
+    if keys[0] == "args":
+        return (0, tuple(_natural(k) for k in keys[1:]))
+    if keys[0] == "kwargs":
+        return (1, tuple(_natural(k) for k in keys[1:]))
+    steps = ".".join(map(str, keys[1:])).split(".")  # of an overriding tensor, the dotted name is the path
+    return (2, tuple(_natural(k) for k in steps))
+
+
+def _natural(key: Any) -> tuple[int, int, str]:
+    return (0, int(key), "") if str(key).isdigit() else (1, 0, str(key))
