@@ -12,9 +12,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import summaries
 
 PATH = Path(__file__).with_name("coverage.json")
+
+#: whether this torch has the database that the records are of; another version has other entries and samples
+IS_OF_THIS_TORCH = torch.__version__.startswith("2.13.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,16 @@ with what eager's ``create_graph=True`` gives.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torchgen
 
 import thunder
 from operators.entries_without_rows import INTERPRETED, REFUSED
@@ -34,6 +37,9 @@ from thunder.passes.functionalise import functionalise
 
 EXECUTORS = (torchex.ex, pythonex.ex)
 
+#: the table from which torch's gradients are generated, as the installed torch ships it
+DERIVATIVES = Path(torchgen.__file__).parent / "packaged" / "autograd" / "derivatives.yaml"
+
 #: relative and absolute tolerance; float32 is compared with eager's float32, so both round
 TOLERANCES = {torch.float64: (1e-7, 1e-8), torch.complex128: (1e-7, 1e-8), torch.float32: (2e-3, 2e-3)}
 
@@ -43,6 +49,7 @@ LEFT_OUT: dict[str, str] = {
     **dict.fromkeys(
         ("svd_lowrank", "pca_lowrank"), "Python code, random, which is interpreted in a program and not here"
     ),
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": "a kernel of torch's own: refused by name",
     "as_strided.partial_views": "reads memory outside of its argument, which copies of it do not have",
 }
 
@@ -320,6 +327,14 @@ def check_gradients(sample: Sample, second: bool = False, apart: bool = False) -
         for i, (ours, theirs) in enumerate(pairs):
             _assert_close(f"{what}[{i}]", ours, theirs)
     return True
+
+
+@functools.cache
+def is_differentiated_by_torch(operator: str) -> bool:
+    """Whether the installed torch has a formula for a gradient of an operator of aten."""
+    entries = DERIVATIVES.read_text(encoding="utf-8").split("- name: ")
+    found = [entry for entry in entries if entry.startswith(f"{operator}(")]
+    return any("not_implemented" not in e and "non_differentiable" not in e for e in found)
 
 
 def _assert_close(what: str, ours: torch.Tensor | None, theirs: torch.Tensor | None) -> None:

@@ -14,6 +14,7 @@ import thunder.torch  # noqa: F401  (fills the language)
 from operators.gradients import (
     check_gradients,
     eager_derivatives,
+    is_differentiated_by_torch,
     joint_of,
     recorded,
     sample_of,
@@ -101,6 +102,8 @@ def test_a_function_of_one_tensor(name: str) -> None:
 
 @pytest.mark.parametrize("name", BINARY)
 def test_a_function_of_two_tensors(name: str) -> None:
+    if name == "nextafter" and not is_differentiated_by_torch(name):
+        pytest.skip("this torch has no gradient of it")
     fn, *values = BINARY[name]
     a, b = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values)
     assert check_gradients(sample_of(fn, a, b))

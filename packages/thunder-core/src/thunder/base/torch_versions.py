@@ -27,6 +27,9 @@ At a number the input then has none. Before 2.14 the input, or the first operand
 FMAX_SKIPS_NAN: Final = not "2.14" <= RUNNING < "2.15"
 """Whether the gradient of ``fmax`` and ``fmin`` goes to the operand that is not nan; in 2.14 both get it."""
 
+BESSEL_FUNCTIONS_HAVE_GRADIENTS: Final = RUNNING >= "2.15"
+"""Whether ``torch.special.bessel_j0`` and ``bessel_j1`` have a gradient."""
+
 
 def function_apply() -> Any:
     """Return the callable of ``autograd.Function.apply``.

@@ -127,7 +127,8 @@ def _shifted(name: str, zeros: Callable[[Tensor], Tensor]) -> None:
         if p == 1.0:
             return _dropping_all(input)
         shift = ltorch_symbol(zeros(input), p, True)
-        keeps = ltorch.to(ltorch.gt(shift, 0), dtype=input.dtype.torch_dtype)
+        real = ltorch.real(shift) if input.dtype.is_complex else shift
+        keeps = ltorch.to(ltorch.gt(real, 0), dtype=input.dtype.torch_dtype)
         noise = ltorch.mul(keeps, 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p)))
         out = ltorch.add(ltorch.mul(input, noise), shift)
         put_grad(input, ltorch.mul(get_grad(out), noise))

@@ -12,6 +12,7 @@ import operator
 
 import torch
 
+from thunder.base.torch_versions import BESSEL_FUNCTIONS_HAVE_GRADIENTS
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, nondifferentiable
 from thunder.torch.gradients.unary import elementwise
@@ -69,6 +70,19 @@ def _of_i1(x: Tensor, y: Tensor) -> Tensor:
 def _of_i1e(x: Tensor, y: Tensor) -> Tensor:
     large, divisor = _where_not_tiny(x)
     return ltorch.where(large, ltorch.i0e(divisor) - y * (ltorch.sgn(divisor) + 1 / divisor), 0.5)
+
+
+if BESSEL_FUNCTIONS_HAVE_GRADIENTS:  # 9.1.28, 9.1.30
+    elementwise("special.bessel_j0", lambda g, x, y: -g * ltorch.bessel_j1(x))
+    elementwise("special.bessel_j1", lambda g, x, y: g * _of_j1(x, y))
+
+
+def _of_j1(x: Tensor, y: Tensor) -> Tensor:
+    """Return ``J0(x) - J1(x) / x``, which goes to 1/2 at 0 and is nan at nan."""
+    eps = torch.finfo(x.dtype.torch_dtype).eps
+    tiny = ltorch.le(ltorch.abs(x), eps)
+    divisor = ltorch.where(tiny, eps, x)
+    return ltorch.where(tiny, 0.5, ltorch.bessel_j0(divisor) - y / divisor)
 
 
 def _of_sinc(c: VjpCall) -> Tensor:
