@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], type[Exce
         F.linear,
         (r(2, 3), r(4, 5)),
         OperatorError,
-        "^mat1 and mat2 shapes cannot be multiplied",
+        "^(mm: )?mat1 and mat2 shapes cannot be multiplied",
     ),
     "shapes of layer_norm": (
         lambda x: F.layer_norm(x, (5,)),
