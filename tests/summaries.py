@@ -40,7 +40,7 @@ def models(records: Mapping[str, Mapping[str, Any]]) -> str:
     ran = [record for record in records.values() if "class" in record]
     stages = dict.fromkeys(stage for record in ran for stage in record if stage != "class")
     rows = [(s, Counter(r[s]["verdict"] for r in ran if s in r)) for s in stages]
-    heads = ("right", "refused", "as compiled", "recompiled", "wrong", "crashed", "not asked")
+    heads = ("right", "refused", "as compiled", "recompiled", "wrong", "crashed", "not comparable")
     return f"{len(records)} families, of which eager runs {len(ran)}.\n\n{table(heads, rows)}"
 
 

@@ -9,7 +9,7 @@ called twice with different data; the forward with a padding mask; a training st
 parameters, in float64 where eager can. The answers are: right; refused, by an error of thunder's that names
 a line; recompiled, where the second call did not use the program of the first; as compiled, where eager does
 the same once `torch.compiler.is_compiling()` is true for it as well; wrong, where a number or a type is not
-eager's; crashed, by any other exception; not asked, where eager cannot do it, or not twice the same way.
+eager's; crashed, by any other exception; not comparable, where eager cannot do it, or not twice the same way.
 Families that eager cannot run from a small configuration are counted and left out.
 """
 
@@ -57,7 +57,7 @@ Records = dict[str, Answer]
 
 #: what a question raises → what is said of it; anything else is a crash
 VERDICTS: dict[type[Exception], str] = {
-    NotAJudge: "not asked",
+    NotAJudge: "not comparable",
     AsCompiled: "as compiled",
     Recompiled: "recompiled",
     Wrong: "wrong",
@@ -150,7 +150,7 @@ def show(name: str, record: Answer, details: bool) -> None:
     print(f"{name:28} {record['class']:40} {verdicts}", flush=True)
     for stage in STAGES:
         answer = record.get(stage, {})
-        if details and answer.get("verdict") not in ("right", "not asked", None):
+        if details and answer.get("verdict") not in ("right", "not comparable", None):
             print(
                 f"    {stage}: {answer.get('error', '')} {answer['reason']}  {answer.get('at', '')}",
                 flush=True,
@@ -169,7 +169,7 @@ def reasons(records: Records) -> list[tuple[str, str, list[str]]]:
     for name, record in asked(records).items():
         for stage in STAGES:
             answer = record.get(stage, {"verdict": "right"})
-            if answer["verdict"] not in ("right", "not asked"):
+            if answer["verdict"] not in ("right", "not comparable"):
                 found.setdefault((answer["verdict"], answer["reason"][:140]), set()).add(name)
     return [(*key, sorted(names)) for key, names in sorted(found.items(), key=lambda i: (-len(i[1]), i[0]))]
 
@@ -208,20 +208,19 @@ def record(records: Records) -> None:
 
 HEAD = """# Models
 
-Families of the `transformers` library that nobody has looked at, compiled unmodified, with eager as judge. A
-family is built from its own configuration class, made small by the names of its fields, with random weights;
-its arguments are made by the names of the parameters of `forward`. This page is made by
-`tools/model_sweep.py --page` of what `tools/model_sweep.py --record` found; `tests/models` has the families
-that every run of the tests looks at.
+The families of the `transformers` library, compiled unmodified and compared with eager. A family is built from its
+configuration class, made small by the names of its fields, with random weights; its arguments follow from the
+names of the parameters of `forward`. `tools/model_sweep.py --page` writes this page from the results of
+`tools/model_sweep.py --record`; each run of the tests checks the families in `tests/models`.
 
 - **right**: values, types, keys and strides of everything that it returns are eager's, for two calls with
   different data, of which the second runs the program of the first. In training, so are the gradients of all
   parameters, in float64 where eager can, and the buffers.
 - **refused**: a typed error names the line and says what to do.
-- **as compiled**: not what eager does, but what eager does once `torch.compiler.is_compiling()` is true, as
-  it is in a compiled program: a few families then take another branch.
-- **wrong**: not what eager does. **crashed**: an error that is not thunder's own refusal.
-- **not asked**: eager cannot do it, or not twice the same way, or the family has no mask.
+- **as compiled**: equal to eager with `torch.compiler.is_compiling()` true, as it is in a compiled program: a few
+  families then take another branch.
+- **wrong**: different from eager. **crashed**: an error that is not thunder's own refusal.
+- **not comparable**: eager fails, or gives different results in two runs, or the family has no mask.
 """
 
 
@@ -230,7 +229,7 @@ def page(records: Records) -> str:
     ran, late = asked(records), [name for name, r in records.items() if "late" in r]
     lines = [HEAD, f"{len(records)} families have a configuration. Of {len(ran)} eager runs a small model."]
     lines += [f"Not ready in time: {', '.join(late)}."] if late else []
-    verdicts = ("right", "refused", "as compiled", "recompiled", "wrong", "crashed", "not asked")
+    verdicts = ("right", "refused", "as compiled", "recompiled", "wrong", "crashed", "not comparable")
     lines += ["", f"| | {' | '.join(verdicts)} |", "|---|" + "--:|" * len(verdicts)]
     for stage, words in STAGES.items():
         counts = counted(records, stage)
