@@ -208,17 +208,17 @@ def record(records: Records) -> None:
 
 HEAD = """# Models
 
-The families of the `transformers` library, compiled unmodified and compared with eager. A family is built from its
-configuration class, made small by the names of its fields, with random weights; its arguments follow from the
-names of the parameters of `forward`. `tools/model_sweep.py --page` writes this page from the results of
+The families of the `transformers` library, compiled unmodified and compared with eager. A family is built
+from its configuration class, made small by the names of its fields, with random weights; its arguments follow
+from the names of the parameters of `forward`. `tools/model_sweep.py --page` writes this page from the results of
 `tools/model_sweep.py --record`; each run of the tests checks the families in `tests/models`.
 
 - **right**: values, types, keys and strides of everything that it returns are eager's, for two calls with
   different data, of which the second runs the program of the first. In training, so are the gradients of all
   parameters, in float64 where eager can, and the buffers.
 - **refused**: a typed error names the line and says what to do.
-- **as compiled**: equal to eager with `torch.compiler.is_compiling()` true, as it is in a compiled program: a few
-  families then take another branch.
+- **as compiled**: equal to eager with `torch.compiler.is_compiling()` true, as it is in a compiled program:
+  a few families then take another branch.
 - **wrong**: different from eager. **crashed**: an error that is not thunder's own refusal.
 - **not comparable**: eager fails, or gives different results in two runs, or the family has no mask.
 """
