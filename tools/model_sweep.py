@@ -210,8 +210,8 @@ HEAD = """# Models
 
 The families of the `transformers` library, compiled unmodified and compared with eager. A family is built
 from its configuration class, made small by the names of its fields, with random weights; its arguments follow
-from the names of the parameters of `forward`. `tools/model_sweep.py --page` writes this page from the results of
-`tools/model_sweep.py --record`; each run of the tests checks the families in `tests/models`.
+from the names of the parameters of `forward`. `tools/model_sweep.py --page` writes this page from the results
+of `tools/model_sweep.py --record`; each run of the tests checks the families in `tests/models`.
 
 - **right**: values, types, keys and strides of everything that it returns are eager's, for two calls with
   different data, of which the second runs the program of the first. In training, so are the gradients of all
