@@ -1,7 +1,7 @@
 """A CPython bytecode interpreter in Python, for 3.11, 3.12 and 3.13, without torch.
 
 :func:`interpret` runs a function as CPython would. A host that wants to see what the program reads, writes
-and calls gives a :class:`Machine` a :class:`Policy` of its own.
+and calls gives a :class:`Machine` its own :class:`Policy`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def interpret(
 ) -> Callable[..., Any]:
     """Return a callable that interprets ``fn``: same result, same exceptions, same lines.
 
-    lookaside: asked for each callable that the program calls; what it returns is called natively in its
+    lookaside: called with each callable that the program calls; what it returns is called natively in its
     place, None means to go on.
     record_history: the result's attribute ``machine`` then has ``history``, a list of (depth, "file:line",
     operation, argument).

@@ -125,16 +125,16 @@ def load_instance(machine: Machine, obj: Any, name: str) -> Any:
     """``object.__getattribute__(obj, name)``, or MISSING."""
     policy = machine.policy
     cls = type(obj)
-    found = policy.type_attr(cls, name)
-    if found is MISSING:
+    raw = policy.type_attr(cls, name)
+    if raw is MISSING:
         return policy.instance_attr(obj, name)
-    if type(found) is types.FunctionType:
+    if type(raw) is types.FunctionType:
         value = policy.instance_attr(obj, name)
-        return _method(machine, found, obj) if value is MISSING else value
-    if is_data_descriptor(found):
-        return bind_attribute(machine, found, obj, cls, name)
+        return _method(machine, raw, obj) if value is MISSING else value
+    if is_data_descriptor(raw):
+        return bind_attribute(machine, raw, obj, cls, name)
     value = policy.instance_attr(obj, name)
-    return bind_attribute(machine, found, obj, cls, name) if value is MISSING else value
+    return bind_attribute(machine, raw, obj, cls, name) if value is MISSING else value
 
 
 def _load_class(machine: Machine, cls: Any, name: str) -> Any:
@@ -144,9 +144,9 @@ def _load_class(machine: Machine, cls: Any, name: str) -> Any:
     of_meta = policy.type_attr(meta, name)
     if of_meta is not MISSING and is_data_descriptor(of_meta):
         return bind_attribute(machine, of_meta, cls, meta, name)
-    found = policy.type_attr(cls, name)
-    if found is not MISSING:
-        return bind_attribute(machine, found, None, cls, name)
+    raw = policy.type_attr(cls, name)
+    if raw is not MISSING:
+        return bind_attribute(machine, raw, None, cls, name)
     return MISSING if of_meta is MISSING else bind_attribute(machine, of_meta, cls, meta, name)
 
 
@@ -164,10 +164,10 @@ def _load_super(machine: Machine, proxy: Any, name: str) -> Any:
     start = _object_getattribute(proxy, "__self_class__")
     if start is not None and name != "__class__":
         after = _object_getattribute(proxy, "__thisclass__")
-        found = machine.policy.super_attr(start, after, name)
-        if found is not MISSING:
+        raw = machine.policy.super_attr(start, after, name)
+        if raw is not MISSING:
             obj = _object_getattribute(proxy, "__self__")
-            return bind_attribute(machine, found, None if obj is start else obj, start, name)
+            return bind_attribute(machine, raw, None if obj is start else obj, start, name)
     return _load_super_itself(machine, proxy, name)
 
 
@@ -180,9 +180,9 @@ def _load_super_itself(machine: Machine, proxy: Any, name: str) -> Any:
 
 def _load_method_attribute(machine: Machine, method: Any, name: str) -> Any:
     """Attributes of a bound method are its own, then those of its function."""
-    found = machine.policy.type_attr(type(method), name)
-    if found is not MISSING:
-        return bind_attribute(machine, found, method, type(method), name)
+    raw = machine.policy.type_attr(type(method), name)
+    if raw is not MISSING:
+        return bind_attribute(machine, raw, method, type(method), name)
     return machine.policy.load_attr(method.__func__, name)
 
 
@@ -297,36 +297,36 @@ def store_attribute(machine: Machine, obj: Any, name: str, value: Any) -> None:
 
 def store_instance(machine: Machine, obj: Any, name: str, value: Any) -> None:
     """``object.__setattr__(obj, name, value)``."""
-    found = machine.policy.type_attr(type(obj), name)
-    if found is not MISSING and is_data_descriptor(found):
-        _set_descriptor(machine, found, obj, value, name)
+    raw = machine.policy.type_attr(type(obj), name)
+    if raw is not MISSING and is_data_descriptor(raw):
+        _set_descriptor(machine, raw, obj, value, name)
     else:
         machine.policy.set_instance_attr(obj, name, value)
 
 
 def store_class(machine: Machine, cls: Any, name: str, value: Any) -> None:
     """``type.__setattr__(cls, name, value)``."""
-    found = machine.policy.type_attr(type(cls), name)
-    if found is not MISSING and is_data_descriptor(found):
-        _set_descriptor(machine, found, cls, value, name)
+    raw = machine.policy.type_attr(type(cls), name)
+    if raw is not MISSING and is_data_descriptor(raw):
+        _set_descriptor(machine, raw, cls, value, name)
     else:
         machine.policy.set_type_attr(cls, name, value)
 
 
-def _set_descriptor(machine: Machine, found: Any, obj: Any, value: Any, name: str) -> None:
-    setter = machine.policy.type_attr(type(found), "__set__")
+def _set_descriptor(machine: Machine, raw: Any, obj: Any, value: Any, name: str) -> None:
+    setter = machine.policy.type_attr(type(raw), "__set__")
     if setter is MISSING:
         raise AttributeError("__set__")
     if type(setter) not in NATIVE_ATTRIBUTES:
-        call_special(machine, setter, found, obj, value)
-    elif is_a(found, property):
-        if found.fset is None:
+        call_special(machine, setter, raw, obj, value)
+    elif is_a(raw, property):
+        if raw.fset is None:
             raise AttributeError(
-                f"property {_property_name(found, name)} of {type(obj).__qualname__!r} object has no setter"
+                f"property {_property_name(raw, name)} of {type(obj).__qualname__!r} object has no setter"
             )
-        machine.policy.call(found.fset, (obj, value), {})
+        machine.policy.call(raw.fset, (obj, value), {})
     else:
-        machine.policy.native_set(found, obj, value, name)
+        machine.policy.native_set(raw, obj, value, name)
 
 
 def delete_attribute(machine: Machine, obj: Any, name: str) -> None:
@@ -344,33 +344,33 @@ def delete_attribute(machine: Machine, obj: Any, name: str) -> None:
 
 def delete_instance(machine: Machine, obj: Any, name: str) -> None:
     """``object.__delattr__(obj, name)``."""
-    found = machine.policy.type_attr(type(obj), name)
-    if found is not MISSING and is_data_descriptor(found):
-        _delete_descriptor(machine, found, obj, name)
+    raw = machine.policy.type_attr(type(obj), name)
+    if raw is not MISSING and is_data_descriptor(raw):
+        _delete_descriptor(machine, raw, obj, name)
     else:
         machine.policy.delete_instance_attr(obj, name)
 
 
 def delete_class(machine: Machine, cls: Any, name: str) -> None:
     """``type.__delattr__(cls, name)``."""
-    found = machine.policy.type_attr(type(cls), name)
-    if found is not MISSING and is_data_descriptor(found):
-        _delete_descriptor(machine, found, cls, name)
+    raw = machine.policy.type_attr(type(cls), name)
+    if raw is not MISSING and is_data_descriptor(raw):
+        _delete_descriptor(machine, raw, cls, name)
     else:
         machine.policy.delete_type_attr(cls, name)
 
 
-def _delete_descriptor(machine: Machine, found: Any, obj: Any, name: str) -> None:
-    deleter = machine.policy.type_attr(type(found), "__delete__")
+def _delete_descriptor(machine: Machine, raw: Any, obj: Any, name: str) -> None:
+    deleter = machine.policy.type_attr(type(raw), "__delete__")
     if deleter is MISSING:
         raise AttributeError("__delete__")
     if type(deleter) not in NATIVE_ATTRIBUTES:
-        call_special(machine, deleter, found, obj)
-    elif is_a(found, property):
-        if found.fdel is None:
+        call_special(machine, deleter, raw, obj)
+    elif is_a(raw, property):
+        if raw.fdel is None:
             raise AttributeError(
-                f"property {_property_name(found, name)} of {type(obj).__qualname__!r} object has no deleter"
+                f"property {_property_name(raw, name)} of {type(obj).__qualname__!r} object has no deleter"
             )
-        machine.policy.call(found.fdel, (obj,), {})
+        machine.policy.call(raw.fdel, (obj,), {})
     else:
-        machine.policy.native_delete(found, obj, name)
+        machine.policy.native_delete(raw, obj, name)

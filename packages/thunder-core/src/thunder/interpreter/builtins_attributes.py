@@ -144,8 +144,8 @@ def _check_class(machine: Machine, obj: Any, classes: Any, native: Any, name: st
         return any(_check_class(machine, obj, cls, native, name) for cls in classes)
     method = python_special(machine, type(classes), name) if type(classes) is not type else MISSING
     if method is MISSING:
-        answer: bool = machine.policy.call_native(native, (obj, classes), {})
-        return answer
+        is_one: bool = machine.policy.call_native(native, (obj, classes), {})
+        return is_one
     return truth(machine, call_special(machine, method, classes, obj))
 
 

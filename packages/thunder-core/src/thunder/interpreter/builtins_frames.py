@@ -123,11 +123,11 @@ def _compiled(machine: Machine, source: Any, mode: str) -> types.CodeType:
     if is_a(source, types.CodeType):
         if source.co_freevars:
             raise TypeError(f"code object passed to {mode}() may not contain free variables")
-        answer: types.CodeType = source
-        return answer
+        compiled: types.CodeType = source
+        return compiled
     flags = machine.frame.code.co_flags & _FUTURE_FLAGS if machine.frames else 0
-    answer = compile(source, "<string>", mode, flags, True)
-    return answer
+    compiled = compile(source, "<string>", mode, flags, True)
+    return compiled
 
 
 def run_code(machine: Machine, code: types.CodeType, namespace: dict[str, Any], local: Any) -> Any:

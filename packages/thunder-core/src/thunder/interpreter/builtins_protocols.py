@@ -69,22 +69,22 @@ def _number(native: Any, *methods: str) -> Native:
         if len(args) == 1 and not kwargs and type(args[0]) not in NATIVE_TYPES:
             cls = type(args[0])
             for name in methods:
-                found = machine.policy.type_attr(cls, name)
-                if found is MISSING:
+                method = machine.policy.type_attr(cls, name)
+                if method is MISSING:
                     continue
                 if python_special(machine, cls, name) is not MISSING:
-                    result = call_special(machine, found, args[0])
+                    result = call_special(machine, method, args[0])
                     if type(result) is native:
                         return result
                     # The native conversion checks and converts what the method returned.
-                    return machine.policy.call_native(native, (_Answer.of(native, cls, name, result),), {})
+                    return machine.policy.call_native(native, (_Converted.of(native, cls, name, result),), {})
                 break
         return machine.policy.call_native(native, args, kwargs)
 
     return call
 
 
-class _Answer:
+class _Converted:
     """An object whose numeric special methods return a result that is already known."""
 
     @staticmethod
@@ -187,10 +187,10 @@ def call_methodcaller(machine: Machine, caller: Any, args: Args, kwargs: Kwargs)
     """``operator.methodcaller(...)(obj)``."""
     if kwargs or len(args) != 1:
         return machine.policy.call_native(caller, args, kwargs)
-    made, parts = caller.__reduce__()
+    factory, parts = caller.__reduce__()
     keywords: Kwargs = {}
-    if made is not operator.methodcaller:  # a partial, when there are keyword arguments
-        parts, keywords = (*made.args, *parts), made.keywords
+    if factory is not operator.methodcaller:  # a partial, when there are keyword arguments
+        parts, keywords = (*factory.args, *parts), factory.keywords
     name, *rest = parts
     return machine.policy.call(machine.policy.load_attr(args[0], name), tuple(rest), keywords)
 

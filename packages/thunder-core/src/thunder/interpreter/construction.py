@@ -75,22 +75,22 @@ def type_new(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
     ``type.__new__`` calls the ``__set_name__`` of each attribute natively. So attributes whose
     ``__set_name__`` is written in Python are left out (a placeholder keeps their place), put in afterwards,
-    and told their names by the interpreter.
+    and get their names from the interpreter.
     """
     if len(args) != 4 or not is_a(args[3], dict):
         return machine.policy.call_native(type.__new__, args, kwargs)
     meta, name, bases, namespace = args
-    told: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for key, value in namespace.items():
         if python_special(machine, type(value), "__set_name__") is not MISSING and not is_a(value, type):
-            told[key] = value
-    if not told:
+            named[key] = value
+    if not named:
         return machine.policy.call_native(type.__new__, args, kwargs)
-    held = {key: (None if key in told else value) for key, value in namespace.items()}
+    held = {key: (None if key in named else value) for key, value in namespace.items()}
     cls = machine.policy.call_native(type.__new__, (meta, name, bases, held), kwargs)
-    for key, value in told.items():
+    for key, value in named.items():
         machine.policy.set_type_attr(cls, key, value)
-    for key, value in told.items():
+    for key, value in named.items():
         method = python_special(machine, type(value), "__set_name__")
         call_special(machine, method, value, cls, key)
     return cls
@@ -173,11 +173,11 @@ def run_class_body(machine: Machine, body: types.FunctionType, namespace: Any) -
 
 
 def _check_class_cell(machine: Machine, cell: types.CellType, cls: Any) -> None:
-    found = machine.policy.load_cell(cell)
-    if found is MISSING:
+    content = machine.policy.load_cell(cell)
+    if content is MISSING:
         raise RuntimeError(
             f"__class__ not set defining {cls.__name__!r} as {cls!r}. "
             "Was __classcell__ propagated to type.__new__?"
         )
-    if found is not cls:
-        raise TypeError(f"__class__ set to {found!r} defining {cls.__name__!r} as {cls!r}")
+    if content is not cls:
+        raise TypeError(f"__class__ set to {content!r} defining {cls.__name__!r} as {cls!r}")

@@ -72,12 +72,12 @@ class Decoded:
         """Return the line of an instruction, or of the code object if the instruction has none."""
         if self.lines is None:
             rows = [(start, line) for start, _, line in self.code.co_lines()]
-            known = self.code.co_firstlineno
+            current = self.code.co_firstlineno
             starts, lines = [], []
             for start, line in rows:
-                known = known if line is None else line
+                current = current if line is None else line
                 starts.append(start)
-                lines.append(known)
+                lines.append(current)
             self.lines = (starts, lines)
         starts, lines = self.lines
         at = bisect_right(starts, self.offsets[index]) - 1
@@ -228,5 +228,5 @@ def install_table(rows: dict[str, OpcodeRow]) -> None:
 
 def _cache_entries(name: str, number: int) -> int:
     entries = opcode._inline_cache_entries  # type: ignore[attr-defined]  # a list up to 3.12, a dictionary by name from 3.13
-    answer: int = entries.get(name, 0) if isinstance(entries, dict) else entries[number]
-    return answer
+    count: int = entries.get(name, 0) if isinstance(entries, dict) else entries[number]
+    return count

@@ -148,8 +148,8 @@ class Frame:
 
 def builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
     """Return the builtins of code with these globals (a module or its dictionary)."""
-    found = namespace.get("__builtins__", builtins)
-    return found if isinstance(found, dict) else vars(found)
+    module = namespace.get("__builtins__", builtins)
+    return module if isinstance(module, dict) else vars(module)
 
 
 def run(frame: Frame) -> int:

@@ -45,8 +45,8 @@ def make_driver(frame: Frame) -> Any:
 def resume(frame: Frame, sent: Any, thrown: BaseException | None) -> int:
     """Resume a suspended frame by sending a value, or by raising an exception in it.
 
-    A frame of a machine that has ended is only closed: by its end the host has given the interpretation up,
-    and there is nobody for whom a ``finally`` could run.
+    A frame of a machine that has ended is only closed: the host has given up the interpretation, so no
+    ``finally`` of the program runs.
     """
     if frame.machine.has_ended:
         raise GeneratorExit if thrown is None else thrown

@@ -117,14 +117,14 @@ def python_special(machine: Machine, cls: type, name: str) -> Any:
     """Return a special method of ``cls`` that is not implemented in C, or MISSING."""
     if cls in NATIVE_TYPES:
         return MISSING
-    found = machine.policy.type_attr(cls, name)
-    if found is MISSING or type(found) in NATIVE_ATTRIBUTES:
+    method = machine.policy.type_attr(cls, name)
+    if method is MISSING or type(method) in NATIVE_ATTRIBUTES:
         return MISSING
-    return MISSING if _is_native_static(found) else found
+    return MISSING if _is_native_static(method) else method
 
 
-def _is_native_static(found: Any) -> bool:
-    return type(found) is staticmethod and type(found.__func__) in NATIVE_ATTRIBUTES
+def _is_native_static(method: Any) -> bool:
+    return type(method) is staticmethod and type(method.__func__) in NATIVE_ATTRIBUTES
 
 
 def has_python_special(machine: Machine, obj: Any, *names: str) -> bool:

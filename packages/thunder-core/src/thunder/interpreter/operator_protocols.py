@@ -297,8 +297,8 @@ def length(machine: Machine, value: Any) -> int:
     """``len(value)``."""
     method = python_special(machine, type(value), "__len__")
     if method is MISSING:
-        answer: int = machine.policy.call_native(len, (value,), {})
-        return answer
+        size: int = machine.policy.call_native(len, (value,), {})
+        return size
     result = index(machine, call_special(machine, method, value))
     if result < 0:
         raise ValueError("__len__() should return >= 0")
@@ -309,13 +309,13 @@ def index(machine: Machine, value: Any) -> int:
     """``operator.index(value)``."""
     method = python_special(machine, type(value), "__index__")
     if method is MISSING:
-        answer: int = machine.policy.call_native(operator.index, (value,), {})
-        return answer
+        native: int = machine.policy.call_native(operator.index, (value,), {})
+        return native
     result = call_special(machine, method, value)
     if not is_a(result, int):
         raise TypeError(f"__index__ returned non-int (type {type(result).__name__})")
-    answer = result
-    return answer
+    number: int = result
+    return number
 
 
 _INDEXED: Final = frozenset({list, tuple, str, bytes, bytearray, range, collections.deque})
@@ -392,20 +392,20 @@ def contains(machine: Machine, container: Any, item: Any) -> bool:
     cls = type(container)
     if cls in _ELEMENTWISE:
         if type(item) in LEAF_TYPES and not _any_python(container):
-            answer: bool = machine.policy.call_native(operator.contains, (container, item), {})
-            return answer
+            is_in: bool = machine.policy.call_native(operator.contains, (container, item), {})
+            return is_in
         return _is_among(machine, container, item)
     if cls in NATIVE_TYPES and cls is not map and cls is not filter:
-        answer = machine.policy.call_native(operator.contains, (container, item), {})
-        return answer
+        is_in = machine.policy.call_native(operator.contains, (container, item), {})
+        return is_in
     method = machine.policy.type_attr(cls, "__contains__")
     if method is None:
         raise TypeError(f"'{cls.__name__}' object is not a container")
     if method is MISSING:
         return _is_among(machine, machine.native_iterable(container, asked="in"), item)
     if type(method) in NATIVE_ATTRIBUTES:
-        answer = machine.policy.call_native(operator.contains, (container, item), {})
-        return answer
+        is_in = machine.policy.call_native(operator.contains, (container, item), {})
+        return is_in
     return truth(machine, call_special(machine, method, container, item))
 
 

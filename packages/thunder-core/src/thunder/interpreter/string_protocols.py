@@ -41,12 +41,12 @@ _hash_of = checked("__hash__", int, "__hash__ method should return an integer")
 def to_repr(machine: Machine, value: Any) -> str:
     """``repr(value)``."""
     if has_python_special(machine, value, "__repr__"):
-        answer: str = _repr_of(machine, value)
-        return answer
+        text: str = _repr_of(machine, value)
+        return text
     if type(value) in _BRACKETS and not all_leaves(value.values() if type(value) is dict else value):
         return _repr_container(machine, value)
-    answer = machine.policy.call_native(repr, (value,), {})
-    return answer
+    text = machine.policy.call_native(repr, (value,), {})
+    return text
 
 
 _BRACKETS: Final[dict[type, tuple[str, str]]] = {
@@ -80,14 +80,14 @@ def to_str(machine: Machine, value: Any) -> str:
     if type(value) is str:
         return value
     if has_python_special(machine, value, "__str__"):
-        answer: str = _str_of(machine, value)
-        return answer
+        text: str = _str_of(machine, value)
+        return text
     if type(value) in _BRACKETS:
         return to_repr(machine, value)
     if type(value) not in NATIVE_TYPES and machine.policy.type_attr(type(value), "__str__") is object.__str__:
         return to_repr(machine, value)
-    answer = machine.policy.call_native(str, (value,), {})
-    return answer
+    text = machine.policy.call_native(str, (value,), {})
+    return text
 
 
 def to_format(machine: Machine, value: Any, spec: str = "") -> str:
@@ -100,8 +100,8 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
         result = call_special(machine, method, value, spec)
         if not is_a(result, str):
             raise TypeError(f"__format__ must return a str, not {type(result).__name__}")
-        answer: str = result
-        return answer
+        text: str = result
+        return text
     if (
         spec == ""
         and cls not in NATIVE_TYPES
@@ -110,16 +110,16 @@ def to_format(machine: Machine, value: Any, spec: str = "") -> str:
         return to_str(machine, value)
     if spec == "" and cls in _BRACKETS:
         return to_repr(machine, value)
-    answer = machine.policy.call_native(format, (value, spec), {})
-    return answer
+    text = machine.policy.call_native(format, (value, spec), {})
+    return text
 
 
 def to_hash(machine: Machine, value: Any) -> int:
     """``hash(value)``."""
     if has_python_special(machine, value, "__hash__"):
         return hash(int(_hash_of(machine, value)))
-    answer: int = machine.policy.call_native(hash, (value,), {})
-    return answer
+    number: int = machine.policy.call_native(hash, (value,), {})
+    return number
 
 
 class Shown:

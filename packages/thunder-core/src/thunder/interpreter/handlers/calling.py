@@ -115,13 +115,13 @@ def SET_FUNCTION_ATTRIBUTE(frame: Frame, stack: list[Any], flag: int) -> None:
     function = stack.pop()
     value = stack[-1]
     if flag == 8:  # a closure is fixed when a function is made: it is made again, no one has seen the first
-        made = FunctionType(
+        created = FunctionType(
             function.__code__, function.__globals__, function.__name__, function.__defaults__, value
         )
-        made.__kwdefaults__ = function.__kwdefaults__
-        made.__annotations__ = function.__annotations__
+        created.__kwdefaults__ = function.__kwdefaults__
+        created.__annotations__ = function.__annotations__
         on_make = frame.machine.on_make
-        function = made if on_make is None else on_make(made)
+        function = created if on_make is None else on_make(created)
     else:
         _set_function_attribute(function, flag, value)
     stack[-1] = function
@@ -158,9 +158,9 @@ def IMPORT_FROM(frame: Frame, stack: list[Any], name: str) -> None:
 def _import_submodule(module: Any, name: str) -> Any:
     """A submodule that is imported but not yet set in its package (circular imports)."""
     package = getattr(module, "__name__", None)
-    found = sys.modules.get(f"{package}.{name}")
-    if found is not None:
-        return found
+    submodule = sys.modules.get(f"{package}.{name}")
+    if submodule is not None:
+        return submodule
     path = getattr(module, "__file__", None)
     initializing = getattr(getattr(module, "__spec__", None), "_initializing", False)
     shown = package if package is not None else "<unknown module name>"

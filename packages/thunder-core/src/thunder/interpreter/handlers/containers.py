@@ -12,9 +12,9 @@ from thunder.interpreter.native_callbacks import pairs_of_mapping
 from thunder.interpreter.policy import MISSING
 
 
-def _push_made(frame: Frame, stack: list[Any], made: Any) -> None:
+def _push_created(frame: Frame, stack: list[Any], created: Any) -> None:
     on_make = frame.machine.on_make
-    stack.append(made if on_make is None else on_make(made))
+    stack.append(created if on_make is None else on_make(created))
 
 
 def _take(stack: list[Any], count: int) -> list[Any]:
@@ -25,29 +25,29 @@ def _take(stack: list[Any], count: int) -> list[Any]:
 
 
 def BUILD_TUPLE(frame: Frame, stack: list[Any], count: int) -> None:
-    _push_made(frame, stack, tuple(_take(stack, count)))
+    _push_created(frame, stack, tuple(_take(stack, count)))
 
 
 def BUILD_LIST(frame: Frame, stack: list[Any], count: int) -> None:
-    _push_made(frame, stack, _take(stack, count))
+    _push_created(frame, stack, _take(stack, count))
 
 
 def BUILD_SET(frame: Frame, stack: list[Any], count: int) -> None:
-    _push_made(frame, stack, set(_take(stack, count)))
+    _push_created(frame, stack, set(_take(stack, count)))
 
 
 def BUILD_MAP(frame: Frame, stack: list[Any], count: int) -> None:
     items = _take(stack, 2 * count)
-    _push_made(frame, stack, dict(zip(items[::2], items[1::2], strict=True)))
+    _push_created(frame, stack, dict(zip(items[::2], items[1::2], strict=True)))
 
 
 def BUILD_CONST_KEY_MAP(frame: Frame, stack: list[Any], count: int) -> None:
     keys = stack.pop()
-    _push_made(frame, stack, dict(zip(keys, _take(stack, count), strict=True)))
+    _push_created(frame, stack, dict(zip(keys, _take(stack, count), strict=True)))
 
 
 def LIST_TO_TUPLE(frame: Frame, stack: list[Any], arg: None) -> None:
-    _push_made(frame, stack, tuple(stack.pop()))
+    _push_created(frame, stack, tuple(stack.pop()))
 
 
 def LIST_APPEND(frame: Frame, stack: list[Any], depth: int) -> None:
@@ -144,5 +144,5 @@ def UNPACK_SEQUENCE(frame: Frame, stack: list[Any], count: int) -> None:
 def UNPACK_EX(frame: Frame, stack: list[Any], counts: tuple[int, int]) -> None:
     before, starred, after = iteration.unpack_starred(frame.machine, stack.pop(), *counts)
     stack += reversed(after)
-    _push_made(frame, stack, starred)
+    _push_created(frame, stack, starred)
     stack += reversed(before)

@@ -26,17 +26,17 @@ def RAISE_VARARGS(frame: Frame, stack: list[Any], count: int) -> None:
 
 def _instance(frame: Frame, value: Any, complaint: str) -> BaseException:
     if is_a(value, type) and issubclass(value, BaseException):
-        made = frame.machine.policy.call(value, (), {})
-        if not is_a(made, BaseException):
+        created = frame.machine.policy.call(value, (), {})
+        if not is_a(created, BaseException):
             raise TypeError(
-                f"calling {value!r} should have returned an instance of BaseException, not {type(made)!r}"
+                f"calling {value!r} should have returned an instance of BaseException, not {type(created)!r}"
             )
-        answer: BaseException = made
-        return answer
+        instance: BaseException = created
+        return instance
     if not is_a(value, BaseException):
         raise TypeError(complaint)
-    answer = value
-    return answer
+    instance = value
+    return instance
 
 
 def RERAISE(frame: Frame, stack: list[Any], arg: int) -> None:
@@ -125,9 +125,9 @@ def _prepare_reraise(original: BaseException, excs: list[BaseException | None]) 
     for exc in excs:
         if exc is not None:
             (again if _has_same_metadata(exc, original) else new).append(exc)
-    kept = _projection(original, again)
-    if kept is not None:
-        new.append(kept)
+    rest = _projection(original, again)
+    if rest is not None:
+        new.append(rest)
     if not new:
         return None
     return new[0] if len(new) == 1 else BaseExceptionGroup("", new)

@@ -101,9 +101,9 @@ def DELETE_SUBSCR(frame: Frame, stack: list[Any], arg: None) -> None:
 
 
 def _make_slice(frame: Frame, parts: list[Any]) -> Any:
-    made = slice(*parts)
+    created = slice(*parts)
     on_make = frame.machine.on_make
-    return made if on_make is None else on_make(made)
+    return created if on_make is None else on_make(created)
 
 
 def BUILD_SLICE(frame: Frame, stack: list[Any], count: int) -> None:

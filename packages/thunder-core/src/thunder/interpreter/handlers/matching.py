@@ -94,5 +94,5 @@ def _positional_names(frame: Frame, cls: type, count: int) -> tuple[str, ...] | 
     for name in match_args[:count]:
         if not is_a(name, str):
             raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
-    answer: tuple[str, ...] | None = match_args[:count]
-    return answer
+    names: tuple[str, ...] | None = match_args[:count]
+    return names
