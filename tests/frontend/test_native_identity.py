@@ -5,6 +5,7 @@ Each look-alike has the name, qualified name and module of an object that a tabl
 
 import _thread
 import collections
+import collections.abc
 import datetime
 import functools
 import itertools
@@ -170,6 +171,13 @@ def test_native_functions_with_the_module_of_torch_are_not_torchs(monkeypatch):
 def test_the_constructor_of_a_foreign_class_is_not_allowed_for_its_name():
     with pytest.raises(thunder.UnsupportedProgram, match="native code of which thunder does not know"):
         thunder.jit(lambda x: x * datetime.timedelta.__new__(datetime.timedelta, 2).days)(X)
+
+
+def test_a_generic_alias_is_made_in_the_program():
+    def program(x):
+        return x * len(collections.abc.Callable[[int, str], float].__args__)
+
+    assert torch.equal(thunder.jit(program)(X), 3 * X)
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,8 @@ def _is_method_allowed(session: TracingSession, fn: Any, descriptor: Any) -> boo
     if cls is None:
         return False
     if isinstance(owner, type):
-        return _is_self_contained(cls)
+        is_constructor = descriptor is vars(cls).get("__new__")
+        return _is_self_contained(cls) or (is_constructor and cls in CONSTRUCTIBLE_TYPES)
     if cls is object and descriptor not in OBJECT_METHODS and not is_foreign(type(owner)):
         return False
     return (_is_self_contained(cls) or is_numpy_method(descriptor)) and _is_readable(session, owner)

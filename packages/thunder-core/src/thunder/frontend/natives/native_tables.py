@@ -201,7 +201,7 @@ SELF_CONTAINED_TYPES: frozenset[type] = LEAVES | {
     type(functools.cmp_to_key(lambda a, b: 0)),
 }
 #: classes that may be called on arguments that are checked
-CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {type(functools.lru_cache(len))}
+CONSTRUCTIBLE_TYPES = SELF_CONTAINED_TYPES | {type(functools.lru_cache(len)), types.GenericAlias}
 #: types of native callables of which each instance may be called
 CALLABLE_TYPES = frozenset(_OPERATOR_OBJECTS)
 
@@ -275,6 +275,7 @@ VALUE_PRESERVING = (
             *_methods(SELF_CONTAINED_TYPES - {set, bytearray}, "__init__"),
             *_methods(SELF_CONTAINED_TYPES - LEAVES - {*_SETS, bytearray}, "__new__"),
             *_methods((object,), "__init_subclass__"),
+            *_methods((types.GenericAlias,), "__new__"),
             *_methods(
                 (v for v in vars(builtins).values() if isinstance(v, type) and issubclass(v, BaseException)),
                 "__init__",
