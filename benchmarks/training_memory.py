@@ -4,7 +4,7 @@
 
 The model is a litgpt GPT; a step is a forward, the next-token loss and a backward, once all is compiled.
 
-*Saved* is what lies between forward and backward: the storages of all tensors that the autograd graph packs
+*Saved* is what is alive between forward and backward: the storages of all tensors that the autograd graph packs
 (`torch.autograd.graph.saved_tensors_hooks`), each counted once and whole however many views of it are saved,
 without those of parameters, buffers and the tokens, which exist anyway.
 

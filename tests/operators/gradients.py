@@ -45,7 +45,7 @@ TOLERANCES = {torch.float64: (1e-7, 1e-8), torch.complex128: (1e-7, 1e-8), torch
 
 #: entries whose gradients are not compared, and why
 LEFT_OUT: dict[str, str] = {
-    **dict.fromkeys(UNINITIALISED, "nobody promises its values"),
+    **dict.fromkeys(UNINITIALISED, "its values are undefined"),
     **dict.fromkeys(
         ("svd_lowrank", "pca_lowrank"), "Python code, random, which is interpreted in a program and not here"
     ),

@@ -47,7 +47,7 @@ DISCONTINUOUS = frozenset({"nn.functional.grid_sample"})
 #: whose last bits depend on where torch finds their arguments in memory
 OF_PLACE = frozenset({"linalg.lstsq"})
 
-#: whose values nobody promises
+#: whose values are undefined
 UNINITIALISED = frozenset(
     {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
 )

@@ -74,7 +74,7 @@ OTHER_OBJECTS = frozenset(
     {"torch.Tensor.contiguous", "torch.Tensor.resolve_neg", "torch.resolve_neg", "torch.cartesian_prod"}
 )
 
-#: whose values nobody promises
+#: whose values are undefined
 UNINITIALISED = frozenset(
     {
         *("torch.empty", "torch.empty_like", "torch.empty_strided", "torch.empty_permuted"),

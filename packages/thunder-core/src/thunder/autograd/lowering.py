@@ -36,7 +36,7 @@ __all__ = ["Differentiated", "Lowering", "connected"]
 
 @dataclass(frozen=True)
 class Lowering:
-    """How a backward that is traced when it is first needed becomes a function."""
+    """The functions that compile a backward when it is first needed."""
 
     executors: Sequence[Executor]
     policy: str | int

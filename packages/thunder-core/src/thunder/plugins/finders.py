@@ -78,7 +78,7 @@ class NotFoundFinder:
 def _is_find_spec_query() -> bool:
     """Return whether the caller is `importlib.util.find_spec`, which must get None and not an error.
 
-    The frames above: the finder, importlib's loop over finders, whoever started the loop.
+    The frames above are the finder, importlib's loop over finders, and the caller of that loop.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What the manager knows of each plugin: its origin, its state, its declarations."""
+"""The manager's entry for each plugin: its origin, its state, its declarations."""
 
 from __future__ import annotations
 

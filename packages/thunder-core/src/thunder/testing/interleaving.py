@@ -27,7 +27,7 @@ LIBRARIES = ("torch.", "thunder.", "contextlib", "threading", "functools")
 
 @dataclass
 class Interleaved:
-    """What the runs of the two functions returned, or the exceptions that they raised."""
+    """The results of the runs of the two functions, or the exceptions that they raised."""
 
     mine: list[Any] = field(default_factory=list)
     others: list[Any] = field(default_factory=list)
