@@ -4,9 +4,9 @@
 
 The model is a litgpt GPT; a step is a forward, the next-token loss and a backward, once all is compiled.
 
-*Saved* is what is alive between forward and backward: the storages of all tensors that the autograd graph packs
-(`torch.autograd.graph.saved_tensors_hooks`), each counted once and whole however many views of it are saved,
-without those of parameters, buffers and the tokens, which exist anyway.
+*Saved* is what is alive between forward and backward: the storages of all tensors that the autograd graph
+packs (`torch.autograd.graph.saved_tensors_hooks`), each counted once and whole however many views of it are
+saved, without those of parameters, buffers and the tokens, which exist anyway.
 
 *Peak* is read from the allocator: `torch.profiler` notes every allocation and release of the step with its
 bytes, those inside kernels too; the peak is the highest sum of them. Gradients are part of it, parameters are
