@@ -13,7 +13,7 @@ from thunder.frontend.lookasides import module_members
 from thunder.frontend.objects.callable_kinds import DICT_GETTERS, METHODS
 from thunder.frontend.objects.class_attributes import ClassAttributes
 from thunder.frontend.objects.class_kinds import is_immutable
-from thunder.frontend.objects.object_table import ObjectEntry
+from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy

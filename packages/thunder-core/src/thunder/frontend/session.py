@@ -33,7 +33,8 @@ from thunder.base.langctx import LanguageContext
 from thunder.base.provenance import Path
 from thunder.frontend import ambient_state
 from thunder.frontend.objects.namespaces import Variables
-from thunder.frontend.objects.object_table import ObjectEntry, ObjectTable
+from thunder.frontend.objects.object_entry import ObjectEntry
+from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.source_locations import locations, source_of
 from thunder.interpreter.policy import Policy
 from thunder.ir.trace import Source, TraceCtx

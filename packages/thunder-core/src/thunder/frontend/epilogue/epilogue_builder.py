@@ -25,7 +25,7 @@ from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.guard_writer import readable_name
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
-from thunder.frontend.objects.object_table import DELETED, ObjectEntry
+from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING

@@ -12,7 +12,7 @@ from thunder.base.provenance import MEMBER_DICTS, lookup_type
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.patches import MODULE_METHODS as METHODS
 from thunder.frontend.lookasides.tensors import seen_type
-from thunder.frontend.objects.object_table import DELETED, ObjectEntry
+from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.attributes import is_data_descriptor

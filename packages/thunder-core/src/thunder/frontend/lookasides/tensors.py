@@ -15,7 +15,7 @@ from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
 from thunder.frontend.natives.libraries import is_numpy_scalar
-from thunder.frontend.objects.object_table import ObjectEntry
+from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy, unknown_torch_function

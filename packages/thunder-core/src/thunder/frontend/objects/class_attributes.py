@@ -11,7 +11,7 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import ABSENT, Path, lookup_type
 from thunder.frontend.lookasides import patches
 from thunder.frontend.objects.class_kinds import is_immutable
-from thunder.frontend.objects.object_table import DELETED
+from thunder.frontend.objects.object_entry import DELETED
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy

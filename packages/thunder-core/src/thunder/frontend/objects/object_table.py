@@ -13,8 +13,7 @@ import types
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -43,48 +42,11 @@ from thunder.frontend.objects.class_kinds import (
     is_foreign,
     plain_base,
 )
+from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow
-from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy
 from thunder.wrappers.overrides import Overrides
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
-
-
-@dataclass(frozen=True, eq=False)
-class Deleted:
-    """The marker of a deleted attribute in an overlay."""
-
-
-DELETED: Final = Deleted()
-
-
-class ObjectEntry:
-    """The entry of one object: its path, the attributes read, and the attributes written.
-
-    ``attrs`` has the attributes that were read or written, ``writes`` the written ones alone, in order.
-    """
-
-    __slots__ = ("attrs", "members", "moved", "obj", "own", "path", "value", "writes")
-
-    def __init__(self, obj: Any, path: Path, value: Any) -> None:
-        self.obj, self.path, self.value = obj, path, value
-        self.attrs: dict[str, Any] = {}
-        self.writes: dict[str, Any] = {}
-        self.moved: set[str] = set()  # names deleted before they were written: they come last
-        self.members: dict[str, Path] = {}  # paths to the object's own dictionaries
-        self.own: dict[str, Any] | None = None  # the shadow of ``__dict__``, once the program has read it
-
-    def write(self, name: str, value: Any) -> None:
-        """Set an attribute in the overlay."""
-        if self.writes.get(name) is DELETED:
-            del self.writes[name]
-            self.moved.add(name)
-        self.attrs[name] = self.writes[name] = value
-
-    def delete(self, name: str) -> None:
-        """Delete an attribute in the overlay."""
-        self.writes.pop(name, None)
-        self.attrs[name], self.writes[name] = MISSING, DELETED
 
 
 class ObjectTable:
