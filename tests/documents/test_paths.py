@@ -12,6 +12,8 @@ from architecture.source import CORE, ROOT
 PAGES = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: a path in backticks: with a folder, or a Python file
 NAMED = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.py)(?:::\w+)?`")
+#: folders in which a bare file name may be
+SOURCES = ("packages", "tests", "tools", "benchmarks", "examples")
 #: names of files in examples and of a user's package
 EXAMPLES = re.compile(
     r"example\.py|model\.py|my|acme|mymodel|torch/(?!rows|gradients|fallback|[a-z_]+\.py)|Python/"
@@ -19,12 +21,12 @@ EXAMPLES = re.compile(
 
 
 def exists(name: str, page: Path) -> bool:
-    """Return whether a path exists below the page, the root or the package, or a bare name anywhere."""
+    """Return whether a path exists below the page, the root or the package, or a bare name in SOURCES."""
     folders = (page.parent, ROOT, CORE / "thunder")
     path = name.rstrip("/")
     if any((folder / path).exists() or (folder / f"{path}.py").exists() for folder in folders):
         return True
-    return "/" not in path and any(CORE.rglob(path))
+    return "/" not in path and any(any((ROOT / folder).rglob(path)) for folder in SOURCES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
