@@ -21,7 +21,7 @@ from thunder.passes.claim import claim
 from thunder.testing.conformance_failure import NothingToTest, definition_of, described, tensors_in
 from thunder.testing.interleaving import Interleaved, interleaved
 from thunder.testing.result_cases import layout_of, metadata_faults, shared_memory
-from thunder.testing.sample_call import Outcome, Program, SampleCall, lowered, plain, proxy_of, seeded
+from thunder.testing.sample_call import LoweredProgram, Outcome, SampleCall, lowered, plain, proxy_of, seeded
 from thunder.testing.samples import Sample, cast, other_values
 from thunder.testing.subjects import Subject
 from thunder.testing.tolerances import difference, same_bits
@@ -209,11 +209,13 @@ def _run(fn: Callable[..., Any], sample: Sample) -> Outcome:
         return Outcome(given, before, fn(*given))
 
 
-def _has_fusion(program: Program, subject: Subject) -> bool:
+def _has_fusion(program: LoweredProgram, subject: Subject) -> bool:
     return any(b.sym.is_fusion and b.sym.executor == subject.executor for b in program.trace.bound_symbols)
 
 
-def _compare(subject: Subject, case: RegionProgram, program: Program, ours: Outcome, again: Outcome) -> None:
+def _compare(
+    subject: Subject, case: RegionProgram, program: LoweredProgram, ours: Outcome, again: Outcome
+) -> None:
     eager = _run(case.eager, case.sample)
     exact = _run(case.exact, cast(case.sample, torch.float64)) if case.exact is not None else eager
     fault = next(metadata_faults(case.trace.output, ours.result), None)
@@ -303,7 +305,7 @@ def check_fusions_repeat(subject: Subject) -> None:
             )
 
 
-def _lowered(case: RegionProgram, subject: Subject) -> Program | None:
+def _lowered(case: RegionProgram, subject: Subject) -> LoweredProgram | None:
     """Return the fused program, or None if fusing or running it fails."""
     try:
         program = lowered(case.trace, subject.executor)

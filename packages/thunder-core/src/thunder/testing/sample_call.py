@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from thunder.testing.subjects import Subject
 
 __all__ = [
+    "LoweredProgram",
     "Outcome",
-    "Program",
     "SampleCall",
     "TracedCall",
     "lowered",
@@ -66,7 +66,7 @@ class TracedCall:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class LoweredProgram:
     """A lowered program: its final trace, the executor of each call, and two functions of the tensors.
 
     `run` is the function of a compile; `bare` lacks its decorators, which hide changes of torch's modes.
@@ -119,14 +119,14 @@ def plain(tree: Any) -> Any:
     return [plain(x) for x in tree] if isinstance(tree, list) else tree
 
 
-def lowered(trace: TraceCtx, executor: Executor) -> Program:
+def lowered(trace: TraceCtx, executor: Executor) -> LoweredProgram:
     """Lower a program as a compile with this executor and the fallback executors would."""
     last = get_always_executors()
     executors = (executor, *(ex for ex in last if ex != executor))
     claimed, placements = claim(trace, executors)
     final, placements = claim_rest(fuse(claimed, executors), last, placements)
     check_trace(final)
-    return Program(final, placements, final.python_callable(), final.python_callable(decorated=False))
+    return LoweredProgram(final, placements, final.python_callable(), final.python_callable(decorated=False))
 
 
 @contextmanager
@@ -179,7 +179,7 @@ class SampleCall:
         return self.tracing_error is None and self.checker_error is None and self.answer is True
 
     @cached_property
-    def program(self) -> Program:
+    def program(self) -> LoweredProgram:
         """The lowered program, in which the executor runs the call."""
         return lowered(self.traced.trace, self.subject.executor)
 
