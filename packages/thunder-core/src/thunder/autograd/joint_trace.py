@@ -90,16 +90,12 @@ def _on_gradient_path(bsyms: Sequence[BoundSymbol], results: set[str]) -> list[b
     """Return, for each call, whether a gradient of one of the results passes it."""
     reached, on_path = set(results), []
     for bsym in reversed(bsyms):
-        is_passed = any(p.name in reached for p in bsym.flat_proxy_outs if _needs_grad(p))
+        is_passed = any(p.name in reached for p in bsym.flat_proxy_outs if requires_grad(p))
         on_path.append(is_passed)
         if is_passed:
-            reached.update(p.name for p in bsym.flat_proxy_args if _needs_grad(p))
+            reached.update(p.name for p in bsym.flat_proxy_args if requires_grad(p))
     on_path.reverse()
     return on_path
-
-
-def _needs_grad(p: object) -> bool:
-    return requires_grad(p)
 
 
 class _TapeWriter:
@@ -125,7 +121,7 @@ class _TapeWriter:
         )
         for bsym, is_passed in zip(bsyms, on_path, strict=True):
             bsym = follow_replacements(bsym, self.replaced)
-            if is_passed and any(map(_needs_grad, bsym.flat_proxy_args)):
+            if is_passed and any(map(requires_grad, bsym.flat_proxy_args)):
                 self._differentiate(bsym, reached)
             else:
                 self.forward.append(bsym)
@@ -178,7 +174,7 @@ class _TapeWriter:
     def _apply(self, gradients: VjpFunction, bsym: BoundSymbol, reached: set[str]) -> None:
         """Write a call whole, and the step that puts the gradients of its formulas."""
         self.forward.append(bsym)
-        names = {o.name for o in bsym.flat_proxy_outs if _needs_grad(o)}
+        names = {o.name for o in bsym.flat_proxy_outs if requires_grad(o)}
         without_cotangent = frozenset(names - reached)
 
         def record_all() -> Sequence[BoundSymbol]:
@@ -211,7 +207,7 @@ class _TapeWriter:
             return
         for b in bsyms:
             b.source = call.source
-        arguments = tuple(p for p in call.flat_proxy_args if _needs_grad(p)) if record_all else ()
+        arguments = tuple(p for p in call.flat_proxy_args if requires_grad(p)) if record_all else ()
         self.steps.append(BackwardStep(bsyms, without_cotangent, record_all, arguments))
 
 
