@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from thunder.frontend.session import TracingSession
-    from thunder.ir.proxies import TensorProxy
+    from thunder.ir.proxies import Proxy, TensorProxy
     from thunder.ir.symbol import Symbol
     from thunder.ir.trace import Source
 
@@ -33,3 +33,7 @@ class ProgramRecorder(Recorder):
     def constant_value(self, x: TensorProxy) -> torch.Tensor | None:
         """Return the value of a tensor that the program computes from constants alone."""
         return constant_value(self._session.trace, x)
+
+    def note_text(self, proxy: Proxy | TensorProxy) -> None:
+        """Keep the proxy, so that a native call that made its text can be refused."""
+        self._session.shown_proxy = proxy

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder.base.errors import OperatorError
+from thunder.base.errors import DataDependentControlFlow, OperatorError, ThunderError, UnsupportedProgram
 from thunder.frontend.objects.class_kinds import LEAVES
+from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 
 _PLAIN = LEAVES | {type}
 
@@ -14,6 +15,22 @@ def name_tensors(error: BaseException) -> None:
     """Replace the class of proxies by torch's in the text of a TypeError that Python raised."""
     if type(error) is TypeError and len(error.args) == 1 and type(error.args[0]) is str:
         error.args = (error.args[0].replace("TensorProxy", "Tensor"),)
+
+
+def text_refusal(proxy: Proxy | TensorProxy) -> ThunderError:
+    """Return the error for a program that makes a text of a tensor, or of a number out of one."""
+    found = {proxy.name: proxy.type_string()}
+    if isinstance(proxy, NumberProxy):
+        return DataDependentControlFlow(
+            "the text of a number that comes out of a tensor shows its value",
+            found=found,
+            hint="print(number) is replayed at each call; or format it after the call.",
+        )
+    return UnsupportedProgram(
+        "the text of a tensor shows its values, which are not known while the program is traced",
+        found=found,
+        hint="print(tensor) is replayed at each call; or format it after the call.",
+    )
 
 
 def carries_values(error: BaseException) -> bool:

@@ -37,6 +37,7 @@ from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.source_locations import locations, source_of
 from thunder.interpreter.policy import Policy
+from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.trace import Source, TraceCtx
 from thunder.torch.autocast import Autocast
 
@@ -92,6 +93,7 @@ class TracingSession(Policy):
         self.handled_outside = sys.exception()  # the exception that the caller is handling
         #: whether an operator was called where a handler of the program would see an error of it
         self.handles_errors = False
+        self.shown_proxy: Proxy | TensorProxy | None = None  # whose text was made last
         self.calls_symbols = False  # whether the program calls symbols, which exist in traces only
         self._sharp_edge = sharp_edge
         self._states: dict[type[Any], Any] = {}

@@ -34,6 +34,7 @@ from thunder.ir.scalar_proxies import (
     ProxyTag,
     StringProxy,
     TupleProxy,
+    note_text,
     pytype,
     pyval,
     take_name,
@@ -279,8 +280,12 @@ class TensorProxy(torch.Tensor):
     __hash__ = object.__hash__  # torch.Tensor's, spelt out: defining __eq__ below would drop it
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's has no types
+        note_text(self)
         shape = tuple(self.shape)
         return f'<TensorProxy(name="{self.name}", dtype={self.dtype!r}, shape={shape})>'
+
+    def __format__(self, spec: str) -> str:  # torch's would be recorded as a call
+        return format(repr(self), spec)
 
 
 for _name, _method in REFUSED_METHODS.items():

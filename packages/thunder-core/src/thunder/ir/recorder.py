@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from thunder.ir.proxies import TensorProxy
+    from thunder.ir.proxies import Proxy, TensorProxy
     from thunder.ir.symbol import Symbol
     from thunder.ir.trace import Source
 
@@ -39,6 +39,9 @@ class Recorder:
     def constant_value(self, x: TensorProxy) -> torch.Tensor | None:
         """Return the value of a tensor, on the CPU, if it depends on no input of the trace."""
         return None
+
+    def note_text(self, proxy: Proxy | TensorProxy) -> None:
+        """Take notice that the text of a proxy was made: in a program it would show a value."""
 
 
 class FixedLocation(Recorder):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from thunder.base.devices import Device
 from thunder.base.errors import DataDependentControlFlow, InvalidArgument, OutsideTrace
 from thunder.base.tags import OpenTag
 from thunder.ir.trace_context import get_tracectx
+
+if TYPE_CHECKING:
+    from thunder.ir.proxies import TensorProxy
 
 
 class ProxyTag(OpenTag):
@@ -42,6 +45,13 @@ def take_name(name: str | None, prefix: str) -> str:
             "a proxy without a name was created where no trace is current", hint="Pass a name."
         )
     return name
+
+
+def note_text(proxy: Proxy | TensorProxy) -> None:
+    """Report to the recorder of the current trace that the text of a proxy was made."""
+    trace = get_tracectx()
+    if trace is not None:
+        trace.recorder.note_text(proxy)
 
 
 class Proxy:
@@ -88,6 +98,7 @@ class Proxy:
         return new
 
     def __repr__(self) -> str:
+        note_text(self)
         return f'<{type(self).__name__}(name="{self.name}")>'
 
 
@@ -201,6 +212,9 @@ class NumberProxy(Proxy):
     def type_string(self) -> str:
         return f"{self.python_type.__name__} {'?' if self.value is None else self.value}"
 
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
 
 def _refuse_number(operation: str) -> Callable[..., NoReturn]:
     def refuse(self: NumberProxy, *others: Any) -> NoReturn:
@@ -217,7 +231,6 @@ for _operation in (
     *("bool", "int", "float", "complex", "index", "round", "trunc"),
     *("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs"),
     *(side + op for op in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow") for side in ("", "r")),
-    *("format", "str"),
 ):
     setattr(NumberProxy, f"__{_operation}__", _refuse_number(_operation))
 NumberProxy.__hash__ = object.__hash__  # type: ignore[method-assign]

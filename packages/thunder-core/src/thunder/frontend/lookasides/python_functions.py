@@ -21,9 +21,10 @@ from thunder.frontend.lookasides.globals_view import GlobalsView, namespace_of_v
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.lookasides.tensors import is_inference, is_marked, seen_type, storage_offset
 from thunder.frontend.objects.class_kinds import is_immutable
+from thunder.frontend.raised_errors import text_refusal
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
-from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.proxies import NumberProxy, Proxy, TensorProxy
 
 TABLE = LookasideTable()
 
@@ -126,13 +127,17 @@ def _signature(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str,
 # -- texts --------------------------------------------------------------------------------------------------
 
 
-@TABLE.lookaside(TensorProxy.__repr__, torch.Tensor.__repr__, torch.Tensor.__str__, torch.Tensor.__format__)
+@TABLE.lookaside(
+    Proxy.__repr__,
+    NumberProxy.__format__,
+    TensorProxy.__repr__,
+    TensorProxy.__format__,
+    torch.Tensor.__repr__,
+    torch.Tensor.__str__,
+    torch.Tensor.__format__,
+)
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise UnsupportedProgram(
-        "the text of a tensor shows its values, which are not known while the program is traced",
-        found={args[0].name: args[0].type_string()},
-        hint="print(tensor) is replayed at each call; or format it after the call.",
-    )
+    raise text_refusal(args[0])
 
 
 # -- ambient state -------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_fore
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import printable
-from thunder.frontend.raised_errors import name_tensors
+from thunder.frontend.raised_errors import name_tensors, text_refusal
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
@@ -80,11 +80,14 @@ def _call_allowed(
         if not isinstance(owner, types.ModuleType | None):
             values.insert(0, owner)
         check_protocols(session, fn, descriptor, values)
+    session.shown_proxy = None
     try:
         result = fn(*args, **kwargs)
     except TypeError as error:
         name_tensors(error)
         raise
+    if session.shown_proxy is not None:
+        raise text_refusal(session.shown_proxy)
     if id(fn) in _MAKERS:
         session.created_by_program[id(result)] = result
     elif type(result) in _KEYED:
