@@ -9,6 +9,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
 
     torch.add          FunctionType, …     lookaside → lookaside of its code → operator → rest of torch
     compiled           CompiledFunction    the function that was compiled, inlined
+    opaque             FunctionType        the function itself, marked by ``make_opaque``
     cached             lru_cache wrapper   the guarded cache, if the wrapper comes from the inputs
     prims.sin          Symbol              recorded
     self.layer         nn.Module           hooks and forward
@@ -25,8 +26,9 @@ import torch
 
 from thunder.frontend.lookasides import custom_operators, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
-from thunder.frontend.natives import native_calls
+from thunder.frontend.natives import native_calls, opaque_functions
 from thunder.frontend.session import TracingSession
+from thunder.interpreter import is_opaque
 from thunder.ir.symbol import Symbol
 from thunder.torch.autocast import is_interpreted
 from thunder.wrappers.compiled_function import CompiledFunction
@@ -70,6 +72,10 @@ class CallResolver:
 
 
 # -- resolvers -----------------------------------------------------------------------------------------------
+
+
+def _opaque(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    return opaque_functions.call_opaque if is_opaque(fn) else None
 
 
 def _lookaside(resolver: CallResolver, fn: Any) -> CallHandler | None:
@@ -141,7 +147,7 @@ _OF_CLASSES: Final[tuple[_Resolver, ...]] = (_lookaside, _operator)
 _OF_OTHER_TYPES: Final[tuple[_Resolver, ...]] = (_symbol, _module)
 
 RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
-    types.FunctionType: (_lookaside, _lookaside_of_code, _operator),
+    types.FunctionType: (_opaque, _lookaside, _lookaside_of_code, _operator),
     types.BuiltinFunctionType: _OF_NATIVE_FUNCTIONS,
     types.MethodDescriptorType: _OF_NATIVE_FUNCTIONS,
     types.WrapperDescriptorType: _OF_NATIVE_FUNCTIONS,

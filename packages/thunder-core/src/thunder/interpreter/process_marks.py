@@ -33,6 +33,9 @@ def jitting() -> Iterator[None]:
 def make_opaque(fn: _F) -> _F:
     """Mark ``fn`` to run natively wherever the interpreter meets it, and return it.
 
+    In a compiled program a guard calls it again in each call, with the same arguments, and compares the
+    result, so it should be cheap and free of effects. A tensor as an argument is refused.
+
     A callable implemented in C is native anyway. Any other object that is not a Python function or bound
     method is refused with TypeError, because there is no single function to mark.
     """
