@@ -85,6 +85,16 @@ def test_opaque_functions_run_natively():
     assert type(native_frame).__name__ == "frame"
 
 
+def test_is_jitting_is_true_for_interpreted_callers():
+    def generator():
+        yield is_jitting()
+
+    assert interpret(lambda: is_jitting())() is True
+    assert list(interpret(generator)()) == [True]
+    assert interpret(lambda: sorted([1, 2], key=lambda _: is_jitting()) and is_jitting())() is True
+    assert is_jitting() is False
+
+
 def test_make_opaque_marks_the_function_of_a_method_and_leaves_builtins():
     class C:
         def m(self):
@@ -112,7 +122,6 @@ def test_is_jitting_only_within_a_tracer():
         assert is_jitting()
         assert interpret(is_jitting)()
     assert not is_jitting()
-    assert not interpret(lambda: is_jitting())()
 
 
 def failing(x):

@@ -14,12 +14,19 @@ from thunder.interpreter.frame import Frame, run
 from thunder.interpreter.lookup import call_special, is_a, python_special
 from thunder.interpreter.native_registry import Args, Entries, Kwargs
 from thunder.interpreter.policy import MISSING
+from thunder.interpreter.process_marks import is_jitting
 
 if TYPE_CHECKING:
     from thunder.interpreter.machine import Machine
 
 ENTRIES: Final = Entries()
 """What the interpreter does in place of these builtins."""
+
+
+@ENTRIES.entry(is_jitting)
+def _is_jitting(machine: Machine, args: Args, kwargs: Kwargs) -> bool:
+    """``is_jitting()``, whose caller is interpreted; a generator may run after the call that made it."""
+    return is_jitting(*args, **kwargs) or True
 
 
 @ENTRIES.entry(print)
