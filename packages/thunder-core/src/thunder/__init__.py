@@ -24,6 +24,7 @@ from thunder.base.dtypes import *  # noqa: F403
 from thunder.base.errors import *  # noqa: F403
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
+from thunder.compiler.function_trace import trace
 from thunder.compiler.functional_transforms import grad, value_and_grad, vjp
 from thunder.compiler.inspection import (
     cache_hits,
@@ -55,6 +56,7 @@ from thunder.extend import (
     get_executor,
     resolve_executors,
 )
+from thunder.ir.execution_file import set_execution_callback_file
 from thunder.ir.proxies import (
     AnyProxy,
     ComplexProxy,
@@ -158,7 +160,9 @@ __all__ = [
     "prims",
     "print_last_interpreter_log",
     "resolve_executors",
+    "set_execution_callback_file",
     "torch",
+    "trace",
     "value_and_grad",
     "vjp",
     *(name for name in dtypes.__all__ if isinstance(getattr(dtypes, name), dtypes.dtype)),
@@ -167,9 +171,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name.endswith("_executor"):
+    if name.endswith("_executor") or name == "pythonex":
         try:
-            return get_executor(name.removesuffix("_executor"))
+            return get_executor("python" if name == "pythonex" else name.removesuffix("_executor"))
         except errors.UnknownExecutor as error:  # `hasattr` must get its answer
             raise AttributeError(str(error), name=name) from error
     if name in _LAZY:

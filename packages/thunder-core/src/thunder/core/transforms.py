@@ -3,6 +3,7 @@
 from thunder.autograd.rule_lookup import register_grad
 from thunder.compiler.functional_transforms import grad, value_and_grad, vjp
 from thunder.compiler.jit import add_transform
+from thunder.compiler.small_transforms import comment_fusions, noop
 from thunder.ir.dataflow import TOPOSORT_ORDER, Node, bsym_list_to_dag, toposort_bsym_dag
 from thunder.ir.rewrite import VISIT_TYPE, eval_trace, insert_inplace, replace_inplace, visitor_transform
 from thunder.ops.prims.gradient import get_grad, put_grad, put_grads
@@ -13,10 +14,12 @@ __all__ = [
     "Node",
     "add_transform",
     "bsym_list_to_dag",
+    "comment_fusions",
     "eval_trace",
     "get_grad",
     "grad",
     "insert_inplace",
+    "noop",
     "put_grad",
     "put_grads",
     "register_grad",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType, ModuleType
@@ -190,6 +191,10 @@ class OperatorExecutor(Executor):
         return answer
 
 
+#: numbers for temporary executors without a name: executors are told apart by their names
+_unnamed = itertools.count()
+
+
 class TemporaryExecutor(OperatorExecutor):
     """An executor whose operators belong to one compile.
 
@@ -197,6 +202,10 @@ class TemporaryExecutor(OperatorExecutor):
     program has the same names in every process. The operators are not registered, so they are freed with the
     traces.
     """
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        """Take the settings of `OperatorExecutor`; without a name, `temporary_<n>`."""
+        super().__init__(f"temporary_{next(_unnamed)}" if name is None else name, **settings)
 
     def _symbol(self, row: Operator, **fields: Any) -> Symbol:
         """Return the symbol of a row that is not registered."""

@@ -18,6 +18,7 @@ from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpenTag
 from thunder.ir.codegen import Program, program
 from thunder.ir.dotted_paths import bind_paths
+from thunder.ir.execution_file import text_to_run
 from thunder.ir.recorder import PLAIN
 from thunder.ir.trace_context import get_tracectx, is_tracing, reset_tracectx, set_tracectx, tracectx
 
@@ -272,7 +273,7 @@ class TraceCtx:
         ``linecache`` has its text, so that tracebacks show lines of the trace.
         """
         text = self.program(include_decorators=decorated)
-        code = compile_text(text.text, f"thunder.{self.name}", text.context)
+        code = compile_text(text_to_run(text.text), f"thunder.{self.name}", text.context)
         bind_paths(text.context, code, text.targets)
         # Removed from its own globals, the function is in no reference cycle.
         return text.context.pop(self.name)  # type: ignore[no-any-return]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from thunder.base.options import Option
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
 from thunder.plugins.plugin_info import PluginInfo, PluginState
@@ -24,6 +25,7 @@ __all__ = [
     "HOOK_API_VERSION",
     "DeviceProfile",
     "ExecutorSpec",
+    "Option",
     "PluginInfo",
     "PluginManager",
     "PluginState",
