@@ -27,9 +27,10 @@ def call_opaque(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     result, again = fn(*args, **kwargs), fn(*args, **kwargs)
     is_leaf = type(result) in LEAVES
     if not (type(again) is type(result) and again == result if is_leaf else again is result):
+        other = "another value" if is_leaf else "another object"
         raise UnsupportedProgram(
-            f"{fn.__qualname__} is marked by make_opaque and returns another {'value' if is_leaf else 'object'} "
-            "when it is called again, so its result cannot be guarded",
+            f"{fn.__qualname__} is marked by make_opaque and returns {other} when it is called again, so its "
+            "result cannot be guarded",
             found={"returned": f"{result!r}, then {again!r}"},
             hint="Pass the result as an argument of the program; or remove make_opaque.",
         )
