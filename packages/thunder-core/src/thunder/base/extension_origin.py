@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from importlib.metadata import Distribution, distribution, entry_points, packages_distributions
 from typing import Final
 
-__all__ = ["ENTRY_POINT_GROUP", "module_of", "origin_of"]
+__all__ = ["ENTRY_POINT_GROUP", "is_of_core", "module_of", "origin_of"]
 
 ENTRY_POINT_GROUP: Final = "thunder.plugins"
 
@@ -27,6 +27,11 @@ def module_of(what: object) -> str:
         what = what.func
     module = what if isinstance(what, str) else getattr(what, "__module__", None)
     return module if isinstance(module, str) else type(what).__module__
+
+
+def is_of_core(what: object) -> bool:
+    """Return whether a function, class, object or module (by name) is a part of thunder-core."""
+    return module_of(what).startswith("thunder.")
 
 
 @lru_cache(maxsize=128)

@@ -208,6 +208,24 @@ def register_pytree_node_dataclass(cls: type[_T]) -> type[_T]:
     return cls
 
 
+def is_builtin_node(cls: type) -> bool:
+    """Return whether a type is a container that is a node without registration."""
+    return cls in _builtin_nodes or (_nodes.get(cls) is None and _tuple_subclass(cls) is not None)
+
+
+def registered_node(cls: type) -> tuple[Flatten, Unflatten] | None:
+    """Return the functions with which a type was registered as a node, or None."""
+    node = None if cls in _builtin_nodes else _nodes.get(cls)
+    return None if node is None else (node.flatten, node.unflatten)
+
+
+def with_children(x: _T, children: Iterable[Any]) -> _T:
+    """Return a copy of a container that is a node, with other children."""
+    node = _node_of(type(x), False)
+    assert node is not None, f"{type(x)!r} is a node"
+    return node.unflatten(node.flatten(x)[1], list(children))  # type: ignore[no-any-return]
+
+
 def _node_of(cls: type, dataclasses_too: bool) -> _Node | None:
     node = _nodes.get(cls) or _tuple_subclass(cls)
     if node is None and dataclasses_too and dataclasses.is_dataclass(cls):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType, ModuleType
@@ -21,7 +22,14 @@ from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
 from thunder.ops.operator import NONDIFFERENTIABLE, Operator, register, row_of, symbol_from_row, symbol_of
 
-__all__ = ["OperatorExecutor", "StatefulExecutor", "TemporaryExecutor", "operator_id", "with_replacements"]
+__all__ = [
+    "OperatorExecutor",
+    "StatefulExecutor",
+    "TemporaryExecutor",
+    "can_be_replaced",
+    "operator_id",
+    "with_replacements",
+]
 
 
 class OperatorExecutor(Executor):
@@ -314,7 +322,34 @@ def _functions(
     for function in functions:
         if not callable(function):
             raise RegistrationError(f"replaces= takes functions, and {function!r} is not callable")
+        if not can_be_replaced(function):
+            raise RegistrationError(
+                f"replaces= takes functions, and {function!r} is an object of type {type(function).__name__}",
+                hint="Calls of an object, a bound method or a partial are traced through. Replace a function "
+                "that they call.",
+            )
     return functions
+
+
+#: types of callables whose calls in a program may become an operator
+_REPLACEABLE = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.GetSetDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    type,
+)
+
+
+def can_be_replaced(function: Callable[..., Any]) -> bool:
+    """Return whether calls of a callable in a program may become an operator."""
+    owner = getattr(function, "__self__", None)
+    is_apply = isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+    return isinstance(function, _REPLACEABLE) or is_apply
 
 
 def _check_signatures(

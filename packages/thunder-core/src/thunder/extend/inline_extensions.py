@@ -11,7 +11,7 @@ import torch
 from thunder.base.errors import InvalidArgument, RegistrationError
 from thunder.base.options import CORE_OPTIONS, DebugOptions, Option
 from thunder.executor_base.executor import Refusal
-from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.operator_executor import OperatorExecutor, can_be_replaced
 from thunder.extend.registry import get_registry
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.inline_plugin import InlinePlugin
@@ -44,12 +44,13 @@ def single_op_executor(
     """Make and register an executor with one operator.
 
     The operator `op_name` runs `fn`, and `meta` computes its metadata. It replaces traced calls of
-    `replaces`, `fn` by default. The other arguments are those of `OperatorExecutor.register_implementation`.
+    `replaces`, by default of `fn` if that is a function. The other arguments are those of
+    `OperatorExecutor.register_implementation`.
     """
     ex = OperatorExecutor(exc_name, version=version)
-    symbol = ex.register_operator(
-        op_name, meta=meta, fn=fn, tags=tags, replaces=fn if replaces is None else replaces
-    )
+    if replaces is None:
+        replaces = fn if can_be_replaced(fn) else ()
+    symbol = ex.register_operator(op_name, meta=meta, fn=fn, tags=tags, replaces=replaces)
     if checker is not None or execution_transform is not None or grad_transform is not None:
         ex.register_implementation(
             symbol,

@@ -26,6 +26,7 @@ import torch
 
 from thunder.frontend.lookasides import custom_operators, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
+from thunder.frontend.lookasides.operator_arguments import is_of_package, with_defaults_of
 from thunder.frontend.natives import native_calls, opaque_functions
 from thunder.frontend.session import TracingSession
 from thunder.interpreter import is_opaque
@@ -123,6 +124,8 @@ def _call_operator(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs)
     symbol = session.language.functions[fn]
     if is_interpreted(fn, symbol):
         return session.machine.generic_call(fn, args, kwargs)
+    if is_of_package(symbol):
+        kwargs = with_defaults_of(session, fn, symbol, args, kwargs)
     return tensors.call_function(session, fn, symbol, args, kwargs)
 
 

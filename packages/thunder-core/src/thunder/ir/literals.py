@@ -11,12 +11,14 @@ import enum
 import math
 import re
 import sys
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from thunder.base import devices, dtypes
+from thunder.base.pytree import registered_node
 from thunder.ir.proxies import Proxy, TensorProxy
 
 #: short names of modules in the text → how they are imported
@@ -112,6 +114,19 @@ def _set(x: Any, names: Names) -> str:
     return f"{{{inner}}}" if inner else "set()"
 
 
+def _ordered_dict(x: OrderedDict[Any, Any], names: Names) -> str:
+    return f"{names.obj('OrderedDict', OrderedDict)}({_dict(x, names)})"
+
+
+def _defaultdict(x: defaultdict[Any, Any], names: Names) -> str:
+    factory = value_text(x.default_factory, names)
+    return f"{names.obj('defaultdict', defaultdict)}({factory}, {_dict(x, names)})"
+
+
+def _deque(x: deque[Any], names: Names) -> str:
+    return f"{names.obj('deque', deque)}([{_items(x, names)}], {x.maxlen})"
+
+
 def _slice(x: slice, names: Names) -> str:
     return f"slice({_items((x.start, x.stop, x.step), names)})"
 
@@ -135,6 +150,9 @@ _LITERALS: dict[type, Callable[[Any, Names], str]] = {
     tuple: _tuple,
     list: lambda x, names: f"[{_items(x, names)}]",
     dict: _dict,
+    OrderedDict: _ordered_dict,
+    defaultdict: _defaultdict,
+    deque: _deque,
     set: _set,
     frozenset: lambda x, names: f"frozenset({_set(x, names) if x else ''})",
     torch.Size: lambda x, names: f"torch.Size({list(x)!r})",
@@ -167,17 +185,25 @@ def _structured(x: Any, names: Names) -> str:
         return f"{names.path(f'torch.return_types.{type(x).__name__}')}([{_items(x, names)}])"
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         fields = dataclasses.fields(x)
-        if all(f.init for f in fields):  # a field that `__init__` does not take cannot be written
+        # a field that `__init__` does not take cannot be written, and `__post_init__` would change the others
+        if all(f.init for f in fields) and not hasattr(x, "__post_init__"):
             return f"{_constructor(x, names)}({_fields(x, [f.name for f in fields], names)})"
+    node = registered_node(type(x))
+    if node is not None:
+        children, context = node[0](x)
+        rebuild = names.obj(f"rebuild_{_path_name(type(x))}", node[1])
+        return f"{rebuild}({value_text(context, names)}, [{_items(children, names)}])"
     if isinstance(x, type):
         return names.obj(x.__name__, x)
     return names.fresh(x, type(x).__name__)
 
 
 def _constructor(x: Any, names: Names) -> str:
-    cls = type(x)
-    path = f"{cls.__module__}_{cls.__qualname__}".replace(".<locals>.", "_").replace(".", "_")
-    return names.obj(path, cls)
+    return names.obj(_path_name(type(x)), type(x))
+
+
+def _path_name(cls: type) -> str:
+    return f"{cls.__module__}_{cls.__qualname__}".replace(".<locals>.", "_").replace(".", "_")
 
 
 def _fields(x: Any, fields: Any, names: Names) -> str:

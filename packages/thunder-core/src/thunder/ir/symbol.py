@@ -9,8 +9,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, Self
 
+import torch
+
 from thunder.base.errors import Location, OutsideTrace, TraceError
-from thunder.base.pytree import tree_flatten_with_dataclass, tree_iter, tree_unflatten
+from thunder.base.pytree import (
+    is_builtin_node,
+    tree_flatten_with_dataclass,
+    tree_iter,
+    tree_unflatten,
+    with_children,
+)
 from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.codegen import statement_lines
@@ -122,7 +130,7 @@ class Symbol:
         if self.meta is None:
             raise TraceError(f"{self.name} has no meta function and can only be bound")
         args, kwargs = self._normaliser(*args, **kwargs)
-        if any(type(a) in _CHANGEABLE for a in (*args, *kwargs.values())):
+        if not _NO_CONTAINERS.issuperset(map(type, (*args, *kwargs.values()))):
             args, kwargs = _with_copied_containers(args), _with_copied_containers(kwargs)
         recorder = trace.recorder
         is_outermost = recorder is not PLAIN and len(trace.scopes) == 1
@@ -178,8 +186,10 @@ class Symbol:
         return hash(self.id)
 
 
-#: containers that may be changed after the call, or hold others that may
-_CHANGEABLE = frozenset({list, dict, tuple})
+#: types of arguments that are no containers, of which most are
+_NO_CONTAINERS = frozenset(
+    {TensorProxy, int, float, bool, str, type(None), slice, torch.dtype, torch.device, torch.Size}
+)
 
 
 def _with_copied_containers(value: Any) -> Any:
@@ -191,6 +201,9 @@ def _with_copied_containers(value: Any) -> Any:
         return type(value)([_with_copied_containers(v) for v in value])
     if type(value) is dict:
         return {k: _with_copied_containers(v) for k, v in value.items()}
+    if is_builtin_node(type(value)):  # an OrderedDict, a deque, a named tuple
+        children = value.values() if isinstance(value, dict) else value
+        return with_children(value, map(_with_copied_containers, children))
     return value
 
 

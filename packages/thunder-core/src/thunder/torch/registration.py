@@ -65,8 +65,9 @@ def torchsymbol(
 
     def decorate(fn: Fn) -> Symbol:
         method_names = [*methods, *([fn.__name__] if is_method else ())]
-        all_paths = [*paths, *_tensor_paths(method_names, properties)]
-        row_id = id or all_paths[0]
+        named = [path for path in paths if path is not None]
+        all_paths = [*named, *_tensor_paths(method_names, properties)]
+        row_id = id or (all_paths[0] if all_paths else f"{fn.__module__}.{fn.__qualname__}")
         functions = [c for c in (find_torch(path) for path in all_paths) if c is not None]
         functions += [c for c, path in zip(names, paths, strict=True) if callable(c) and path is None]
         row = Operator(

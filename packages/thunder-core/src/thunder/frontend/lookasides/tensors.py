@@ -13,6 +13,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.lookasides.operator_arguments import checked_arguments, is_of_package
 from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
@@ -260,6 +261,8 @@ def call_function(
 def call_symbol(session: TracingSession, symbol: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call of an operator."""
     args, kwargs = rng_generators.with_proxies(session, args, kwargs)
+    if is_of_package(symbol):
+        args, kwargs = checked_arguments(session, symbol, args, kwargs)
     return symbol(*args, **kwargs)
 
 
