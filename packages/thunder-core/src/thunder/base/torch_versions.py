@@ -31,6 +31,19 @@ BESSEL_FUNCTIONS_HAVE_GRADIENTS: Final = RUNNING >= "2.15"
 """Whether ``torch.special.bessel_j0`` and ``bessel_j1`` have a gradient."""
 
 
+def _asarray_takes_none() -> bool:
+    """Return whether ``requires_grad`` of ``torch.asarray`` may be None, which has the argument's."""
+    try:
+        torch.asarray(0, requires_grad=None)
+    except TypeError:
+        return False
+    return True
+
+
+ASARRAY_KEEPS_GRADIENTS: Final = _asarray_takes_none()
+"""Whether ``torch.asarray`` of a tensor that requires grad does so too; in 2.11 it is detached."""
+
+
 def function_apply() -> Any:
     """Return the callable of ``autograd.Function.apply``.
 

@@ -11,8 +11,9 @@ import torch
 from thunder.base.devices import Device, to_device
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import int64, to_dtype
-from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.errors import OperatorError, UnsupportedOperator, UnsupportedProgram
 from thunder.base.tags import OpTags
+from thunder.base.torch_versions import ASARRAY_KEEPS_GRADIENTS
 from thunder.ir.proxies import TensorProxy, number_in, pytype
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
@@ -23,7 +24,7 @@ from thunder.torch.argument_binding import BindingError, unpacked
 from thunder.torch.broadcasting import broadcast_to_shape, operands
 from thunder.torch.inplace import assign, write_back
 from thunder.torch.registration import torch_names, torchsymbol
-from thunder.torch.rows.casts import check_memory_format, to
+from thunder.torch.rows.casts import check_memory_format, detach, to
 from thunder.torch.rows.shape import diagonal, unsqueeze
 
 
@@ -328,12 +329,30 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
     return prims.full((), data, device=where, dtype=result_type)
 
 
-@torch_names("torch.as_tensor", "torch.asarray")
+@torch_names("torch.as_tensor")
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
     """``tensor``, except that a tensor with the dtype and device is returned itself."""
     if isinstance(data, TensorProxy):
         return to(data, device, dtype)
     return tensor(data, dtype=dtype, device=device)
+
+
+@torch_names("torch.asarray")
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
+    """``as_tensor``, whose result does not require grad in older versions of torch.
+
+    Those clear ``requires_grad`` of a leaf that has the dtype and device; that is refused.
+    """
+    result = as_tensor(obj, dtype, device)
+    if ASARRAY_KEEPS_GRADIENTS or not result.requires_grad:
+        return result
+    if result is obj and obj.declared_leaf is not None:
+        raise UnsupportedProgram(
+            "torch.asarray of this version of torch would set requires_grad of its argument to False",
+            found={obj.name: f'"{obj.type_string()}"'},
+            hint="Use torch.as_tensor, or detach().",
+        )
+    return detach(result)
 
 
 @torch_names(methods=("new_tensor",))
