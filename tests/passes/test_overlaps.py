@@ -156,6 +156,24 @@ def test_a_write_whose_order_shows_is_refused_where_eager_goes_on() -> None:
         thunder.jit(shifted)(memory())
 
 
+@pytest.mark.parametrize("second", [slice(0, 4), slice(1, 5)])
+def test_two_results_are_not_written_to_one_memory(second: slice) -> None:
+    """Eager writes both in an order of its own, or raises, by the version of torch."""
+    program = thunder.jit(lambda x, out: torch.aminmax(x, dim=0, out=(out[:4], out[second])))
+    with pytest.raises(UnsupportedProgram, match="one operator writes two tensors that overlap in memory"):
+        program(memory(), torch.zeros(5))
+
+
+def test_results_of_two_calls_may_be_written_to_one_memory() -> None:
+    def program(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        torch.aminmax(x, dim=0, out=(out[:4], out[4:]))
+        return torch.sum(x, 0, out=out[2:6])
+
+    expected, found = torch.zeros(8), torch.zeros(8)
+    assert torch.equal(program(memory(), expected), thunder.jit(program)(memory(), found))
+    assert torch.equal(expected, found)
+
+
 def test_an_unused_view_raises_nothing() -> None:
     def program(y: torch.Tensor) -> torch.Tensor:
         y.t().view(-1)

@@ -58,6 +58,8 @@ class OverlapChecker:
         self.operator_of, self.storages, self.layouts = operator_of, storages, layouts
         #: number of a call → the tensors that it has written
         self.written_by: dict[int, list[TensorProxy]] = {}
+        #: name of the first result of an operator → the tensors of ``out=`` that its results were written to
+        self.out_of: dict[str, list[TensorProxy]] = {}
 
     def check(self, source: TensorProxy, target: TensorProxy, call: int) -> None:
         """Raise UnsupportedProgram if the write of ``source`` to ``target`` is such a write."""
@@ -66,6 +68,8 @@ class OverlapChecker:
         if operator is None:  # ``target`` is the ``out`` of an operator
             producer = self.layouts.producer_of(source)
             if producer is not None:
+                first = producer.flat_proxy_outs[0].name
+                self._check_targets(target, self.out_of.setdefault(first, []))
                 self._check_operands(producer, producer.args, target)
         elif OpTags.IN_PLACE in operator.tags:  # batch norm, for one, writes to several of its arguments
             self._check_operands(operator, operator.args[1:], target)
