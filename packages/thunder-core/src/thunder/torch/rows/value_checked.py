@@ -237,3 +237,21 @@ def istft(
         length = total - 2 * (n_fft // 2) if center else total
     dtype = input.dtype if return_complex else real_result(input.dtype)
     return _like(input, (*input.shape[:-2], length), dtype)
+
+
+# -- attention -----------------------------------------------------------------------------------------------
+
+
+@value_checked(
+    "torch._transformer_encoder_layer_fwd",
+    "src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, "
+    "norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2, "
+    "ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, mask=None, mask_type=None",
+)
+def transformer_encoder_layer_fwd(src: TensorProxy, *rest: Any, **named: Any) -> TensorProxy:
+    """``src: (b, s, embed_dim)`` → the same shape, contiguous whatever the strides of ``src`` are.
+
+    ``nn.TransformerEncoderLayer`` calls it in evaluation without gradients. Torch has no meta kernel of it
+    before 2.13, and the later ones return the strides of ``src``.
+    """
+    return _dense(src, src.shape) if math.prod(src.shape) else _like(src, src.shape)
