@@ -87,6 +87,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "is_distributed": lambda x: False,
     "dense_dim": lambda x: len(x.shape),
     "sparse_dim": lambda x: 0,
+    "has_names": lambda x: False,
 }
 
 #: torch functions that return what methods return
@@ -111,7 +112,8 @@ def _fill_table() -> None:
         if hasattr(torch.Tensor, name):
             TORCH.functions.setdefault(getattr(torch.Tensor, name).__get__, read)
     for name, answer in METHODS.items():
-        TORCH.functions.setdefault(getattr(torch.Tensor, name), answer)
+        if hasattr(torch.Tensor, name):
+            TORCH.functions.setdefault(getattr(torch.Tensor, name), answer)
     for fn, answer in FUNCTIONS.items():
         TORCH.functions.setdefault(fn, answer)
 

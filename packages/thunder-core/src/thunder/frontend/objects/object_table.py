@@ -204,6 +204,10 @@ class ObjectTable:
             raise UnsupportedProgram(
                 f"{path.source} is a tensor of layout {kind}", hint="Pass a dense tensor."
             )
+        if any(getattr(raw, "names", ())):  # before torch 2.13
+            raise UnsupportedProgram(
+                f"{path.source} is a tensor with names of dimensions", hint="Pass tensor.rename(None)."
+            )
         proxy: TensorProxy = self.make_input(raw, path)
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
         self._track(raw, path, proxy)
