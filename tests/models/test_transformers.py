@@ -87,7 +87,8 @@ def test_gradient_checkpointing(name: str) -> None:
             module.p = 0.0
     model.config.use_cache = False  # its results would have nodes of their own, which keep a part each
     model.train()
-    kept = len(thunder.jit(model)(*args, **kwargs)[0].grad_fn.saved_tensors)
+    result = thunder.jit(model)(*args, **kwargs)[0]  # torch 2.11 frees what a node saved with the result
+    saved = len(result.grad_fn.saved_tensors)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     compiled, gradients = thunder.jit(model), []
     for run in (model, compiled):
@@ -97,7 +98,8 @@ def test_gradient_checkpointing(name: str) -> None:
     for want, have in zip(*gradients, strict=True):
         assert (want is None) == (have is None)
         assert want is None or torch.allclose(have, want, rtol=1e-4, atol=1e-6)
-    assert len(compiled(*args, **kwargs)[0].grad_fn.saved_tensors) < kept
+    result = compiled(*args, **kwargs)[0]
+    assert len(result.grad_fn.saved_tensors) < saved
 
 
 # -- what depends on the data --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import re
 import types
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -32,8 +33,8 @@ N = torch.arange(6).reshape(2, 3)
 #: differences that other tests are about
 LEFT_OUT = ("requires_grad ", "strides ")
 NAMES = [name for name in surface.names() if callable(surface.attribute(name))]
-#: names of which a run takes faults
-SIZE = 30
+#: parts of a run, and of how many parts they are; a name is in the same part with every version of torch
+PARTS, ALL_PARTS = 3, 40
 
 
 def outcome(mutant: Mutant, fn: Callable[..., Any]) -> Any:
@@ -52,6 +53,8 @@ def fault(mutant: Mutant, refusals: Refusals) -> str | None:
     if isinstance(ours, UnsupportedProgram):
         refusals.add(mutant, ours)
         return None
+    if "Please look up dimensions by name" in str(theirs):  # torch 2.11: None is the name of a dimension
+        return None
     if isinstance(theirs, Exception):
         classes = (IndexError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError)
         kind = next(c for c in classes if isinstance(theirs, c))
@@ -62,15 +65,15 @@ def fault(mutant: Mutant, refusals: Refusals) -> str | None:
     return None if found is None or found.startswith(LEFT_OUT) else f"{mutant}: {found}"
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_fault_in_a_call_is_found_where_torch_finds_one(part: int) -> None:
-    chance = random.Random(part)
     found = []
-    with refusals_as_recorded("calls with a fault", f"part {part}") as refusals:
-        for name in chance.sample(NAMES, SIZE):
-            called = surface.found(name)
-            if called is not None:
-                found += [fault(mutant, refusals) for mutant in chance.sample(list(mutants(called)), 5)]
+    for name in NAMES:
+        called = surface.found(name) if crc32(name.encode()) % ALL_PARTS == part else None
+        if called is not None:
+            chosen = random.Random(name).sample(list(mutants(called)), 5)
+            with refusals_as_recorded("calls with a fault", name) as refusals:
+                found += [fault(mutant, refusals) for mutant in chosen]
     assert [f for f in found if f is not None] == []
 
 
