@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunder
 from comparison.errors import assert_same_error, stripped
@@ -19,6 +20,8 @@ from recorded_refusals import refusals_as_recorded
 from sweeping import one_in
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.pytree import tree_iter, tree_map
+from thunder.ir.proxies import TensorProxy
+from thunder.ops.meta_kernels import eager_error, eager_error_on_identity
 
 #: entries of which torch itself does not keep what ``out=`` promises, and why
 NOT_JUDGED: dict[str, str] = {
@@ -192,6 +195,34 @@ def test_what_torch_refuses_is_refused_with_its_text(fn: Any, out: torch.Tensor)
     with pytest.raises(theirs.type) as ours:
         thunder.jit(fn)(X, out)
     assert_same_error(theirs.value, ours.value, stripped)
+
+
+class Devices(TorchDispatchMode):
+    """The devices on which a function of torch ran."""
+
+    def __init__(self, fn: Any) -> None:
+        super().__init__()
+        self.fn, self.seen = fn, set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket is self.fn:
+            self.seen.add(args[0].device.type)
+        return func(*args, **kwargs or {})
+
+
+def test_a_kernel_that_trusts_pivots_is_not_run_on_others() -> None:
+    factors, pivots, _ = torch.linalg.ldl_factor_ex(X[:, :3] @ X[:, :3].mT)
+    program = thunder.jit(lambda *args, out: torch.linalg.ldl_solve(*args, out=out))
+    with Devices(torch.ops.aten.linalg_ldl_solve) as devices:
+        args = {"LD": factors, "pivots": pivots, "B": Y}
+        proxies = [
+            TensorProxy(name, shape=t.shape, dtype=t.dtype, device=t.device) for name, t in args.items()
+        ]
+        for judge in (eager_error, eager_error_on_identity):
+            assert judge(torch.linalg.ldl_solve, tuple(proxies), {}) is None
+    assert devices.seen == {"meta"}
+    out = torch.zeros(3, 4)
+    assert torch.equal(program(factors, pivots, Y, out=out), torch.linalg.ldl_solve(factors, pivots, Y))
 
 
 @pytest.mark.parametrize("which", [0, 1])

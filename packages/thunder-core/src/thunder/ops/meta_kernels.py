@@ -18,14 +18,22 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops.stand_ins import SMALL, to_cpu_identity, to_cpu_zeros, to_meta
 from thunder.ops.torch_errors import TORCH_REFUSALS, operator_error
 
+_ldl_solve = torch.ops.aten.linalg_ldl_solve
+
+#: functions whose kernels do not check the positions among their arguments: zeros as pivots corrupt memory
+_UNCHECKED: frozenset[Any] = frozenset(
+    {torch.linalg.ldl_solve, _ldl_solve, _ldl_solve.default, _ldl_solve.out}
+)
+
 
 def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:
-    """Run ``fn`` on the stand-ins of its arguments, on ``device``."""
+    """Run ``fn`` on the stand-ins of its arguments, on ``device``; one tensor has one stand-in."""
     leaves, spec = tree_flatten((args, kwargs))
     # The proxies' own __torch_function__, and the mode under which programs are traced, must not intercept
     # these calls.
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        stand_ins = [stand_in(leaf) for leaf in leaves]
+        by_leaf = {id(leaf): stand_in(leaf) for leaf in leaves}
+        stand_ins = [by_leaf[id(leaf)] for leaf in leaves]
         stand_ins = [torch.device(device) if isinstance(x, torch.device) else x for x in stand_ins]
         args, kwargs = tree_unflatten(stand_ins, spec)
         if isinstance(kwargs.get("device"), str):
@@ -43,8 +51,10 @@ def eager_error(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
     The call runs by eager's kernels on zeros on the cpu: meta kernels have other texts and check less. A
     large call runs by meta kernels first, which compute nothing: what they refuse, the cpu refuses before it
-    computes.
+    computes. Meta kernels alone decide about a function for which zeros are not safe.
     """
+    if fn in _UNCHECKED:
+        return meta_error(fn, args, kwargs)
     from_meta = None
     if _elements(args, kwargs) > SMALL:
         from_meta = meta_error(fn, args, kwargs)
@@ -66,6 +76,8 @@ def eager_error_on_identity(
 
     For functions that refuse matrices of zeros, and for tensors without dimensions that represent a number.
     """
+    if fn in _UNCHECKED:
+        return meta_error(fn, args, kwargs)
     if _elements(args, kwargs) > SMALL:
         return None
     with torch.random.fork_rng(devices=()):
