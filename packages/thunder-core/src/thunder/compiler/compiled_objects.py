@@ -89,7 +89,7 @@ def _as_stored(data: CompileData) -> dict[str, Any]:
     options = data.compile_options
     for name in options.given:
         _check_pickles(name, options.value(name))
-    for name in ("transforms", "debug_options", "require"):
+    for name in ("transforms", "debug_options", "require", "lookasides"):
         _check_pickles(name, settings[name])
     return {
         **settings,

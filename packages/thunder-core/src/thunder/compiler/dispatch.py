@@ -29,7 +29,6 @@ from thunder.base.errors import (
 from thunder.base.extension_origin import origin_of
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
-from thunder.base.provenance import own_name
 from thunder.base.runtime_errors import note_statement
 from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.failed_calls import (
@@ -42,10 +41,15 @@ from thunder.compiler.failed_calls import (
 )
 from thunder.compiler.ledger import check_requirements, explain_placements
 from thunder.compiler.pipeline import Compiled, configured_pipeline
-from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.plugin_contributions import (
+    PluginContributions,
+    plugin_contributions,
+    replacements_of,
+)
+from thunder.compiler.recompile_reasons import limit_text, recompile_reason
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
-from thunder.frontend.facts import expected_text
 from thunder.frontend.guards import Trusted, first_failure, prologue_error
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.passes.transform import Transform, defines_hook
@@ -67,10 +71,15 @@ class Dispatcher:
     ) -> None:
         self.data, self.overrides = data, overrides
         self.stats = CompileStats() if stats is None else stats
-        self._entries: tuple[CacheEntry, ...] = ()  # newest first
+        #: all entries, newest first, and those whose programs the plugins of now would compile too
+        self._stored: tuple[CacheEntry, ...] = ()
+        self._entries: tuple[CacheEntry, ...] = ()
+        self._contributions = PluginContributions()
+        self._replacements = replacements_of(data.lookasides)
         self._lock = threading.RLock()
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._check_guards = data.debug_options.check_guards
+        get_manager().notify(self)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         stats = self.stats
@@ -172,6 +181,7 @@ class Dispatcher:
     ) -> tuple[CacheEntry, Any] | RaisedByProgram:
         """Return an entry, perhaps of another thread's compile, and its prologue's results."""
         with self._lock:
+            self._select_entries()
             for entry in self._entries:
                 inputs = entry.prologue_fn(*args, **kwargs)
                 if inputs is not None:
@@ -182,6 +192,18 @@ class Dispatcher:
             except RaisedByProgram as raised:
                 return raised
 
+    def plugins_changed(self) -> None:
+        """Set all entries aside; the next call selects those that it may use."""
+        self._entries = ()
+
+    def _select_entries(self) -> None:
+        """Select the entries that were compiled with what the plugins contribute now."""
+        generation = get_manager().generation
+        self._contributions = plugin_contributions()
+        self._entries = tuple(e for e in self._stored if e.contributions == self._contributions)
+        if get_manager().generation is not generation:
+            self._entries = ()
+
     # -- misses ------------------------------------------------------------------------------------------
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
@@ -189,7 +211,7 @@ class Dispatcher:
         refuse_replaced_builtins()
         stats, options = self.stats, self.data.compile_options
         stats.cache_misses += 1
-        reasons = [self._reason(entry, args, kwargs) for entry in self._entries]
+        reasons = [recompile_reason(e, self._contributions, args, kwargs) for e in self._stored]
         stats.last_recompile_reasons = reasons
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
@@ -199,7 +221,7 @@ class Dispatcher:
             self._store(entry)
         limit = options["recompile_limit"]
         if limit is not None and stats.cache_misses == limit + 1 and reasons:
-            warnings.warn(_limit_text(stats, self.data), RecompileWarning, stacklevel=4)
+            warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
         return entry, inputs
 
     def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
@@ -218,21 +240,13 @@ class Dispatcher:
         raise InternalError("the guards of a new entry do not hold for its own call") from cause
 
     def _store(self, entry: CacheEntry) -> None:
-        entries = [entry, *self._entries]
+        entries = [entry, *self._stored]
         entry.last_use = self.stats.calls
         if len(entries) > self.data.compile_options["max_cache_entries"]:
             entries.remove(min(entries[1:], key=lambda e: e.last_use))
-        self._entries = tuple(entries)
+        self._stored = tuple(entries)
+        self._select_entries()
         self.stats.interpreter_cache = entries[::-1]
-
-    def _reason(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RecompileReason:
-        failure = first_failure(entry.guards, args, kwargs)
-        if failure is None:
-            cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
-            raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
-        fact, actual = failure
-        text = f"{fact}{_changed_names(fact.expected, actual) if fact.kind == 'state' else ''}"
-        return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
 
     def _check_same_input(self, entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         failure = first_failure(entry.guards, args, kwargs)
@@ -253,6 +267,7 @@ class Dispatcher:
         """
         data, stats = self.data, self.stats
         self._import_libraries()
+        contributions = plugin_contributions()
         started = perf_counter_ns()
         baked: list[str] = []
         program = acquire(
@@ -267,6 +282,7 @@ class Dispatcher:
             contributed=_contributed_state(data.transforms),
             overrides=self.overrides,
             device=None if device is None else Device(device.type),
+            replacements=(*self._replacements, *contributions.replacements),
         )
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
@@ -274,7 +290,7 @@ class Dispatcher:
         if data.require:
             check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
         before = perf_counter_ns()
-        entry = _entry(program, compiled, baked)
+        entry = _entry(program, compiled, baked, contributions)
         stats.stage_times = {
             "acquire": acquired - started,
             **compiled.stage_times,
@@ -321,7 +337,9 @@ class Dispatcher:
         return "structure" if self.data.compile_options["frozen"] else "nothing"
 
 
-def _entry(program: Acquisition, compiled: Compiled, baked: Sequence[str]) -> CacheEntry:
+def _entry(
+    program: Acquisition, compiled: Compiled, baked: Sequence[str], contributions: PluginContributions
+) -> CacheEntry:
     prologue = compiled.prologue or program.prologue
     epilogue = compiled.epilogue or program.epilogue
     failures = plan_for_failures(
@@ -342,6 +360,8 @@ def _entry(program: Acquisition, compiled: Compiled, baked: Sequence[str]) -> Ca
         baked=tuple(baked),
         failures=failures,
         can_be_undone=failures.can_be_undone,
+        contributions=contributions,
+        replaced=program.replaced,
     )
 
 
@@ -366,15 +386,6 @@ def _state_of(transform: Transform) -> dict[str, Hashable]:
         f"{type(transform).__name__}.cache_state returned {state!r}",
         hint="It returns a mapping of names to hashable values, which are guarded by equality.",
     ).blame(origin_of(type(transform)))
-
-
-def _changed_names(expected: object, actual: object) -> str:
-    """Return the names of the entries in which two states differ, as the end of a sentence."""
-    if not (isinstance(expected, Mapping) and isinstance(actual, Mapping)):
-        return ""
-    missing = object()
-    names = [n for n in {**expected, **actual} if expected.get(n, missing) != actual.get(n, missing)]
-    return f": {', '.join(map(str, names))}"
 
 
 @contextmanager
@@ -407,13 +418,3 @@ class _SharpEdges:
         self.baked.append(str(edge))
         if self.mode is SHARP_EDGES_OPTIONS.WARN:
             warnings.warn(str(edge), SharpEdgeWarning, stacklevel=2)
-
-
-def _limit_text(stats: CompileStats, data: CompileData) -> str:
-    name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
-    reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
-    return (
-        f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "
-        'Keep the changing fact out of the program, or use cache="symbolic values" for numbers and '
-        "dimensions."
-    )

@@ -56,7 +56,7 @@ _UNEXPLAINED = (
 )
 _NOT_RUN = (
     "writes before the error are not applied, and handlers of the program did not run: Python cannot run "
-    "again what transforms changed, or what wrote to its inputs"
+    "again what transforms or lookasides changed, or what wrote to its inputs"
 )
 _UNAPPLIED = "thunder did not apply what the program wrote before it raised"
 
@@ -102,7 +102,8 @@ class FailurePlan:
 
     Attributes:
         modes: the modes of the call, such as grad mode.
-        repeats: whether Python can run the program (not if another process takes part in it).
+        repeats: whether Python can run the program (not if another process takes part in it, or if it calls
+            functions that are replaced).
         sets_modes: whether the program changes the modes.
         handles: whether a handler of the program may see the error.
         notices: whether it has such a handler, or an effect before the error: a write, output, a mode.
@@ -151,7 +152,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
     draws = not tags.isdisjoint(_DRAWING)
     return FailurePlan(
         modes=Modes.now(),
-        repeats=not (program.calls_symbols or any("c10d" in name for name in symbols)),
+        repeats=not (program.calls_symbols or program.replaced or any("c10d" in name for name in symbols)),
         sets_modes=modes,
         handles=program.handles_errors,
         notices=program.handles_errors or effects,

@@ -35,6 +35,7 @@ from thunder.passes.transform import Transform
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 from thunder.plugins.not_installed import DOCUMENTED
+from thunder.plugins.specs import Lookaside
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of
 
 
@@ -57,13 +58,13 @@ def jit(
     transforms: Transform | Sequence[Transform] | None = None,
     debug_options: DebugOptions | None = None,
     require: dict[str, str] | None = None,
+    lookasides: Lookaside | Sequence[Lookaside] | None = None,
     **options: Any,
 ) -> Any:
     """Compile a function or module at its first call and when a guarded fact has changed.
 
-    For a module the result is a :class:`~thunder.core.module.ThunderModule` around it; for anything else it
-    is a :class:`~thunder.wrappers.compiled_function.CompiledFunction`, with ``fn``'s attributes and
-    signature.
+    For a module the result is a :class:`~thunder.core.module.ThunderModule` around it, else a
+    :class:`~thunder.wrappers.compiled_function.CompiledFunction` with ``fn``'s attributes and signature.
 
     Args:
         fn: function, bound method, ``functools.partial``, callable object or ``nn.Module`` instance.
@@ -77,15 +78,14 @@ def jit(
         transforms: applied in list order; those attached to the module come first.
         debug_options: see :class:`~thunder.core.options.DebugOptions`.
         require: operator id → name of the executor that must run it.
+        lookasides: Python functions in whose place others are traced, before those that plugins replace.
         options: those that core and installed plugins declare.
 
     Raises InvalidArgument, UnknownOption, UnknownExecutor or ExecutorUnavailable for wrong arguments, and
     UnsupportedProgram for modules that other systems have wrapped.
     """
     _check_callable(fn)
-    attached = attached_transforms(fn) if isinstance(fn, torch.nn.Module) else ()
-    all_transforms = (*attached, *_as_sequence(transforms))
-    _check_transforms(all_transforms)
+    all_transforms = _all_transforms(fn, transforms)
     compile_options = resolve_options(options, declared_options(get_manager()), plugins=_plugin_names())
     executors_list = add_executor_lists(resolve_executors(executors), get_always_executors())
     data = CompileData(
@@ -100,6 +100,7 @@ def jit(
         debug_options=_checked_debug_options(debug_options),
         transforms=all_transforms,
         require=_checked_requirements(require, executors_list),
+        lookasides=_as_sequence(lookasides),
     )
     _claim_transforms(all_transforms)
     for transform in all_transforms:
@@ -206,6 +207,14 @@ def _as_sequence(x: Any) -> tuple[Any, ...]:
     if x is None:
         return ()
     return tuple(x) if isinstance(x, list | tuple) else (x,)
+
+
+def _all_transforms(fn: Any, transforms: Transform | Sequence[Transform] | None) -> tuple[Transform, ...]:
+    """Return the transforms that are attached to a module, and those that `jit` received."""
+    attached = attached_transforms(fn) if isinstance(fn, torch.nn.Module) else ()
+    all_transforms = (*attached, *_as_sequence(transforms))
+    _check_transforms(all_transforms)
+    return all_transforms
 
 
 def _check_transforms(transforms: Sequence[Any]) -> None:

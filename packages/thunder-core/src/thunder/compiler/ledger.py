@@ -18,6 +18,7 @@ from thunder.compiler.ledger_text import LedgerTable, as_rich_table, as_text, pr
 from thunder.compiler.skipped_executors import absent_executors, skipped_executors
 from thunder.compiler.stats import CacheEntry
 from thunder.executor_base.executor import Executor
+from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.placement import Placement
 
 __all__ = ["ExecutorReason", "Explanation", "LedgerRow", "check_requirements", "explain_placements"]
@@ -33,6 +34,8 @@ class Explanation:
     rows: tuple[LedgerRow, ...]
     #: what was read that could be neither guarded nor replayed, and is part of the program as it was
     baked: tuple[str, ...] = ()
+    #: the functions in whose place lookasides were traced
+    replaced: tuple[ReplacedFunction, ...] = ()
     #: the executors that are not part of this compile, and why
     absent: tuple[ExecutorReason, ...] = ()
     #: the executor that `why_not` selected
@@ -42,7 +45,9 @@ class Explanation:
     def of_entry(cls, entry: CacheEntry, executors: Sequence[Executor]) -> Explanation:
         """Return the ledger of a compiled program with these executors, in this order."""
         explanation = explain_placements(entry.ledger, entry.backward_ledger, executors)
-        return replace(explanation, baked=entry.baked, absent=absent_executors(executors))
+        return replace(
+            explanation, baked=entry.baked, replaced=entry.replaced, absent=absent_executors(executors)
+        )
 
     def why_not(self, executor: str, *, line: int | None = None, symbol: str | None = None) -> Explanation:
         """Return the rows that `executor` does not run, each with its reason.
@@ -70,19 +75,21 @@ class Explanation:
         return claims | {reason.executor for reason in reasons}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return `rows`, `absent` and `baked` as a JSON object.
+        """Return `rows`, `absent`, `replaced` and `baked` as a JSON object.
 
         A fact that JSON cannot express is written as its `repr`.
         """
         facts = {
             "rows": [_plain_row(row) for row in self.rows],
             "absent": [asdict(reason) for reason in self.absent],
+            "replaced": [asdict(function) for function in self.replaced],
             "baked": list(self.baked),
         }
         return json.dumps(facts, indent=indent, default=repr)
 
     def _table(self) -> LedgerTable:
-        return LedgerTable(self.rows, self.absent, self.baked, shows_skipped=self.about is not None)
+        replaced = tuple(map(str, self.replaced))
+        return LedgerTable(self.rows, self.absent, self.baked, replaced, shows_skipped=self.about is not None)
 
     def show(self, file: TextIO | None = None) -> None:
         """Print the table to `file`, by default to standard output."""

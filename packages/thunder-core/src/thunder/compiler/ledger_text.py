@@ -22,6 +22,7 @@ class LedgerTable:
     rows: Sequence[LedgerRow]
     absent: Sequence[ExecutorReason] = ()
     baked: Sequence[str] = ()
+    replaced: Sequence[str] = ()
     #: whether the reasons of executors that were not consulted are shown too
     shows_skipped: bool = False
 
@@ -34,7 +35,8 @@ class LedgerTable:
     def notes(self) -> list[str]:
         """The sentences below the table."""
         absent = [f"not in this compile: {_sentence(reason)}" for reason in self.absent]
-        return absent + [f"baked in: {edge}" for edge in self.baked]
+        replaced = [f"replaced: {function}" for function in self.replaced]
+        return absent + replaced + [f"baked in: {edge}" for edge in self.baked]
 
 
 def as_text(table: LedgerTable) -> str:

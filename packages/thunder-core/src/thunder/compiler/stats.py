@@ -9,9 +9,12 @@ from typing import Any
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, CompileOptions, DebugOptions
 from thunder.compiler.failed_calls import FailurePlan
+from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.executor_base.executor import Executor
 from thunder.frontend.facts import Fact
+from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
+from thunder.plugins.specs import Lookaside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class CompileData:
     debug_options: DebugOptions
     transforms: tuple[Any, ...]
     require: dict[str, str]
+    lookasides: tuple[Lookaside, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,6 +56,9 @@ class CacheEntry:
     failures: FailurePlan
     #: whether a call saves the state that it may have to restore
     can_be_undone: bool = False
+    #: the entry is used while the plugins contribute the same
+    contributions: PluginContributions = field(default_factory=PluginContributions)
+    replaced: tuple[ReplacedFunction, ...] = ()
 
 
 @dataclass(frozen=True)

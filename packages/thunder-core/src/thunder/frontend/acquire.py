@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,12 @@ from thunder.frontend.raised_errors import carries_values, name_tensors
 from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import locations_of
 from thunder.frontend.trace_finalizer import TraceFinalizer
+from thunder.frontend.traced_replacements import (
+    ReplacedCalls,
+    ReplacedFunction,
+    Replacement,
+    ReplacementTable,
+)
 from thunder.frontend.tracing_policy import Tracer
 from thunder.frontend.value_names import Input
 from thunder.interpreter import Machine, jitting
@@ -61,6 +67,8 @@ class Acquisition:
     handles_errors: bool
     #: whether the program calls what exists in traces only
     calls_symbols: bool
+    #: the functions in whose place others were traced
+    replaced: tuple[ReplacedFunction, ...] = ()
 
 
 def acquire(
@@ -76,23 +84,24 @@ def acquire(
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
     overrides: Overrides | None = None,
     device: Device | None = None,
+    replacements: Iterable[Replacement] = (),
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without running an operation or changing an object.
 
     ``contributed`` are functions of plugins and transforms, by name, whose results are guarded.
     ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``,
-    all tensors from outside are taken to be on it, wherever they are.
+    all tensors from outside are taken to be on it, wherever they are. ``replacements`` are functions in whose
+    place others are traced; the first one of a function is used.
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram or a subclass, with the user's
     line, if it has no trace.
     """
-    ambient_state.refuse_foreign_modes()
-    _refuse_generators(fn)
+    _refuse_untraceable(fn)
     trace, inputs = TraceCtx(fn=fn), list[Input]()
     objects = _object_table(trace, inputs, disable_grad, device)
     objects.apply_overrides(overrides)
-    lookasides = default_lookasides()
-    session = Tracer(trace, objects, language, sharp_edge, lookasides=lookasides, assumed_device=device)
+    lookasides, table = default_lookasides(), ReplacementTable(replacements)
+    session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
@@ -107,6 +116,7 @@ def acquire(
             patches.note_special_methods(session, classes)
             _note_last_facts(trace, objects, inputs, roots, contributed or {})
             prologue = prologue_trace(objects.facts, finalizer.inputs, reached, roots, trusted)
+        replaced = session.state(ReplacedCalls).summary()
     finally:
         session.forget()
     return Acquisition(
@@ -119,6 +129,7 @@ def acquire(
         writes=finalizer.writes,
         handles_errors=session.handles_errors,
         calls_symbols=session.calls_symbols,
+        replaced=replaced,
     )
 
 
@@ -163,7 +174,8 @@ def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
     return RaisedByProgram(
         error,
         written,
-        runs_again=not session.calls_symbols and bool(noticed or ambient_state.Modes.now() != session.modes),
+        runs_again=not (session.calls_symbols or session.state(ReplacedCalls).calls)
+        and bool(noticed or ambient_state.Modes.now() != session.modes),
         handles=may_raise_earlier and session.handles_errors,
     )
 
@@ -239,7 +251,9 @@ def _note_shared_memory(
     )
 
 
-def _refuse_generators(fn: Callable[..., Any]) -> None:
+def _refuse_untraceable(fn: Callable[..., Any]) -> None:
+    """Refuse generator functions, coroutines, and calls under modes that are not traced."""
+    ambient_state.refuse_foreign_modes()
     code = fn.forward if isinstance(fn, torch.nn.Module) else fn
     if (
         inspect.isgeneratorfunction(code)

@@ -7,6 +7,7 @@ would (:func:`thunder.interpreter.calls.generic_call`, Note [Order of calls]): P
 interpreted, and native code arrives in the policy's ``call_native``, where the tables of
 :mod:`~thunder.frontend.natives.native_calls` decide whether it may run.
 
+    (any function)     FunctionType, …     its replacement, see Note [Traced replacement]
     torch.add          FunctionType, …     lookaside → lookaside of its code → operator → rest of torch
     compiled           CompiledFunction    the function that was compiled, inlined
     opaque             FunctionType        the function itself, marked by ``make_opaque``
@@ -29,6 +30,7 @@ from thunder.frontend.lookasides.lookaside_registry import CallHandler, Lookasid
 from thunder.frontend.lookasides.operator_arguments import is_of_package, with_defaults_of
 from thunder.frontend.natives import native_calls, opaque_functions
 from thunder.frontend.session import TracingSession
+from thunder.frontend.traced_replacements import ReplacementTable, replacing
 from thunder.interpreter import is_opaque
 from thunder.ir.symbol import Symbol
 from thunder.torch.autocast import is_interpreted
@@ -44,10 +46,14 @@ class CallResolver:
     Args:
         session: its language has the operators.
         lookasides: the functions that are done by rules.
+        replacements: the functions in whose place others are traced.
     """
 
-    def __init__(self, session: TracingSession, lookasides: LookasideTable) -> None:
+    def __init__(
+        self, session: TracingSession, lookasides: LookasideTable, replacements: ReplacementTable
+    ) -> None:
         self.operators, self.lookasides = session.language.functions, lookasides
+        self.replacements = replacements
         self.entry_of = session.entry_of
         self._resolved: dict[int, tuple[Any, CallHandler | None]] = {}  # holds the callables: ids stay theirs
 
@@ -56,16 +62,21 @@ class CallResolver:
         resolved = self._resolved.get(id(fn))
         if resolved is not None:
             return resolved[1]
-        kind = type(fn)
-        for find in RESOLVERS.get(kind, _OF_OTHER_TYPES):
-            handler = find(self, fn)
-            if handler is not None:
-                break
-        else:
-            handler = None
-        if kind in _LASTING:
+        handler = self._find(fn)
+        candidates = self.replacements.of(fn)
+        if candidates is not None:
+            handler = replacing(candidates, handler)
+        if type(fn) in _LASTING:
             self._resolved[id(fn)] = fn, handler
         return handler
+
+    def _find(self, fn: Any) -> CallHandler | None:
+        """Return the handler of a callable as it is, without a replacement."""
+        for find in RESOLVERS.get(type(fn), _OF_OTHER_TYPES):
+            handler = find(self, fn)
+            if handler is not None:
+                return handler
+        return None
 
     def forget(self) -> None:
         """Release the callables."""

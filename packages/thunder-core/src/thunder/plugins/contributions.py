@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.plugins.manager import PluginManager
-from thunder.plugins.specs import DeviceProfile, load_target
+from thunder.plugins.specs import DeviceProfile, Lookaside, load_target
 
 __all__ = [
     "cache_state",
@@ -26,6 +26,7 @@ __all__ = [
     "is_hashable",
     "isolated",
     "load_transform",
+    "lookasides",
     "transform_names",
 ]
 
@@ -200,6 +201,16 @@ def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
 
 
 # --- at every compile, and at every call
+
+
+def lookasides(manager: PluginManager) -> Iterator[tuple[str, Lookaside]]:
+    """Yield the functions that plugins replace in traced programs, each with the plugin's name."""
+    for plugin, result in manager.call("thunder_lookasides"):
+        for lookaside in _as_list(manager, plugin, "thunder_lookasides", result):
+            if not isinstance(lookaside, Lookaside):
+                text = f"thunder_lookasides of plugin {plugin!r} returned {lookaside!r}, not a Lookaside"
+                raise manager.fault(plugin, text, "thunder_lookasides")
+            yield plugin, lookaside
 
 
 def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> None:

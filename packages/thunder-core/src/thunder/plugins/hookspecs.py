@@ -20,7 +20,7 @@ from thunder.executor_base.executor import Executor, Refusal
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator
 from thunder.plugins.markers import hookspec
-from thunder.plugins.specs import DeviceProfile, ExecutorSpec, TransformSpec
+from thunder.plugins.specs import DeviceProfile, ExecutorSpec, Lookaside, TransformSpec
 
 #: (operator or its id, checker)
 OperatorChecker: TypeAlias = tuple[Symbol | str, Callable[..., bool | Refusal]]
@@ -91,6 +91,16 @@ def thunder_devices() -> Iterable[DeviceProfile]:  # type: ignore[empty-body]
     """Add profiles of devices, present or not. Called when a profile is first needed.
 
     Of two profiles with one name, that of the first plugin is used.
+    """
+
+
+@hookspec
+def thunder_lookasides() -> Iterable[Lookaside]:  # type: ignore[empty-body]
+    """Replace Python functions in traced programs by code that is traced in their place.
+
+    Called at the first compile, and again after a plugin was registered or unregistered. Two plugins must not
+    replace one function; a replacement that `thunder.jit` received comes before those of plugins. A program
+    that was compiled with other replacements is compiled again.
     """
 
 

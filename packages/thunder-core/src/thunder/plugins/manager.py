@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import pluggy
 
@@ -31,7 +32,14 @@ from thunder.plugins.markers import PROJECT
 from thunder.plugins.plugin_info import Declarations, PluginInfo, PluginState, collect_declarations
 from thunder.plugins.specs import ExecutorSpec, Unavailable, load_target, resolve_executor
 
-__all__ = ["PluginManager", "get_manager"]
+__all__ = ["Dependent", "PluginManager", "get_manager"]
+
+
+class Dependent(Protocol):
+    """An object with results that depend on the plugins, such as a compiled function."""
+
+    def plugins_changed(self) -> None:
+        """Called after a change of plugins, perhaps in another thread."""
 
 
 class PluginManager:
@@ -64,6 +72,7 @@ class PluginManager:
         self._pluggy.hook.thunder_configure.call_historic(kwargs={"manager": self})
         #: a new object after each change: what was computed from plugins is valid while it is the same
         self.generation: object = object()
+        self._dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
 
     # -- loading
 
@@ -162,8 +171,16 @@ class PluginManager:
         self._changed()
 
     def _changed(self) -> None:
-        self._implementations.clear()
-        self.generation = object()
+        with self._lock:
+            self._implementations.clear()
+            self.generation = object()
+            for dependent in tuple(self._dependents):
+                dependent.plugins_changed()
+
+    def notify(self, dependent: Dependent) -> None:
+        """Call `plugins_changed` of an object after each change, as long as the object exists."""
+        with self._lock:
+            self._dependents.add(dependent)
 
     # -- registering
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,7 +13,15 @@ from thunder.base.dtypes import dtype
 from thunder.base.errors import InvalidArgument
 from thunder.executor_base.executor import Executor, Rank
 
-__all__ = ["DeviceProfile", "ExecutorSpec", "TransformSpec", "Unavailable", "load_target", "resolve_executor"]
+__all__ = [
+    "DeviceProfile",
+    "ExecutorSpec",
+    "Lookaside",
+    "TransformSpec",
+    "Unavailable",
+    "load_target",
+    "resolve_executor",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,31 @@ class TransformSpec:
 
     def __post_init__(self) -> None:
         _check_target(self.name, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookaside:
+    """Declares a callable that is traced in place of a Python function.
+
+    Args:
+        fn: a Python function; a method, as its class has it (`Attention.project`); a class method; or a class
+            of modules, which means the `forward` of its instances. It is recognised by identity, wherever the
+            program gets it from.
+        replace_with: a callable with the same parameters, for a method with `self`; or, if `fn` is a class of
+            modules, another one, which means its `forward`. Within it the original is called as it is.
+        provided_by: the recipe or package, for `thunder.explain`; the hook's plugin sets it.
+    """
+
+    fn: Callable[..., Any]
+    replace_with: Callable[..., Any]
+    provided_by: str | None = field(default=None, kw_only=True, compare=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.replace_with):
+            raise InvalidArgument(
+                f"Lookaside received replace_with={self.replace_with!r}, which cannot be called",
+                hint="Pass a function with the parameters of the one that it replaces.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from thunder.interpreter.machine import Machine
 from thunder.interpreter.native_registry import Native
 from thunder.torch.argument_parser import parse
 
-Lookaside = Callable[[TracingSession, tuple[Any, ...], dict[str, Any]], Any]
+LookasideRule = Callable[[TracingSession, tuple[Any, ...], dict[str, Any]], Any]
 #: does a call of its second argument, see Note [Order of dispatch]
 CallHandler = Callable[[TracingSession, Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -32,10 +32,10 @@ class LookasideTable:
         self.class_methods: dict[int, Native] = {}
         self._held: list[Any] = []  # the functions, so that no id is used again
 
-    def lookaside(self, *fns: Any) -> Callable[[Lookaside], Lookaside]:
+    def lookaside(self, *fns: Any) -> Callable[[LookasideRule], LookasideRule]:
         """Register a rule for functions; those that this version of a library lacks are None."""
 
-        def register(rule: Lookaside) -> Lookaside:
+        def register(rule: LookasideRule) -> LookasideRule:
             for fn in fns:
                 if isinstance(fn, types.ClassMethodDescriptorType):
                     self.class_methods[id(fn)] = _native(rule)
@@ -46,23 +46,23 @@ class LookasideTable:
 
         return register
 
-    def parsed_lookaside(self, *fns: Any) -> Callable[[Lookaside], Lookaside]:
+    def parsed_lookaside(self, *fns: Any) -> Callable[[LookasideRule], LookasideRule]:
         """Register a rule for torch's functions.
 
         Torch parses each call first; the rule receives the arguments without their names.
         """
 
-        def register(rule: Lookaside) -> Lookaside:
+        def register(rule: LookasideRule) -> LookasideRule:
             for fn in fns:
                 self.lookaside(fn)(_parsed(fn, rule))
             return rule
 
         return register
 
-    def closure_lookaside(self, code: types.CodeType) -> Callable[[Lookaside], Lookaside]:
+    def closure_lookaside(self, code: types.CodeType) -> Callable[[LookasideRule], LookasideRule]:
         """Register a rule for every function with this code; its first argument is the function."""
 
-        def register(rule: Lookaside) -> Lookaside:
+        def register(rule: LookasideRule) -> LookasideRule:
             self.closures[id(code)] = _with_function(rule)
             self._held.append(code)
             return rule
@@ -90,15 +90,15 @@ def _add_rows(rows: dict[int, Any], added: dict[int, Any]) -> None:
     rows.update(added)
 
 
-def _without_function(rule: Lookaside) -> CallHandler:
+def _without_function(rule: LookasideRule) -> CallHandler:
     return lambda session, fn, args, kwargs: rule(session, args, kwargs)
 
 
-def _with_function(rule: Lookaside) -> CallHandler:
+def _with_function(rule: LookasideRule) -> CallHandler:
     return lambda session, fn, args, kwargs: rule(session, (fn, *args), kwargs)
 
 
-def _native(rule: Lookaside) -> Native:
+def _native(rule: LookasideRule) -> Native:
     """Return the entry of the interpreter's table of native callables that calls a rule."""
 
     def call(machine: Machine, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -107,7 +107,7 @@ def _native(rule: Lookaside) -> Native:
     return call
 
 
-def _parsed(fn: Any, rule: Lookaside) -> Lookaside:
+def _parsed(fn: Any, rule: LookasideRule) -> LookasideRule:
     def parsed_call(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         parse(fn, args, kwargs)
         return rule(session, (*args, *kwargs.values()), {})

@@ -173,7 +173,7 @@ def call_module(
     """
     compiled = session.objects.compiled.get(id(module))
     if compiled is not None:
-        _refuse_transforms(compiled)
+        _refuse_changes(compiled)
     entry, cls = session.entry_of(module), type(module)
     if entry is None or not _is_plain_call(session, entry, cls):
         return session.machine.generic_call(module, args, dict(kwargs))
@@ -212,7 +212,7 @@ def _is_plain_call(session: TracingSession, entry: ObjectEntry, cls: type) -> bo
 
 def inlined(session: TracingSession, fn: CompiledFunction) -> Any:
     """Return the callable that a compiled function compiles, to be traced in its place."""
-    _refuse_transforms(fn)
+    _refuse_changes(fn)
     return wrapped_callable(session, fn)
 
 
@@ -223,10 +223,16 @@ def wrapped_callable(session: TracingSession, fn: CompiledFunction) -> Any:
     return objects.adopt(wrapped, objects.object_root(wrapped, path.source))
 
 
-def _refuse_transforms(fn: Any) -> None:
-    transforms = dispatcher_of(fn).data.transforms
+def _refuse_changes(fn: Any) -> None:
+    """Refuse to trace a compiled object's own function if its compile would change the function."""
+    data = dispatcher_of(fn).data
+    transforms, name = data.transforms, getattr(fn, "__qualname__", type(fn).__qualname__)
+    if data.lookasides:
+        raise UnsupportedProgram(
+            f"the program calls {name}, which was compiled with lookasides",
+            hint="Give the lookasides to the outer thunder.jit, or call it outside.",
+        )
     if transforms:
-        name = getattr(fn, "__qualname__", type(fn).__qualname__)
         raise UnsupportedProgram(
             f"the program calls {name}, which was compiled with transforms",
             found={"transforms": ", ".join(type(t).__name__ for t in transforms)},

@@ -1,0 +1,114 @@
+"""The parts of a compile that come from plugins, and change when plugins are registered.
+
+    compiled(x)                       compiles without the plugin's replacements and stages
+    manager.register(plugin, "acme")  the entry is set aside
+    compiled(x)                       compiles again, with them
+    manager.unregister("acme")        the first entry is used again
+
+No call checks for this: the manager notifies the compiled objects when its plugins have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from thunder.base.errors import InvalidArgument
+from thunder.frontend.replaceable_functions import replacement_of
+from thunder.frontend.traced_replacements import Replacement, full_name
+from thunder.plugins.contributions import isolated, lookasides
+from thunder.plugins.manager import PluginManager, get_manager
+
+__all__ = ["PluginContributions", "plugin_contributions", "replacements_of"]
+
+
+@dataclass(frozen=True)
+class PluginContributions:
+    """What the plugins of a process add to every compile."""
+
+    replacements: tuple[Replacement, ...] = ()
+    #: the plugins that insert stages
+    stages: tuple[str, ...] = ()
+    #: the plugins with state on which traces depend
+    states: tuple[str, ...] = ()
+
+    def differences(self, other: PluginContributions) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Yield what differs: its kind, then the names here and there."""
+        if self.replacements != other.replacements:
+            here, there = ([_text(r) for r in c.replacements] for c in (self, other))
+            yield "lookasides of plugins", here, there
+        if self.stages != other.stages:
+            yield "plugins with stages", list(self.stages), list(other.stages)
+        if self.states != other.states:
+            yield "plugins with state", list(self.states), list(other.states)
+
+
+def _text(replacement: Replacement) -> str:
+    return f"{full_name(replacement.function)} by {full_name(replacement.replace_with)}"
+
+
+class _Latest:
+    """The contributions that were computed last, and the generation of the manager then."""
+
+    generation: object = None
+    contributions = PluginContributions()
+
+
+_latest = _Latest()
+
+
+def plugin_contributions() -> PluginContributions:
+    """Return what the plugins contribute now; computed again after a change of plugins."""
+    manager = get_manager()
+    manager.load()
+    if _latest.generation is not manager.generation:
+        replacements = isolated(manager, lambda: _replacements(manager))
+        _latest.contributions = PluginContributions(
+            replacements,
+            tuple(i.plugin_name for i in manager.implementations("thunder_pipeline")),
+            tuple(i.plugin_name for i in manager.implementations("thunder_cache_state")),
+        )
+        _latest.generation = manager.generation
+    return _latest.contributions
+
+
+def _replacements(manager: PluginManager) -> tuple[Replacement, ...]:
+    """Return the replacements of all plugins; raise PluginError where two have one function."""
+    replacements: dict[tuple[int, type | None], tuple[str, Replacement]] = {}
+    for plugin, lookaside in lookasides(manager):
+        provider = f"plugin {plugin!r} ({manager.source_of(plugin)})"
+        try:
+            replacement = replacement_of(replace(lookaside, provided_by=provider))
+        except InvalidArgument as error:
+            text = f"thunder_lookasides of plugin {plugin!r}: {error.asked}"
+            raise manager.fault(plugin, text, "thunder_lookasides", error.hint) from error
+        first, _ = replacements.setdefault(replacement.key, (plugin, replacement))
+        if replacements[replacement.key][1] is not replacement:
+            text = (
+                f"plugins {first!r} and {plugin!r} both replace {full_name(replacement.function)}"
+                if first != plugin
+                else f"plugin {plugin!r} replaces {full_name(replacement.function)} twice"
+            )
+            raise manager.fault(plugin, text, "thunder_lookasides")
+    return tuple(replacement for _, replacement in replacements.values())
+
+
+def replacements_of(declared: tuple[object, ...]) -> tuple[Replacement, ...]:
+    """Return the replacements of the lookasides that one compile received.
+
+    Raises InvalidArgument for a lookaside that is not possible, and for two of one function.
+    """
+    replacements: dict[tuple[int, type | None], Replacement] = {}
+    for lookaside in declared:
+        replacement = replacement_of(lookaside)
+        first = replacements.setdefault(replacement.key, replacement)
+        if first is not replacement:
+            raise InvalidArgument(
+                f"two lookasides replace {full_name(replacement.function)}",
+                found={
+                    "first": f"{full_name(first.replace_with)}, of {first.provided_by}",
+                    "second": f"{full_name(replacement.replace_with)}, of {replacement.provided_by}",
+                },
+                hint="Leave one of them out.",
+            )
+    return tuple(replacements.values())

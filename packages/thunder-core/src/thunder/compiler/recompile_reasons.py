@@ -1,0 +1,53 @@
+"""The reasons of recompiles: for each entry that a call could not use, the first fact that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from thunder.base.errors import InternalError
+from thunder.base.provenance import own_name
+from thunder.compiler.plugin_contributions import PluginContributions
+from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.frontend.facts import expected_text
+from thunder.frontend.guards import first_failure, prologue_error
+
+__all__ = ["limit_text", "recompile_reason"]
+
+
+def recompile_reason(
+    entry: CacheEntry, contributions: PluginContributions, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> RecompileReason:
+    """Return why a call cannot use an entry, while plugins contribute this to a compile.
+
+    Raises InternalError if every fact holds from which the entry's guards were generated.
+    """
+    for kind, expected, found in entry.contributions.differences(contributions):
+        return RecompileReason(entry, kind, expected, found, "plugins")
+    failure = first_failure(entry.guards, args, kwargs)
+    if failure is None:
+        cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
+        raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
+    fact, actual = failure
+    text = f"{fact}{_changed_names(fact.expected, actual) if fact.kind == 'state' else ''}"
+    return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
+
+
+def _changed_names(expected: object, actual: object) -> str:
+    """Return the names of the entries in which two states differ, as the end of a sentence."""
+    if not (isinstance(expected, Mapping) and isinstance(actual, Mapping)):
+        return ""
+    missing = object()
+    names = [n for n in {**expected, **actual} if expected.get(n, missing) != actual.get(n, missing)]
+    return f": {', '.join(map(str, names))}"
+
+
+def limit_text(stats: CompileStats, data: CompileData) -> str:
+    """Return the warning for an object that was compiled more often than its option allows."""
+    name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
+    reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
+    return (
+        f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "
+        'Keep the changing fact out of the program, or use cache="symbolic values" for numbers and '
+        "dimensions."
+    )

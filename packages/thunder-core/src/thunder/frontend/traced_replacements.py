@@ -1,0 +1,194 @@
+"""Python functions that are replaced by code that is traced in their place.
+
+Note [Traced replacement]
+A lookaside of a package or of `thunder.jit` is found by the identity of the called function, so it does not
+matter how the program reaches it: by name, through a bound method, `super()`, `functools.partial`, or the
+call of a module with hooks. The replacement is interpreted as the user's own code is.
+
+    class Block(nn.Module):                        Lookaside(Block, twice)
+        def forward(self, x): return self.inner(x)
+    def twice(self, x): return 2 * Block.forward(self, x)
+
+    a(x)  →  twice(a, x)  →  Block.forward(a, x), as it is  →  self.inner(x)  →  twice(a.inner, x)  →  …
+
+The interpreted frames decide whether a call is that of the original by its replacement: the innermost frame
+of one of the two is the replacement's. If the function is a method, both must have the same first argument;
+so a replacement that calls another instance of the class calls the replacement of that one.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.frontend.lookasides.lookaside_registry import CallHandler
+from thunder.frontend.natives.native_calls import CACHED
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.interpreter.frame import Frame
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A function, and the callable that is traced in its place.
+
+    `owner` restricts it to calls whose first argument is an instance of a class, or a subclass: of a method
+    that the class inherits, or of a class method. `provided_by` is the package, for the ledger.
+    """
+
+    function: Any
+    replace_with: Any
+    owner: type | None
+    provided_by: str
+
+    @property
+    def key(self) -> tuple[int, type | None]:
+        """What no two replacements of a compile have in common."""
+        return id(self.function), self.owner
+
+
+@dataclass(frozen=True)
+class ReplacedFunction:
+    """A function that was replaced in a compile: its name, the replacement's, the number of traced calls."""
+
+    function: str
+    replacement: str
+    provided_by: str
+    calls: int
+
+    def __str__(self) -> str:
+        times = "1 call" if self.calls == 1 else f"{self.calls} calls"
+        return f"{self.function} by {self.replacement} ({times}), of {self.provided_by}"
+
+
+class ReplacedCalls(SessionState):
+    """The replacements that a program has reached, with the numbers of calls."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.calls: dict[int, tuple[Replacement, int]] = {}  # by id of the replacement
+
+    def summary(self) -> tuple[ReplacedFunction, ...]:
+        """Return the replaced functions, in the order of their first calls."""
+        return tuple(
+            ReplacedFunction(full_name(r.function), full_name(r.replace_with), r.provided_by, calls)
+            for r, calls in self.calls.values()
+        )
+
+
+class ReplacementTable:
+    """Replacements by the identity of the replaced function; of two with one key the first is used."""
+
+    def __init__(self, replacements: Iterable[Replacement] = ()) -> None:
+        rows: dict[int, dict[type | None, Replacement]] = {}
+        for replacement in replacements:
+            rows.setdefault(id(replacement.function), {}).setdefault(replacement.owner, replacement)
+        self._rows = rows
+
+    def of(self, fn: Any) -> dict[type | None, Replacement] | None:
+        """Return the replacements of a function by their owners, or None."""
+        row = self._rows.get(id(fn))
+        if row is None and type(fn) is CACHED:
+            return self._rows.get(id(fn.__wrapped__))
+        return row
+
+
+def replacing(candidates: dict[type | None, Replacement], handler: CallHandler | None) -> CallHandler:
+    """Return the handler that calls a replacement, or the function as ``handler`` does."""
+
+    def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        replacement = _chosen(session, candidates, args)
+        if replacement is not None and not _is_called_by_replacement(session, replacement, args):
+            calls = session.state(ReplacedCalls).calls
+            _, count = calls.get(id(replacement), (replacement, 0))
+            calls[id(replacement)] = replacement, count + 1
+            return session.call(_adopted(session, replacement.replace_with), args, kwargs)
+        if handler is not None:
+            return handler(session, fn, args, kwargs)
+        return session.machine.generic_call(fn, args, kwargs)
+
+    return call
+
+
+def _chosen(
+    session: TracingSession, candidates: dict[type | None, Replacement], args: Sequence[Any]
+) -> Replacement | None:
+    """Return the replacement for the class of the first argument, the most derived one, or for all."""
+    owners = [owner for owner in candidates if owner is not None]
+    if owners and args:
+        query = issubclass if isinstance(args[0], type) else isinstance
+        fitting = [owner for owner in owners if session.call(query, (args[0], owner), {})]
+        cls = args[0] if isinstance(args[0], type) else type(args[0])
+        if fitting:
+            return candidates[min(fitting, key=cls.__mro__.index)]
+    return candidates.get(None)
+
+
+def _adopted(session: TracingSession, replacement: Any) -> Any:
+    """Return what the traced program sees of a replacement: its reads become facts."""
+    objects = session.objects
+    return objects.adopt(replacement, objects.object_root(replacement, full_name(replacement)))
+
+
+# -- the original, called by its replacement -----------------------------------------------------------------
+
+
+def _is_called_by_replacement(session: TracingSession, replacement: Replacement, args: Sequence[Any]) -> bool:
+    function, bound = _python_function(replacement.replace_with)
+    is_method = bool(args) and _is_method_of(replacement.function, args[0])
+    for frame in reversed(session.machine.frames) if function is not None else ():
+        if frame.function is replacement.function:
+            return False
+        if frame.function is function:
+            first = _argument(frame, bound)
+            return not is_method or first is _UNKNOWN or first is args[0]
+    return False
+
+
+def _python_function(callee: Any) -> tuple[types.FunctionType | None, int]:
+    """Return the function that a call of ``callee`` interprets, and how many arguments it adds in front."""
+    bound = 0
+    while isinstance(callee, types.MethodType | functools.partial):
+        if isinstance(callee, functools.partial):
+            callee, bound = callee.func, bound + len(callee.args)
+        else:
+            callee, bound = callee.__func__, bound + 1
+    if isinstance(callee, types.FunctionType):
+        return callee, bound
+    name = "forward" if isinstance(callee, torch.nn.Module) else "__call__"
+    method = getattr(type(callee), name, None)
+    return (method, bound + 1) if isinstance(method, types.FunctionType) else (None, bound)
+
+
+def _is_method_of(function: Any, owner: Any) -> bool:
+    return any(value is function for cls in type(owner).__mro__ for value in vars(cls).values())
+
+
+_UNKNOWN = object()
+
+
+def _argument(frame: Frame, position: int) -> Any:
+    """Return the positional argument of a running function, or _UNKNOWN."""
+    code = frame.code
+    if position < code.co_argcount:
+        value = frame.fast[position]
+        return value.cell_contents if isinstance(value, types.CellType) else value
+    if code.co_flags & _HAS_VARARGS:
+        rest = frame.fast[code.co_argcount + code.co_kwonlyargcount]
+        index = position - code.co_argcount
+        return rest[index] if isinstance(rest, tuple) and index < len(rest) else _UNKNOWN
+    return _UNKNOWN
+
+
+_HAS_VARARGS = 0x04  # CO_VARARGS
+
+
+def full_name(fn: Any) -> str:
+    """Return the module and qualified name of a callable."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    named = fn if hasattr(fn, "__qualname__") else type(fn)
+    return f"{named.__module__}.{named.__qualname__}"
