@@ -151,3 +151,15 @@ def test_gradients_that_can_be_differentiated_again_are_the_same_numbers(name):
     for found in (thunder.grad(fn)(x, w), thunder.grad(fn)(*fresh())):
         for f, e in zip(found, expected, strict=True):
             assert torch.equal(f, e)
+
+
+def test_vjp_passes_keyword_arguments_and_differentiates_the_primals_alone():
+    x, weight = torch.randn(3), torch.randn(3)
+
+    def scaled(x, *, weight, power=1):
+        return x**power * weight
+
+    result, gradients = thunder.vjp(scaled)((x,), torch.ones(3), weight=weight, power=2)
+    assert torch.equal(result, x**2 * weight)
+    (gradient,) = gradients
+    torch.testing.assert_close(gradient, 2 * x * weight)

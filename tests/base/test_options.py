@@ -153,7 +153,8 @@ def debug_options(monkeypatch: pytest.MonkeyPatch) -> type[DebugOptions]:
 
 def test_debug_options_have_the_documented_defaults() -> None:
     options = DebugOptions()
-    for name in ("check_traces", "check_guards", "record_interpreter_history", "show_interpreter_progress"):
+    assert "check_traces: bool or 0 or 1 or 2 = False" in DebugOptions.list_options()
+    for name in ("check_guards", "record_interpreter_history", "show_interpreter_progress"):
         assert getattr(options, name) is False
         assert f"{name}: bool = False" in DebugOptions.list_options()
     assert repr(options) == "DebugOptions()"
@@ -172,7 +173,7 @@ def test_misspelt_debug_option_gets_the_nearest() -> None:
     with pytest.raises(UnknownOption, match="Did you mean 'check_traces'"):
         DebugOptions(check_trace=True)
     with pytest.raises(InvalidArgument, match="check_traces"):
-        DebugOptions(check_traces=1)
+        DebugOptions(check_traces=3)
     with pytest.raises(AttributeError, match="Did you mean 'check_traces'"):
         _ = DebugOptions().check_trace
 
@@ -193,3 +194,8 @@ def test_registered_debug_option_is_read_with_its_default(debug_options: Any) ->
     debug_options.register_option("log_fusions", int | None, None, "How many fusions to log.")
     with pytest.raises(RegistrationError, match="declared already"):
         debug_options.register_option("log_fusions", bool, False, "")
+
+
+def test_check_traces_may_be_a_level() -> None:
+    assert DebugOptions(check_traces=2).check_traces
+    assert not DebugOptions(check_traces=0).check_traces

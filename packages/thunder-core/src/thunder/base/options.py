@@ -333,9 +333,10 @@ class DebugOptions:
         for option in (
             Option(
                 "check_traces",
-                bool,
+                bool | Literal[0, 1, 2],
                 False,
-                "Verify the trace after every stage; compare every result with its proxy when it runs.",
+                "Verify the trace after every stage; compare every result with its proxy when it runs. "
+                "Numbers other than 0 mean True.",
             ),
             Option(
                 "check_guards",

@@ -76,3 +76,11 @@ def make_normaliser(fn: Callable[..., Any], name: str) -> Normaliser:
     namespace: dict[str, Any] = dict(defaults)
     exec(f"def {label}({', '.join(written)}): return {returned}", namespace)
     return namespace[label]  # type: ignore[no-any-return]
+
+
+def accepted_keywords(fn: Callable[..., Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return those keyword arguments that a function's signature accepts."""
+    parameters = inspect.signature(fn).parameters
+    if any(p.kind is P.VAR_KEYWORD for p in parameters.values()):
+        return keywords
+    return {name: value for name, value in keywords.items() if name in parameters}

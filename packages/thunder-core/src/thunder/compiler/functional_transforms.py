@@ -54,19 +54,19 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[tor
     return _marked(run)
 
 
-def vjp(fn: Callable[..., Any]) -> Callable[[Any, Any], tuple[Any, tuple[torch.Tensor, ...]]]:
+def vjp(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, ...]]]:
     """Return a function of ``fn``'s arguments and of the cotangents of its result.
 
-    ``primals`` are a tensor or a tuple: ``vjp(fn)(primals, cotangents)`` returns ``fn(*primals)`` and one
-    gradient for each tensor in ``primals``, in order. ``cotangents`` has the structure of the result; None
-    means zeros.
+    ``primals`` are a tensor or a tuple: ``vjp(fn)(primals, cotangents, **kwargs)`` returns
+    ``fn(*primals, **kwargs)`` and one gradient for each tensor in ``primals``, in order. ``cotangents`` has
+    the structure of the result; None means zeros.
 
     Raises InvalidArgument where the two structures differ.
     """
     compiled = _compiled(fn)
 
     @functools.wraps(fn)
-    def run(primals: Any, cotangents: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    def run(primals: Any, cotangents: Any, **kwargs: Any) -> tuple[Any, tuple[torch.Tensor, ...]]:
         args = primals if isinstance(primals, tuple) else (primals,)
 
         def matching(result: Any) -> list[Any]:
@@ -78,7 +78,8 @@ def vjp(fn: Callable[..., Any]) -> Callable[[Any, Any], tuple[Any, tuple[torch.T
                 )
             return [c for c, r in zip(leaves, results, strict=True) if _tracks(r)]
 
-        return _differentiated(compiled, args, {}, matching)
+        result, gradients = _differentiated(compiled, args, kwargs, matching)
+        return result, gradients[: sum(map(_can_require_grad, tree_iter(args)))]
 
     return _marked(run)
 
@@ -95,6 +96,10 @@ def _compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tracks(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _can_require_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
 
 
 def _real_results(result: Any) -> list[torch.Tensor]:
@@ -137,7 +142,7 @@ def _as_input(value: Any, differentiable_twice: bool) -> Any:
 
     It is connected to the caller's graph if the gradients may be differentiated again.
     """
-    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+    if not _can_require_grad(value):
         return value
     if differentiable_twice and value.requires_grad:
         return value.view_as(value)

@@ -59,7 +59,7 @@ class OperatorExecutor(Executor):
         name: str,
         *,
         meta: Callable[..., Any] | None = None,
-        like: Symbol | None = None,
+        like: Symbol | Callable[..., Any] | None = None,
         fn: Callable[..., Any] | None = None,
         module: ModuleType | str | None = None,
         tags: Iterable[Any] | None = None,
@@ -71,8 +71,10 @@ class OperatorExecutor(Executor):
         """Define an operator and return its symbol, whose id is `"<executor>.<name>"`.
 
         Exactly one of `meta` and `like` is required. `meta` has the operator's signature, receives proxies
-        and Python values, and returns proxies, numbers, None, or nested tuples and lists of them. `like` is
-        a symbol whose meta function, tags and decomposition are used.
+        and Python values, and returns proxies, numbers, strings, None, or nested tuples and lists of them.
+        `like` is a symbol whose meta function, tags and decomposition are used, or a Python function that
+        computes the same with torch: it becomes the decomposition, through which the operator has a
+        gradient.
 
         `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
         calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
@@ -84,7 +86,7 @@ class OperatorExecutor(Executor):
         place = caller_location()
         self._check_free(name, place, replace)
         if fn is not None:
-            _check_signatures(self, name, meta if like is None else like.meta, fn)
+            _check_signatures(self, name, like.meta if isinstance(like, Symbol) else meta or like, fn)
         row, call_path = self._row(name, meta, like, fn, module, tags, python_printer)
         symbol = self._symbol(
             row,
@@ -103,7 +105,7 @@ class OperatorExecutor(Executor):
         self,
         name: str,
         meta: Callable[..., Any] | None,
-        like: Symbol | None,
+        like: Symbol | Callable[..., Any] | None,
         fn: Callable[..., Any] | None,
         module: ModuleType | str | None,
         tags: Iterable[Any] | None,
@@ -113,17 +115,20 @@ class OperatorExecutor(Executor):
         call_path = None
         if module is not None:
             call_path = f"{module if isinstance(module, str) else module.__name__}.{name}"
-        composite = like is not None and not like.is_prim
-        definition = meta if like is None else like.meta
-        without_gradient = like is not None and isinstance(like.declared_gradient, NoGradient)
+        symbol = like if isinstance(like, Symbol) else None
+        composite = like is not None and (symbol is None or not symbol.is_prim)
+        definition = symbol.meta if symbol is not None else meta or like
+        if symbol is None or not composite:
+            definition = _checked_meta(self, own, definition)
+        without_gradient = symbol is not None and isinstance(symbol.declared_gradient, NoGradient)
         row = Operator(
             id=own,
             eager=fn if fn is not None or not isinstance(module, ModuleType) else getattr(module, name, None),
             eager_path=call_path,
-            meta=None if composite else _checked_meta(self, own, definition),
+            meta=None if composite else definition,
             decomposition=definition if composite else None,
             vjp=NONDIFFERENTIABLE if without_gradient else None,
-            tags=frozenset(tags or ()) | (like.tags if like is not None else frozenset()),
+            tags=frozenset(tags or ()) | (symbol.tags if symbol is not None else frozenset()),
             python_printer=python_printer,
             python_impl=fn,
         )
@@ -290,7 +295,7 @@ def _check_definition(
     executor: Executor,
     name: str,
     meta: Callable[..., Any] | None,
-    like: Symbol | None,
+    like: Symbol | Callable[..., Any] | None,
     fn: Callable[..., Any] | None,
     module: ModuleType | str | None,
 ) -> None:
@@ -302,11 +307,14 @@ def _check_definition(
     if (meta is None) == (like is None):
         raise RegistrationError(
             f"operator {label!r} got {'neither' if meta is None else 'both'} of meta= and like=",
-            hint="Pass exactly one: meta= defines a primitive, like= copies another operator's definition.",
+            hint="Pass exactly one: meta= defines a primitive, like= is an operator or a function that "
+            "computes the same.",
         )
-    if like is not None and (not isinstance(like, Symbol) or like.meta is None):
+    defines = like.meta is not None if isinstance(like, Symbol) else callable(like)
+    if like is not None and not defines:
         raise RegistrationError(
-            f"like= of operator {label!r} has to be a symbol with a meta function, and is {like!r}"
+            f"like= of operator {label!r} has to be a symbol with a meta function, or a function, and is "
+            f"{like!r}"
         )
     if fn is not None and module is not None:
         raise RegistrationError(
@@ -389,7 +397,8 @@ def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | Non
                 raise PluginError(
                     f"the meta function of operator {label!r} returned {_kind_of(leaf)}",
                     found={"returned": repr(leaf)},
-                    hint="It returns proxies (TensorProxy(like=x)), numbers, None, or nested tuples of them.",
+                    hint="It returns proxies (TensorProxy(like=x)), numbers, strings, None, or nested tuples "
+                    "of them.",
                 ).blame(executor.origin)
         return result
 
@@ -397,7 +406,7 @@ def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | Non
 
 
 def _is_meta_result(leaf: object) -> bool:
-    return leaf is None or isinstance(leaf, TensorProxy | Proxy | bool | int | float | complex)
+    return leaf is None or isinstance(leaf, TensorProxy | Proxy | bool | int | float | complex | str)
 
 
 def _kind_of(leaf: object) -> str:

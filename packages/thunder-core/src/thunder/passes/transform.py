@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from thunder.base.errors import InvalidArgument, PluginError, ThunderError, nearest
 from thunder.base.extension_origin import origin_of
+from thunder.base.signature import accepted_keywords
 from thunder.ir.trace import TraceCtx, TraceProvenance
 
 __all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "defines_hook"]
@@ -102,11 +103,13 @@ def call_trace_hook(
 ) -> tuple[Any, ...]:
     """Call a hook and check that it returns as many traces as it received.
 
-    A trace without provenance gets the transform's class name. Raises PluginError for anything else.
+    Of the keyword arguments `facts` the hook receives those that its signature has. A trace without
+    provenance gets the transform's class name. Raises PluginError for anything else.
     """
     name = type(transform).__name__
     try:
-        result = getattr(transform, hook)(*traces, **facts)
+        method = getattr(transform, hook)
+        result = method(*traces, **accepted_keywords(method, facts))
     except ThunderError:
         raise
     except Exception as error:
