@@ -16,6 +16,7 @@ from thunder.base.errors import Location, PluginError, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.pytree import tree_iter
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal, caller_location
+from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import NoGradient, as_gradient
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -64,6 +65,7 @@ class OperatorExecutor(Executor):
         module: ModuleType | str | None = None,
         tags: Iterable[Any] | None = None,
         replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+        autocast: AutocastDeclaration = INHERIT,
         bind_postprocess: Callable[[BoundSymbol], None] | None = None,
         python_printer: Callable[..., Sequence[str]] | None = None,
         replace: bool = False,
@@ -79,6 +81,11 @@ class OperatorExecutor(Executor):
         `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
         calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
 
+        `autocast` says what autocast does with the arguments: `"lower"` casts them to its dtype, `"fp32"` to
+        float32, `"promote"` to the widest dtype among them, None does nothing. By default it does what it
+        does with a torch function that the operator replaces, or with `like`; within a Python function that
+        computes with torch, it casts as in any program.
+
         Raises RegistrationError for a name that cannot be used, and PluginError if `fn` does not take the
         arguments of `meta`.
         """
@@ -87,9 +94,11 @@ class OperatorExecutor(Executor):
         self._check_free(name, place, replace)
         if fn is not None:
             _check_signatures(self, name, like.meta if isinstance(like, Symbol) else meta or like, fn)
-        row, call_path = self._row(name, meta, like, fn, module, tags, python_printer)
+        functions = _functions(replaces)
+        row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer)
         symbol = self._symbol(
             row,
+            autocast_sources=(*functions, *((like,) if isinstance(like, Symbol) else ())),
             executor=self,
             call_path=call_path,
             call_target=row.eager if call_path is not None else None,
@@ -97,7 +106,7 @@ class OperatorExecutor(Executor):
         )
         self.add_operator(symbol)
         self._places[name] = place
-        for function in _functions(replaces):
+        for function in functions:
             self._replacements[function] = symbol
         return symbol
 
@@ -109,6 +118,7 @@ class OperatorExecutor(Executor):
         fn: Callable[..., Any] | None,
         module: ModuleType | str | None,
         tags: Iterable[Any] | None,
+        autocast: AutocastDeclaration,
         python_printer: Callable[..., Sequence[str]] | None,
     ) -> tuple[Operator, str | None]:
         own = f"{self.name}.{name}"
@@ -128,6 +138,7 @@ class OperatorExecutor(Executor):
             meta=None if composite else definition,
             decomposition=definition if composite else None,
             vjp=NONDIFFERENTIABLE if without_gradient else None,
+            autocast=autocast,
             tags=frozenset(tags or ()) | (symbol.tags if symbol is not None else frozenset()),
             python_printer=python_printer,
             python_impl=fn,
@@ -245,17 +256,23 @@ class StatefulExecutor(TemporaryExecutor):
     """An executor whose operators carry state that lives as long as the trace."""
 
     def register_stateful_operator(
-        self, name: str, state_class: Callable[[], Callable[..., Any]], *, meta: Callable[..., Any]
+        self,
+        name: str,
+        state_class: Callable[[], Callable[..., Any]],
+        *,
+        meta: Callable[..., Any],
+        autocast: AutocastDeclaration = INHERIT,
     ) -> Callable[..., Any]:
         """Return a callable for use under a trace.
 
         Each call defines a new operator `<name>_<n>`, which runs a new `state_class()` with the call's
         arguments.
         """
+        check_autocast(f"{self.name}.{name}", autocast)
 
         @wraps(meta)
         def call(*args: Any, **kwargs: Any) -> Any:
-            symbol = self.register_operator(name, meta=meta, fn=state_class())
+            symbol = self.register_operator(name, meta=meta, fn=state_class(), autocast=autocast)
             # The trace holds the symbol and its state; in the executor's table they would never be freed.
             del self._operators[symbol.name]
             return symbol(*args, **kwargs)

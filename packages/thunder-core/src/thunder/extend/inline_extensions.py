@@ -13,6 +13,7 @@ from thunder.base.options import CORE_OPTIONS, DebugOptions, Option
 from thunder.executor_base.executor import Refusal
 from thunder.executor_base.operator_executor import OperatorExecutor, can_be_replaced
 from thunder.extend.registry import get_registry
+from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.manager import get_manager
@@ -37,6 +38,7 @@ def single_op_executor(
     version: object | None = None,
     replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     tags: Iterable[Any] | None = None,
+    autocast: AutocastDeclaration = INHERIT,
     checker: Callable[..., bool | Refusal] | None = None,
     execution_transform: Callable[..., Any] | None = None,
     grad_transform: Callable[..., Any] | None = None,
@@ -45,12 +47,12 @@ def single_op_executor(
 
     The operator `op_name` runs `fn`, and `meta` computes its metadata. It replaces traced calls of
     `replaces`, by default of `fn` if that is a function. The other arguments are those of
-    `OperatorExecutor.register_implementation`.
+    `OperatorExecutor.register_operator` and `register_implementation`.
     """
     ex = OperatorExecutor(exc_name, version=version)
     if replaces is None:
         replaces = fn if can_be_replaced(fn) else ()
-    symbol = ex.register_operator(op_name, meta=meta, fn=fn, tags=tags, replaces=replaces)
+    symbol = ex.register_operator(op_name, meta=meta, fn=fn, tags=tags, replaces=replaces, autocast=autocast)
     if checker is not None or execution_transform is not None or grad_transform is not None:
         ex.register_implementation(
             symbol,

@@ -27,12 +27,13 @@ import torch
 
 from thunder.frontend.lookasides import custom_operators, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
-from thunder.frontend.lookasides.operator_arguments import is_of_package, with_defaults_of
+from thunder.frontend.lookasides.operator_arguments import with_defaults_of
 from thunder.frontend.natives import native_calls, opaque_functions
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacementTable, replacing
 from thunder.interpreter import is_opaque
 from thunder.ir.symbol import Symbol
+from thunder.ops.operator import is_of_package
 from thunder.torch.autocast import is_interpreted
 from thunder.wrappers.compiled_function import CompiledFunction
 

@@ -21,6 +21,7 @@ from thunder.base.pytree import (
 )
 from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
+from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.ir.codegen import statement_lines
 from thunder.ir.gradient_declarations import (
     NONDIFFERENTIABLE,
@@ -88,6 +89,10 @@ class Symbol:
     python_impl: Callable[..., Any] | None = None
     python_printer: Callable[..., Sequence[str]] | None = None
     bind_postprocess: Callable[[BoundSymbol], None] | None = field(default=None, repr=False)
+    #: what autocast does with a call, see ``thunder.ir.autocast_declarations``
+    autocast: AutocastDeclaration = INHERIT
+    #: functions and symbols whose place in autocast an operator inherits
+    autocast_sources: tuple[Any, ...] = field(default=(), repr=False)
     #: the gradient of an operator that has no row
     gradient: OperatorGradient | None = field(default=None, repr=False)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from thunder.base.errors import RegistrationError, nearest
+from thunder.base.extension_origin import is_of_core
 from thunder.base.tags import OpenTag, OpTags
+from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import (
     NONDIFFERENTIABLE,
     OperatorGradient,
@@ -27,6 +29,7 @@ __all__ = [
     "Operator",
     "Registered",
     "all_rows",
+    "is_of_package",
     "register",
     "row_of",
     "symbol_of",
@@ -45,8 +48,10 @@ class Operator:
     program: functions, methods of ``torch.Tensor`` and getters of its properties. ``eager`` is the reference
     implementation, called with the arguments of the row; ``eager_path`` is its path in generated text, by
     default the row's id where that is a path into torch. ``vjp`` declares the gradient (:attr:`gradient`).
+    ``autocast`` says what autocast does with the arguments (``"lower"``, ``"fp32"``, ``"promote"``, or None),
+    ``"inherit"`` that it does what it does with the functions in ``torch``.
     ``samples(device, dtype, requires_grad)`` yields sample inputs as ``(args, kwargs)``. ``tags`` are
-    ``OpTags``. A row with another ``vjp`` or tag raises RegistrationError.
+    ``OpTags``. A row with another ``vjp``, ``autocast`` or tag raises RegistrationError.
     """
 
     id: str
@@ -56,6 +61,7 @@ class Operator:
     meta: Callable[..., Any] | None = None
     decomposition: Callable[..., Any] | None = None
     vjp: GradientDeclaration = None
+    autocast: AutocastDeclaration = INHERIT
     samples: Callable[..., Iterable[Any]] | None = None
     tags: frozenset[Any] = frozenset()
     module: str | None = None
@@ -64,6 +70,7 @@ class Operator:
 
     def __post_init__(self) -> None:
         as_gradient(self.id, self.vjp)
+        check_autocast(self.id, self.autocast)
         _check_tags(self.id, self.tags)
 
     @property
@@ -109,6 +116,7 @@ def symbol_from_row(row: Operator, make_symbol: Callable[..., Symbol] = Symbol, 
         "meta": row.meta or row.decomposition,
         "is_prim": row.meta is not None,
         "tags": row.tags,
+        "autocast": row.autocast,
         "module": row.module,
         "python_printer": row.python_printer,
         "python_impl": row.python_impl,
@@ -162,6 +170,13 @@ def _did_you_mean(operator_id: str) -> str:
     candidates = {nearest(operator_id, _registry), by_name[name] if name is not None else None}
     near = sorted(row_id for row_id in candidates if row_id is not None)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def is_of_package(symbol: Any) -> TypeGuard[Symbol]:
+    """Return whether an operator is defined by a package or the program, and not by core."""
+    return isinstance(symbol, Symbol) and (
+        symbol.executor is not None or not is_of_core(symbol.meta or symbol.python_impl)
+    )
 
 
 def all_rows() -> tuple[Operator, ...]:

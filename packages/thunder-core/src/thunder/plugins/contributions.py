@@ -121,7 +121,9 @@ def _check_row(manager: PluginManager, plugin: str, executor: Executor, row: obj
 
 def _add_row(executor: Executor, row: Operator) -> Symbol:
     runs = row.python_impl if row.python_impl is not None or row.eager_path is not None else row.eager
-    symbol = register(replace(row, python_impl=runs), replace=True, executor=executor)
+    symbol = register(
+        replace(row, python_impl=runs), replace=True, executor=executor, autocast_sources=row.torch
+    )
     executor.add_operator(symbol)
     TORCH.functions.update(dict.fromkeys(row.torch, symbol))
     return symbol

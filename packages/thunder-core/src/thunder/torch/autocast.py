@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,15 +20,18 @@ import torch
 from thunder.base import dtypes
 from thunder.base.autocast_state import AUTOCAST_DEVICES, autocast_now
 from thunder.base.errors import OperatorError, UnsupportedOperator
+from thunder.base.pytree import tree_map
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import raise_torch_error
-from thunder.ops.operator import Operator, row_of
+from thunder.ops.operator import Operator, is_of_package, row_of
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
-from thunder.torch.autocast_rules import RULES, STEPS, Action, action_of
+from thunder.torch.autocast_rules import RULES, STEPS, Action
 from thunder.torch.fallback.fallback_rows import record_fallback
 from thunder.torch.fallback.schema_probe import CannotProbe
 from thunder.torch.namespace import ltorch
+from thunder.torch.operator_autocast import action_for, replaced_function, row_for
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -58,16 +61,15 @@ class Autocast:
         """
         if not torch._C._is_any_autocast_enabled():
             return symbol, args, kwargs
-        row = row_of(symbol)
         for kind in reversed(AUTOCAST_DEVICES):  # torch checks CUDA first
-            tensors = [t for t in _tensors((*args, *kwargs.values())) if t.device.type == kind]
-            if row is None or not tensors or not torch.is_autocast_enabled(kind):
+            tensors = [t for t in _tensors((args, kwargs)) if t.device.type == kind]
+            if not tensors or not torch.is_autocast_enabled(kind):
                 continue
-            action = action_of(row.id, kind, args, kwargs)
+            action = action_for(symbol, kind, args, kwargs)
             if action in STEPS:
                 if any(map(_may_be_cast, tensors[:1] if action == "inside" else tensors)):
                     inside = torch.get_autocast_dtype(kind) if action == "inside" else None
-                    return functools.partial(_run_by_torch, row, inside), args, kwargs
+                    return functools.partial(_by_steps, symbol, inside), args, kwargs
             elif action is not None:
                 args, kwargs = self._cast(symbol, action, kind, tensors, args, kwargs)
         return symbol, args, kwargs
@@ -89,8 +91,11 @@ class Autocast:
         if not eligible:
             return args, kwargs
         if action == "dtype":
-            first = next(_tensors(args), None)
-            return _in_float32(symbol, args, kwargs) if first is eligible[0] else (args, kwargs)
+            if next(iter(_tensors(args)), None) is not eligible[0]:
+                return args, kwargs
+            if "dtype" in inspect.signature(symbol.meta).parameters:  # type: ignore[arg-type]
+                return _in_float32(symbol, args, kwargs)
+            action = "fp32"  # which is the same: the function casts its input to its dtype
         target = _target(action, torch.get_autocast_dtype(kind), eligible)
 
         def convert(x: TensorProxy) -> TensorProxy:
@@ -165,36 +170,23 @@ def _in_float32(symbol: Symbol, args: Args, kwargs: Kwargs) -> tuple[Args, Kwarg
 
 def _each_tensor(tree: Any, convert: Callable[[TensorProxy], TensorProxy]) -> Any:
     """Apply ``convert`` to each tensor among the arguments, once if the tensor occurs twice."""
-    if isinstance(tree, TensorProxy):
-        return convert(tree)
-    if isinstance(tree, dict):
-        return {key: _each_tensor(value, convert) for key, value in tree.items()}
-    if isinstance(tree, list | tuple) and any(True for _ in _tensors(tree)):
-        return type(tree)([_each_tensor(value, convert) for value in tree])
-    return tree
+    return tree_map(lambda leaf: convert(leaf) if isinstance(leaf, TensorProxy) else leaf, tree)
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[TensorProxy]:
-    for value in values:
-        if isinstance(value, TensorProxy):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+def _tensors(tree: Any) -> list[TensorProxy]:
+    return [leaf for leaf in proxies_in(tree) if isinstance(leaf, TensorProxy)]
 
 
 # -- functions with casts within -------------------------------------------------------------------
 
 
 def is_interpreted(fn: Any, symbol: Any) -> bool:
-    """Return whether, under the current autocast, a function's Python code replaces its row."""
-    return (
-        torch._C._is_any_autocast_enabled()
-        and isinstance(fn, types.FunctionType)
-        and isinstance(symbol, Symbol)
-        and any(
-            torch.is_autocast_enabled(k) and RULES[k].get(symbol.id) == "interpreted"
-            for k in AUTOCAST_DEVICES
-        )
+    """Return whether, under the current autocast, a function's Python code replaces its operator."""
+    if not (torch._C._is_any_autocast_enabled() and isinstance(fn, types.FunctionType)):
+        return False
+    row_id = row_for(fn, symbol)
+    return any(
+        torch.is_autocast_enabled(k) and RULES[k].get(row_id) == "interpreted" for k in AUTOCAST_DEVICES
     )
 
 
@@ -210,6 +202,18 @@ def _with_results_in(dtype: torch.dtype, fn: Callable[..., torch.Tensor]) -> Cal
 
     run.__name__ = run.__qualname__ = getattr(fn, "__name__", "function")
     return run
+
+
+def _by_steps(symbol: Symbol, dtype: torch.dtype | None, *args: Any, **kwargs: Any) -> Any:
+    """Record a call of an operator, within which torch casts under the current autocast.
+
+    Of an operator that a package defines, the replaced function is called: its own function has no casts.
+    """
+    if is_of_package(symbol):
+        return replaced_function(symbol)(*args, **kwargs)
+    row = row_of(symbol)
+    assert row is not None, f"{symbol.id} is in the table of autocast rules, whose keys are ids of rows"
+    return _run_by_torch(row, dtype, *args, **kwargs)
 
 
 def _run_by_torch(row: Operator, dtype: torch.dtype | None, *args: Any, **kwargs: Any) -> Any:

@@ -20,8 +20,10 @@ import torch
 
 from thunder.base.attribute_paths import find_torch
 from thunder.base.errors import OperatorError, RegistrationError
+from thunder.base.extension_origin import is_of_core
 from thunder.base.langctx import TORCH
 from thunder.base.tags import OpTags
+from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import GradientDeclaration, Operator, register
 from thunder.torch.argument_binding import Spelling
@@ -47,6 +49,7 @@ def torchsymbol(
     eager_path: str | None = None,
     spelling: Spelling | None = None,
     vjp: GradientDeclaration = None,
+    autocast: AutocastDeclaration = INHERIT,
     tags: Iterable[Any] = (),
     samples: Callable[..., Iterable[Any]] | None = None,
 ) -> Callable[[Fn], Symbol]:
@@ -55,6 +58,8 @@ def torchsymbol(
     ``names`` are torch's functions, as dotted paths (``"torch.nn.functional.linear"``) or callables; those
     that this torch lacks are skipped. ``methods`` and ``properties`` are attributes of ``torch.Tensor``. The
     id is the first name. ``eager`` is the function with the row's id unless it is passed.
+
+    ``autocast`` is that of :class:`~thunder.ops.operator.Operator`.
 
     ``inplace`` names in-place methods whose row is derived from this one: the first is its id, the others
     (``__iadd__``) are aliases; ``inplace_functions`` are functions among them (``torch.relu_``).
@@ -76,6 +81,7 @@ def torchsymbol(
             eager=eager or find_torch(row_id),
             eager_path=eager_path,
             vjp=vjp,
+            autocast=autocast,
             samples=samples,
             tags=frozenset(tags),
             module="ltorch",
@@ -124,7 +130,11 @@ def _tensor_paths(methods: Iterable[str], properties: Iterable[str]) -> list[str
 
 
 def _add(row: Operator, spelling: Spelling | None) -> Symbol:
-    symbol = register(row, make_symbol=TorchSymbol, spelling=spelling, eager=row.eager)
+    # core's rows are in the table of autocast rules by their ids
+    sources = () if is_of_core(row.meta or row.decomposition) else row.torch
+    symbol = register(
+        row, make_symbol=TorchSymbol, spelling=spelling, eager=row.eager, autocast_sources=sources
+    )
     for fn in row.torch:
         _register_in_language(fn, symbol)
     if not isinstance(SYMBOLS.get(symbol.name), Symbol):  # a row comes before an alias of the same name

@@ -17,7 +17,7 @@ import enum
 import inspect
 import types
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 
@@ -37,13 +37,6 @@ Kwargs = dict[str, Any]
 
 _CONSTANTS = (LEAVES - {slice}) | {dtype, Device}
 _SETS = (set, frozenset)
-
-
-def is_of_package(symbol: Any) -> TypeGuard[Symbol]:
-    """Return whether an operator is defined by a package or the program, and not by core."""
-    return isinstance(symbol, Symbol) and (
-        symbol.executor is not None or not is_of_core(symbol.meta or symbol.python_impl)
-    )
 
 
 def checked_arguments(

@@ -13,7 +13,7 @@ from thunder.base.tags import OpTags
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
-from thunder.frontend.lookasides.operator_arguments import checked_arguments, is_of_package
+from thunder.frontend.lookasides.operator_arguments import checked_arguments
 from thunder.frontend.lookasides.tensor_hints import TensorHints, is_hint
 from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
@@ -22,6 +22,7 @@ from thunder.interpreter.policy import MISSING
 from thunder.ir.proxies import TensorProxy, unknown_torch_function
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbol import BoundSymbol, with_parts
+from thunder.ops.operator import is_of_package
 from thunder.torch import tensor_attributes
 from thunder.torch.argument_parser import parse
 
