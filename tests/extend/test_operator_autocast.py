@@ -68,6 +68,18 @@ ex.register_operator(
     autocast="lower",
 )
 
+
+def perceptron(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x @ w)
+
+
+def gated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x * w)
+
+
+ex.register_operator("perceptron", like=perceptron, fn=perceptron, replaces=perceptron)
+ex.register_operator("gated", like=gated, fn=gated, replaces=gated)
+
 X, W, B = torch.randn(4, 4), torch.randn(4, 4), torch.randn(4)
 
 PROGRAMS: dict[str, tuple[Callable[[], Any], bool]] = {
@@ -82,6 +94,8 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], bool]] = {
     "casts within": (lambda: torch.matrix_power(X, 2), False),
     "casts within Python code": (lambda: F.lp_pool3d(torch.ones(1, 1, 4, 4, 4), 2, 2), False),
     "a function without a row": (lambda: torch.special.airy_ai(X), False),
+    "a function of the program with casts within": (lambda: perceptron(X, W), False),
+    "a function of the program without casts": (lambda: gated(X, W), True),
     "declared": (lambda: product(X, W), True),
     "off inside of on": (lambda: _without_autocast(lambda: product(X, W)), True),
 }
