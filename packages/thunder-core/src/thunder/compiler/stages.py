@@ -16,6 +16,7 @@ from thunder.autograd.deferred_writes import split_deferred_writes, written_inpu
 from thunder.autograd.joint_trace import differentiable_outputs, differentiate, joint_trace
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.partition import partition
+from thunder.autograd.results_without_grad import detach_results_without_grad
 from thunder.autograd.segments import connecting_values, segments_of, whole
 from thunder.base.extension_origin import origin_of
 from thunder.base.tags import OpTags
@@ -116,13 +117,16 @@ def _cse(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
-    """Return the joint trace if a result, or a value written to an input, requires grad."""
+    """Return the joint trace if a result, or a value written to an input, requires grad.
+
+    Another program that runs with gradients on has results detached that are declared to require no grad.
+    """
     if not trace.grad_enabled:
         return trace
     core, deferred = split_deferred_writes(trace)
     outputs = differentiable_outputs(core)
     if not outputs:
-        return trace
+        return detach_results_without_grad(trace)
     tape = differentiate(core, context.executors)
     written = written_inputs(deferred)
     context.autograd = AutogradState(tape, outputs, written, deferred)

@@ -99,7 +99,7 @@ class TensorProxy(torch.Tensor):
     are not names of attributes of ``torch.Tensor`` that have another meaning.
     """
 
-    __slots__ = (*_FIELDS, "derived_strides")
+    __slots__ = (*_FIELDS, "declared_without_grad", "derived_strides")
 
     #: the name in the trace; unique there
     name: str
@@ -125,6 +125,8 @@ class TensorProxy(torch.Tensor):
     requires_grad_since_write: bool
     #: the first variable of the user's program that held the value
     name_hint: str | None
+    #: whether ``requires_grad=False`` was passed: a meta function declares a result without gradient
+    declared_without_grad: bool
     #: the strides (elements) that ``thunder.ops.strides`` derived when the program read them
     derived_strides: tuple[int, ...] | None
 
@@ -148,6 +150,7 @@ class TensorProxy(torch.Tensor):
         requires_grad_since_write: bool = False,
         name_hint: str | None = None,
     ) -> TensorProxy:
+        is_declared = requires_grad is False
         # reads of a real tensor's attributes would be recorded if torch functions were on
         if like is not None:
             shape = like.shape if shape is None else shape
@@ -164,7 +167,7 @@ class TensorProxy(torch.Tensor):
         )
         self.name = take_name(name, prefix or "t")
         self.device = device if type(device) is devices.Device else devices.to_device(device)
-        self.requires_grad = bool(requires_grad)
+        self.requires_grad, self.declared_without_grad = bool(requires_grad), is_declared
         self._grad = grad
         self.tags = set(tags or ())
         self.distparallel_type, self.history = distparallel_type, history
@@ -308,7 +311,7 @@ def _without_metadata(cls: type[TensorProxy], shape: tuple[int, ...], dtype: dty
         self: TensorProxy = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=dtypes.to_torch_dtype(dtype), device=_META
         )
-    self.shape, self.dtype, self.derived_strides = shape, dtype, None
+    self.shape, self.dtype, self.derived_strides, self.declared_without_grad = shape, dtype, None, False
     return self
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.ir.codegen import statement_lines
 from thunder.ir.gradient_declarations import (
     NONDIFFERENTIABLE,
+    Formulas,
     NoGradient,
     OperatorGradient,
     declared_gradient,
@@ -146,12 +148,11 @@ class Symbol:
         subsymbols: list[BoundSymbol] = []
         if self.is_prim:
             output = self.meta(*args, **kwargs)
-            if (
-                any_requires_grad(args)
-                and results_require_grad()
-                and not isinstance(self.declared_gradient, NoGradient)
-            ):
-                _require_grad(output)
+            if any_requires_grad(args):
+                if results_require_grad() and self._passes_gradient(args):
+                    _require_grad(output)
+                else:
+                    _require_no_grad(output, args)
         else:
             trace.push_scope(subsymbols)
             try:
@@ -169,6 +170,25 @@ class Symbol:
             self.bind_postprocess(bsym)
         trace.record(bsym)
         return output
+
+    def _passes_gradient(self, args: tuple[Any, ...]) -> bool:
+        """Return whether results require grad, where an argument does.
+
+        They do not if the operator, or the formula of each argument that requires grad, is declared without
+        gradient.
+        """
+        declared = self.declared_gradient
+        if isinstance(declared, Formulas) and None in declared.by_argument.values():
+            names = self._parameters
+            return any(
+                any_requires_grad((x,)) and declared.by_argument.get(name, x) is not None
+                for name, x in zip(names, args, strict=False)
+            )
+        return not isinstance(declared, NoGradient)
+
+    @cached_property
+    def _parameters(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.meta).parameters) if self.meta is not None else ()
 
     def bind(
         self, *args: Any, output: Any, subsymbols: Sequence[BoundSymbol] = (), **kwargs: Any
@@ -222,9 +242,9 @@ def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _require_grad(output: Any) -> None:
-    """Let floating-point and complex outputs require grad, as eager does."""
+    """Let floating-point and complex outputs require grad, unless the meta function declares otherwise."""
     for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
-        if isinstance(o, TensorProxy) and o.dtype.is_inexact:
+        if isinstance(o, TensorProxy) and o.dtype.is_inexact and not o.declared_without_grad:
             o.requires_grad = True
 
 
@@ -234,7 +254,7 @@ def _require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
     An operator without gradient may decompose into operators that have one.
     """
     inputs = {id(a) for a in tree_iter(args)}
-    for o in tree_iter(output):
+    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
         if isinstance(o, TensorProxy) and id(o) not in inputs:
             o.requires_grad = False
 

@@ -109,7 +109,7 @@ def _run(call: RegionCall, tensors: Any, state: Any, gradient: torch.Tensor) -> 
 
 
 def _same_meta(gradient: TensorProxy) -> TensorProxy:
-    return TensorProxy(like=gradient, requires_grad=False)
+    return TensorProxy(like=gradient)
 
 
 #: the state that the backwards of one forward of a region share

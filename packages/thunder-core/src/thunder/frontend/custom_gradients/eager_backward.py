@@ -156,9 +156,7 @@ def _begin_meta(backward: EagerBackward) -> AnyProxy:
 
 
 def _gradients_meta(of: EagerBackward) -> tuple[TensorProxy, ...]:
-    return tuple(
-        TensorProxy(shape=a.shape, dtype=a.dtype, device=a.device, requires_grad=False) for a in of.wanted
-    )
+    return tuple(TensorProxy(shape=a.shape, dtype=a.dtype, device=a.device) for a in of.wanted)
 
 
 def _run_meta(call: Any, of: EagerBackward, tensors: Any, cotangents: Any) -> tuple[TensorProxy, ...]:
@@ -186,7 +184,7 @@ def _record(call: BackwardCall, of: EagerBackward, tensors: Any, cotangents: Any
 
 
 def _differentiate_meta(recorded: Any, inputs: Any, wanted: Any, cotangents: Any) -> tuple[TensorProxy, ...]:
-    return tuple(TensorProxy(like=inputs[i], requires_grad=False) for i in wanted)
+    return tuple(TensorProxy(like=inputs[i]) for i in wanted)
 
 
 def _differentiate(

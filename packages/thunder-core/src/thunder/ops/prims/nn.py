@@ -171,8 +171,8 @@ def _updated_meta(
             raise OperatorError(f"{name} is {vector.type_string()} for an input {a.type_string()}")
     return (
         TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype),
-        TensorProxy(like=running_mean, requires_grad=False),
-        TensorProxy(like=running_var, requires_grad=False),
+        TensorProxy(like=running_mean),
+        TensorProxy(like=running_var),
     )
 
 
@@ -203,9 +203,7 @@ def _batch_norm_update_meta(
     updated = _updated_meta(a, running_mean, running_var, weight, bias, momentum, eps)
     dtype = statistics_dtype(a, weight, bias, running_mean, running_var)
     shape = running_mean.shape
-    mean, rstd = (
-        TensorProxy(shape=shape, device=a.device, dtype=dtype, requires_grad=False) for _ in range(2)
-    )
+    mean, rstd = (TensorProxy(shape=shape, device=a.device, dtype=dtype) for _ in range(2))
     return *updated, mean, rstd
 
 

@@ -188,7 +188,7 @@ def derivative_symbol(row_id: str, fn: Fn) -> Symbol:
 def _derivative_meta(*args: Any, **kwargs: Any) -> tuple[TensorProxy, ...]:
     _, places, *fn_args = args
     leaves = tree_flatten((tuple(fn_args), kwargs))[0]
-    return tuple(TensorProxy(like=leaves[i], requires_grad=False) for i in places)
+    return tuple(TensorProxy(like=leaves[i]) for i in places)
 
 
 def _derivative_of(fn: Fn) -> Fn:

@@ -183,7 +183,7 @@ def poisson(input: TensorProxy, generator: Any = None) -> TensorProxy:
     check_generator(generator, input.device)
     if not input.dtype.is_floating_point:
         raise OperatorError(f'"poisson_cpu" not implemented for {input.dtype}')
-    return TensorProxy(like=input, requires_grad=False)
+    return TensorProxy(like=input)
 
 
 @torchsymbol("torch.binomial", prim=True, tags=RANDOM)

@@ -65,11 +65,11 @@ def convolution_backward(
 
     ``bias_sizes`` is None without a bias. Complex numbers use the bilinear maps, without conjugation.
     """
-    dx = TensorProxy(like=input, requires_grad=False) if output_mask[0] else None
-    dw = TensorProxy(like=weight, requires_grad=False) if output_mask[1] else None
+    dx = TensorProxy(like=input) if output_mask[0] else None
+    dw = TensorProxy(like=weight) if output_mask[1] else None
     db = None
     if output_mask[2] and bias_sizes is not None:
-        db = TensorProxy(like=weight, shape=tuple(bias_sizes), requires_grad=False)
+        db = TensorProxy(like=weight, shape=tuple(bias_sizes))
     return dx, dw, db
 
 

@@ -122,7 +122,7 @@ def embedding_bag_backward(
     """Gradients of weight and ``per_sample_weights``; torch differentiates neither again."""
     of = (weight, per_sample_weights)
     dw, de = (
-        TensorProxy(like=x, requires_grad=False) if x is not None and is_needed else None
+        TensorProxy(like=x) if x is not None and is_needed else None
         for x, is_needed in zip(of, output_mask, strict=True)
     )
     return dw, de

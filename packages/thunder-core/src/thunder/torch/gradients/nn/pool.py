@@ -39,7 +39,7 @@ def _average_backward(n: int) -> Any:
         count_include_pad: bool,
         divisor_override: int | None,
     ) -> TensorProxy:
-        return TensorProxy(like=input, requires_grad=False)
+        return TensorProxy(like=input)
 
     average = getattr(ltorch, f"avg_pool{n}d")
     formulas(
@@ -90,7 +90,7 @@ formulas(f"{_F}avg_pool1d", input=_of_average_1d)
 def _adaptive_backward(n: int) -> Any:
     @kernel(f"_adaptive_avg_pool{n}d_backward", prim=True)
     def adaptive_avg_pool_backward(grad_output: TensorProxy, input: TensorProxy) -> TensorProxy:
-        return TensorProxy(like=input, requires_grad=False)
+        return TensorProxy(like=input)
 
     average = getattr(ltorch, f"adaptive_avg_pool{n}d")
     formulas(

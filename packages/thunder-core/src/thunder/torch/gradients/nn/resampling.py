@@ -79,7 +79,7 @@ def interpolate_backward(
     antialias: bool,
 ) -> TensorProxy:
     """The transpose of interpolation of an input of ``shape``."""
-    return TensorProxy(like=grad_output, shape=tuple(shape), requires_grad=False)
+    return TensorProxy(like=grad_output, shape=tuple(shape))
 
 
 def _how(c: VjpCall) -> tuple[Any, ...]:
@@ -99,7 +99,7 @@ def affine_grid_generator_backward(
 ) -> TensorProxy:
     """The transpose of ``affine_grid``: ``(n, 2, 3)`` or ``(n, 3, 4)``."""
     n = len(size) - 2
-    return TensorProxy(like=grad, shape=(size[0], n, n + 1), requires_grad=False)
+    return TensorProxy(like=grad, shape=(size[0], n, n + 1))
 
 
 formulas(

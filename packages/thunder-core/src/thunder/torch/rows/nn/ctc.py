@@ -37,7 +37,7 @@ def ctc_loss(
             f"ctc_loss expects floating-point log_probs of 2 or 3 dimensions, got {log_probs.type_string()}"
         )
     batch = log_probs.shape[1:-1]
-    return TensorProxy(like=log_probs, shape=batch if reduction == "none" else (), requires_grad=False)
+    return TensorProxy(like=log_probs, shape=batch if reduction == "none" else ())
 
 
 @torch_names("torch.ctc_loss")

@@ -208,9 +208,9 @@ def native_multi_head_attention(
     by heads ``(b, h, l, s)``.
     """
     batch, length, _ = query.shape
-    out = TensorProxy(like=query, requires_grad=False)
+    out = TensorProxy(like=query)
     if not need_weights:  # torch's kernel for meta tensors returns some
         return out, None
     heads = () if average_attn_weights else (num_head,)
     shape = (batch, *heads, length, key.shape[1])
-    return out, TensorProxy(like=query, shape=shape, requires_grad=False)
+    return out, TensorProxy(like=query, shape=shape)

@@ -1,0 +1,45 @@
+"""Results that an executor's operator declares to require no grad, where torch's autograd runs."""
+
+from __future__ import annotations
+
+from thunder.ir.proxies import TensorProxy, Variable
+from thunder.ir.requires_grad import any_requires_grad
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, from_trace
+from thunder.ir.trace_context import tracectx
+from thunder.ops import prims
+
+__all__ = ["detach_results_without_grad"]
+
+
+def detach_results_without_grad(trace: TraceCtx) -> TraceCtx:
+    """Return a program that runs with gradients on, with declared results detached.
+
+        t0 = mask(x)   →   t1 = mask(x); t0 = detach(t1)      # mask is an executor's operator
+
+    The operator's function may consist of differentiable operators of torch. Where thunder differentiates a
+    program, its functions run without gradients, and nothing has to be detached.
+    """
+    if not any(_declared(bsym) for bsym in trace.bound_symbols):
+        return trace
+    new = from_trace(trace)
+    new.provenance = trace.provenance
+    with tracectx(new):
+        for bsym in trace.bound_symbols:
+            results = {Variable(p): p.replace(name=new.make_name()) for p in _declared(bsym)}
+            new.add_bound_symbol(bsym.from_bsym_swap_proxies(results, skip_inputs=True))
+            for old, result in results.items():
+                new.add_bound_symbol(prims.detach.bind(result, output=old.proxy))
+    return new
+
+
+def _declared(bsym: BoundSymbol) -> list[TensorProxy]:
+    if bsym.sym.executor is None or not any_requires_grad(bsym.flat_proxy_args):
+        return []
+    arguments = {p.name for p in bsym.flat_proxy_args}
+    return [
+        p
+        for p in bsym.flat_proxy_outs
+        if isinstance(p, TensorProxy) and p.dtype.is_inexact and not p.requires_grad
+        if p.name not in arguments
+    ]
