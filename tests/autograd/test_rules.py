@@ -16,6 +16,7 @@ from thunder.ir.gradient_declarations import NONDIFFERENTIABLE
 from thunder.ops import prims
 from thunder.ops.gradient_rules import nondifferentiable
 from thunder.ops.prims import get_grad, put_grad
+from thunder.ops.prims.gradient import put_grads
 
 
 def like(x: Any, *args: Any) -> Any:
@@ -195,12 +196,12 @@ def test_a_gradient_that_does_not_fit_is_refused(ex: OperatorExecutor) -> None:
     assert caught.value.where[0].text == "gradient(lambda x: cube(x), leaf(3), executors=[ex])"
 
 
-def test_an_input_that_a_rule_puts_nothing_for_has_no_gradient(ex: OperatorExecutor) -> None:
+def test_an_argument_that_a_rule_puts_none_for_has_no_gradient(ex: OperatorExecutor) -> None:
     both = ex.register_operator("both", meta=lambda a, b: TensorProxy(like=a), fn=lambda a, b: a * b)
 
     def rule(a: Any, b: Any) -> Any:
         out = both(a, b)
-        put_grad(a, get_grad(out) * b)
+        put_grads((a, b), (get_grad(out) * b, None))
         return out
 
     register_grad(both, rule)

@@ -72,7 +72,7 @@ def test_what_an_operator_without_gradient_hands_on_is_kept_and_its_second_deriv
     assert [b.sym.name for b in thunder.last_backward_traces(jf)[-1].bound_symbols].count(
         "scale_forward"
     ) == 0
-    with pytest.raises(MissingGradient, match="scale_forward has no gradient rule"):
+    with pytest.raises(MissingGradient, match=r"scale.* its gradient rule has none: .*scale_forward"):
         torch.autograd.grad(jf(x).sum(), x, create_graph=True)
 
 
@@ -84,11 +84,11 @@ def test_what_a_rule_computes_for_itself_is_computed_again() -> None:
     assert torch.autograd.gradgradcheck(jf, (x,))
 
 
-def test_a_result_whose_gradient_a_rule_ignores_is_no_beginning_of_a_second_derivative() -> None:
+def test_a_result_without_gradient_is_no_beginning_of_a_second_derivative() -> None:
     ex = OperatorExecutor("ignoring_ex")
     both = ex.register_operator(
         "both",
-        meta=lambda x: (TensorProxy(like=x), TensorProxy(like=x)),
+        meta=lambda x: (TensorProxy(like=x), TensorProxy(like=x, requires_grad=False)),
         fn=lambda x: (x * x, 2 * x),
     )
 
@@ -101,7 +101,7 @@ def test_a_result_whose_gradient_a_rule_ignores_is_no_beginning_of_a_second_deri
     jf = thunder.jit(lambda x: both(x)[0], executors=[ex])
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(jf, (x,))
-    with pytest.raises(MissingGradient, match="both has no gradient rule"):
+    with pytest.raises(MissingGradient, match=r"both.* its gradient rule has none: .*both"):
         torch.autograd.grad(jf(x).sum(), x, create_graph=True)
 
 

@@ -24,8 +24,14 @@ SOURCE = Path(thunder.__file__).parents[1]
 
 #: functions that raise for whoever called them, which says where the culprit comes from
 COMPLETED = {
-    "thunder/autograd/joint_trace.py:_named",
-    "thunder/autograd/joint_trace.py:_paired_results",
+    "thunder/autograd/rule_checks.py:_check_all_read",
+    "thunder/autograd/rule_checks.py:_check_read",
+    "thunder/autograd/rule_checks.py:_refuse_put",
+    "thunder/autograd/rule_checks.py:check_cotangents_are_used",
+    "thunder/autograd/rule_checks.py:check_gradients_are_moved",
+    "thunder/autograd/rule_checks.py:paired_results",
+    "thunder/ops/gradient_rules.py:_unfit",
+    "thunder/ops/gradient_rules.py:put_gradients",
     "thunder/ops/prims/gradient.py:_put_grad_meta",
     "thunder/ops/prims/gradient.py:put_grads",
     "thunder/plugins/manager.py:_check_against",

@@ -13,15 +13,19 @@ def computation(x, w):              def joint(x, w, t2):
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
+from thunder.autograd.rule_checks import (
+    author_of,
+    check_cotangents_are_used,
+    check_gradients_are_moved,
+    is_complete_by_contract,
+    named_rule,
+    paired_results,
+)
 from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, missing_gradient
-from thunder.autograd.tape import GETTERS, PUT_GRAD, BackwardStep, Tape, recording
-from thunder.base.errors import PluginError
-from thunder.base.extension_origin import module_of, origin_of
-from thunder.base.pytree import tree_flatten, tree_unflatten
+from thunder.autograd.tape import GETTERS, PUT_GRAD, BackwardStep, PackageRule, Tape, recording
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.executor_base.executor import Executor
 from thunder.ir.effects import has_effect
@@ -33,9 +37,9 @@ from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
-from thunder.ops.gradient_rules import VjpFunction, put_gradients, vjp_function
+from thunder.ops.gradient_rules import put_gradients
 
-__all__ = ["differentiable_outputs", "differentiate", "joint_trace"]
+__all__ = ["differentiable_outputs", "differentiate", "joint_trace", "tape_of_call"]
 
 
 def joint_trace(tape: Tape, outputs: Sequence[TensorProxy]) -> TraceCtx:
@@ -73,6 +77,16 @@ def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_c
     results.update(b.args[0].name for b in body if b.sym is prims.copy_)
     writer.write_all(body, results)
     return Tape(writer.trace, writer.forward, writer.steps, frozenset(trace.names - writer.ignored))
+
+
+def tape_of_call(trace: TraceCtx, bsym: BoundSymbol) -> tuple[list[BoundSymbol], list[BackwardStep]]:
+    """Return calls that compute a call again, and the steps of its gradient by the operator's own rule.
+
+    New values get names of ``trace``.
+    """
+    writer = _TapeWriter(trace, (), keep_calls=False)
+    writer.write_all([bsym], {p.name for p in bsym.flat_proxy_outs})
+    return writer.forward, writer.steps
 
 
 def differentiable_outputs(trace: TraceCtx) -> tuple[TensorProxy, ...]:
@@ -128,13 +142,12 @@ class _TapeWriter:
 
     def _differentiate(self, bsym: BoundSymbol, reached: set[str]) -> None:
         match gradient_of(bsym, self.executors):
-            case JointRule(rule):
-                with _named(bsym, rule):
-                    self._run_rule(rule, bsym)
+            case JointRule() as gradient:
+                with named_rule(bsym, gradient):
+                    self._run_rule(gradient.fn, bsym)
             case Formulas() | Vjp() as gradient:
-                gradients = vjp_function(gradient)
-                with _named(bsym, gradients):
-                    self._apply(gradients, bsym, reached)
+                with named_rule(bsym, gradient):
+                    self._apply(gradient, bsym, reached)
             case Decompose():
                 names = reached.intersection(p.name for p in bsym.flat_proxy_outs)
                 if self.keep_calls and claimer_of(bsym, self.executors) is not None:
@@ -171,7 +184,7 @@ class _TapeWriter:
                     prims.put_grad(second[o.name], prims.get_grad(o))
         self._add_step(step, bsym)
 
-    def _apply(self, gradients: VjpFunction, bsym: BoundSymbol, reached: set[str]) -> None:
+    def _apply(self, gradient: Formulas | Vjp, bsym: BoundSymbol, reached: set[str]) -> None:
         """Write a call whole, and the step that puts the gradients of its formulas."""
         self.forward.append(bsym)
         names = {o.name for o in bsym.flat_proxy_outs if requires_grad(o)}
@@ -180,21 +193,25 @@ class _TapeWriter:
         def record_all() -> Sequence[BoundSymbol]:
             trace = get_tracectx()
             assert trace is not None, "a backward is being recorded"
-            return _step_of(trace, gradients, bsym, names)
+            return _step_of(trace, gradient, bsym, names)
 
-        step = _step_of(self.trace, gradients, bsym, names - without_cotangent)
+        step = _step_of(self.trace, gradient, bsym, names - without_cotangent)
         self._add_step(step, bsym, without_cotangent, record_all if without_cotangent else None)
 
     def _run_rule(self, rule: Callable[..., Any], bsym: BoundSymbol) -> None:
         """Write what a rule computes for the call's result, and the rest of the rule as the step."""
         with recording(self.trace) as recorded:
             result = rule(*bsym.args, **bsym.kwargs)
-        recorded = rename_results(recorded, bsym, _paired_results(bsym, result), self.replaced)
+        results = paired_results(bsym, result)
+        check_gradients_are_moved(bsym, recorded, result, is_complete_by_contract(rule))
+        recorded = [b for b in recorded if b.sym.id != PUT_GRAD or b.args[1] is not None]
+        recorded = rename_results(recorded, bsym, results, self.replaced)
         read = {b.args[0].name for b in recorded if b.sym.id in GETTERS}
         self.ignored.update(p.name for p in bsym.flat_proxy_outs if p.name not in read)
         forward, step = _split(recorded, {p.name for p in bsym.flat_proxy_outs}, self.replaced)
         self.forward += [_with_origin_of(bsym, b) for b in forward]
-        self._add_step(step, bsym)
+        package_rule = PackageRule(rule, bsym, forward) if is_complete_by_contract(rule) else None
+        self._add_step(step, bsym, package_rule=package_rule)
 
     def _add_step(
         self,
@@ -202,20 +219,21 @@ class _TapeWriter:
         call: BoundSymbol,
         without_cotangent: frozenset[str] = frozenset(),
         record_all: Callable[[], Sequence[BoundSymbol]] | None = None,
+        package_rule: PackageRule | None = None,
     ) -> None:
         if record_all is None and not any(b.sym.id == PUT_GRAD for b in bsyms):
             return
         for b in bsyms:
             b.source = call.source
         arguments = tuple(p for p in call.flat_proxy_args if requires_grad(p)) if record_all else ()
-        self.steps.append(BackwardStep(bsyms, without_cotangent, record_all, arguments))
+        self.steps.append(BackwardStep(bsyms, without_cotangent, record_all, arguments, package_rule))
 
 
 def _step_of(
-    trace: TraceCtx, gradients: VjpFunction, bsym: BoundSymbol, with_gradient: Set[str]
+    trace: TraceCtx, gradient: Formulas | Vjp, bsym: BoundSymbol, with_gradient: Set[str]
 ) -> list[BoundSymbol]:
     """Return what the formulas of a call record, where these of its results have a gradient."""
-    out = bsym.output
+    out, is_complete = bsym.output, is_complete_by_contract(author_of(gradient))
     with recording(trace) as step:
         if isinstance(out, TensorProxy):
             g: Any = prims.get_grad(out)
@@ -224,7 +242,9 @@ def _step_of(
                 prims.get_grad(o) if isinstance(o, TensorProxy) and o.name in with_gradient else None
                 for o in out
             )
-        put_gradients(gradients, bsym.sym, bsym.args, bsym.kwargs, out, g)
+        put_gradients(gradient, bsym, g, is_complete)
+    if is_complete:
+        check_cotangents_are_used(bsym, step)
     return step
 
 
@@ -262,53 +282,3 @@ def _split(
             forward.add(bsym)
             needed.update(p.name for p in bsym.flat_proxy_args)
     return [b for b in recorded if b in forward], [b for b in recorded if b not in forward]
-
-
-def _paired_results(bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
-    """Return each proxy among the outputs of a call with what a gradient rule returned for it."""
-    old, old_spec = tree_flatten(bsym.output)
-    new, new_spec = tree_flatten(result)
-    if len(old) != len(new) or any(is_proxy(a) != is_proxy(b) for a, b in zip(old, new, strict=True)):
-        raise PluginError(
-            "a gradient rule returned something else than its operator",
-            found={"operator": _described(old, old_spec), "rule returned": _described(new, new_spec)},
-            hint="A rule computes and returns the result, and moves gradients on the way.",
-        )
-    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
-
-
-@contextmanager
-def _named(bsym: BoundSymbol, rule: Callable[..., Any]) -> Iterator[None]:
-    """Add the operator, and the line of the forward, to an error of its gradient rule."""
-    try:
-        yield
-    except PluginError as error:
-        raise _blame_rule(error, bsym, rule) from error.__cause__
-    except Exception as error:
-        if not _is_rule_of_symbol(bsym, rule) and not module_of(rule).startswith("thunder."):
-            fault = PluginError(
-                f"a gradient rule raised {type(error).__name__}: {error}",
-                found={"call": bsym.line},
-                hint="A rule has the operator's signature. It computes and returns the result, reads "
-                "gradients with get_grad, and adds to them with put_grad.",
-            )
-            raise _blame_rule(fault, bsym, rule) from error
-        at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
-        error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
-        raise
-
-
-def _is_rule_of_symbol(bsym: BoundSymbol, rule: Callable[..., Any]) -> bool:
-    gradient = bsym.sym.gradient
-    return isinstance(gradient, JointRule) and gradient.fn == rule
-
-
-def _blame_rule(error: PluginError, bsym: BoundSymbol, rule: Callable[..., Any]) -> PluginError:
-    """Add the name of a plugin's rule, its package and the line of the forward to an error."""
-    name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
-    error.found = {**(error.found if isinstance(error.found, dict) else {}), "rule": name}
-    return error.blame(origin_of(rule)).add_locations(bsym.locations)
-
-
-def _described(leaves: Sequence[Any], spec: Any) -> str:
-    return str(tree_unflatten([x.type_string() if is_proxy(x) else x for x in leaves], spec))

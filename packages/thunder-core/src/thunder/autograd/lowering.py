@@ -10,8 +10,9 @@ from thunder.autograd.joint_trace import differentiable_outputs, differentiate, 
 from thunder.autograd.partition import AugmentedForward, backward_trace, partition, split, values_read
 from thunder.autograd.residuals import ForwardGraph
 from thunder.autograd.rule_lookup import missing_gradient
+from thunder.autograd.second_derivatives import check_values_are_saved, differentiable_steps
 from thunder.autograd.segments import Segment, whole
-from thunder.autograd.tape import Tape, recording
+from thunder.autograd.tape import BackwardStep, Tape, recording
 from thunder.autograd.torch_node import Connected, Node
 from thunder.autograd.wiring import (
     Interface,
@@ -67,33 +68,61 @@ class Differentiated:
 
         It reads the residuals of ``forward``.
         """
-        parts = self._backward_parts(segment, outputs, inputs)
-        named = replace(forward, trace=_with_names(forward.trace, parts.trace), graph=parts.graph)
-        return backward_trace(named, parts.graph, parts.backward_part, parts.cotangents, parts.gradients)
+        return _backward_of(forward, self._backward_parts(segment.steps, outputs, inputs))
+
+    def derivative_for(
+        self,
+        forward: AugmentedForward,
+        segment: Segment,
+        outputs: Sequence[TensorProxy],
+        inputs: Sequence[Any],
+        executors: Sequence[Executor],
+    ) -> TraceCtx:
+        """Return the backward of a segment that can be differentiated; like ``backward_for`` if it can be.
+
+        Raises MissingGradient for a call in it without a gradient.
+        """
+        trace = from_trace(self.forward.trace)
+        steps, calls = differentiable_steps(trace, segment.steps, executors)
+        parts = self._backward_parts(steps, outputs, inputs, trace, calls)
+        read = values_read(parts.backward_part, parts.gradients, parts.graph)
+        saved = {p.name for p in forward.residuals}
+        if calls:
+            check_values_are_saved(segment.steps, parts.graph, read, saved)
+        for name in parts.graph.needed(read, parts.graph.values.keys(), saved):
+            if parts.graph.is_opaque(parts.graph.values[name]):
+                raise missing_gradient(parts.graph.producer[name])
+        return _backward_of(forward, parts)
 
     def forward_for(self, segment: Segment, outputs: Sequence[TensorProxy]) -> AugmentedForward:
         """Return the forward with the residuals that backwards of a segment need."""
-        parts = self._backward_parts(segment, outputs, segment.edges)
+        parts = self._backward_parts(segment.steps, outputs, segment.edges)
         read = values_read(parts.backward_part, parts.gradients, parts.graph)
         residuals = {p.name for p in self.forward.residuals}
         needed = parts.graph.needed(read, parts.graph.values.keys(), residuals)
         return self.forward.with_residuals(needed & residuals)
 
     def _backward_parts(
-        self, segment: Segment, outputs: Sequence[TensorProxy], inputs: Sequence[Any]
+        self,
+        steps: Sequence[BackwardStep],
+        outputs: Sequence[TensorProxy],
+        inputs: Sequence[Any],
+        trace: TraceCtx | None = None,
+        calls: Sequence[BoundSymbol] = (),
     ) -> _BackwardParts:
-        trace = from_trace(self.forward.trace)
+        """Return the backward of steps, which read values of the forward and of ``calls``."""
+        trace = trace or from_trace(self.forward.trace)
         with tracectx(trace):
             cotangents = [TensorProxy(like=p, requires_grad=True) for p in outputs]
             sums: dict[str, TensorProxy] = {}
             with recording(trace) as additions:
                 for p, c in zip(outputs, cotangents, strict=True):
                     sums[p.name] = c if p.name not in sums else _added(sums[p.name], c)
-        steps, gradients = self.tape.backward(trace, sums, inputs, segment.steps)
-        forward_part, backward_part = split([*additions, *steps], cotangents)
+        bsyms, gradients = self.tape.backward(trace, sums, inputs, steps)
+        forward_part, backward_part = split([*additions, *bsyms], cotangents)
         body = [b for b in self.tape.forward if b.sym is not prims.python_return]
         graph = ForwardGraph(
-            self.forward.trace.args, [*body, *forward_part], self.forward.graph.differentiable
+            self.forward.trace.args, [*body, *calls, *forward_part], self.forward.graph.differentiable
         )
         return _BackwardParts(trace, graph, backward_part, cotangents, gradients)
 
@@ -107,6 +136,11 @@ class _BackwardParts:
     backward_part: Sequence[BoundSymbol]
     cotangents: Sequence[TensorProxy]
     gradients: tuple[Any, ...]
+
+
+def _backward_of(forward: AugmentedForward, parts: _BackwardParts) -> TraceCtx:
+    named = replace(forward, trace=_with_names(forward.trace, parts.trace), graph=parts.graph)
+    return backward_trace(named, parts.graph, parts.backward_part, parts.cotangents, parts.gradients)
 
 
 def _added(a: TensorProxy, b: TensorProxy) -> TensorProxy:
@@ -207,8 +241,10 @@ class _NodeBuilder:
 
     def backward(self, present: Present) -> TraceCtx:
         """Return the backward for the outputs that have a cotangent."""
-        outputs = [p for p, is_present in zip(self.outputs, present, strict=True) if is_present]
-        return self.program.backward_for(self.forward, self.segment, outputs, self.inputs)
+        return self.program.backward_for(self.forward, self.segment, self._present(present), self.inputs)
+
+    def _present(self, present: Present) -> list[TensorProxy]:
+        return [p for p, is_present in zip(self.outputs, present, strict=True) if is_present]
 
     def node(self, wiring: Wiring, lowering: Lowering, backward_fn: Callable[..., Any] | None = None) -> Node:
         """Return the node; other backwards than ``backward_fn`` are compiled when needed."""
@@ -217,10 +253,10 @@ class _NodeBuilder:
             return lowering.lower(self.backward(present))
 
         def derivative(present: Present) -> Callable[..., Any]:
-            for value in residual_tensors(self.forward):
-                if self.forward.graph.is_opaque(value):
-                    raise missing_gradient(self.forward.graph.producer[value.name])
-            return _differentiable_backward(self.backward(present), lowering)
+            backward = self.program.derivative_for(
+                self.forward, self.segment, self._present(present), self.inputs, lowering.executors
+            )
+            return _differentiable_backward(backward, lowering)
 
         return Node(wiring, variant, derivative, backward_fn)
 

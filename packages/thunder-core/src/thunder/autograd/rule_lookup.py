@@ -72,11 +72,16 @@ def claimer_of(bsym: BoundSymbol, executors: Sequence[Executor]) -> Executor | N
 
 
 def missing_gradient(bsym: BoundSymbol) -> MissingGradient:
-    """Return the error for a primitive without a gradient that a gradient has to pass."""
-    return MissingGradient(
+    """Return the error for a primitive without a gradient that a gradient has to pass.
+
+    It names the package of an operator that an executor defines.
+    """
+    error = MissingGradient(
         f"{bsym.sym.id} has no gradient rule, and a gradient through it is needed",
         found={"call": bsym.line},
         where=bsym.locations,
         hint="Call under torch.no_grad(), detach its inputs, or give it a rule: grad_transform= of "
         "register_implementation, or thunder.core.transforms.register_grad.",
     )
+    owner = bsym.sym.executor
+    return error.blame(owner.origin) if isinstance(owner, Executor) else error

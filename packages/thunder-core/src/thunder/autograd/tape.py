@@ -24,7 +24,7 @@ from thunder.ops import prims
 from thunder.ops.prims.gradient import get_grad_or_none
 from thunder.torch.namespace import ltorch
 
-__all__ = ["GETTERS", "GET_GRAD", "PUT_GRAD", "BackwardStep", "Tape", "recording"]
+__all__ = ["GETTERS", "GET_GRAD", "PUT_GRAD", "BackwardStep", "PackageRule", "Tape", "recording"]
 
 GET_GRAD, PUT_GRAD = prims.get_grad.id, prims.put_grad.id
 #: the primitives that read a gradient
@@ -44,6 +44,15 @@ def recording(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
 
 
 @dataclass(frozen=True)
+class PackageRule:
+    """A gradient rule of a package, the call to which it was applied, and the forward that it recorded."""
+
+    fn: Callable[..., object]
+    call: BoundSymbol
+    forward: Sequence[BoundSymbol]
+
+
+@dataclass(frozen=True)
 class BackwardStep:
     """The part of the backward for one call.
 
@@ -51,13 +60,14 @@ class BackwardStep:
     ``put_grad``. ``without_cotangent`` are the names of results on which the program's results do not depend,
     so that ``bsyms`` do not read their gradients. In a second derivative they may have one, if they were
     saved; then ``record_all`` returns the step that reads those too, and that may add to the gradients of all
-    ``arguments``.
+    ``arguments``. ``package_rule`` is the rule that recorded the step, if a package has defined it.
     """
 
     bsyms: Sequence[BoundSymbol]
     without_cotangent: frozenset[str] = frozenset()
     record_all: Callable[[], Sequence[BoundSymbol]] | None = None
     arguments: tuple[TensorProxy, ...] = ()
+    package_rule: PackageRule | None = None
 
     @property
     def reads(self) -> Iterator[str]:
@@ -139,6 +149,8 @@ class _StepRunner:
         # full depends on the shape alone, so that no tensor is saved for it, as zeros_like would
         return prims.full(value.shape, 0.0, device=value.device, dtype=value.dtype)  # type: ignore[no-any-return]
 
-    def _put(self, value: TensorProxy, grad: TensorProxy) -> None:
+    def _put(self, value: TensorProxy, grad: TensorProxy | None) -> None:
+        if grad is None:
+            return
         total = self.grads.get(value.name)
         self.grads[value.name] = grad if total is None else ltorch.add(total, grad)

@@ -21,7 +21,15 @@ from thunder.ir.gradient_declarations import NoGradient, as_gradient
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
-from thunder.ops.operator import NONDIFFERENTIABLE, Operator, register, row_of, symbol_from_row, symbol_of
+from thunder.ops.operator import (
+    NONDIFFERENTIABLE,
+    GradientDeclaration,
+    Operator,
+    register,
+    row_of,
+    symbol_from_row,
+    symbol_of,
+)
 
 __all__ = [
     "OperatorExecutor",
@@ -68,6 +76,7 @@ class OperatorExecutor(Executor):
         autocast: AutocastDeclaration = INHERIT,
         bind_postprocess: Callable[[BoundSymbol], None] | None = None,
         python_printer: Callable[..., Sequence[str]] | None = None,
+        vjp: GradientDeclaration = None,
         replace: bool = False,
     ) -> Symbol:
         """Define an operator and return its symbol, whose id is `"<executor>.<name>"`.
@@ -80,6 +89,8 @@ class OperatorExecutor(Executor):
 
         `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
         calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
+        `vjp` declares its gradient: a formula of the call for each argument, None for one without gradient,
+        or a function from the call to the gradients by argument.
 
         `autocast` says what autocast does with the arguments: `"lower"` casts them to its dtype, `"fp32"` to
         float32, `"promote"` to the widest dtype among them, None does nothing. By default it does what it
@@ -95,7 +106,7 @@ class OperatorExecutor(Executor):
         if fn is not None:
             _check_signatures(self, name, like.meta if isinstance(like, Symbol) else meta or like, fn)
         functions = _functions(replaces)
-        row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer)
+        row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer, vjp)
         symbol = self._symbol(
             row,
             autocast_sources=(*functions, *((like,) if isinstance(like, Symbol) else ())),
@@ -120,6 +131,7 @@ class OperatorExecutor(Executor):
         tags: Iterable[Any] | None,
         autocast: AutocastDeclaration,
         python_printer: Callable[..., Sequence[str]] | None,
+        vjp: GradientDeclaration,
     ) -> tuple[Operator, str | None]:
         own = f"{self.name}.{name}"
         call_path = None
@@ -137,7 +149,7 @@ class OperatorExecutor(Executor):
             eager_path=call_path,
             meta=None if composite else definition,
             decomposition=definition if composite else None,
-            vjp=NONDIFFERENTIABLE if without_gradient else None,
+            vjp=NONDIFFERENTIABLE if without_gradient and vjp is None else vjp,
             autocast=autocast,
             tags=frozenset(tags or ()) | (symbol.tags if symbol is not None else frozenset()),
             python_printer=python_printer,

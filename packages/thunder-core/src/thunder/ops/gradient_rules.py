@@ -44,7 +44,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from thunder.base.errors import OperatorError, RegistrationError
+from thunder.base.errors import OperatorError, PluginError, RegistrationError
 from thunder.base.pytree import tree_iter
 from thunder.ir.gradient_declarations import (
     Formulas,
@@ -56,7 +56,7 @@ from thunder.ir.gradient_declarations import (
 )
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import Symbol
+from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE, symbol_of
@@ -174,18 +174,40 @@ def vjp_function(gradient: Formulas | Vjp) -> VjpFunction:
     by_argument = gradient.by_argument
 
     def gradients(call: VjpCall) -> dict[str, Any]:
-        return {name: formula(call) for name, formula in by_argument.items() if call.needs(name)}
+        return {
+            name: formula(call) if formula is not None else None
+            for name, formula in by_argument.items()
+            if formula is None or call.needs(name)
+        }
 
     return gradients
 
 
-def put_gradients(
-    gradients: VjpFunction, symbol: Symbol, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any, g: Any
-) -> None:
-    """Put the gradients of a call ``out = symbol(*args, **kwargs)`` with cotangents ``g``."""
-    arguments = _bound(symbol.id, args, kwargs)
-    for name, gradient in gradients(VjpCall(arguments, out, g)).items():
-        _put(arguments[name], gradient)
+def put_gradients(gradient: Formulas | Vjp, call: BoundSymbol, g: Any, is_complete: bool) -> None:
+    """Put the gradients of a call with cotangents ``g``.
+
+    Raises PluginError for a gradient that does not fit its argument, and with ``is_complete`` for an argument
+    that requires grad and has neither a gradient nor None.
+    """
+    arguments = _bound(call.sym.id, call.args, call.kwargs)
+    gradients = vjp_function(gradient)(VjpCall(arguments, call.output, g))
+    if not isinstance(gradients, Mapping):
+        raise PluginError(
+            f"a function of gradients returned {gradients!r}, and not a mapping from arguments to gradients"
+        )
+    unknown = gradients.keys() - arguments.keys()
+    missing = [n for n, x in arguments.items() if is_complete and n not in gradients and wants_grad(x)]
+    for name in (*sorted(unknown), *missing):
+        raise PluginError(
+            f"a gradient of {name!r}, which {call.sym.id} does not have as an argument"
+            if name in unknown
+            else f"there is no gradient of {name!r}, which requires grad",
+            found={"arguments": ", ".join(arguments), "gradients": ", ".join(gradients)},
+            hint="None in place of a gradient declares that there is none.",
+        )
+    types = [x for x in (*call.flat_proxy_args, *call.flat_proxy_outs) if isinstance(x, TensorProxy)]
+    for name, value in gradients.items():
+        _put(name, arguments[name], value, types if is_complete else None)
 
 
 def _bound(operator_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,15 +217,47 @@ def _bound(operator_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
-def _put(value: Any, gradient: Any) -> None:
+def _put(name: str, value: Any, gradient: Any, types: Sequence[TensorProxy] | None) -> None:
+    """Put the gradient of an argument; ``types`` are the tensors whose dtypes and devices it may have."""
     if gradient is None:
         return
     if isinstance(value, TensorProxy):
         if value.requires_grad:
+            _check_fits(name, value, gradient, types)
             put_grad(value, fitted(gradient, value))
     elif isinstance(value, Sequence):
-        for item, part in zip(value, gradient, strict=True):
-            _put(item, part)
+        if not isinstance(gradient, Sequence) or len(gradient) != len(value):
+            raise _unfit(name, f"a sequence of {len(value)}", gradient)
+        for index, (item, part) in enumerate(zip(value, gradient, strict=True)):
+            _put(f"{name}[{index}]", item, part, types)
+    elif types is not None:
+        raise _unfit(name, value, gradient)
+
+
+def _check_fits(name: str, value: TensorProxy, gradient: Any, types: Sequence[TensorProxy] | None) -> None:
+    """Raise PluginError unless summation and conversion make a gradient one of ``value``."""
+    is_fitting = isinstance(gradient, TensorProxy) and gradient.dtype.is_inexact
+    if is_fitting:
+        shape, of = tuple(value.shape), tuple(gradient.shape)[gradient.ndim - value.ndim :]
+        is_fitting = gradient.ndim >= value.ndim and all(n in (1, m) for n, m in zip(shape, of, strict=True))
+    if is_fitting and types is not None:
+        is_fitting = any(gradient.dtype is x.dtype for x in types) and any(
+            gradient.device is x.device for x in types
+        )
+    if not is_fitting:
+        raise _unfit(name, value, gradient)
+
+
+def _unfit(name: str, value: Any, gradient: Any) -> PluginError:
+    def described(x: Any) -> str:
+        return f'"{x.type_string()}"' if isinstance(x, TensorProxy) else str(x)
+
+    return PluginError(
+        f"the gradient of {name!r} does not fit it",
+        found={"argument": described(value), "gradient": described(gradient)},
+        hint="A gradient has the shape, dtype and device of its argument. Broadcast dimensions are summed; "
+        "the dtype and device of the result are converted.",
+    )
 
 
 def fitted(g: TensorProxy, like: TensorProxy) -> TensorProxy:

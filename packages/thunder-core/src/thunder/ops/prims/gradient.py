@@ -26,19 +26,23 @@ def _get_grad_meta(a: TensorProxy) -> TensorProxy:
     return TensorProxy(like=a, requires_grad=True)
 
 
-def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy) -> None:
+def _put_grad_meta(grad_for: TensorProxy, grad: TensorProxy | None) -> None:
     for name, value in (("first", grad_for), ("second", grad)):
-        if not isinstance(value, TensorProxy):
+        if not isinstance(value, TensorProxy) and (value is not None or name == "first"):
             raise PluginError(
                 f"the {name} argument of put_grad is {value!r}, and not a tensor of the program",
                 hint="It takes an argument of the rule, and the gradient of that argument.",
             )
-    if tuple(grad.shape) != tuple(grad_for.shape) or grad.dtype is not grad_for.dtype:
+    if grad is not None and _type(grad) != _type(grad_for):
         raise PluginError(
             f"put_grad got a gradient of {grad_for.name} that does not fit it",
             found={grad_for.name: grad_for.type_string(), "gradient": grad.type_string()},
-            hint="A gradient has the shape and dtype of its value.",
+            hint="A gradient has the shape, dtype and device of its value.",
         )
+
+
+def _type(x: TensorProxy) -> tuple[object, ...]:
+    return tuple(x.shape), x.dtype, x.device
 
 
 #: the gradient of a value
@@ -47,12 +51,12 @@ get_grad = primitive("get_grad", _get_grad_meta, tags=(OpTags.DONT_DCE,))
 #: the gradient of a value, or None where a backward has none
 get_grad_or_none = primitive("get_grad_or_none", _get_grad_meta, tags=(OpTags.DONT_DCE,))
 
-#: adds to the gradient of a value
+#: adds to the gradient of a value; None declares that it has no gradient
 put_grad = primitive("put_grad", _put_grad_meta, tags=(OpTags.DONT_DCE,))
 
 
 def put_grads(values: Iterable[TensorProxy | None], grads: Iterable[TensorProxy | None]) -> None:
-    """Add each gradient to that of its value; None adds nothing.
+    """Add each gradient to that of its value; None declares that a value has no gradient.
 
     Raises PluginError, with the index, where the two differ in number or a gradient does not fit its value.
     """
@@ -63,9 +67,10 @@ def put_grads(values: Iterable[TensorProxy | None], grads: Iterable[TensorProxy 
             hint="Each value has a gradient, or None in its place.",
         )
     for index, (value, grad) in enumerate(zip(values, grads, strict=True)):
-        if grad is not None:
-            try:
-                put_grad(value, grad)
-            except PluginError as error:
-                error.asked = f"gradient {index} of put_grads: {error.asked}"
-                raise
+        if grad is None and not isinstance(value, TensorProxy):
+            continue
+        try:
+            put_grad(value, grad)
+        except PluginError as error:
+            error.asked = f"gradient {index} of put_grads: {error.asked}"
+            raise

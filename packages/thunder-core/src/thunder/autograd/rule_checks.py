@@ -1,0 +1,221 @@
+"""The checks of gradient rules: what a rule returned, read and put, against the call that it differentiates.
+
+A wrong value of a rule is found by the conformance kit. A wrong type, a gradient that is not read and an
+argument without gradient are found here, when a call is first differentiated. Rules of core are not required
+to be complete: an argument without a formula has no gradient there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from thunder.autograd.tape import GETTERS, PUT_GRAD
+from thunder.base.errors import InternalError, PluginError, ThunderError
+from thunder.base.extension_origin import module_of, origin_of
+from thunder.base.pytree import tree_flatten
+from thunder.ir.gradient_declarations import Formulas, JointRule, Vjp
+from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.requires_grad import requires_grad
+from thunder.ir.symbol import BoundSymbol
+
+__all__ = [
+    "author_of",
+    "check_cotangents_are_used",
+    "check_gradients_are_moved",
+    "is_complete_by_contract",
+    "named_rule",
+    "paired_results",
+]
+
+_NO_GRADIENT = "put_grads((x,), (None,)) declares that x has no gradient."
+
+
+def is_complete_by_contract(rule: Callable[..., Any]) -> bool:
+    """Return whether a rule has to give each argument a gradient, or None: rules outside of thunder."""
+    return not module_of(rule).startswith("thunder.")
+
+
+def author_of(gradient: JointRule | Formulas | Vjp) -> Callable[..., Any]:
+    """Return the function of a declared gradient that an error names; of formulas the first."""
+    if not isinstance(gradient, Formulas):
+        return gradient.fn
+    formulas = [formula for formula in gradient.by_argument.values() if formula is not None]
+    return next((f for f in formulas if is_complete_by_contract(f)), formulas[0])
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+def paired_results(bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
+    """Return each proxy among the outputs of a call with what a gradient rule returned for it.
+
+    Raises PluginError if the two differ in structure, shape, dtype or device.
+    """
+    old, new = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
+    same = len(old) == len(new) and all(map(_is_same_kind, old, new))
+    if not same or _nesting(bsym.output) != _nesting(result):
+        raise PluginError(
+            "a gradient rule returned something else than its operator",
+            found={"operator": _described(bsym.output), "rule returned": _described(result)},
+            hint="A rule computes and returns the result: the same structure, shapes, dtypes and devices.",
+        )
+    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
+
+
+def _is_same_kind(old: Any, new: Any) -> bool:
+    if not isinstance(old, TensorProxy):
+        return is_proxy(old) == is_proxy(new)
+    return isinstance(new, TensorProxy) and _type(old) == _type(new)
+
+
+def _type(x: TensorProxy) -> tuple[Any, ...]:
+    return tuple(x.shape), x.dtype, x.device
+
+
+def _nesting(tree: Any) -> Any:
+    """Return the structure of a result; lists and named tuples count as tuples."""
+    if isinstance(tree, Mapping):
+        return {name: _nesting(value) for name, value in tree.items()}
+    return [_nesting(x) for x in tree] if isinstance(tree, tuple | list) else None
+
+
+def _described(tree: Any) -> str:
+    if isinstance(tree, tuple | list):
+        inner = ", ".join(map(_described, tree))
+        return f"[{inner}]" if isinstance(tree, list) else f"({inner}{',' if len(tree) == 1 else ''})"
+    return f'"{tree.type_string()}"' if is_proxy(tree) else repr(tree)
+
+
+# -- gradients -----------------------------------------------------------------------------------------------
+
+
+def check_gradients_are_moved(
+    bsym: BoundSymbol, recorded: Sequence[BoundSymbol], result: Any, is_complete: bool
+) -> None:
+    """Raise PluginError unless a rule reads gradients of results and puts those of arguments.
+
+    With ``is_complete`` it has to read each result that requires grad, and to put a gradient, or None, for
+    each argument that requires grad.
+    """
+    results = [p for p in tree_flatten(result)[0] if is_proxy(p)]
+    arguments = {p.name: p for p in bsym.flat_proxy_args}
+    read = {b.args[0].name for b in recorded if b.sym.id in GETTERS}
+    _check_read(read - {p.name for p in results}, arguments)
+    put = {b.args[0].name: b.args[0] for b in recorded if b.sym.id == PUT_GRAD}
+    for name, value in put.items():
+        if name not in arguments:
+            _refuse_put(value, is_result=any(p.name == name for p in results))
+    if not is_complete:
+        return
+    for p in bsym.flat_proxy_args:
+        if requires_grad(p) and p.name not in put:
+            raise PluginError(
+                f"a gradient rule puts no gradient for {argument_label(bsym, p)}, which requires grad",
+                hint=_NO_GRADIENT,
+            )
+    if any(b.sym.id == PUT_GRAD and b.args[1] is not None for b in recorded):
+        _check_all_read(bsym, results, read)
+
+
+def _check_read(others: set[str], arguments: Mapping[str, Any]) -> None:
+    for name in sorted(others):
+        what = "an argument of the rule" if name in arguments else "a value that the rule does not return"
+        raise PluginError(
+            f"get_grad of {name}, {what}", hint="get_grad takes a result, as the rule returns it."
+        )
+
+
+def _refuse_put(value: TensorProxy, is_result: bool) -> None:
+    what = "a result of the rule" if is_result else "not an argument of the operator"
+    raise PluginError(
+        f"put_grad for {value.name}, {what}",
+        found={value.name: f'"{value.type_string()}"'},
+        hint="put_grad takes an argument of the rule, and the gradient of that argument.",
+    )
+
+
+def _check_all_read(bsym: BoundSymbol, results: Sequence[Any], read: set[str]) -> None:
+    outputs = [p for p in tree_flatten(bsym.output)[0] if is_proxy(p)]
+    for index, (output, result) in enumerate(zip(outputs, results, strict=True)):
+        if requires_grad(output) and result.name not in read:
+            raise PluginError(
+                f"a gradient rule does not read the gradient of result {index} with get_grad",
+                found={f"result {index}": f'"{output.type_string()}"'},
+                hint="A result without gradient is marked by the meta function: "
+                "TensorProxy(…, requires_grad=False).",
+            )
+
+
+def check_cotangents_are_used(bsym: BoundSymbol, step: Sequence[BoundSymbol]) -> None:
+    """Raise PluginError if formulas put gradients that do not depend on the cotangents of the results."""
+    if not any(b.sym.id == PUT_GRAD for b in step):
+        return
+    used = {p.name for b in step for p in b.flat_proxy_args}
+    for b in step:
+        if b.sym.id in GETTERS and b.output.name not in used:
+            raise PluginError(
+                f"the formulas of a gradient do not read the cotangent of {b.args[0].name}",
+                found={b.args[0].name: f'"{b.args[0].type_string()}"'},
+                hint="c.g is the cotangent of the result, a tuple where the result is one. An argument "
+                "without gradient has None for its formula.",
+            )
+
+
+def argument_label(bsym: BoundSymbol, p: TensorProxy) -> str:
+    """Return an argument as errors show it: its name, its place among the arguments and its type."""
+    index = next(i for i, x in enumerate(bsym.flat_args) if is_proxy(x) and x.name == p.name)
+    return f'tensor {p.name} at position {index} of the arguments, "{p.type_string()}"'
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Iterator[None]:
+    """Name the operator, the rule and the line of the forward in an error of a gradient rule.
+
+    An error of a package's rule becomes a PluginError, a fault of a rule of core an InternalError. A rule
+    that runs the user's program raises what that raises.
+    """
+    rule = author_of(gradient)
+    try:
+        yield
+    except Exception as error:
+        if bsym.sym.gradient is gradient or module_of(rule).startswith("thunder.frontend."):
+            _add_note(error, bsym)
+            raise
+        if is_complete_by_contract(rule):
+            raise _fault_of_package(error, bsym, rule) from (error.__cause__ or error)
+        if isinstance(error, ThunderError) and not isinstance(error, PluginError):
+            _add_note(error, bsym)
+            raise
+        raise _fault_of_core(error, bsym) from error
+
+
+def _add_note(error: Exception, bsym: BoundSymbol) -> None:
+    at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
+    error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
+
+
+def _fault_of_package(error: Exception, bsym: BoundSymbol, rule: Callable[..., Any]) -> PluginError:
+    fault = error
+    if not isinstance(fault, PluginError):
+        fault = PluginError(
+            f"a gradient rule raised {type(error).__name__}: {error}",
+            found={"call": bsym.line},
+            hint="A rule has the operator's signature. It computes and returns the result, reads gradients "
+            "with get_grad, and adds to them with put_grad.",
+        )
+    name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
+    fault.found = {**(fault.found if isinstance(fault.found, dict) else {}), "rule": name}
+    return fault.blame(origin_of(rule)).add_locations(bsym.locations)
+
+
+def _fault_of_core(error: Exception, bsym: BoundSymbol) -> InternalError:
+    return InternalError(
+        f"the gradient rule of {bsym.sym.id} failed with {type(error).__name__}: {error}",
+        found={"call": bsym.line},
+        where=bsym.locations,
+    )
