@@ -98,6 +98,74 @@ def test_facts_of_earlier_steps_reach_later_ones():
     assert found(Pattern().match(first).match(second), program, "x", "y") == [["t2", "t3"]]
 
 
+def test_a_step_gives_back_calls_that_a_later_step_needs():
+    def program(x):
+        return prims.exp(prims.exp(prims.exp(prims.sin(x))))
+
+    pattern = (
+        Pattern().match(is_("sin")).match(reads_the_last("exp"), max_times=9).match(reads_the_last("exp"))
+    )
+    assert found(pattern, program, "x") == [["t0", "t1", "t2", "t3"]]
+    twice = pattern.match(reads_the_last("exp"))
+    assert found(twice, program, "x") == [["t0", "t1", "t2", "t3"]]
+    assert found(twice.match(reads_the_last("exp")), program, "x") == []
+
+
+def test_an_optional_step_is_left_out_if_the_rest_fits_only_without_it():
+    def program(x):
+        return prims.cos(prims.sin(x)), prims.exp(x)
+
+    def first(bsym, previous, context):
+        return bsym.sym.name == "sin", {}
+
+    pattern = Pattern().match(first).match(is_("exp"), min_times=0).match(is_("cos"))
+    assert found(pattern, lambda x: program(x)[0], "x") == [["t0", "t1"]]
+    assert found(pattern, lambda x: (prims.exp(x), program(x)[0])[1], "x") == [["t1", "t2"]]
+    assert found(pattern, program, "x") == [["t0", "t1"]]
+
+
+def test_a_later_call_is_taken_where_the_nearest_leads_nowhere():
+    def program(x, y):
+        a, b = prims.exp(x), prims.exp(y)
+        return prims.sin(x), a, b, prims.cos(prims.exp(prims.exp(y))), prims.tan(b)
+
+    def any_exp(bsym, previous, context):
+        return bsym.sym.name == "exp", {"last": bsym.output.name}
+
+    def tan_of_it(bsym, previous, context):
+        return bsym.sym.name == "tan" and bsym.args[0].name == context["last"], {}
+
+    assert found(Pattern().match(any_exp).match(tan_of_it), program, "x", "y") == [["t1", "t6"]]
+
+    def started(x, y):
+        return prims.sin(x), *program(x, y)
+
+    pattern = Pattern().match(is_("sin")).match(any_exp).match(tan_of_it)
+    assert found(pattern, started, "x", "y") == [["t0", "t2", "t7"]]
+
+
+def test_facts_of_a_choice_that_was_given_up_are_not_seen():
+    seen = []
+
+    def exp_of(bsym, previous, context):
+        return bsym.sym.name == "exp", {bsym.output.name: True}
+
+    def last(bsym, previous, context):
+        seen.append(sorted(context))
+        return bsym.sym.name == "cos" and bsym.args[0].name in context, {}
+
+    def program(x):
+        a, b = prims.exp(x), prims.exp(prims.neg(x))
+        return prims.sin(a), prims.cos(b)
+
+    pattern = Pattern().match(is_("exp"), min_times=0).match(exp_of).match(last)
+    assert found(pattern, program, "x") == [["t0", "t2", "t4"]]
+    assert found(Pattern().match(exp_of).match(last), program, "x") == [["t2", "t4"]]
+    assert ["t0"] in seen
+    assert ["t2"] in seen
+    assert all(len(facts) == 1 for facts in seen)
+
+
 def test_a_range_of_times_that_is_none_is_refused():
     with pytest.raises(InvalidArgument, match="cannot match 2 to 1 times"):
         Pattern().match(is_("sin"), min_times=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from thunder.base.errors import InvalidArgument
@@ -31,6 +31,10 @@ class Pattern:
 
         pattern = Pattern().match(is_linear).match(is_gelu_of_the_previous)
         for match in pattern(trace): ...
+
+    A step takes as many calls as it can, the nearest ones first. Where a later step then finds none, the search
+    goes back: to other calls for the earlier steps, and to fewer of them. So a pattern matches wherever there
+    is a choice of calls that fits; each matcher receives the facts of the current choice alone.
 
     The calls of a match need not be adjacent, but they can be moved together: no call between them both takes
     a result of the match and computes an argument of a later call of the match. A call belongs to at most one
@@ -69,40 +73,59 @@ class Pattern:
 
     def _match_from(self, bsyms: Sequence[BoundSymbol], start: int, taken: set[int]) -> Match:
         """Return the match that begins with the call at `start`, or an empty list."""
-        match: Match = []
-        context: dict[str, Any] = {}
-        position = start
-        for step in self._steps:
-            times = 0
-            while times < step.max_times:
-                index = self._next(step, bsyms, position, taken, match, context)
-                if index is None or (not match and index != start):
-                    break
-                match.append((index, bsyms[index]))
-                position, times = index + 1, times + 1
-            if times < step.min_times:
-                return []
-        return match
+        search = _Search(self._steps, bsyms, start, taken)
+        return search.extend(_Partial([], {}, start)) or []
 
-    @staticmethod
-    def _next(
-        step: _MatchStep,
-        bsyms: Sequence[BoundSymbol],
-        position: int,
-        taken: set[int],
-        match: Match,
-        context: dict[str, Any],
-    ) -> int | None:
-        for index in _reachable(bsyms, position, match):
-            if index in taken:
-                continue
-            matches, facts = step.matcher(bsyms[index], match, context)
-            if matches:
-                context.update(facts)
-                return index
-            if not match:  # a match begins at its start or not at all
-                return None
-        return None
+
+@dataclass(frozen=True)
+class _Partial:
+    """A partial match: its calls, their facts, the next position, and the calls of the current step."""
+
+    match: Match
+    context: dict[str, Any]
+    position: int
+    step: int = 0
+    times: int = 0
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A depth-first search for the first complete match that begins at `start`."""
+
+    steps: Sequence[_MatchStep]
+    bsyms: Sequence[BoundSymbol]
+    start: int
+    taken: set[int]
+
+    def extend(self, partial: _Partial) -> Match | None:
+        """Return a complete match that begins with `partial`, or None."""
+        if partial.step == len(self.steps):
+            return partial.match
+        step = self.steps[partial.step]
+        if partial.times < step.max_times:
+            for longer in self._longer(step, partial):
+                complete = self.extend(longer)
+                if complete is not None:
+                    return complete
+        if partial.times < step.min_times:
+            return None
+        return self.extend(replace(partial, step=partial.step + 1, times=0))
+
+    def _longer(self, step: _MatchStep, partial: _Partial) -> Iterator[_Partial]:
+        """Yield the partial matches with one more call of the current step, by its position."""
+        for index in _reachable(self.bsyms, partial.position, partial.match):
+            if not partial.match and index != self.start:
+                return  # a match begins at its start or not at all
+            if index not in self.taken:
+                matches, facts = step.matcher(self.bsyms[index], list(partial.match), dict(partial.context))
+                if matches:
+                    yield _Partial(
+                        [*partial.match, (index, self.bsyms[index])],
+                        {**partial.context, **facts},
+                        index + 1,
+                        partial.step,
+                        partial.times + 1,
+                    )
 
 
 def _reachable(bsyms: Sequence[BoundSymbol], position: int, match: Match) -> Iterator[int]:
