@@ -13,6 +13,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_trace
 from thunder.passes.placement import Placement
+from thunder.passes.rewriting.replacement import Rewriting
 from thunder.passes.transform import Transform
 
 __all__ = ["AutogradState", "Branch", "Context"]
@@ -61,6 +62,8 @@ class Context:
     autograd: AutogradState | None = None
     #: whether a transform computes in the backward what the gradient rules alone do not
     backward_is_changed: bool = False
+    #: what rewrite rules did, and did not, in the program
+    rewritings: list[Rewriting] = field(default_factory=list)
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
 

@@ -356,6 +356,7 @@ def _entry(
         epilogue_traces=[*compiled.deferred_traces, *([epilogue] if epilogue is not None else [])],
         ledger=compiled.ledger,
         backward_ledger=compiled.backward_ledger,
+        rewritings=tuple(compiled.rewritings),
         guards=program.facts,
         baked=tuple(baked),
         failures=failures,

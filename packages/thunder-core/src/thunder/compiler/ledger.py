@@ -20,6 +20,7 @@ from thunder.compiler.stats import CacheEntry
 from thunder.executor_base.executor import Executor
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.placement import Placement
+from thunder.passes.rewriting.replacement import Rewriting
 
 __all__ = ["ExecutorReason", "Explanation", "LedgerRow", "check_requirements", "explain_placements"]
 
@@ -36,6 +37,8 @@ class Explanation:
     baked: tuple[str, ...] = ()
     #: the functions in whose place lookasides were traced
     replaced: tuple[ReplacedFunction, ...] = ()
+    #: what rewrite rules replaced, and what they left and why
+    rewritings: tuple[Rewriting, ...] = ()
     #: the executors that are not part of this compile, and why
     absent: tuple[ExecutorReason, ...] = ()
     #: the executor that `why_not` selected
@@ -46,7 +49,11 @@ class Explanation:
         """Return the ledger of a compiled program with these executors, in this order."""
         explanation = explain_placements(entry.ledger, entry.backward_ledger, executors)
         return replace(
-            explanation, baked=entry.baked, replaced=entry.replaced, absent=absent_executors(executors)
+            explanation,
+            baked=entry.baked,
+            replaced=entry.replaced,
+            rewritings=entry.rewritings,
+            absent=absent_executors(executors),
         )
 
     def why_not(self, executor: str, *, line: int | None = None, symbol: str | None = None) -> Explanation:
@@ -75,12 +82,13 @@ class Explanation:
         return claims | {reason.executor for reason in reasons}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return `rows`, `absent`, `replaced` and `baked` as a JSON object.
+        """Return `rows`, `rewritings`, `absent`, `replaced` and `baked` as a JSON object.
 
         A fact that JSON cannot express is written as its `repr`.
         """
         facts = {
             "rows": [_plain_row(row) for row in self.rows],
+            "rewritings": [_plain_rewriting(rewriting) for rewriting in self.rewritings],
             "absent": [asdict(reason) for reason in self.absent],
             "replaced": [asdict(function) for function in self.replaced],
             "baked": list(self.baked),
@@ -88,8 +96,8 @@ class Explanation:
         return json.dumps(facts, indent=indent, default=repr)
 
     def _table(self) -> LedgerTable:
-        replaced = tuple(map(str, self.replaced))
-        return LedgerTable(self.rows, self.absent, self.baked, replaced, shows_skipped=self.about is not None)
+        changes = (*map(str, self.rewritings), *(f"replaced: {function}" for function in self.replaced))
+        return LedgerTable(self.rows, self.absent, self.baked, changes, shows_skipped=self.about is not None)
 
     def show(self, file: TextIO | None = None) -> None:
         """Print the table to `file`, by default to standard output."""
@@ -126,6 +134,13 @@ def _plain_row(row: LedgerRow) -> dict[str, Any]:
         for name, line in (("source", row.source), ("inner", row.inner))
     }
     return {**asdict(replace(row, source=None, inner=None)), **lines}
+
+
+def _plain_rewriting(rewriting: Rewriting) -> dict[str, Any]:
+    refusal = rewriting.refusal
+    reason = None if refusal is None else {"code": refusal.code, "message": str(refusal)}
+    source = rewriting.source._asdict() if rewriting.source is not None else None
+    return {**vars(rewriting), "source": source, "refusal": reason}
 
 
 def explain_placements(

@@ -22,7 +22,8 @@ class LedgerTable:
     rows: Sequence[LedgerRow]
     absent: Sequence[ExecutorReason] = ()
     baked: Sequence[str] = ()
-    replaced: Sequence[str] = ()
+    #: what rules rewrote and what lookasides replaced
+    changes: Sequence[str] = ()
     #: whether the reasons of executors that were not consulted are shown too
     shows_skipped: bool = False
 
@@ -35,8 +36,7 @@ class LedgerTable:
     def notes(self) -> list[str]:
         """The sentences below the table."""
         absent = [f"not in this compile: {_sentence(reason)}" for reason in self.absent]
-        replaced = [f"replaced: {function}" for function in self.replaced]
-        return absent + replaced + [f"baked in: {edge}" for edge in self.baked]
+        return absent + list(self.changes) + [f"baked in: {edge}" for edge in self.baked]
 
 
 def as_text(table: LedgerTable) -> str:

@@ -24,6 +24,7 @@ from thunder.ir.proxies import is_proxy
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace
 from thunder.passes.placement import Placement
+from thunder.passes.rewriting.replacement import Rewriting
 from thunder.passes.transform import Transform
 from thunder.plugins.contributions import configure_pipeline, isolated
 from thunder.plugins.manager import get_manager
@@ -44,6 +45,7 @@ class Compiled:
     backward_fn: Callable[..., Any] | None = None
     backward_traces: list[TraceCtx] = field(default_factory=list)
     backward_ledger: list[Placement] = field(default_factory=list)
+    rewritings: list[Rewriting] = field(default_factory=list)
     #: the traces of the writes and views that run after torch's autograd node
     deferred_traces: list[TraceCtx] = field(default_factory=list)
 
@@ -165,6 +167,7 @@ def _compiled(context: Context) -> Compiled:
         context.stage_times,
         context.prologue,
         context.epilogue,
+        rewritings=context.rewritings,
     )
     if autograd is None or autograd.program is None or backward is None:
         return compiled

@@ -34,8 +34,11 @@ from thunder.passes.fallback_claim import claim_rest
 from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
+from thunder.passes.rewriting.replacement import apply_rewrites
+from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
+from thunder.plugins.manager import get_manager
 
 __all__ = ["LATE_STAGES", "STAGES", "Stage", "StageFn", "Step"]
 
@@ -114,6 +117,15 @@ def _dce(trace: TraceCtx, context: Context) -> TraceCtx:
 
 def _cse(trace: TraceCtx, context: Context) -> TraceCtx:
     return cse(trace) if context.options.get("cse", True) else trace
+
+
+def _rewrite(trace: TraceCtx, context: Context) -> TraceCtx:
+    names = {executor.name for executor in context.executors}
+    rules = rules_of(get_manager(), context.transforms, names)
+    if not rules:
+        return trace
+    rewritten, context.rewritings = apply_rewrites(trace, rules)
+    return rewritten
 
 
 def _autograd(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -198,6 +210,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("transforms_pre_prologue", _pre_prologue),
     Stage("dce", _dce),
     Stage("cse", _cse),
+    Stage("rewrite", _rewrite),
     Stage("autograd", _autograd),
     Stage("transforms_joint", hook="transform_joint_trace", for_joint=True),
     Stage("partition", _partition),

@@ -14,6 +14,7 @@ from thunder.executor_base.executor import Executor
 from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
+from thunder.passes.rewriting.replacement import Rewriting
 from thunder.plugins.specs import Lookaside
 
 
@@ -50,6 +51,7 @@ class CacheEntry:
     ledger: Any
     guards: tuple[Fact, ...]
     backward_ledger: Any = ()
+    rewritings: tuple[Rewriting, ...] = ()
     baked: tuple[str, ...] = ()
     last_use: int = 0
     #: decides what a call does if the computation raises

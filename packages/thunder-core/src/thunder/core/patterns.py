@@ -1,8 +1,8 @@
-"""`Pattern`, which finds sequences of calls: the public path of `thunder.ir.patterns`."""
+"""Patterns and what replaces them: sequences of calls, and rules written as Python functions."""
 
-import sys
+from thunder.ir.patterns import Match, Pattern
+from thunder.ir.rewrite_rules import RewriteRule, rewrite
+from thunder.passes.rewriting.replacement import Rewriting, apply_rewrites
+from thunder.passes.rewriting.rewrite_transform import Rewrites
 
-from thunder.ir import patterns as _module
-from thunder.ir.patterns import *  # noqa: F403  (for type checkers)
-
-sys.modules[__name__] = _module
+__all__ = ["Match", "Pattern", "RewriteRule", "Rewrites", "Rewriting", "apply_rewrites", "rewrite"]

@@ -32,9 +32,9 @@ class Pattern:
         pattern = Pattern().match(is_linear).match(is_gelu_of_the_previous)
         for match in pattern(trace): ...
 
-    A step takes as many calls as it can, the nearest ones first. Where a later step then finds none, the search
-    goes back: to other calls for the earlier steps, and to fewer of them. So a pattern matches wherever there
-    is a choice of calls that fits; each matcher receives the facts of the current choice alone.
+    A step takes as many calls as it can, the nearest ones first. Where a later step then finds none, the
+    search goes back: to other calls for the earlier steps, and to fewer of them. A pattern matches wherever
+    there is a choice of calls that fits; each matcher receives the facts of the current choice alone.
 
     The calls of a match need not be adjacent, but they can be moved together: no call between them both takes
     a result of the match and computes an argument of a later call of the match. A call belongs to at most one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from thunder.base.langctx import TORCH
 from thunder.base.options import CORE_OPTIONS, Option
 from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.operator_executor import operator_id
+from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.plugins.manager import PluginManager
@@ -27,6 +29,7 @@ __all__ = [
     "isolated",
     "load_transform",
     "lookasides",
+    "rewrite_rules",
     "transform_names",
 ]
 
@@ -203,6 +206,33 @@ def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
 
 
 # --- at every compile, and at every call
+
+_rules_of: weakref.WeakKeyDictionary[PluginManager, tuple[object, tuple[RewriteRule, ...]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
+    """Return the rewrite rules of all plugins, in the order of (rank, name)."""
+    if not manager.implementations("thunder_rewrites"):
+        return ()
+    generation, rules = _rules_of.get(manager, (None, ()))
+    if generation is not manager.generation:
+        rules = isolated(manager, lambda: _rewrite_rules(manager))
+        _rules_of[manager] = manager.generation, rules
+    return rules
+
+
+def _rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
+    rules: list[RewriteRule] = []
+    for plugin, result in manager.call("thunder_rewrites"):
+        for rule in _as_list(manager, plugin, "thunder_rewrites", result):
+            if not isinstance(rule, RewriteRule):
+                text = f"thunder_rewrites of plugin {plugin!r} returned {rule!r}, not a rewrite rule"
+                hint = "thunder.core.patterns.rewrite(pattern, replacement) returns one."
+                raise manager.fault(plugin, text, "thunder_rewrites", hint)
+            rules.append(rule)
+    return tuple(rules)
 
 
 def lookasides(manager: PluginManager) -> Iterator[tuple[str, Lookaside]]:

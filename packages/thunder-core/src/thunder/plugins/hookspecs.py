@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from thunder.base.options import Option
 from thunder.executor_base.executor import Executor, Refusal
+from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator
 from thunder.plugins.markers import hookspec
@@ -109,6 +110,14 @@ def thunder_pipeline(pipeline: Any, options: Mapping[str, Any]) -> None:
     """Insert named stages into the pipeline of one compile. Called at each compile.
 
     A plugin's rank is the smallest rank of the executors that it declares, or `Rank.EAGER`.
+    """
+
+
+@hookspec
+def thunder_rewrites() -> Iterable[RewriteRule]:  # type: ignore[empty-body]
+    """Add rules that rewrite programs before they are differentiated: `thunder.core.patterns.rewrite`.
+
+    Called at the first compile, and again after a plugin was registered or unregistered.
     """
 
 

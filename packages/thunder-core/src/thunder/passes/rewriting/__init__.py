@@ -1,0 +1,1 @@
+"""Rewriting of programs by rules: patterns are matched by data flow and replaced."""

@@ -1,0 +1,211 @@
+"""The values of a program as expressions over primitives, in which patterns are looked for.
+
+A statement is represented by the primitives that it decomposes into, so that methods and functions, keyword
+and positional arguments, and aliases of an operator look alike. Some expressions that are equal in each bit
+have one form:
+
+    x.pow(2), x * x       →  mul(x, x)
+    x / 2, 0.5 * x        →  mul(x, 0.5)
+    2 + x, x + 2          →  add(x, 2)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.base import dtypes
+from thunder.base.structural_ids import STRUCTURAL
+from thunder.ir.effects import has_effect, is_barrier
+from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops.operator import row_of
+
+CONVERT = "prims.convert_element_type"
+BROADCAST = "prims.broadcast_in_dim"
+#: primitives that change how a value is represented, not what it is
+TRANSPARENT = frozenset({CONVERT, BROADCAST})
+_COMMUTATIVE = ("add", "mul", "maximum", "minimum", "eq", "ne", "hypot")
+_COMMUTATIVE_ON_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
+COMMUTATIVE = frozenset(f"prims.{name}" for name in (*_COMMUTATIVE, *_COMMUTATIVE_ON_BITS))
+FLOATS = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64})
+
+
+@dataclass(eq=False, slots=True)
+class Expression:
+    """One value: a primitive applied to expressions and constants, or an input.
+
+    `args` are expressions, constants, and tuples of them; kwargs come last, as pairs. `op` is None for an
+    input of the graph, and for a result of a call that cannot be part of a match. `output` counts the results
+    of the primitive. `visible` values are those of statements; others are inside of one.
+    """
+
+    proxy: Any
+    op: str | None = None
+    args: tuple[Any, ...] = ()
+    output: int = 0
+    statement: int = -1
+    visible: bool = True
+
+    @property
+    def operand(self) -> Expression:
+        """The first argument of a cast or a broadcast."""
+        return self.args[0]  # type: ignore[no-any-return]
+
+
+class ExpressionGraph:
+    """The expressions of a sequence of statements.
+
+    `labels` has the primitives of each statement, without casts and broadcasts. `regions` has a number for
+    each statement: those with equal numbers have no write and no change of a mode between them.
+    """
+
+    def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
+        self.bsyms = bsyms
+        self.values: dict[str, Expression] = {}
+        self.labels: list[tuple[str, ...]] = []
+        self.regions: list[int] = []
+        #: outermost primitive → the values that it computes
+        self.by_op: dict[str, list[Expression]] = defaultdict(list)
+        #: value → its casts and broadcasts
+        self.forms_of: dict[Expression, list[Expression]] = defaultdict(list)
+        #: name → the statements that read the value
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        region = 0
+        for position, bsym in enumerate(bsyms):
+            is_opaque = bsym.sym.id in STRUCTURAL or has_effect(bsym)
+            self.labels.append(() if is_opaque else self._add(bsym, position))
+            region += is_barrier(bsym)
+            self.regions.append(region)
+            for name in {p.name for p in bsym.flat_proxy_args}:
+                self.readers[name].append(position)
+
+    def value(self, proxy: Any) -> Expression:
+        """Return the expression of a proxy; an input if no statement computes it."""
+        return self.values.setdefault(proxy.name, Expression(proxy))
+
+    def labels_of(self, statements: Iterable[int]) -> frozenset[tuple[str, ...]]:
+        """Return the different labels of statements, without those of casts and broadcasts."""
+        return frozenset(label for i in statements if (label := self.labels[i]))
+
+    def _add(self, bsym: BoundSymbol, position: int) -> tuple[str, ...]:
+        label = [op for part in _parts(bsym) for op in self._add_part(part, position)]
+        for proxy in bsym.flat_proxy_outs:
+            self.value(proxy).visible = True
+        return tuple(sorted(op for op in label if op not in TRANSPARENT))
+
+    def _add_part(self, part: BoundSymbol, position: int) -> Iterator[str]:
+        operands = {p.name for p in part.flat_proxy_args}
+        args = tuple(self._argument(a) for a in part.args)
+        args += tuple((name, self._argument(value)) for name, value in sorted(part.kwargs.items()))
+        results = [p for p in part.flat_proxy_outs if isinstance(p, TensorProxy) and p.name not in operands]
+        if not results:
+            return
+        op, args = _normal_form(part.sym.id, args, results[0])
+        for number, proxy in enumerate(results):
+            value = Expression(proxy, op, args, number, position, visible=False)
+            self.values[proxy.name] = value
+            self.by_op[merged(value)].append(value)
+            if op in TRANSPARENT:
+                self.forms_of[value.operand].append(value)
+        yield op
+
+    def _argument(self, value: Any) -> Any:
+        if is_proxy(value):
+            return self.value(value) if isinstance(value, TensorProxy) else value
+        if isinstance(value, tuple | list):
+            return tuple(self._argument(v) for v in value)
+        if isinstance(value, dict):
+            return tuple((k, self._argument(v)) for k, v in value.items())
+        return dtypes.to_dtype(value) if isinstance(value, torch.dtype) else value
+
+
+def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    """Yield the primitives of a call; a call that is not a plain operator is one itself."""
+    if (
+        bsym.subsymbols
+        and bsym.sym.executor is None
+        and not bsym.sym.is_fusion
+        and row_of(bsym.sym) is not None
+    ):
+        for sub in bsym.subsymbols:
+            yield from _parts(sub)
+    else:
+        yield bsym
+
+
+def _normal_form(op: str, args: tuple[Any, ...], result: Any) -> tuple[str, tuple[Any, ...]]:
+    """Return one form for calls that compute the same in each bit."""
+    is_float = isinstance(result, TensorProxy) and result.dtype in FLOATS
+    if op == "prims.pow" and is_float and isinstance(args[0], Expression) and _is_number(args[1], 2):
+        return "prims.mul", (args[0], args[0])
+    if op == "prims.div" and is_float and isinstance(args[0], Expression) and _has_exact_inverse(args[1]):
+        return "prims.mul", (args[0], 1.0 / args[1])
+    if op in COMMUTATIVE and len(args) == 2 and not isinstance(args[0], Expression):
+        return op, (args[1], args[0])
+    return op, args
+
+
+def _is_number(value: Any, number: float) -> bool:
+    return type(value) in (int, float) and value == number
+
+
+def _has_exact_inverse(value: Any) -> bool:
+    """Return whether a number is a power of two: dividing by it is multiplying by its inverse."""
+    if type(value) not in (int, float) or not 2.0**-60 <= abs(value) <= 2.0**60:
+        return False
+    return abs(math.frexp(value)[0]) == 0.5
+
+
+def merged(value: Expression) -> str:
+    """Return the primitive of a value, where multiplying and dividing by a number count as one."""
+    if value.op == "prims.div" and len(value.args) == 2 and not isinstance(value.args[1], Expression):
+        return "prims.mul"
+    return value.op or ""
+
+
+def through(value: Expression) -> Expression:
+    """Return the value below casts and broadcasts."""
+    while value.op in TRANSPARENT:
+        value = value.operand
+    return value
+
+
+def is_float_cast(value: Expression) -> bool:
+    """Return whether a value is a cast between two floating-point dtypes."""
+    return value.op == CONVERT and value.proxy.dtype in FLOATS and value.operand.proxy.dtype in FLOATS
+
+
+def equal_constants(a: Any, b: Any) -> bool:
+    """Return whether two constants are the same; 2 and 2.0 are, and 0.0 and -0.0 are not."""
+    if is_proxy(a) or is_proxy(b):
+        return is_proxy(a) and is_proxy(b) and a.name == b.name
+    if type(a) in (int, float) and type(b) in (int, float):
+        return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
+    return type(a) is type(b) and bool(a == b)
+
+
+def reachable(outputs: Sequence[Expression], stop: Callable[[Expression], bool]) -> Mapping[Expression, None]:
+    """Return what outputs are computed from, down to values at which `stop` is true."""
+    seen: dict[Expression, None] = {}
+    pending = list(outputs)
+    while pending:
+        value = pending.pop()
+        if value not in seen and not stop(value):
+            seen[value] = None
+            pending += operands_of(value.args)
+    return seen
+
+
+def operands_of(args: tuple[Any, ...]) -> Iterator[Expression]:
+    """Yield the expressions among arguments."""
+    for arg in args:
+        if isinstance(arg, Expression):
+            yield arg
+        elif isinstance(arg, tuple):
+            yield from operands_of(arg)

@@ -1,0 +1,305 @@
+"""Application of rewrite rules to a program.
+
+t1 = ltorch.mul(x, x)                         t9 = ltorch.rms_norm(x, (8,), w, 1e-06)
+norm_x = ltorch.mean(t1, -1, True)            return t9
+t2 = ltorch.add(norm_x, 1e-06)           →
+t3 = ltorch.rsqrt(t2)
+t4 = ltorch.mul(x, t3)
+t5 = ltorch.mul(t4, w)
+return t5
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.base.errors import Location, PluginError, ThunderError, UnsupportedProgram
+from thunder.executor_base.executor import Refusal
+from thunder.ir.aliasing import views_of
+from thunder.ir.effects import may_alias
+from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.rewrite_rules import RewriteRule
+from thunder.ir.substitution import follow_replacements
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
+from thunder.ops import prims
+from thunder.ops.casting import cast
+from thunder.ops.layouts import Layouts
+from thunder.passes.rewriting.expression_graph import ExpressionGraph
+from thunder.passes.rewriting.match_selection import Place, escapes, select
+from thunder.passes.rewriting.pattern_functions import outputs_of, record
+from thunder.passes.rewriting.pattern_matching import RuleMatch, find_matches
+
+__all__ = ["Rewriting", "apply_rewrites"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewriting:
+    """What a rule did at one place: it replaced `outputs`, or left them for the reason `refusal`.
+
+    `statements` counts the statements that compute them, without casts. `origin` is the package and module of
+    the rule, `source` the user's line.
+    """
+
+    rule: str
+    origin: str
+    outputs: tuple[str, ...]
+    statements: int
+    source: Location | None
+    refusal: Refusal | None = None
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether the rule replaced the statements."""
+        return self.refusal is None
+
+    def __str__(self) -> str:
+        place = f" at {self.source}" if self.source is not None else ""
+        calls = "1 call" if self.statements == 1 else f"{self.statements} calls"
+        what = f"{', '.join(self.outputs)} ({calls}{place}) by rule {self.rule} of {self.origin}"
+        return f"rewritten: {what}" if self.refusal is None else f"not rewritten: {what}: {self.refusal}"
+
+
+def apply_rewrites(trace: TraceCtx, rules: Sequence[RewriteRule]) -> tuple[TraceCtx, list[Rewriting]]:
+    """Apply rules, one after the other; return the new trace and what was done where.
+
+    The trace itself is returned if no rule applies. It has no gradients and no in-place calls yet. A rule
+    does not see what it has recorded itself.
+
+    Raises PluginError, with the rule and its package, for a replacement that raises or whose results have
+    other metadata than the pattern's, for a check that raises or returns neither a bool nor a Refusal, and
+    for a pattern that cannot be traced.
+    """
+    start = time.perf_counter_ns()
+    changed, done = trace, list[Rewriting]()
+    graph: ExpressionGraph | None = None
+    for rule in rules:
+        graph = graph or ExpressionGraph(changed.bound_symbols)
+        rewritten = _apply(changed, graph, rule, done)
+        if rewritten is not changed:
+            changed, graph = rewritten, None
+    if changed is not trace:
+        changed.set_provenance(TraceProvenance("Rewriting", time.perf_counter_ns() - start))
+    return changed, done
+
+
+def _apply(trace: TraceCtx, graph: ExpressionGraph, rule: RewriteRule, done: list[Rewriting]) -> TraceCtx:
+    matches: list[RuleMatch] = []
+    for match in find_matches(graph, rule):
+        refusal = _checked(graph, match)
+        if refusal is None:
+            matches.append(match)
+        else:
+            done.append(_rewriting(graph, match, refusal))
+    if not matches:
+        return trace
+    places, refused = select(graph, matches)
+    done += [_rewriting(graph, match, refusal) for match, refusal in refused]
+    return _replaced(trace, graph, places, done) if places else trace
+
+
+def _rewriting(graph: ExpressionGraph, match: RuleMatch, refusal: Refusal | None = None) -> Rewriting:
+    last = graph.bsyms[max(match.covered)]
+    return Rewriting(
+        rule=match.rule.name,
+        origin=match.rule.origin,
+        outputs=tuple(v.proxy.name for v in match.outputs),
+        statements=sum(bool(graph.labels[i]) for i in match.covered),
+        source=last.source.location if last.source is not None else None,
+        refusal=refusal,
+    )
+
+
+def _checked(graph: ExpressionGraph, match: RuleMatch) -> Refusal | None:
+    """Return the refusal of the rule's check, or None."""
+    check = match.rule.check
+    if check is None:
+        return None
+    try:
+        with detached_trace():  # what a check records is not part of the program
+            answer = check(*match.args)
+    except Exception as error:
+        raise _fault(graph, match, f"has a check that raised {type(error).__name__}: {error}") from error
+    if answer is True:
+        return None
+    if answer is False:
+        return Refusal("check", "the rule's check returned False")
+    if isinstance(answer, Refusal):
+        return answer
+    raise _fault(graph, match, f"has a check that returned {answer!r}, neither a bool nor a Refusal")
+
+
+def _fault(graph: ExpressionGraph, match: RuleMatch, what: str, **found: Any) -> PluginError:
+    last = graph.bsyms[max(match.covered)]
+    return PluginError(
+        f"rewrite {match.rule.name!r} {what}", found=found or None, where=last.locations
+    ).blame(match.rule.origin)
+
+
+# -- replacing
+
+
+def _replaced(
+    trace: TraceCtx, graph: ExpressionGraph, places: Sequence[Place], done: list[Rewriting]
+) -> TraceCtx:
+    new = from_trace(trace)
+    values: dict[Variable, Any] = {}
+    statements: list[BoundSymbol] = []
+    removable: set[BoundSymbol] = set()
+    pending = list(places)
+    for position, bsym in enumerate(trace.bound_symbols):
+        while pending and pending[0].position == position:
+            match = pending.pop(0).match
+            recorded = _Recording(new, graph, match, values)
+            refusal = recorded.refusal()
+            done.append(_rewriting(graph, match, refusal))
+            if refusal is None:
+                statements += recorded.statements
+                values.update(recorded.results)
+                removable.update(graph.bsyms[i] for i in match.covered)
+        statements.append(bsym)
+    new.bound_symbols = _without_unused(statements, removable, values)
+    return new if values else trace
+
+
+def _without_unused(
+    statements: Sequence[BoundSymbol], removable: set[BoundSymbol], values: Mapping[Variable, Any]
+) -> list[BoundSymbol]:
+    """Return the statements with values replaced, without removable ones whose results are not read."""
+    read: set[str] = set()
+    kept = []
+    for bsym in reversed(statements):
+        after = follow_replacements(bsym, values)
+        if bsym in removable and not any(p.name in read for p in bsym.flat_proxy_outs):
+            continue
+        read.update(p.name for p in after.flat_proxy_args)
+        kept.append(after)
+    return kept[::-1]
+
+
+class _Recording:
+    """The replacement of one match: its statements, and its results by the values that they replace."""
+
+    def __init__(
+        self, trace: TraceCtx, graph: ExpressionGraph, match: RuleMatch, values: Mapping[Variable, Any]
+    ) -> None:
+        self.graph, self.match = graph, match
+        self.args = [values.get(Variable(a), a) if is_proxy(a) else a for a in match.args]
+        try:
+            recorded = record(match.rule.replacement, self.args, trace, grad=match.grad)
+        except ThunderError as error:
+            raise _fault(graph, match, f"has a replacement that raised {error}") from error
+        except Exception as error:
+            what = f"has a replacement that raised {type(error).__name__}: {error}"
+            raise _fault(graph, match, what) from error
+        self.statements = recorded.bsyms
+        self.results: dict[Variable, Any] = {}
+        outputs = self._checked_results(recorded.result)
+        with tracectx(trace):
+            trace.push_scope(self.statements)
+            try:
+                for value, result in zip(match.outputs, outputs, strict=True):
+                    self.results[Variable(value.proxy)] = self._as_value(value.proxy, result)
+            finally:
+                trace.pop_scope()
+        self.statements[:] = [self._placed(b) for b in self.statements]
+
+    def _checked_results(self, result: Any) -> tuple[TensorProxy, ...]:
+        expected = tuple(v.proxy for v in self.match.traced.outputs)
+        is_tuple = isinstance(result, tuple | list)
+        results = outputs_of(result)
+        if (
+            is_tuple is not self.match.traced.is_tuple
+            or len(results) != len(expected)
+            or not all(_same_metadata(a, b) for a, b in zip(expected, results, strict=True))
+        ):
+            raise _fault(
+                self.graph,
+                self.match,
+                "has a replacement whose results differ from the pattern's in structure, shape, dtype, "
+                "device or requires_grad",
+                pattern=_described(expected, self.match.traced.is_tuple),
+                replacement=_described(results, is_tuple),
+            )
+        return results
+
+    def _as_value(self, old: TensorProxy, result: TensorProxy) -> Any:
+        """Return a result as a value of its own, with the dtype that the program has there."""
+        computed = {p.name for b in self.statements for p in b.flat_proxy_outs}
+        taken = {p.name for p in self.results.values()}
+        if old.dtype is not result.dtype:
+            return cast(result, old.dtype)
+        if result.name not in computed or result.name in taken or self._may_alias_argument(result):
+            return prims.clone(result)
+        return result
+
+    def _may_alias_argument(self, result: TensorProxy) -> bool:
+        aliases = {a.name for a in self.args if is_proxy(a)}
+        for bsym in self.statements:
+            is_view = bool(views_of(bsym)) if bsym.sym.executor is None else False
+            if is_view and may_alias(bsym) and any(p.name in aliases for p in bsym.flat_proxy_args):
+                aliases.update(p.name for p in bsym.flat_proxy_outs)
+        return result.name in aliases
+
+    def _placed(self, bsym: BoundSymbol) -> BoundSymbol:
+        last = self.graph.bsyms[max(self.match.covered)]
+        tags = bsym.own_tags | last.own_tags
+        return bsym.from_bsym(source=bsym.source or last.source, tags=tags)
+
+    def refusal(self) -> Refusal | None:
+        """Return why the results cannot take the place of the program's values, or None.
+
+        Results of the program have eager's strides, and are views where eager's are.
+        """
+        for value in self.match.outputs:
+            old = value.proxy
+            if old.derived_strides is None and not escapes(self.graph.bsyms, [old.name]):
+                continue
+            if _is_view(self.graph, self.match, old):
+                return Refusal("view", "a result of the program is a view of an argument of the match")
+            before = _strides(self.graph.bsyms, old)
+            after = _strides(self.statements, self.results[Variable(old)])
+            if before is not None and after is not None and before != after:
+                return Refusal(
+                    "strides", "the replacement has other strides", pattern=before, replacement=after
+                )
+        return None
+
+
+def _same_metadata(old: TensorProxy, new: object) -> bool:
+    return isinstance(new, TensorProxy) and (old.shape, old.dtype, old.device, old.requires_grad) == (
+        new.shape,
+        new.dtype,
+        new.device,
+        new.requires_grad,
+    )
+
+
+def _described(results: Sequence[Any], is_tuple: bool) -> str:
+    texts = [
+        x.type_string() + (" requires_grad" if x.requires_grad else "")
+        if isinstance(x, TensorProxy)
+        else repr(x)
+        for x in results
+    ]
+    return f"({', '.join(texts)})" if is_tuple else texts[0]
+
+
+def _is_view(graph: ExpressionGraph, match: RuleMatch, old: TensorProxy) -> bool:
+    aliases = {a.name for a in match.args if is_proxy(a)}
+    for position in sorted(match.covered):
+        for view in views_of(graph.bsyms[position]):
+            if view.source.name in aliases:
+                aliases.add(view.output.name)
+    return old.name in aliases
+
+
+def _strides(bsyms: Sequence[BoundSymbol], proxy: TensorProxy) -> tuple[int, ...] | None:
+    """Return eager's strides of a value; None where they cannot be derived."""
+    try:
+        return Layouts((), bsyms).strides(proxy)
+    except UnsupportedProgram:
+        return None
