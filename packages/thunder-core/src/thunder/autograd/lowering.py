@@ -89,9 +89,10 @@ class Differentiated:
         saved = {p.name for p in forward.residuals}
         if calls:
             check_values_are_saved(segment.steps, parts.graph, read, saved)
-        for name in parts.graph.needed(read, parts.graph.values.keys(), saved):
-            if parts.graph.is_opaque(parts.graph.values[name]):
-                raise missing_gradient(parts.graph.producer[name])
+        needed = parts.graph.needed(read, parts.graph.values.keys(), saved)
+        for value in residual_tensors(forward):
+            if value.name in needed and forward.graph.is_opaque(value):
+                raise missing_gradient(forward.graph.producer[value.name])
         return _backward_of(forward, parts)
 
     def forward_for(self, segment: Segment, outputs: Sequence[TensorProxy]) -> AugmentedForward:
