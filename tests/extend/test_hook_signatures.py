@@ -24,4 +24,4 @@ def test_hooks_without_keyword_arguments_run():
             return computation_trace
 
     thunder.jit(lambda x: x + 1, transforms=[Plain()], executors=["torch"])(torch.ones(2))
-    assert called == ["pre_prologue", ["torch", "python"], (True, ["executors_list"])]
+    assert called == ["pre_prologue", ["torch", "python"], (True, ["context", "executors_list"])]

@@ -52,8 +52,10 @@ def test_stages_can_be_inserted_by_name():
 
 
 def test_a_stage_needs_a_known_neighbour_and_a_new_name():
+    pipeline = Pipeline()
+    pipeline.insert_before("clam", "mine", lambda trace, context: trace)
     with pytest.raises(InvalidArgument, match="Did you mean 'claim'"):
-        Pipeline().insert_before("clam", "mine", lambda trace, context: trace)
+        pipeline.stages()
     with pytest.raises(InvalidArgument, match="has a stage 'dce' already"):
         Pipeline().insert_after("claim", "dce", lambda trace, context: trace)
 
@@ -94,8 +96,8 @@ def test_hooks_run_in_list_order_and_one_that_changes_nothing_adds_no_trace():
     result = compiled(program(), transforms=[Log("a", log), Log("b", log)])
     operators = ["sin", "python_del", "exp", "python_del", "python_return"]
     assert log == [
-        ("a", "pre", ["executors_list", "options"]),
-        ("b", "pre", ["executors_list", "options"]),
+        ("a", "pre", ["context", "executors_list", "options"]),
+        ("b", "pre", ["context", "executors_list", "options"]),
         ("a", "post", operators),
         ("b", "post", operators),
     ]

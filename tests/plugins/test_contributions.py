@@ -208,7 +208,7 @@ def test_pipeline_hooks_run_in_rank_and_name_order() -> None:
     spec = ExecutorSpec("kernels", OperatorExecutor("kernels"), rank=Rank.KERNEL)
     m.register(inserting("z", thunder_executors=lambda: [spec]), "z")
     stages: list[str] = []
-    configure_pipeline(m, stages, {})
+    list(configure_pipeline(m, stages, {}))
     assert stages == ["z", "a", "b"]
 
 

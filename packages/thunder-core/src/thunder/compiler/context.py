@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.tape import Tape
+from thunder.compiler.stats import RecompileReason
 from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
@@ -17,6 +18,8 @@ from thunder.passes.rewriting.replacement import Rewriting
 from thunder.passes.transform import Transform
 
 __all__ = ["AutogradState", "Branch", "Context"]
+
+S = TypeVar("S")
 
 
 @dataclass
@@ -64,11 +67,24 @@ class Context:
     backward_is_changed: bool = False
     #: what rewrite rules did, and did not, in the program
     rewritings: list[Rewriting] = field(default_factory=list)
+    #: why the program is compiled again; empty for a first compile
+    reasons: tuple[RecompileReason, ...] = ()
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.branch = self.forward
+        self._states: dict[type[Any], Any] = {}
+
+    def state(self, kind: type[S]) -> S:
+        """Return this compile's one object of a class, which is created without arguments at the first use.
+
+        Stages and hooks of transforms keep here what they have to remember from one to another.
+        """
+        state = self._states.get(kind)
+        if state is None:
+            state = self._states[kind] = kind()
+        return state
 
     traces = property(lambda self: self.branch.traces, doc="The traces of the current branch.")
 
@@ -93,4 +109,4 @@ class Context:
     @property
     def hook_arguments(self) -> dict[str, Any]:
         """The keyword arguments of every trace hook."""
-        return {"executors_list": self.executors, "options": self.options}
+        return {"executors_list": self.executors, "options": self.options, "context": self}

@@ -23,14 +23,13 @@ from thunder.base.errors import (
     RecompileError,
     RecompileWarning,
     SameInputViolation,
-    SharpEdgeWarning,
-    ThunderError,
 )
 from thunder.base.extension_origin import origin_of
 from thunder.base.langctx import LanguageContext
-from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS
+from thunder.base.options import CACHE_OPTIONS
 from thunder.base.runtime_errors import note_statement
 from thunder.compiler.assumed_device import with_device_profile
+from thunder.compiler.compile_events import notify_of_compile
 from thunder.compiler.failed_calls import (
     FailurePlan,
     RunningCall,
@@ -47,6 +46,7 @@ from thunder.compiler.plugin_contributions import (
     replacements_of,
 )
 from thunder.compiler.recompile_reasons import limit_text, recompile_reason
+from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
@@ -215,10 +215,15 @@ class Dispatcher:
         stats.last_recompile_reasons = reasons
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
-        with collector_paused():
-            entry, inputs = self._new_entry(args, kwargs)
+        try:
+            with collector_paused():
+                entry, inputs = self._new_entry(args, kwargs)
+        except Exception as error:
+            notify_of_compile(self.data, stats, None, error)
+            raise
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)
+        notify_of_compile(self.data, stats, entry)
         limit = options["recompile_limit"]
         if limit is not None and stats.cache_misses == limit + 1 and reasons:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
@@ -275,7 +280,7 @@ class Dispatcher:
             args,
             kwargs,
             language=self._language() if device is None else with_device_profile(self._language(), device),
-            sharp_edge=_SharpEdges(data.sharp_edges, baked),
+            sharp_edge=SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
             trusted=self._trusted(),
             record_log=data.debug_options.record_interpreter_history,
@@ -301,7 +306,7 @@ class Dispatcher:
     def _run_pipeline(self, program: Acquisition) -> Compiled:
         data = self.data
         try:
-            return configured_pipeline(data.transforms, data.compile_options).run(
+            return configured_pipeline(data.transforms, data.compile_options, data.executors_list).run(
                 program.computation,
                 data.executors_list,
                 data.transforms,
@@ -309,6 +314,7 @@ class Dispatcher:
                 check=data.debug_options.check_traces,
                 prologue=program.prologue,
                 epilogue=program.epilogue,
+                reasons=self.stats.last_recompile_reasons,
             )
         except OperatorError as error:  # torch refuses a call, and only the whole program shows it
             handles = program.handles_errors and not program.calls_symbols
@@ -402,20 +408,3 @@ def collector_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-class _SharpEdges:
-    """The policy for reads and writes that can be neither guarded nor replayed.
-
-    The program is refused, or the value becomes part of it, with or without a warning.
-    """
-
-    def __init__(self, mode: SHARP_EDGES_OPTIONS, baked: list[str]) -> None:
-        self.mode, self.baked = mode, baked
-
-    def __call__(self, edge: ThunderError) -> None:
-        if self.mode is SHARP_EDGES_OPTIONS.ERROR:
-            raise edge
-        self.baked.append(str(edge))
-        if self.mode is SHARP_EDGES_OPTIONS.WARN:
-            warnings.warn(str(edge), SharpEdgeWarning, stacklevel=2)

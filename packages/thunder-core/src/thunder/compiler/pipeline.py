@@ -1,93 +1,162 @@
-"""The stages in their order, and a program's way through them."""
+"""The pipeline of one compile: the stages of core, with those that plugins and transforms add.
+
+Stages are collected first and ordered then, see Note [Places of stages].
+"""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import torch
-
-from thunder.autograd.lowering import Lowering, connected
-from thunder.autograd.wiring import Interface
-from thunder.base.errors import InvalidArgument, PluginError, ThunderError, nearest
+from thunder.base.errors import InvalidArgument, PluginError
 from thunder.base.extension_origin import origin_of
-from thunder.base.structural_ids import COMMENT, RELEASES
-from thunder.compiler.context import Branch, Context
-from thunder.compiler.copy_on_edit import edit_copy
-from thunder.compiler.stages import LATE_STAGES, STAGES, Stage, StageFn, Step
+from thunder.compiler.compiled_program import Compiled, compiled_program
+from thunder.compiler.context import Context
+from thunder.compiler.running_stages import run_inserted, run_step
+from thunder.compiler.stage_conditions import StageCondition, as_tuple
+from thunder.compiler.stage_order import Placed, StageOrder, refuse_unknown
+from thunder.compiler.stages import STAGES, Stage, StageFn
+from thunder.compiler.stats import RecompileReason
 from thunder.executor_base.executor import Executor
-from thunder.ir.proxies import is_proxy
 from thunder.ir.trace import TraceCtx
-from thunder.ir.verify import check_plugin_trace
-from thunder.passes.placement import Placement
-from thunder.passes.rewriting.replacement import Rewriting
 from thunder.passes.transform import Transform
-from thunder.plugins.contributions import configure_pipeline, isolated
+from thunder.plugins.contributions import configure_pipeline, isolated, transform_names
 from thunder.plugins.manager import get_manager
+from thunder.plugins.specs import ExecutorSpec, IfPresent
 
 __all__ = ["STAGES", "Compiled", "Context", "Pipeline", "Stage", "configured_pipeline"]
 
+Names = str | IfPresent | Sequence[str | IfPresent]
+
 
 @dataclass(frozen=True)
-class Compiled:
-    """The result of the pipeline for one program."""
+class _Added:
+    """A stage of a plugin or a transform; `plugin` is the plugin's name, None for a transform."""
 
-    traces: list[TraceCtx]
-    fn: Callable[..., Any]
-    ledger: list[Placement]
-    stage_times: dict[str, int]
-    prologue: TraceCtx | None = None
-    epilogue: TraceCtx | None = None
-    backward_fn: Callable[..., Any] | None = None
-    backward_traces: list[TraceCtx] = field(default_factory=list)
-    backward_ledger: list[Placement] = field(default_factory=list)
-    rewritings: list[Rewriting] = field(default_factory=list)
-    #: the traces of the writes and views that run after torch's autograd node
-    deferred_traces: list[TraceCtx] = field(default_factory=list)
+    placed: Placed
+    stage: Stage
+    condition: StageCondition
+    plugin: str | None = None
 
 
 class Pipeline:
-    """An ordered list of named stages."""
+    """Named stages: those of core in their order, and others that are placed among them."""
 
     def __init__(self, stages: Iterable[Stage] = STAGES) -> None:
-        self._stages = list(stages)
+        self._builtin = tuple(stages)
+        self._added: dict[str, _Added] = {}
 
     def names(self) -> list[str]:
-        """Return the names of the stages, in order."""
-        return [stage.name for stage in self._stages]
+        """Return the names of the stages in their order; stages that are added later may come between."""
+        names = [stage.name for stage in self._builtin]
+        placed = [added.placed for added in self._added.values()]
+        return StageOrder(names, [p for p in placed if p.is_placed_by({*names, *self._added})]).ordered()
 
-    def insert_before(self, stage: str, name: str, fn: StageFn) -> None:
-        """Insert the stage `name` directly before another. `fn(trace, context)` returns a trace.
+    def add(
+        self,
+        name: str,
+        fn: StageFn,
+        *,
+        before: Names = (),
+        after: Names = (),
+        executors: Any = (),
+        transforms: Any = (),
+    ) -> None:
+        """Add a stage before and after others, by their names.
 
-        The stage may edit the trace that it receives. Its result is among the traces of the compile,
-        constructed by `name` unless its provenance says otherwise; a stage that changes nothing adds none.
-        After the partition a stage runs for the forward, and then for the backward.
+        `fn(trace, context)` returns a trace, and may edit the one that it receives. Its result is among the
+        traces of the compile, constructed by `name` unless its provenance says otherwise; a stage that
+        changes nothing adds none. After the partition a stage runs for the forward, and then for the
+        backward.
+
+        Args:
+            before, after: names of stages, also of those that other plugins add. `IfPresent(name)` need not
+                exist. With `after` the stage runs as early as possible, with `before` alone as late as
+                possible.
+            executors, transforms: the stage exists in compiles with one of these executors (objects or
+                names) or transforms (classes or names); in every one if both are empty.
+
+        Raises InvalidArgument for a name that is taken, and without a name in `before` or `after`.
         """
-        self._insert(self._position(stage), name, fn)
-
-    def insert_after(self, stage: str, name: str, fn: StageFn) -> None:
-        """Insert the stage `name` directly after another; as `insert_before`."""
-        self._insert(self._position(stage) + 1, name, fn)
-
-    def _insert(self, position: int, name: str, fn: StageFn) -> None:
-        if name in self.names():
-            raise InvalidArgument(f"the pipeline has a stage {name!r} already", hint="Choose another name.")
-        self._stages.insert(position, Stage(name, partial(_inserted, name, fn), is_builtin=False))
-
-    def _position(self, stage: str) -> int:
-        names = self.names()
-        if stage not in names:
-            close = nearest(stage, names)
+        first = self._added.get(name)
+        if first is not None or name in [stage.name for stage in self._builtin]:
+            provider = "core" if first is None else first.placed.provider
             raise InvalidArgument(
-                f"the pipeline has no stage {stage!r}",
-                found={"stages": ", ".join(names)},
-                hint=f"Did you mean {close!r}?" if close else None,
+                f"the pipeline has a stage {name!r} already",
+                found={"from": provider},
+                hint="Choose another name, such as '<package>.<stage>'.",
             )
-        return names.index(stage)
+        befores, afters = as_tuple(before), as_tuple(after)
+        if not (befores or afters) or not all(isinstance(n, str | IfPresent) for n in (*befores, *afters)):
+            raise InvalidArgument(
+                f"the stage {name!r} has no place among the others",
+                found={"before": before, "after": after},
+                hint="Name a stage in before= or after=: pipeline.names() has them all.",
+            )
+        optional = frozenset(n.name for n in (*befores, *afters) if isinstance(n, IfPresent))
+        placed = Placed(name=name, before=_texts(befores), after=_texts(afters), optional=optional)
+        stage = Stage(name, partial(run_inserted, name, fn), is_builtin=False)
+        self._added[name] = _Added(placed, stage, StageCondition.of(name, executors, transforms))
+
+    def insert_before(self, stage: str, name: str, fn: StageFn, **conditions: Any) -> None:
+        """Add the stage `name` before another: `add(name, fn, before=stage)`."""
+        self.add(name, fn, before=stage, **conditions)
+
+    def insert_after(self, stage: str, name: str, fn: StageFn, **conditions: Any) -> None:
+        """Add the stage `name` after another: `add(name, fn, after=stage)`."""
+        self.add(name, fn, after=stage, **conditions)
+
+    def attribute(self, provider: str, plugin: str | None = None) -> None:
+        """Attribute the stages that were added since the last call to a plugin or a transform."""
+        for name, added in self._added.items():
+            if added.placed.provider == Placed.provider:
+                placed = replace(added.placed, provider=provider)
+                self._added[name] = replace(added, placed=placed, plugin=plugin)
+
+    def remove_plugin(self, plugin: str) -> None:
+        """Remove the stages of a plugin."""
+        self._added = {name: added for name, added in self._added.items() if added.plugin != plugin}
+
+    def stages(self) -> list[Stage]:
+        """Return all stages in their order.
+
+        Raises InvalidArgument for a stage that is placed by one that does not exist, and PluginError for a
+        cycle.
+        """
+        builtin = [stage.name for stage in self._builtin]
+        if not self._added:
+            return list(self._builtin)
+        names = [*builtin, *self._added]
+        for added in self._added.values():
+            refuse_unknown(added.placed, names)
+        order = StageOrder(builtin, [added.placed for added in self._added.values()]).ordered()
+        by_name = {stage.name: stage for stage in (*self._builtin, *(a.stage for a in self._added.values()))}
+        return [by_name[name] for name in order]
+
+    @property
+    def has_added(self) -> bool:
+        """Whether a plugin or a transform has added a stage."""
+        return bool(self._added)
+
+    def check(self, executors: Iterable[str], transforms: Iterable[str]) -> None:
+        """Raise the error of the first wrong stage; `executors` and `transforms` are the existing names.
+
+        That of a plugin is a PluginError, with the plugin's name.
+        """
+        names = [*(stage.name for stage in self._builtin), *self._added]
+        for added in self._added.values():
+            try:
+                refuse_unknown(added.placed, names)
+                added.condition.refuse_unknown(added.placed.name, executors, transforms)
+            except InvalidArgument as error:
+                if added.plugin is None:
+                    raise error.blame(added.placed.provider) from None
+                raise get_manager().fault(
+                    added.plugin, error.asked, "thunder_pipeline", error.hint
+                ) from error
 
     def run(
         self,
@@ -99,141 +168,71 @@ class Pipeline:
         check: bool = False,
         prologue: TraceCtx | None = None,
         epilogue: TraceCtx | None = None,
+        reasons: Sequence[RecompileReason] = (),
     ) -> Compiled:
         """Run all stages on a program. `executors` ends with the fallback executors.
 
-        With `check` each new trace is verified. Raises PluginError for a stage that does not return a trace.
+        With `check` each new trace is verified. `reasons` are those of a recompile. Raises PluginError for a
+        stage that does not return a trace.
         """
         context = Context(
-            tuple(executors), tuple(transforms), options or {}, check, prologue=prologue, epilogue=epilogue
+            tuple(executors),
+            tuple(transforms),
+            options or {},
+            check,
+            prologue=prologue,
+            epilogue=epilogue,
+            reasons=tuple(reasons),
         )
         context.append(trace, "acquire")
-        for stage in self._stages:
+        for stage in self.stages():
+            added = self._added.get(stage.name)
+            if added is not None and not added.condition.holds(executors, transforms):
+                continue
             start = time.perf_counter_ns()
             for step in stage.steps(context):
-                _run_step(step, context)
+                run_step(step, context)
             context.stage_times[stage.name] = time.perf_counter_ns() - start
-        return _compiled(context)
+        return compiled_program(context)
 
 
-def _run_step(step: Step, context: Context) -> None:
-    """Run one step for each branch; note whether a transform or plugin changed the backward."""
-    for branch in context.branches:
-        context.branch = branch
-        before = branch.traces[-1]
-        context.append(step.run(before, context), step.name)
-        if not step.is_builtin and context.is_backward:
-            context.backward_is_changed |= _calls(before) != _calls(branch.traces[-1])
-    context.branch = context.forward
-
-
-def _inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> TraceCtx:
-    """Run a stage that a plugin or a transform inserted; its errors are reported as its own."""
-    try:
-        result = edit_copy(trace, lambda copy: fn(copy, context), name)
-    except ThunderError:
-        raise
-    except Exception as error:
-        raise PluginError(
-            f"the stage {name!r} raised {type(error).__name__}: {error}",
-            hint="A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out.",
-        ).blame(origin_of(fn)) from error
-    if not isinstance(result, TraceCtx):
-        raise PluginError(
-            f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
-        ).blame(origin_of(fn))
-    if result is not trace and not context.check:  # with the option, each trace is checked more thoroughly
-        check_plugin_trace(result, name, lambda: origin_of(fn))
-    return result
-
-
-def _calls(trace: TraceCtx) -> Counter[tuple[Any, ...]]:
-    """Return the calls of a trace in no order, without comments and releases."""
-    return Counter(
-        (b.sym.id, tuple(p.name for p in b.flat_proxy_args), tuple(p.name for p in b.flat_proxy_outs))
-        for b in trace.bound_symbols
-        if b.sym.id not in RELEASES and b.sym.id != COMMENT
-    )
-
-
-def _compiled(context: Context) -> Compiled:
-    """Collect the results of the stages; connect forward and backward to torch's autograd."""
-    forward, backward, autograd = context.forward, context.backward, context.autograd
-    assert forward.fn is not None, "the pipeline has a stage that generates code"
-    compiled = Compiled(
-        forward.traces,
-        forward.fn,
-        forward.placements,
-        context.stage_times,
-        context.prologue,
-        context.epilogue,
-        rewritings=context.rewritings,
-    )
-    if autograd is None or autograd.program is None or backward is None:
-        return compiled
-    assert backward.fn is not None, "the stage that generates code runs for the backward too"
-    lowering = Lowering(
-        context.executors, context.options.get("rematerialization", "min-cut"), partial(_lower_late, context)
-    )
-    interface = Interface.of(forward.traces[-1])
-    fn: Callable[..., Any] = connected(
-        autograd.program, forward.fn, backward.fn, lowering, interface, context.backward_is_changed
-    )
-    if not torch.is_grad_enabled():  # a region of torch.enable_grad has computed what requires grad
-        fn = torch.enable_grad()(fn)
-    deferred_traces: list[TraceCtx] = []
-    if autograd.deferred is not None:
-        deferred = _late_branch(context, autograd.deferred)
-        deferred_traces, fn = deferred.traces, _with_deferred_writes(fn, deferred, forward.traces[-1])
-    return replace(
-        compiled,
-        fn=fn,
-        backward_fn=backward.fn,
-        backward_traces=backward.traces,
-        backward_ledger=backward.placements,
-        deferred_traces=deferred_traces,
-    )
-
-
-def _late_branch(context: Context, trace: TraceCtx) -> Branch:
-    """Run the last builtin stages on a trace that was constructed after the pipeline has run."""
-    late = Context(context.executors, options=context.options, check=context.check)
-    late.append(trace, "partition")
-    for stage in LATE_STAGES:
-        for step in stage.steps(late):
-            _run_step(step, late)
-    return late.forward
-
-
-def _lower_late(context: Context, trace: TraceCtx) -> Callable[..., Any]:
-    """Return the function of a trace that was constructed after the pipeline has run."""
-    fn = _late_branch(context, trace).fn
-    assert fn is not None, "the last of these stages generates code"
-    return fn
-
-
-def _with_deferred_writes(fn: Callable[..., Any], deferred: Branch, forward: TraceCtx) -> Callable[..., Any]:
-    """Return ``fn``, followed by the deferred writes on its results and inputs."""
-    positions = {p.name: i for i, p in enumerate(forward.args) if is_proxy(p)}
-    read = tuple(positions[p.name] for p in deferred.traces[0].args if p.name in positions)
-    finish = deferred.fn
-    assert finish is not None, "the deferred writes have been through the stage that generates code"
-
-    def run(*args: Any) -> Any:
-        return finish(*fn(*args), *[args[i] for i in read])
-
-    return run
+def _texts(names: Iterable[str | IfPresent]) -> tuple[str, ...]:
+    return tuple(name.name if isinstance(name, IfPresent) else name for name in names)
 
 
 def _with_plugins(options: Mapping[str, Any]) -> Pipeline:
-    pipeline = Pipeline()
-    configure_pipeline(get_manager(), pipeline, options)
+    pipeline, manager = Pipeline(), get_manager()
+    for plugin in configure_pipeline(manager, pipeline, options):
+        pipeline.attribute(f"plugin {plugin!r} ({manager.source_of(plugin)})", plugin)
     return pipeline
 
 
-def configured_pipeline(transforms: Sequence[Transform], options: Mapping[str, Any]) -> Pipeline:
-    """Return the builtin stages with those that plugins, then transforms, insert."""
-    pipeline = isolated(get_manager(), lambda: _with_plugins(options))
+def configured_pipeline(
+    transforms: Sequence[Transform], options: Mapping[str, Any], executors: Sequence[Executor] = ()
+) -> Pipeline:
+    """Return the stages of core with those that plugins and transforms add in this compile.
+
+    Raises InvalidArgument for a wrong stage of a transform, PluginError for one of a plugin or a cycle.
+    """
+    manager = get_manager()
+    pipeline = isolated(manager, lambda: _with_plugins(options))
     for transform in transforms:
         transform.configure_pipeline(pipeline, options)
+        pipeline.attribute(f"transform {type(transform).__name__} ({origin_of(type(transform))})")
+    if pipeline.has_added:
+        _check_stages(pipeline, transforms, executors)
     return pipeline
+
+
+def _check_stages(pipeline: Pipeline, transforms: Sequence[Transform], executors: Sequence[Executor]) -> None:
+    """Check all stages; an installed plugin with a wrong one is disabled, and its stages are removed."""
+    manager = get_manager()
+    named: list[ExecutorSpec | Executor] = [*manager.executor_specs(), *executors]
+    executor_names = [name for executor in named for name in (executor.name, *executor.aliases)]
+    classes = [cls.__name__ for transform in transforms for cls in type(transform).__mro__]
+    while True:
+        try:
+            return pipeline.check(executor_names, [*transform_names(manager), *classes])
+        except PluginError as error:
+            manager.isolate(error)
+            pipeline.remove_plugin(str(error.facts["plugin"]))

@@ -29,6 +29,8 @@ class PluginContributions:
     replacements: tuple[Replacement, ...] = ()
     #: the plugins that insert stages
     stages: tuple[str, ...] = ()
+    #: the plugins with rewrite rules
+    rewriting: tuple[str, ...] = ()
     #: the plugins with state on which traces depend
     states: tuple[str, ...] = ()
 
@@ -39,6 +41,8 @@ class PluginContributions:
             yield "lookasides of plugins", here, there
         if self.stages != other.stages:
             yield "plugins with stages", list(self.stages), list(other.stages)
+        if self.rewriting != other.rewriting:
+            yield "plugins with rewrite rules", list(self.rewriting), list(other.rewriting)
         if self.states != other.states:
             yield "plugins with state", list(self.states), list(other.states)
 
@@ -63,11 +67,9 @@ def plugin_contributions() -> PluginContributions:
     manager.load()
     if _latest.generation is not manager.generation:
         replacements = isolated(manager, lambda: _replacements(manager))
-        _latest.contributions = PluginContributions(
-            replacements,
-            tuple(i.plugin_name for i in manager.implementations("thunder_pipeline")),
-            tuple(i.plugin_name for i in manager.implementations("thunder_cache_state")),
-        )
+        hooks = ("thunder_pipeline", "thunder_rewrites", "thunder_cache_state")
+        names = [tuple(i.plugin_name for i in manager.implementations(hook)) for hook in hooks]
+        _latest.contributions = PluginContributions(replacements, *names)
         _latest.generation = manager.generation
     return _latest.contributions
 

@@ -75,7 +75,7 @@ class Transform:
         return state_dict
 
     def configure_pipeline(self, pipeline: Any, options: Mapping[str, Any]) -> None:
-        """Insert stages into the pipeline; called once per compile, before the first stage."""
+        """Add stages, `pipeline.add(name, fn, after=…)`; called once per compile, before the first."""
 
     def cache_state(self) -> Mapping[str, Hashable]:
         """Return the state on which the compiled programs depend.

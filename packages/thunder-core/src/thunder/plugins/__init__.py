@@ -18,13 +18,23 @@ from thunder.base.options import Option
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
 from thunder.plugins.plugin_info import PluginInfo, PluginState
-from thunder.plugins.specs import DeviceProfile, ExecutorSpec, Lookaside, TransformSpec, Unavailable
+from thunder.plugins.specs import (
+    CompileEvent,
+    DeviceProfile,
+    ExecutorSpec,
+    IfPresent,
+    Lookaside,
+    TransformSpec,
+    Unavailable,
+)
 
 __all__ = [
     "ENTRY_POINT_GROUP",
     "HOOK_API_VERSION",
+    "CompileEvent",
     "DeviceProfile",
     "ExecutorSpec",
+    "IfPresent",
     "Lookaside",
     "Option",
     "PluginInfo",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from thunder.base.errors import PluginWarning, RegistrationError, ThunderError, did_you_mean
+from thunder.base.errors import PluginError, PluginWarning, RegistrationError, ThunderError, did_you_mean
 from thunder.base.langctx import TORCH
 from thunder.base.options import CORE_OPTIONS, Option
 from thunder.executor_base.executor import Executor, ImplInfo
@@ -17,7 +17,7 @@ from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, register, row_of, symbol_of
 from thunder.plugins.manager import PluginManager
-from thunder.plugins.specs import DeviceProfile, Lookaside, load_target
+from thunder.plugins.specs import CompileEvent, DeviceProfile, Lookaside, load_target
 
 __all__ = [
     "cache_state",
@@ -29,6 +29,7 @@ __all__ = [
     "isolated",
     "load_transform",
     "lookasides",
+    "notify_compiled",
     "rewrite_rules",
     "transform_names",
 ]
@@ -245,10 +246,19 @@ def lookasides(manager: PluginManager) -> Iterator[tuple[str, Lookaside]]:
             yield plugin, lookaside
 
 
-def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> None:
-    """Call `thunder_pipeline` of each plugin, which inserts its stages, in the order of (rank, name)."""
-    for _ in manager.call("thunder_pipeline", pipeline=pipeline, options=options):
-        pass
+def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> Iterator[str]:
+    """Call `thunder_pipeline` of each plugin, which adds its stages; yield the name of each plugin."""
+    for plugin, _ in manager.call("thunder_pipeline", pipeline=pipeline, options=options):
+        yield plugin
+
+
+def notify_compiled(manager: PluginManager, event: CompileEvent) -> None:
+    """Call `thunder_compiled` of each plugin; an installed plugin that raises is disabled."""
+    for implementation in manager.implementations("thunder_compiled"):
+        try:
+            manager.call_one(implementation, "thunder_compiled", event=event)
+        except PluginError as error:
+            manager.isolate(error)
 
 
 def cache_state(manager: PluginManager) -> Mapping[str, Hashable]:

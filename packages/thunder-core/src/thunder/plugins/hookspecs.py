@@ -21,7 +21,7 @@ from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator
 from thunder.plugins.markers import hookspec
-from thunder.plugins.specs import DeviceProfile, ExecutorSpec, Lookaside, TransformSpec
+from thunder.plugins.specs import CompileEvent, DeviceProfile, ExecutorSpec, Lookaside, TransformSpec
 
 #: (operator or its id, checker)
 OperatorChecker: TypeAlias = tuple[Symbol | str, Callable[..., bool | Refusal]]
@@ -107,9 +107,18 @@ def thunder_lookasides() -> Iterable[Lookaside]:  # type: ignore[empty-body]
 
 @hookspec
 def thunder_pipeline(pipeline: Any, options: Mapping[str, Any]) -> None:
-    """Insert named stages into the pipeline of one compile. Called at each compile.
+    """Add named stages to the pipeline of one compile: `pipeline.add(name, fn, before=…, after=…)`.
 
-    A plugin's rank is the smallest rank of the executors that it declares, or `Rank.EAGER`.
+    Called at each compile. The order of the stages does not depend on the order of the plugins.
+    """
+
+
+@hookspec
+def thunder_compiled(event: CompileEvent) -> None:
+    """Take notice of a compile or recompile, with its reasons.
+
+    Called once after each compile of a call, also of one that failed, before the compiled program first runs.
+    It must not call the compiled object.
     """
 
 

@@ -369,18 +369,18 @@ class PluginManager:
         Raises PluginError, which names the plugin, for an exception in an implementation.
         """
         for implementation in self.implementations(hook):
-            name = implementation.plugin_name
-            try:
-                result = implementation.function(
-                    *(arguments[argument] for argument in implementation.argnames)
-                )
-                if isinstance(result, Iterator):  # run here, where a fault in it is the plugin's
-                    result = list(result)
-            except Exception as error:
-                raise self.fault(
-                    name, f"hook {hook} of plugin {name!r} raised {type(error).__name__}: {error}", hook
-                ) from error
-            yield name, result
+            yield implementation.plugin_name, self.call_one(implementation, hook, **arguments)
+
+    def call_one(self, implementation: pluggy.HookImpl, hook: str, **arguments: Any) -> Any:
+        """Call one implementation of a hook and return its result; raise PluginError if it raises."""
+        name = implementation.plugin_name
+        try:
+            result = implementation.function(*(arguments[argument] for argument in implementation.argnames))
+            # a generator runs here, where a fault in it is the plugin's
+            return list(result) if isinstance(result, Iterator) else result
+        except Exception as error:
+            text = f"hook {hook} of plugin {name!r} raised {type(error).__name__}: {error}"
+            raise self.fault(name, text, hook) from error
 
     def fault(self, plugin: str, asked: str, hook: str, hint: str | None = None) -> PluginError:
         """Return the error for what a plugin's hook did or returned; `hint` is for the plugin's author."""

@@ -14,8 +14,10 @@ from thunder.base.errors import InvalidArgument
 from thunder.executor_base.executor import Executor, Rank
 
 __all__ = [
+    "CompileEvent",
     "DeviceProfile",
     "ExecutorSpec",
+    "IfPresent",
     "Lookaside",
     "TransformSpec",
     "Unavailable",
@@ -100,11 +102,49 @@ class Lookaside:
 
 
 @dataclass(frozen=True, slots=True)
+class IfPresent:
+    """Names a stage, an executor or a transform that need not exist, in the place of a stage.
+
+    It is for names of a package that may not be installed: `after=IfPresent("acme.overlap")`.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unavailable:
     """Returned by a target in place of an executor that cannot work here, with the reason."""
 
     reason: str
     cause: BaseException | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileEvent:
+    """Describes a compile that has ended, for the hook `thunder_compiled`.
+
+    Args:
+        name: the qualified name of the function, or the class of the module.
+        count: the number of compiles of this compiled object, with this one.
+        reasons: why it was compiled again: for each cache entry, newest first, the first `.fact` that did not
+            hold, with `.expected`, `.found` and `.source`; empty for a first compile.
+        stage_times: the name of each stage that ran → ns.
+        entry: the new cache entry, with `computation_traces`, `backward_traces` and `prologue_traces`; None
+            if the compile failed.
+        error: the exception with which it failed, or None.
+    """
+
+    name: str
+    count: int
+    reasons: tuple[Any, ...] = ()
+    stage_times: Mapping[str, int] = field(default_factory=dict)
+    entry: Any = None
+    error: BaseException | None = None
+
+    @property
+    def is_recompile(self) -> bool:
+        """Whether the object has other cache entries, none of which fits the call."""
+        return bool(self.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,109 @@
+"""The result of a compile: forward and backward, connected to torch's autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder.autograd.lowering import Lowering, connected
+from thunder.autograd.wiring import Interface
+from thunder.compiler.context import Branch, Context
+from thunder.compiler.running_stages import run_step
+from thunder.compiler.stages import LATE_STAGES
+from thunder.ir.proxies import is_proxy
+from thunder.ir.trace import TraceCtx
+from thunder.passes.placement import Placement
+from thunder.passes.rewriting.replacement import Rewriting
+
+__all__ = ["Compiled", "compiled_program"]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The result of the pipeline for one program."""
+
+    traces: list[TraceCtx]
+    fn: Callable[..., Any]
+    ledger: list[Placement]
+    stage_times: dict[str, int]
+    prologue: TraceCtx | None = None
+    epilogue: TraceCtx | None = None
+    backward_fn: Callable[..., Any] | None = None
+    backward_traces: list[TraceCtx] = field(default_factory=list)
+    backward_ledger: list[Placement] = field(default_factory=list)
+    rewritings: list[Rewriting] = field(default_factory=list)
+    #: the traces of the writes and views that run after torch's autograd node
+    deferred_traces: list[TraceCtx] = field(default_factory=list)
+
+
+def compiled_program(context: Context) -> Compiled:
+    """Collect the results of the stages; connect forward and backward to torch's autograd."""
+    forward, backward, autograd = context.forward, context.backward, context.autograd
+    assert forward.fn is not None, "the pipeline has a stage that generates code"
+    compiled = Compiled(
+        forward.traces,
+        forward.fn,
+        forward.placements,
+        context.stage_times,
+        context.prologue,
+        context.epilogue,
+        rewritings=context.rewritings,
+    )
+    if autograd is None or autograd.program is None or backward is None:
+        return compiled
+    assert backward.fn is not None, "the stage that generates code runs for the backward too"
+    lowering = Lowering(
+        context.executors, context.options.get("rematerialization", "min-cut"), partial(_lower_late, context)
+    )
+    interface = Interface.of(forward.traces[-1])
+    fn: Callable[..., Any] = connected(
+        autograd.program, forward.fn, backward.fn, lowering, interface, context.backward_is_changed
+    )
+    if not torch.is_grad_enabled():  # a region of torch.enable_grad has computed what requires grad
+        fn = torch.enable_grad()(fn)
+    deferred_traces: list[TraceCtx] = []
+    if autograd.deferred is not None:
+        deferred = _late_branch(context, autograd.deferred)
+        deferred_traces, fn = deferred.traces, _with_deferred_writes(fn, deferred, forward.traces[-1])
+    return replace(
+        compiled,
+        fn=fn,
+        backward_fn=backward.fn,
+        backward_traces=backward.traces,
+        backward_ledger=backward.placements,
+        deferred_traces=deferred_traces,
+    )
+
+
+def _late_branch(context: Context, trace: TraceCtx) -> Branch:
+    """Run the last builtin stages on a trace that was constructed after the pipeline has run."""
+    late = Context(context.executors, options=context.options, check=context.check)
+    late.append(trace, "partition")
+    for stage in LATE_STAGES:
+        for step in stage.steps(late):
+            run_step(step, late)
+    return late.forward
+
+
+def _lower_late(context: Context, trace: TraceCtx) -> Callable[..., Any]:
+    """Return the function of a trace that was constructed after the pipeline has run."""
+    fn = _late_branch(context, trace).fn
+    assert fn is not None, "the last of these stages generates code"
+    return fn
+
+
+def _with_deferred_writes(fn: Callable[..., Any], deferred: Branch, forward: TraceCtx) -> Callable[..., Any]:
+    """Return ``fn``, followed by the deferred writes on its results and inputs."""
+    positions = {p.name: i for i, p in enumerate(forward.args) if is_proxy(p)}
+    read = tuple(positions[p.name] for p in deferred.traces[0].args if p.name in positions)
+    finish = deferred.fn
+    assert finish is not None, "the deferred writes have been through the stage that generates code"
+
+    def run(*args: Any) -> Any:
+        return finish(*fn(*args), *[args[i] for i in read])
+
+    return run

@@ -1,0 +1,57 @@
+"""One stage of a compile, run for the forward and the backward; stages of plugins with their own errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from thunder.base.errors import PluginError, ThunderError
+from thunder.base.extension_origin import origin_of
+from thunder.base.structural_ids import COMMENT, RELEASES
+from thunder.compiler.context import Context
+from thunder.compiler.copy_on_edit import edit_copy
+from thunder.compiler.stages import StageFn, Step
+from thunder.ir.trace import TraceCtx
+from thunder.ir.verify import check_plugin_trace
+
+__all__ = ["run_inserted", "run_step"]
+
+
+def run_step(step: Step, context: Context) -> None:
+    """Run one step for each branch; note whether a transform or plugin changed the backward."""
+    for branch in context.branches:
+        context.branch = branch
+        before = branch.traces[-1]
+        context.append(step.run(before, context), step.name)
+        if not step.is_builtin and context.is_backward:
+            context.backward_is_changed |= _calls(before) != _calls(branch.traces[-1])
+    context.branch = context.forward
+
+
+def run_inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> TraceCtx:
+    """Run a stage that a plugin or a transform inserted; its errors are reported as its own."""
+    try:
+        result = edit_copy(trace, lambda copy: fn(copy, context), name)
+    except ThunderError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"the stage {name!r} raised {type(error).__name__}: {error}",
+            hint="A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out.",
+        ).blame(origin_of(fn)) from error
+    if not isinstance(result, TraceCtx):
+        raise PluginError(
+            f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
+        ).blame(origin_of(fn))
+    if result is not trace and not context.check:  # with the option, each trace is checked more thoroughly
+        check_plugin_trace(result, name, lambda: origin_of(fn))
+    return result
+
+
+def _calls(trace: TraceCtx) -> Counter[tuple[Any, ...]]:
+    """Return the calls of a trace in no order, without comments and releases."""
+    return Counter(
+        (b.sym.id, tuple(p.name for p in b.flat_proxy_args), tuple(p.name for p in b.flat_proxy_outs))
+        for b in trace.bound_symbols
+        if b.sym.id not in RELEASES and b.sym.id != COMMENT
+    )
