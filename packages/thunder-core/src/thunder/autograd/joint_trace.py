@@ -13,7 +13,7 @@ def computation(x, w):              def joint(x, w, t2):
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from thunder.autograd.rule_checks import (
@@ -25,10 +25,9 @@ from thunder.autograd.rule_checks import (
     paired_results,
 )
 from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, missing_gradient
-from thunder.autograd.tape import GETTERS, PUT_GRAD, BackwardStep, PackageRule, Tape, recording
+from thunder.autograd.tape import BackwardStep, PackageRule, Tape, recording
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.executor_base.executor import Executor
-from thunder.ir.effects import has_effect
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.requires_grad import requires_grad
@@ -38,6 +37,7 @@ from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
 from thunder.ops.gradient_rules import put_gradients
+from thunder.ops.rule_parts import GETTERS, PUT_GRAD, split_rule
 
 __all__ = ["differentiable_outputs", "differentiate", "joint_trace", "tape_of_call"]
 
@@ -208,7 +208,8 @@ class _TapeWriter:
         recorded = rename_results(recorded, bsym, results, self.replaced)
         read = {b.args[0].name for b in recorded if b.sym.id in GETTERS}
         self.ignored.update(p.name for p in bsym.flat_proxy_outs if p.name not in read)
-        forward, step = _split(recorded, {p.name for p in bsym.flat_proxy_outs}, self.replaced)
+        needed = {p.name for p in (*bsym.flat_proxy_outs, *filter(is_proxy, self.replaced.values()))}
+        forward, step = split_rule(recorded, needed)
         self.forward += [_with_origin_of(bsym, b) for b in forward]
         package_rule = PackageRule(rule, bsym, forward) if is_complete_by_contract(rule) else None
         self._add_step(step, bsym, package_rule=package_rule)
@@ -258,27 +259,3 @@ def _with_origin_of(call: BoundSymbol, part: BoundSymbol) -> BoundSymbol:
     return part.from_bsym(
         source=part.source or call.source, header=part.header or call.header, tags=call.own_tags
     )
-
-
-def _split(
-    recorded: Sequence[BoundSymbol], results: set[str], replaced: Mapping[Variable, Any]
-) -> tuple[list[BoundSymbol], list[BoundSymbol]]:
-    """Split the calls of a rule into the forward and the step.
-
-    The forward computes the results or has an effect, and reads no gradient.
-    """
-    from_gradients: set[str] = set()
-    candidates = []
-    for bsym in recorded:
-        reads_gradient = bsym.sym.id in GETTERS or bsym.sym.id == PUT_GRAD
-        if reads_gradient or any(p.name in from_gradients for p in bsym.flat_proxy_args):
-            from_gradients.update(p.name for p in bsym.flat_proxy_outs)
-        else:
-            candidates.append(bsym)
-    needed = set(results) | {v.name for v in replaced.values() if is_proxy(v)}
-    forward: set[BoundSymbol] = set()
-    for bsym in reversed(candidates):
-        if has_effect(bsym) or any(p.name in needed for p in bsym.flat_proxy_outs):
-            forward.add(bsym)
-            needed.update(p.name for p in bsym.flat_proxy_args)
-    return [b for b in recorded if b in forward], [b for b in recorded if b not in forward]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from thunder.autograd.tape import GETTERS, PUT_GRAD
 from thunder.base.errors import InternalError, PluginError, ThunderError
 from thunder.base.extension_origin import module_of, origin_of
 from thunder.base.pytree import tree_flatten
@@ -19,6 +18,7 @@ from thunder.ir.gradient_declarations import Formulas, JointRule, Vjp
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
+from thunder.ops.rule_parts import GETTERS, PUT_GRAD
 
 __all__ = [
     "author_of",

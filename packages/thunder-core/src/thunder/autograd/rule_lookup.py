@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from thunder.base.errors import MissingGradient
+from thunder.base.errors import MissingGradient, RegistrationError
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.gradient_declarations import JointRule, NoGradient, OperatorGradient, register_grad_rule
@@ -26,8 +26,10 @@ def register_grad(sym_or_id: Symbol | str, rule: Callable[..., Any]) -> None:
     """Give an operator a gradient rule, in place of the one that its row has.
 
     ``rule`` has the operator's signature, computes and returns its result, and moves gradients with
-    ``get_grad`` and ``put_grad``. Raises RegistrationError for an unknown id.
+    ``get_grad`` and ``put_grad``. Raises RegistrationError for an unknown id, and for what is not a function.
     """
+    if not callable(rule):
+        raise RegistrationError(f"the gradient rule of {sym_or_id} has to be a function, and is {rule!r}")
     register_grad_rule(operator_id(sym_or_id), JointRule(rule))
 
 
@@ -37,7 +39,7 @@ def gradient_of(bsym: BoundSymbol, executors: Sequence[Executor] = ()) -> Operat
     The first of:
 
     1. none, where the operator is declared nondifferentiable: its results do not require grad;
-    2. the ``grad_transform`` of the executor that claims the call whole;
+    2. the ``grad_transform`` of the first executor that claims the call whole, or has a gradient rule alone;
     3. the rule of :func:`register_grad`;
     4. the gradient of the operator's row, or of a symbol without a row;
     5. the gradients of the calls that it decomposes into.
@@ -61,8 +63,11 @@ def has_gradient(bsym: BoundSymbol) -> bool:
 def _grad_transform(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callable[..., Any] | None:
     if not any(executor.get_grad_transform(bsym.sym) for executor in executors):
         return None  # the same whichever executor claims the call, so no checker runs
-    claimer = claimer_of(bsym, executors)
-    return claimer.get_grad_transform(bsym.sym) if claimer is not None else None
+    with detached_trace():
+        for executor in executors:
+            if executor.can_execute_or_fuse(bsym) or executor.has_gradient_alone(bsym):
+                return executor.get_grad_transform(bsym.sym)
+    return None
 
 
 def claimer_of(bsym: BoundSymbol, executors: Sequence[Executor]) -> Executor | None:

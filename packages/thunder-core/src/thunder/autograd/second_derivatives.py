@@ -19,7 +19,7 @@ from typing import Any
 from thunder.autograd.joint_trace import tape_of_call
 from thunder.autograd.residuals import ForwardGraph
 from thunder.autograd.rule_lookup import Decompose, gradient_of
-from thunder.autograd.tape import GETTERS, PUT_GRAD, BackwardStep, PackageRule
+from thunder.autograd.tape import BackwardStep, PackageRule
 from thunder.base.errors import MissingGradient
 from thunder.base.extension_origin import origin_of
 from thunder.executor_base.executor import Executor
@@ -29,6 +29,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
+from thunder.ops.rule_parts import GETTERS, PUT_GRAD
 
 __all__ = ["check_values_are_saved", "differentiable_steps"]
 

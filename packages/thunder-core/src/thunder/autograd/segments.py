@@ -28,8 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from thunder.autograd.tape import GET_GRAD, PUT_GRAD, BackwardStep, Tape
+from thunder.autograd.tape import GET_GRAD, BackwardStep, Tape
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.rule_parts import PUT_GRAD
 
 __all__ = ["Segment", "connecting_values", "segments_of", "whole"]
 

@@ -22,13 +22,12 @@ from thunder.ir.trace import TraceCtx
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
 from thunder.ops.prims.gradient import get_grad_or_none
+from thunder.ops.rule_parts import GETTERS, PUT_GRAD
 from thunder.torch.namespace import ltorch
 
-__all__ = ["GETTERS", "GET_GRAD", "PUT_GRAD", "BackwardStep", "PackageRule", "Tape", "recording"]
+__all__ = ["GET_GRAD", "BackwardStep", "PackageRule", "Tape", "recording"]
 
-GET_GRAD, PUT_GRAD = prims.get_grad.id, prims.put_grad.id
-#: the primitives that read a gradient
-GETTERS = frozenset({GET_GRAD, get_grad_or_none.id})
+GET_GRAD = prims.get_grad.id
 
 
 @contextmanager

@@ -87,6 +87,11 @@ class ImplInfo:
     execution_transform: Callable[..., Any] | None = None
     grad_transform: Callable[..., Any] | None = None
 
+    @property
+    def is_gradient_alone(self) -> bool:
+        """Whether there is a gradient rule, and nothing that runs the operator."""
+        return self.grad_transform is not None and self.symbol is None and self.execution_transform is None
+
     def merged_with(self, other: ImplInfo) -> ImplInfo:
         """Return this implementation with the fields of `other` that are set."""
         changes = {f.name: getattr(other, f.name) for f in fields(other)}
@@ -202,6 +207,11 @@ class Executor:
         info = self.implmap.get(sym.id)
         return info.grad_transform if info is not None else None
 
+    def has_gradient_alone(self, bsym: BoundSymbol) -> bool:
+        """Return whether it has a gradient rule for this call, whoever runs it."""
+        info = self.implmap.get(bsym.sym.id)
+        return info is not None and info.is_gradient_alone and bool(self._accepts(bsym))
+
     def _accepts(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if an implementation exists and its checker agrees; else a refusal."""
         info = self.implmap.get(bsym.sym.id)
@@ -257,7 +267,8 @@ def _unsupported_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
     if not rare:
         return None
     meta = info.symbol.meta if info.symbol is not None else None
-    functions = [fn for fn in (info.checker, info.execution_transform, meta) if fn is not None]
+    rule = info.grad_transform if info.is_gradient_alone else None
+    functions = [fn for fn in (info.checker, info.execution_transform, meta, rule) if fn is not None]
     return next((name for name in sorted(rare) for fn in functions if not _takes(fn, name)), None)
 
 

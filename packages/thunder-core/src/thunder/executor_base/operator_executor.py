@@ -188,24 +188,37 @@ class OperatorExecutor(Executor):
         """Declare this executor's implementation of an operator; an earlier one is replaced.
 
         `op` is called with the operator's arguments; `execution_transform` has the operator's signature and
-        computes its result with any symbols. One of the two is required. `checker` has the operator's
-        signature, sees proxies, and returns a bool or a Refusal. `grad_transform` has the operator's
-        signature, computes and returns the result, and moves gradients with `get_grad` and `put_grads`.
+        computes its result with any symbols. `checker` has the operator's signature, sees proxies, and
+        returns a bool or a Refusal. `grad_transform` has the operator's signature, computes and returns the
+        result, and moves gradients with `get_grad` and `put_grads`.
 
-        Raises RegistrationError for an unknown id (with the nearest one), or if there is nothing to run.
+        One of `op`, `execution_transform` and `grad_transform` is required. A `grad_transform` alone is the
+        gradient of calls that others run; an implementation that was declared before stays. The same function
+        may be both transforms: where no gradient is needed, its backward is left out.
+
+        Raises RegistrationError for an unknown id (with the nearest one), or if there is nothing to declare.
         """
         target = operator_id(sym_or_id)
-        if op is None and execution_transform is None:
+        if op is None and execution_transform is None and grad_transform is None:
             raise RegistrationError(
                 f"executor {self.name!r} registers an implementation of {target!r} with nothing to run",
-                hint="Pass one of the two: op= (a symbol of this executor) or execution_transform=.",
+                hint="Pass one of op= (a symbol of this executor), execution_transform= and grad_transform=.",
             )
+        for what, function in (("execution", execution_transform), ("grad", grad_transform)):
+            if function is not None and not callable(function):
+                raise RegistrationError(
+                    f"{what}_transform= of an implementation of {target!r} has to be a function, and is "
+                    f"{function!r}"
+                )
         if op is not None and not isinstance(op, Symbol):
             raise RegistrationError(
                 f"op= of an implementation of {target!r} has to be a symbol, and is {op!r}",
                 hint="register_operator(name, like=symbol, fn=function) defines one that runs a function.",
             )
-        self.declare(target, ImplInfo(op, checker, execution_transform, grad_transform))
+        info = ImplInfo(op, checker, execution_transform, grad_transform)
+        if info.is_gradient_alone and target in self._own:
+            info = self._own[target].merged_with(info)
+        self.declare(target, info)
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if it implements or defines the operator of the call; else a refusal."""
@@ -222,7 +235,9 @@ class OperatorExecutor(Executor):
             and info.execution_transform is None
         ):
             return Refusal(
-                "no-implementation", f"{self.name} has a checker for {bsym.sym.id} and nothing to run it"
+                "no-implementation",
+                f"{self.name} has a {'checker' if info.grad_transform is None else 'gradient rule'} for "
+                f"{bsym.sym.id} and nothing to run it",
             )
         return answer
 

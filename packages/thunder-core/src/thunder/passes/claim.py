@@ -26,6 +26,7 @@ from thunder.ir.substitution import follow_replacements, rename_results
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.ops.operator import row_of, symbol_of
+from thunder.ops.rule_parts import split_rule
 from thunder.passes.placement import Placement, Via, is_executable
 
 PROVENANCE = "Transform for execution"
@@ -225,6 +226,8 @@ def expand(
     finally:
         trace.pop_scope()
     results = _paired_results(executor, transform, bsym, result)
+    if transform is executor.get_grad_transform(bsym.sym):
+        recorded, _ = split_rule(recorded, {p.name for _, p in results if is_proxy(p)})
     renamed = rename_results(recorded, bsym, results, replaced)
     parts = [b.from_bsym(source=b.source or bsym.source) for b in renamed]
     if parts and parts[0].header is None:
