@@ -73,5 +73,7 @@ for _tag in (
     "NONDIFFERENTIABLE",
     #: a function of torch without a row, run as it is
     "FALLBACK",
+    #: its results are compared with its meta function's when they are computed
+    "CHECK_RESULTS",
 ):
     OpTags.register_tag(_tag)

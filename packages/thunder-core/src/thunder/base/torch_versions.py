@@ -5,7 +5,6 @@ Each difference has one name in this module, and no other module compares versio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -53,10 +52,10 @@ def function_apply() -> Any:
     return apply.__func__ if isinstance(apply, classmethod) else apply
 
 
-def autocast_devices(definition: CustomOpDef) -> Iterable[str]:
-    """Return the device types for which an operator has a rule of ``register_autocast``."""
+def autocast_dtypes(definition: CustomOpDef) -> dict[str, torch.dtype]:
+    """Return the dtypes of an operator's rules of ``register_autocast``, by device type."""
     if RUNNING >= "2.13":
         dtypes = definition._autocast_dtype
     else:
         dtypes = {device: getattr(definition, f"_autocast_{device}_dtype") for device in ("cpu", "cuda")}
-    return [device for device, dtype in dtypes.items() if dtype is not None]
+    return {device: dtype for device, dtype in dtypes.items() if dtype is not None}

@@ -185,9 +185,13 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    watched = watch(trace, None if context.check else OpTags.FALLBACK)
+    watched = watch(trace, None if context.check else _CHECKED)
     context.branch.fn = watched.python_callable(decorated=_decorated(trace))
     return trace
+
+
+#: tags of calls whose results are checked in every program: their metadata are not certain
+_CHECKED = frozenset({OpTags.FALLBACK, OpTags.CHECK_RESULTS})
 
 
 def _decorated(trace: TraceCtx) -> bool:

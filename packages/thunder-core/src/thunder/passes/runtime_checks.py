@@ -16,10 +16,10 @@ from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 
 
-def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
-    """Check each tensor when it is computed, or only outputs of calls with a tag.
+def watch(trace: TraceCtx, only: frozenset[OpTags] | None = None) -> TraceCtx:
+    """Check each tensor when it is computed, or only outputs of calls with one of some tags.
 
-    ``only`` is that tag. The checks are for debugging, and for operators without a declared meta function.
+    ``only`` are these tags. The checks are for debugging, and for operators without a declared meta function.
 
         t0 = torch.sin(x)   →   t0 = torch.sin(x)
                                 check_result(t0, 'torch.sin', 'cpu f32[4]')
@@ -27,12 +27,12 @@ def watch(trace: TraceCtx, only: OpTags | None = None) -> TraceCtx:
     At run time a tensor whose shape, dtype or device differs from its proxy raises PluginError with the
     operator.
     """
-    if only is not None and not any(only in bsym.tags for bsym in trace.bound_symbols):
+    if only is not None and all(only.isdisjoint(bsym.tags) for bsym in trace.bound_symbols):
         return trace
     watched: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
         watched.append(bsym)
-        if bsym.sym.id in STRUCTURAL or (only is not None and only not in bsym.tags):
+        if bsym.sym.id in STRUCTURAL or (only is not None and only.isdisjoint(bsym.tags)):
             continue
         notes: tuple[Any, ...] = (bsym.source.file, bsym.source.line) if bsym.source is not None else ()
         if only is None and isinstance(bsym.sym.executor, Executor):
@@ -59,10 +59,16 @@ def _check_result(
             f"{operator} computes a result that differs from its meta function's",
             found={"meta": expected, "result": actual},
             where=[Location.of(file, line)] if file is not None and line is not None else None,
-            hint="The implementation of the executor that runs it, or the meta function, is wrong.",
+            hint=_UNDER_AUTOCAST if operator.startswith("autocast.") else _WRONG,
         )
         raise error if by is None else error.blame(by)
 
+
+_WRONG = "The implementation of the executor that runs it, or the meta function, is wrong."
+_UNDER_AUTOCAST = (
+    "In eager its kernel runs under autocast, and so it does here. Declare the casts with register_autocast, "
+    "or call it under torch.autocast(…, enabled=False)."
+)
 
 _check = Symbol(
     name="check_result",

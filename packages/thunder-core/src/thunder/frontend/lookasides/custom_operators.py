@@ -11,10 +11,17 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS, CustomOpDef
 
+from thunder.base.autocast_state import (
+    AUTOCAST_DEVICES,
+    AutocastState,
+    autocast_kinds,
+    autocast_now,
+    under_autocast,
+)
 from thunder.base.errors import UnsupportedOperator
-from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
+from thunder.base.pytree import tree_flatten, tree_iter, tree_map, tree_unflatten
 from thunder.base.tags import OpTags
-from thunder.base.torch_versions import autocast_devices
+from thunder.base.torch_versions import autocast_dtypes
 from thunder.frontend.custom_gradients.custom_call import CustomGradient, call_with_custom_gradient
 from thunder.frontend.custom_gradients.function_context import context_class
 from thunder.frontend.lookasides.lookaside_registry import LookasideTable
@@ -24,6 +31,8 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import Symbol
 from thunder.ops.meta_kernels import as_proxies, on_meta
 from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.torch.autocast import is_eligible
+from thunder.torch.namespace import ltorch
 
 TABLE = LookasideTable()
 
@@ -60,7 +69,7 @@ def call_custom(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs:
     args, kwargs = _by_schema(op, args, kwargs)
     definition = _definition(session, op)
     _check(op, definition, (args, kwargs))
-    symbol = operator_symbol(op)
+    args, symbol = _under_autocast(op, definition, args, kwargs)
     backward = session.instance_attr(definition, "_backward_fn") if definition is not None else None
     if backward is None or not any(map(requires_grad, tree_iter(args))):
         return symbol(*args, **kwargs)
@@ -142,13 +151,6 @@ def _check(op: Overload, definition: CustomOpDef | None, arguments: Any) -> None
             f"the operator {name} has no fake implementation, so the metadata of its results are unknown",
             hint=f'Register one: torch.library.register_fake("{name}").',
         )
-    if definition is not None and any(
-        torch.is_autocast_enabled(device) for device in autocast_devices(definition)
-    ):
-        raise UnsupportedOperator(
-            f"the operator {name} has a rule for autocast, which is on",
-            hint="Cast its arguments, and call it under torch.autocast(…, enabled=False).",
-        )
 
 
 def _has_fake(op: Overload, definition: CustomOpDef | None) -> bool:
@@ -158,32 +160,71 @@ def _has_fake(op: Overload, definition: CustomOpDef | None) -> bool:
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in keys)
 
 
+# -- under autocast ------------------------------------------------------------------------------------------
+
+
+def _under_autocast(
+    op: Overload, definition: CustomOpDef | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], Symbol]:
+    """Return the positional arguments, cast as by ``register_autocast``, and the primitive of a call.
+
+    In eager, the kernel of an operator without a rule runs under autocast, and so it does here: its results
+    are checked against its fake implementation. Raises UnsupportedOperator for a rule written by hand.
+    """
+    kinds = {
+        t.device.type for t in tree_iter((args, kwargs)) if isinstance(t, TensorProxy)
+    } & autocast_kinds()
+    if not kinds:
+        return args, operator_symbol(op)
+    dtypes = autocast_dtypes(definition) if definition is not None else {}
+    for kind in (kind for kind in AUTOCAST_DEVICES if kind in kinds):
+        if kind in dtypes:
+            return tree_map(lambda x: _cast(x, kind, dtypes[kind]), args), operator_symbol(op)  # noqa: B023
+        if torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), f"Autocast{kind.upper()}"):
+            raise UnsupportedOperator(
+                f"the operator {op._schema.name} has a rule for autocast, which is on",
+                hint="Cast its arguments, and call it under torch.autocast(…, enabled=False).",
+            )
+    return args, operator_symbol(op, autocast_now())
+
+
+def _cast(x: Any, kind: str, dtype: torch.dtype) -> Any:
+    is_cast = isinstance(x, TensorProxy) and x.device.type == kind and is_eligible(x)
+    return ltorch.to(x, dtype) if is_cast else x
+
+
 # -- the primitive -------------------------------------------------------------------------------------------
 
 
-def operator_symbol(op: Overload) -> Symbol:
-    """Return the primitive of an operator.
+def operator_symbol(op: Overload, autocast: AutocastState | None = None) -> Symbol:
+    """Return the primitive of an operator, which runs under an autocast state.
 
     Its row is registered at the first call, and replaced if the operator was defined again.
     """
     namespace, _, name = op._schema.name.partition("::")
-    path = f"torch.ops.{namespace}.{name}"
+    path: str | None = f"torch.ops.{namespace}.{name}"
     row_id = f"{namespace}_{name}"
     if op._overloadname != "default":
         path, row_id = f"{path}.{op._overloadname}", f"{row_id}_{op._overloadname}"
+    kernel: Any = op
+    tags: set[OpTags] = set()
+    if autocast is not None:
+        path, row_id = None, f"autocast.{autocast.label}.{row_id}"
+        kernel, tags = under_autocast(autocast, op), {OpTags.CHECK_RESULTS}
     row = row_of(row_id)
-    if row is not None and row.eager is op:
+    if row is not None and row.eager is kernel:
         return symbol_of(row_id)
     random = torch.Tag.nondeterministic_seeded in op.tags
     return register(
         Operator(
             id=row_id,
-            eager=op,
+            eager=kernel,
             eager_path=path,
             meta=_meta(op),
-            tags=frozenset({OpTags.RANDOM_OP} if random else ()),
+            tags=frozenset(tags | ({OpTags.RANDOM_OP} if random else set())),
+            autocast=None,  # its rule has been applied
         ),
-        replace=row is not None and isinstance(row.eager, Overload),
+        replace=row is not None and (autocast is not None or isinstance(row.eager, Overload)),
     )
 
 
