@@ -140,7 +140,14 @@ def _plain_rewriting(rewriting: Rewriting) -> dict[str, Any]:
     refusal = rewriting.refusal
     reason = None if refusal is None else {"code": refusal.code, "message": str(refusal)}
     source = rewriting.source._asdict() if rewriting.source is not None else None
-    return {**vars(rewriting), "source": source, "refusal": reason}
+    return {
+        "rule": rewriting.rule,
+        "origin": rewriting.origin,
+        "outputs": rewriting.outputs,
+        "statements": rewriting.statements,
+        "source": source,
+        "refusal": reason,
+    }
 
 
 def explain_placements(

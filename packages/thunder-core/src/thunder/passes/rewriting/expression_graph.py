@@ -15,13 +15,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from thunder.base import dtypes
 from thunder.base.structural_ids import STRUCTURAL
-from thunder.ir.effects import has_effect, is_barrier
+from thunder.ir.effects import has_effect, is_barrier, may_alias
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
@@ -76,18 +77,33 @@ class ExpressionGraph:
         self.forms_of: dict[Expression, list[Expression]] = defaultdict(list)
         #: name → the statements that read the value
         self.readers: dict[str, list[int]] = defaultdict(list)
+        #: name → the statement that computes the value; inputs have none
+        self.producer: dict[str, int] = {}
         region = 0
         for position, bsym in enumerate(bsyms):
             is_opaque = bsym.sym.id in STRUCTURAL or has_effect(bsym)
             self.labels.append(() if is_opaque else self._add(bsym, position))
             region += is_barrier(bsym)
             self.regions.append(region)
-            for name in {p.name for p in bsym.flat_proxy_args}:
+            operands = {p.name for p in bsym.flat_proxy_args}
+            for name in operands:
                 self.readers[name].append(position)
+            for p in bsym.flat_proxy_outs:
+                if p.name not in operands:
+                    self.producer.setdefault(p.name, position)
 
     def value(self, proxy: Any) -> Expression:
         """Return the expression of a proxy; an input if no statement computes it."""
         return self.values.setdefault(proxy.name, Expression(proxy))
+
+    @cached_property
+    def escaping(self) -> frozenset[str]:
+        """The names of values whose memory may be that of a result of the program."""
+        names = {p.name for p in self.bsyms[-1].flat_proxy_args}
+        for bsym in reversed(self.bsyms[:-1]):
+            if any(p.name in names for p in bsym.flat_proxy_outs) and may_alias(bsym):
+                names.update(p.name for p in bsym.flat_proxy_args)
+        return frozenset(names)
 
     def labels_of(self, statements: Iterable[int]) -> frozenset[tuple[str, ...]]:
         """Return the different labels of statements, without those of casts and broadcasts."""

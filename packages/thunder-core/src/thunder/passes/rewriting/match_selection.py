@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from thunder.executor_base.executor import Refusal
-from thunder.ir.effects import may_alias
-from thunder.ir.symbol import BoundSymbol
 from thunder.passes.rewriting.expression_graph import ExpressionGraph
 from thunder.passes.rewriting.pattern_matching import RuleMatch
 
@@ -61,12 +60,18 @@ def _divided(graph: ExpressionGraph, match: RuleMatch) -> Refusal | None:
 def _without_shared(
     graph: ExpressionGraph, matches: list[RuleMatch], refused: list[tuple[RuleMatch, Refusal]]
 ) -> list[RuleMatch]:
+    """Return the matches inside of which no value is read by a statement outside of all these matches."""
     while True:
-        reader = {match: _outside_reader(graph, match, matches) for match in matches}
-        kept = [match for match in matches if reader[match] is None]
+        covering: dict[int, list[RuleMatch]] = defaultdict(list)
         for match in matches:
-            name = reader[match]
-            if name is not None:
+            for position in match.covered:
+                covering[position].append(match)
+        kept = []
+        for match in matches:
+            name = _shared_value(graph, match, covering)
+            if name is None:
+                kept.append(match)
+            else:
                 text = "a value inside of the match is used elsewhere too"
                 refused.append((match, Refusal("used-elsewhere", text, value=name)))
         if len(kept) == len(matches):
@@ -74,24 +79,26 @@ def _without_shared(
         matches = kept
 
 
-def _outside_reader(graph: ExpressionGraph, match: RuleMatch, matches: Sequence[RuleMatch]) -> str | None:
+def _shared_value(
+    graph: ExpressionGraph, match: RuleMatch, covering: Mapping[int, Sequence[RuleMatch]]
+) -> str | None:
     """Return a value inside of a match that a statement outside of all matches reads, or None."""
     outputs = {v.proxy.name for v in match.outputs}
     for position in sorted(match.covered):
         if not graph.labels[position]:
-            continue  # a cast
+            continue  # a cast or a broadcast
         for proxy in graph.bsyms[position].flat_proxy_outs:
-            if proxy.name in outputs:
-                continue
-            inner = [m for m in matches if not any(proxy is arg or _named(arg, proxy.name) for arg in m.args)]
-            covered = frozenset().union(match.covered, *(m.covered for m in inner))
-            if any(reader not in covered for reader in graph.readers.get(proxy.name, ())):
+            readers = set(graph.readers.get(proxy.name, ())) - match.covered
+            if proxy.name not in outputs and not all(
+                any(not _is_argument(proxy.name, other) for other in covering.get(reader, ()))
+                for reader in readers
+            ):
                 return str(proxy.name)
     return None
 
 
-def _named(arg: object, name: str) -> bool:
-    return getattr(arg, "name", None) == name
+def _is_argument(name: str, match: RuleMatch) -> bool:
+    return any(getattr(arg, "name", None) == name for arg in match.args)
 
 
 def _disjoint(graph: ExpressionGraph, matches: Sequence[RuleMatch]) -> Iterator[Place]:
@@ -116,33 +123,7 @@ def _position(graph: ExpressionGraph, match: RuleMatch) -> int:
 def _is_computable(graph: ExpressionGraph, place: Place, defined: dict[str, int]) -> bool:
     """Return whether the arguments are computed before the place, under the modes of the match."""
     for arg in place.match.args:
-        value = graph.values.get(getattr(arg, "name", ""))
-        if value is not None and value.proxy.name in defined and defined[value.proxy.name] > place.position:
+        name = getattr(arg, "name", "")  # a number has none
+        if max(defined.get(name, -1), graph.producer.get(name, -1) + 1) > place.position:
             return False
-        if value is not None and value.statement >= place.position:
-            return False
-        if value is None or value.op is None:
-            producer = _opaque_producer(graph, arg)
-            if producer is not None and producer >= place.position:
-                return False
     return graph.regions[place.position] == graph.regions[min(place.match.covered)]
-
-
-def _opaque_producer(graph: ExpressionGraph, arg: object) -> int | None:
-    name = getattr(arg, "name", None)
-    for position, bsym in enumerate(graph.bsyms):
-        if any(p.name == name for p in bsym.flat_proxy_outs):
-            return position
-    return None
-
-
-def escapes(bsyms: Sequence[BoundSymbol], names: Iterable[str]) -> bool:
-    """Return whether the memory of one of these values may be that of a result of the program.
-
-    Statements after the first that reads one of them count; the last statement returns the results.
-    """
-    aliases = set(names)
-    for bsym in bsyms[:-1]:
-        if may_alias(bsym) and any(p.name in aliases for p in bsym.flat_proxy_args):
-            aliases.update(p.name for p in bsym.flat_proxy_outs)
-    return any(p.name in aliases for p in bsyms[-1].flat_proxy_args)

@@ -29,7 +29,7 @@ from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.layouts import Layouts
 from thunder.passes.rewriting.expression_graph import ExpressionGraph
-from thunder.passes.rewriting.match_selection import Place, escapes, select
+from thunder.passes.rewriting.match_selection import Place, select
 from thunder.passes.rewriting.pattern_functions import outputs_of, record
 from thunder.passes.rewriting.pattern_matching import RuleMatch, find_matches
 
@@ -40,16 +40,24 @@ __all__ = ["Rewriting", "apply_rewrites"]
 class Rewriting:
     """What a rule did at one place: it replaced `outputs`, or left them for the reason `refusal`.
 
-    `statements` counts the statements that compute them, without casts. `origin` is the package and module of
-    the rule, `source` the user's line.
+    `statements` counts the statements that compute them, without casts. `source` is the user's line.
     """
 
-    rule: str
-    origin: str
+    rewrite: RewriteRule
     outputs: tuple[str, ...]
     statements: int
     source: Location | None
     refusal: Refusal | None = None
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule."""
+        return self.rewrite.name
+
+    @property
+    def origin(self) -> str:
+        """The package and the module of the rule, in words."""
+        return self.rewrite.origin
 
     @property
     def is_applied(self) -> bool:
@@ -104,8 +112,7 @@ def _apply(trace: TraceCtx, graph: ExpressionGraph, rule: RewriteRule, done: lis
 def _rewriting(graph: ExpressionGraph, match: RuleMatch, refusal: Refusal | None = None) -> Rewriting:
     last = graph.bsyms[max(match.covered)]
     return Rewriting(
-        rule=match.rule.name,
-        origin=match.rule.origin,
+        rewrite=match.rule,
         outputs=tuple(v.proxy.name for v in match.outputs),
         statements=sum(bool(graph.labels[i]) for i in match.covered),
         source=last.source.location if last.source is not None else None,
@@ -135,7 +142,10 @@ def _checked(graph: ExpressionGraph, match: RuleMatch) -> Refusal | None:
 def _fault(graph: ExpressionGraph, match: RuleMatch, what: str, **found: Any) -> PluginError:
     last = graph.bsyms[max(match.covered)]
     return PluginError(
-        f"rewrite {match.rule.name!r} {what}", found=found or None, where=last.locations
+        f"rewrite {match.rule.name!r} {what}",
+        found=found or None,
+        where=last.locations,
+        hint="check= of the rule returns a Refusal for arguments that it cannot do.",
     ).blame(match.rule.origin)
 
 
@@ -256,7 +266,7 @@ class _Recording:
         """
         for value in self.match.outputs:
             old = value.proxy
-            if old.derived_strides is None and not escapes(self.graph.bsyms, [old.name]):
+            if old.derived_strides is None and old.name not in self.graph.escaping:
                 continue
             if _is_view(self.graph, self.match, old):
                 return Refusal("view", "a result of the program is a view of an argument of the match")
