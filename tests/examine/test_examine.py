@@ -146,3 +146,14 @@ def test_the_graph_needs_a_library_and_says_which(monkeypatch):
     monkeypatch.setitem(sys.modules, "graphviz", None)
     with pytest.raises(InvalidArgument, match="graphviz, which is not installed"):
         make_trace_dot(traces_of_a_product()[-1])
+
+
+def test_a_fault_while_one_call_is_planned_is_listed_and_the_report_goes_on(capsys, monkeypatch):
+    def faulty_plan(fn):
+        raise RuntimeError("the checker failed")
+
+    monkeypatch.setattr("thunder.examine.support.plan", faulty_plan)
+    lines = report(capsys, torch.nn.Linear(3, 4), torch.ones(2, 3))
+    assert lines[0] == "Found 1 distinct operations, of which 0 (0.0%) are supported"
+    assert "  RuntimeError: the checker failed" in lines
+    assert lines[-1] == "The program compiles and runs."

@@ -25,10 +25,10 @@ __all__ = ["examine"]
 
 @dataclass
 class _Operation:
-    """A torch function that the program calls, and the first of its calls that thunder refuses."""
+    """A torch function that the program calls, and the error of the first of its calls that thunder cannot plan."""
 
     name: str
-    error: ThunderError | None = None
+    error: Exception | None = None
     stack: list[Location] = field(default_factory=list)
 
 
@@ -100,8 +100,9 @@ class _Recorder(TorchFunctionMode):
         self._judged.add(described)
         try:
             plan(lambda: func(*args, **kwargs))
-        except ThunderError as error:
-            error.where.clear()  # the line of the call above, which is not the user's
+        except Exception as error:
+            if isinstance(error, ThunderError):
+                error.where.clear()  # the line of the call above, which is not the user's
             operation.error = error
             operation.stack = _user_lines(sys._getframe(2))
 
