@@ -30,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sweep", action="store_true", help="run exhaustive tests as a whole, not a slice")
 
 
+@pytest.fixture(scope="session")
+def whole_run(request: pytest.FixtureRequest) -> bool:
+    """Return whether this run takes exhaustive tests as a whole (`--sweep`)."""
+    return bool(request.config.getoption("--sweep"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip `gpu` tests where there is no CUDA device; deselect `sweep` tests without `--sweep`."""
     if not config.getoption("--sweep"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,15 @@ def one_in(step: int, values: Iterable[Any], start: int = 0) -> list[Any]:
         value if i % step == start % step else pytest.param(*_several(value), marks=MARK)
         for i, value in enumerate(values)
     ]
+
+
+def spread_over(count: int, most: int, name: str, *, whole: bool) -> range:
+    """Return indices at equal distances below `count`: about `most` of them, or all in a whole run.
+
+    The first index depends on `name`, so that several programs together cover each kind of change.
+    """
+    step = 1 if whole else max(1, count // most)
+    return range(zlib.crc32(name.encode()) % step, count, step)
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -268,10 +268,10 @@ def test_the_text_is_equal_in_every_process(tmp_path):
             capture_output=True,
             text=True,
         ).stdout
-        for seed in ("0", "1", "12345")
+        for seed in ("0", "12345")
     ]
     assert texts[0].count("def computation(") > len(PROGRAMS)
-    assert texts[0] == texts[1] == texts[2]
+    assert texts[0] == texts[1]
 
 
 def test_compiling_again_gives_the_same_text():

@@ -28,7 +28,7 @@ from thunder.base.structural_ids import STRUCTURAL
 from thunder.ops.operator import all_rows
 
 #: samples of an operator that run here: of each dtype, spread over all of them
-SPREAD = {torch.float64: 3, torch.complex128: 1, torch.float32: 1}
+SPREAD = {torch.float64: 2, torch.complex128: 1, torch.float32: 1}
 
 ENTRIES = {name_of(op): op for op in op_db if is_judged(op)}
 IN_PLACE = [
@@ -74,12 +74,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecat
 
 
 def spread(name: str) -> Iterator[tuple[str, Sample, bool]]:
-    """Yield samples at equal distances in the list of all: label, sample, whether to second order."""
+    """Yield samples at equal distances in the list of all: label, sample, whether to second order.
+
+    The first of a dtype is differentiated twice.
+    """
     for dtype, count in SPREAD.items():
         every = list(gradient_samples(ENTRIES[name], dtype))
         second = has_second_order(ENTRIES[name]) and dtype is not torch.float32
         step = max(1, -(-len(every) // count))
-        yield from ((f"{dtype} {i}", every[i], second) for i in range(0, len(every), step))
+        yield from ((f"{dtype} {i}", every[i], second and i == 0) for i in range(0, len(every), step))
 
 
 @pytest.mark.parametrize("name", ENTRIES)

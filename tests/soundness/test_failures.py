@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -348,43 +345,6 @@ def warm_seconds(layers):
 
 def test_a_warm_call_of_a_deep_module_costs_no_multiple_of_eager():
     assert warm_seconds(100) < 3
-
-
-TEXT = """
-import torch, thunder
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.ModuleDict({"b": torch.nn.Linear(3, 3), "a": torch.nn.ReLU()})
-        self.names = {"x", "y", "z"}
-    def forward(self, x, **options):
-        for layer in self.layers.values():
-            x = layer(x) * options["scale"]
-        return {"x": x, "n": sorted(self.names)}
-model = thunder.jit(Net())
-with torch.no_grad():
-    model(torch.ones(2, 3), scale=2.0, other=[1, {"k": 3}])
-for stage in (thunder.last_prologue_traces, thunder.last_traces, thunder.last_epilogue_traces):
-    for trace in stage(model):
-        print(trace.python(include_timing=False))
-"""
-
-
-def test_the_trace_text_is_equal_in_every_process(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(TEXT)
-    texts = [
-        subprocess.run(
-            [sys.executable, str(script)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2", "77")
-    ]
-    assert "def computation(" in texts[0]
-    assert texts[0] == texts[1] == texts[2]
 
 
 @cases(values=arg(0, ramp(3, start=7.0)), number=arg(1, 5))
