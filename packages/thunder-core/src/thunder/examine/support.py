@@ -25,7 +25,7 @@ __all__ = ["examine"]
 
 @dataclass
 class _Operation:
-    """A torch function that the program calls, and the error of the first of its calls that thunder cannot plan."""
+    """A torch function that the program calls, and the error of its first call that cannot be planned."""
 
     name: str
     error: Exception | None = None
