@@ -16,7 +16,7 @@ from thunder.base.python_versions import python_refusal
 if python_refusal():  # before a module that another version could break
     raise ImportError(python_refusal())
 
-from thunder import core, extend, plugins
+from thunder import core, extend, plugins, recipes
 from thunder import torch as torch
 from thunder.__about__ import __version__
 from thunder.base import devices, dtypes, errors
@@ -76,6 +76,7 @@ from thunder.passes.transform import Transform
 from thunder.plugins import ExecutorSpec
 from thunder.plugins.finders import install_finders, missing_attribute
 from thunder.plugins.manager import get_manager
+from thunder.recipes import Plugin, Recipe, compile
 from thunder.wrappers.thunder_module import ThunderModule
 
 #: The executors that ship with core. They are plugins like any other, found by name, imported by nobody.
@@ -121,7 +122,9 @@ __all__ = [
     "ListProxy",
     "NumberProxy",
     "Plan",
+    "Plugin",
     "Proxy",
+    "Recipe",
     "StringProxy",
     "TensorProxy",
     "ThunderModule",
@@ -133,6 +136,7 @@ __all__ = [
     "cache_hits",
     "cache_misses",
     "cache_option",
+    "compile",
     "compile_data",
     "compile_stats",
     "core",
@@ -159,6 +163,7 @@ __all__ = [
     "plugins",
     "prims",
     "print_last_interpreter_log",
+    "recipes",
     "resolve_executors",
     "set_execution_callback_file",
     "torch",

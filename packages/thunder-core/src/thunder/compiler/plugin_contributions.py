@@ -17,6 +17,7 @@ from thunder.base.errors import InvalidArgument
 from thunder.frontend.replaceable_functions import replacement_of
 from thunder.frontend.traced_replacements import Replacement, full_name
 from thunder.plugins.contributions import isolated, lookasides
+from thunder.plugins.generation_cache import PerGeneration
 from thunder.plugins.manager import PluginManager, get_manager
 
 __all__ = ["PluginContributions", "plugin_contributions", "replacements_of"]
@@ -51,27 +52,19 @@ def _text(replacement: Replacement) -> str:
     return f"{full_name(replacement.function)} by {full_name(replacement.replace_with)}"
 
 
-class _Latest:
-    """The contributions that were computed last, and the generation of the manager then."""
-
-    generation: object = None
-    contributions = PluginContributions()
-
-
-_latest = _Latest()
-
-
 def plugin_contributions() -> PluginContributions:
     """Return what the plugins contribute now; computed again after a change of plugins."""
-    manager = get_manager()
-    manager.load()
-    if _latest.generation is not manager.generation:
-        replacements = isolated(manager, lambda: _replacements(manager))
-        hooks = ("thunder_pipeline", "thunder_rewrites", "thunder_cache_state")
-        names = [tuple(i.plugin_name for i in manager.implementations(hook)) for hook in hooks]
-        _latest.contributions = PluginContributions(replacements, *names)
-        _latest.generation = manager.generation
-    return _latest.contributions
+    return _contributions_of(get_manager())
+
+
+def _contributions(manager: PluginManager) -> PluginContributions:
+    replacements = isolated(manager, lambda: _replacements(manager))
+    hooks = ("thunder_pipeline", "thunder_rewrites", "thunder_cache_state")
+    names = [tuple(i.plugin_name for i in manager.implementations(hook)) for hook in hooks]
+    return PluginContributions(replacements, *names)
+
+
+_contributions_of = PerGeneration(_contributions)
 
 
 def _replacements(manager: PluginManager) -> tuple[Replacement, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.plugins.generation_cache import PerGeneration
 from thunder.plugins.manager import PluginManager
 from thunder.plugins.specs import CompileEvent, DeviceProfile, Lookaside, load_target
 
@@ -30,6 +30,7 @@ __all__ = [
     "load_transform",
     "lookasides",
     "notify_compiled",
+    "recipes",
     "rewrite_rules",
     "transform_names",
 ]
@@ -208,20 +209,10 @@ def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
 
 # --- at every compile, and at every call
 
-_rules_of: weakref.WeakKeyDictionary[PluginManager, tuple[object, tuple[RewriteRule, ...]]] = (
-    weakref.WeakKeyDictionary()
-)
-
 
 def rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
     """Return the rewrite rules of all plugins, in the order of (rank, name)."""
-    if not manager.implementations("thunder_rewrites"):
-        return ()
-    generation, rules = _rules_of.get(manager, (None, ()))
-    if generation is not manager.generation:
-        rules = isolated(manager, lambda: _rewrite_rules(manager))
-        _rules_of[manager] = manager.generation, rules
-    return rules
+    return _rules_of(manager)
 
 
 def _rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
@@ -234,6 +225,32 @@ def _rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
                 raise manager.fault(plugin, text, "thunder_rewrites", hint)
             rules.append(rule)
     return tuple(rules)
+
+
+_rules_of = PerGeneration(lambda manager: isolated(manager, lambda: _rewrite_rules(manager)))
+
+
+def recipes(manager: PluginManager) -> Mapping[str, tuple[str, type[Any]]]:
+    """Return the recipes of all plugins: name → the plugin's name, and the class of the recipe."""
+    return _recipes_of(manager)
+
+
+def _recipes(manager: PluginManager) -> dict[str, tuple[str, type[Any]]]:
+    classes: dict[str, tuple[str, type[Any]]] = {}
+    for plugin, result in manager.call("thunder_recipes"):
+        for name, cls in _as_mapping(manager, plugin, "thunder_recipes", result).items():
+            if not (isinstance(name, str) and isinstance(cls, type) and hasattr(cls, "setup_lookasides")):
+                text = f"thunder_recipes of plugin {plugin!r} returned {name!r}: {cls!r}"
+                hint = "It returns a mapping of names to classes of thunder.Recipe or thunder.Plugin."
+                raise manager.fault(plugin, text, "thunder_recipes", hint)
+            first, _ = classes.setdefault(name, (plugin, cls))
+            if first != plugin:
+                text = f"plugins {first!r} and {plugin!r} both provide the recipe {name!r}"
+                raise manager.fault(plugin, text, "thunder_recipes")
+    return classes
+
+
+_recipes_of = PerGeneration(lambda manager: isolated(manager, lambda: _recipes(manager)))
 
 
 def lookasides(manager: PluginManager) -> Iterator[tuple[str, Lookaside]]:

@@ -88,6 +88,16 @@ def thunder_grad_transforms(executor: Executor) -> Iterable[OperatorTransform]: 
 
 
 @hookspec
+def thunder_recipes() -> Mapping[str, type[Any]]:  # type: ignore[empty-body]
+    """Provide recipes for `thunder.compile`: name → a class of `thunder.Recipe` or `thunder.Plugin`.
+
+    Called at the first `thunder.compile`, and again after a plugin was registered or unregistered. A recipe
+    whose name is a prefix of `module.Class` of a model is used for such models. Two plugins must not use one
+    name.
+    """
+
+
+@hookspec
 def thunder_devices() -> Iterable[DeviceProfile]:  # type: ignore[empty-body]
     """Add profiles of devices, present or not. Called when a profile is first needed.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DOCUMENTED", "FIRST_PARTY"]
+__all__ = ["DOCUMENTED", "DOCUMENTED_RECIPES", "FIRST_PARTY"]
 
 DOCUMENTED: Final[dict[str, str]] = {
     "thunder.distributed": "thunder-distributed",
@@ -28,3 +28,12 @@ DOCUMENTED: Final[dict[str, str]] = {
 """Documented path → distribution."""
 
 FIRST_PARTY: Final = frozenset(DOCUMENTED.values())
+
+DOCUMENTED_RECIPES: Final[dict[str, str]] = {
+    "ddp": "thunder.distributed",
+    "fsdp": "thunder.distributed",
+    "fp8": "thunder.executors.transformer_engineex",
+    "quantize-int4": "thunder.transforms.quantization",
+    "reduce-overhead": "thunder.transforms.cudagraph",
+}
+"""Documented plugin of recipes → the documented path that the same package provides."""
