@@ -215,6 +215,39 @@ def test_the_parameters_and_reads_of_a_replacement_are_followed():
     assert [str(r.source) for r in thunder.last_recompile_reasons(compiled)] == ["factors[0]"]
 
 
+class Scaled(torch.autograd.Function):
+    """A function whose backward prints, so that it is called as it is each time that it runs."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        print("backward")
+        return doubled(gradient)
+
+
+@pytest.mark.parametrize(
+    "replacement", [lambda x: x * 1000, lambda x: doubled(x) * 500], ids=["other", "calls it"]
+)
+def test_a_backward_that_is_not_traced_calls_the_replacement(replacement, capsys):
+    compiled = thunder.jit(lambda x: Scaled.apply(x), lookasides=[Lookaside(doubled, replacement)])
+    x = torch.ones(2, requires_grad=True)
+    compiled(x).sum().backward()
+    assert (capsys.readouterr().out, x.grad.tolist()) == ("backward\n", [1000.0, 1000.0])
+
+
+def test_a_decorated_function_is_replaced():
+    @torch.no_grad()
+    def halved(x):
+        return x / 2
+
+    compiled = thunder.jit(lambda x: halved(x), lookasides=[Lookaside(halved, lambda x: halved(x) + x)])
+    x = torch.randn(3, requires_grad=True)
+    torch.testing.assert_close(compiled(x), x * 1.5)
+
+
 def test_the_ledger_names_what_was_replaced():
     compiled = thunder.jit(lambda x: doubled(doubled(x)), lookasides=[Lookaside(doubled, torch.relu)])
     compiled(torch.ones(2))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import thunder
-from thunder.base.errors import PluginError
+from thunder.base.errors import InvalidArgument, PluginError
 from thunder.extend import OperatorExecutor
 from thunder.plugins import CompileEvent, IfPresent, get_manager, hookimpl
 
@@ -98,6 +98,15 @@ def test_a_stage_needs_a_place_and_a_free_name() -> None:
     ):
         with staging(acme=place), pytest.raises(PluginError, match=text):
             thunder.jit(program)(torch.ones(2))
+
+
+def test_a_wrong_stage_of_a_transform_names_the_transform() -> None:
+    class Misplaced(thunder.Transform):
+        def configure_pipeline(self, pipeline: Any, options: Any) -> None:
+            pipeline.add("one", appending([], ""), before="clam")
+
+    with pytest.raises(InvalidArgument, match=r"Did you mean 'claim'(.|\n)*transform Misplaced"):
+        thunder.jit(program, transforms=[Misplaced()])(torch.ones(2))
 
 
 class Marked(thunder.Transform):

@@ -77,7 +77,7 @@ def _checked(fn: Any) -> Any:
     if isinstance(code, types.FunctionType):
         if is_own(code.__globals__):
             raise _refusal(f"{name}, which is a function of thunder", _OPERATOR)
-        if id(fn) in table.functions or id(code.__code__) in table.closures or id(fn) in NATIVES:
+        if id(fn) in table.functions or id(fn) in NATIVES:
             raise _refusal(f"{name}, which thunder carries out by a rule", _CALLER)
     if any(fn is method for method in MODULE_METHODS.values()):
         raise _refusal(f"{name}, which thunder carries out by a rule", "Pass the class, for its forward.")

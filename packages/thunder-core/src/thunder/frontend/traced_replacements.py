@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ from thunder.frontend.lookasides.lookaside_registry import CallHandler
 from thunder.frontend.natives.native_calls import CACHED
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
+from thunder.interpreter.machine import Machine
+from thunder.interpreter.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class ReplacedCalls(SessionState):
 
     def __init__(self, session: TracingSession) -> None:
         self.calls: dict[int, tuple[Replacement, int]] = {}  # by id of the replacement
+        self.table = ReplacementTable()
 
     def summary(self) -> tuple[ReplacedFunction, ...]:
         """Return the replaced functions, in the order of their first calls."""
@@ -95,6 +98,34 @@ class ReplacementTable:
             return self._rows.get(id(fn.__wrapped__))
         return row
 
+    def applied_to(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that runs as it is, but for calls of replaced functions.
+
+        The interpreter runs it, without recording a trace.
+        """
+        if not self._rows:
+            return fn
+
+        @functools.wraps(fn)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return Machine(_Replacing(self)).call(fn, args, kwargs)
+
+        return run
+
+
+class _Replacing(Policy):
+    """Plain Python, except for replaced functions."""
+
+    def __init__(self, table: ReplacementTable) -> None:
+        self._table = table
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        candidates = self._table.of(fn)
+        replacement = None if candidates is None else _chosen(self, candidates, args)
+        if replacement is None or _is_called_by_replacement(self, replacement, args):
+            return self.machine.generic_call(fn, args, kwargs)
+        return self.call(replacement.replace_with, args, kwargs)
+
 
 def replacing(candidates: dict[type | None, Replacement], handler: CallHandler | None) -> CallHandler:
     """Return the handler that calls a replacement, or the function as ``handler`` does."""
@@ -114,13 +145,13 @@ def replacing(candidates: dict[type | None, Replacement], handler: CallHandler |
 
 
 def _chosen(
-    session: TracingSession, candidates: dict[type | None, Replacement], args: Sequence[Any]
+    policy: Policy, candidates: dict[type | None, Replacement], args: Sequence[Any]
 ) -> Replacement | None:
     """Return the replacement for the class of the first argument, the most derived one, or for all."""
     owners = [owner for owner in candidates if owner is not None]
     if owners and args:
         query = issubclass if isinstance(args[0], type) else isinstance
-        fitting = [owner for owner in owners if session.call(query, (args[0], owner), {})]
+        fitting = [owner for owner in owners if policy.call(query, (args[0], owner), {})]
         cls = args[0] if isinstance(args[0], type) else type(args[0])
         if fitting:
             return candidates[min(fitting, key=cls.__mro__.index)]
@@ -136,10 +167,10 @@ def _adopted(session: TracingSession, replacement: Any) -> Any:
 # -- the original, called by its replacement -----------------------------------------------------------------
 
 
-def _is_called_by_replacement(session: TracingSession, replacement: Replacement, args: Sequence[Any]) -> bool:
+def _is_called_by_replacement(policy: Policy, replacement: Replacement, args: Sequence[Any]) -> bool:
     function, bound = _python_function(replacement.replace_with)
     is_method = bool(args) and _is_method_of(replacement.function, args[0])
-    for frame in reversed(session.machine.frames) if function is not None else ():
+    for frame in reversed(policy.machine.frames) if function is not None else ():
         if frame.function is replacement.function:
             return False
         if frame.function is function:

@@ -43,7 +43,7 @@ from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.raised_errors import name_tensors
-from thunder.frontend.traced_replacements import ReplacementTable
+from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
 from thunder.interpreter.frame import Frame, has_handler
 from thunder.interpreter.policy import MISSING, FunctionParts
 from thunder.ir.proxies import TensorProxy
@@ -74,6 +74,7 @@ class Tracer(AttributePolicy):
     ) -> None:
         super().__init__(trace, objects, language, sharp_edge, assumed_device)
         self._calls = CallResolver(self, lookasides, replacements)
+        self.state(ReplacedCalls).table = replacements
         self._parts: dict[int, tuple[Any, FunctionParts]] = {}
         self._region_stack = self.state(RegionState).stack
         self._created_in_backwards = self.state(BackwardState).created

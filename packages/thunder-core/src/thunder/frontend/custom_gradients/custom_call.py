@@ -54,6 +54,7 @@ from thunder.frontend.epilogue.subtrace import (
     writes,
 )
 from thunder.frontend.session import TracingSession
+from thunder.frontend.traced_replacements import ReplacedCalls
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.recorder import PLAIN
@@ -187,6 +188,7 @@ def _as_it_runs(
     These are the forward's part of it, the call, and its gradients.
     """
     rebuilding = Rebuilding(session)
+    replacements = session.state(ReplacedCalls).table
     makers = rebuilding.makers((fn.function(), _attributes(fn.context), *fn.context.to_save))
     backward = EagerBackward(
         fn.name,
@@ -195,7 +197,7 @@ def _as_it_runs(
         saved=makers[2:],
         requires_grad=[t.requires_grad for t in rebuilding.tensors],
         arguments=tuple(map(Argument.of, fn.inputs)),
-        adapt=fn.adapt,
+        adapt=lambda function: replacements.applied_to(fn.adapt(function)),
     )
     with recorded(session.trace) as begin:
         call = begin_backward(backward)
