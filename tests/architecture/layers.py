@@ -19,6 +19,8 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
     {
         ("thunder", "__getattr__"),  # modules of the package load on first touch
         ("thunder.base.lazy_modules", "submodule"),  # so do those of the packages below it
+        ("thunder.base.public_names", "resolve"),  # the table of names gives objects by their paths
+        ("thunder.base.public_names", "_has"),  # an error looks through the public modules
         ("thunder.interpreter.policy", "import_module"),  # runs the program's own import statements
         ("thunder.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
         ("thunder.examine.graph", "_digraph"),  # graphviz, a library that need not be installed

@@ -21,7 +21,8 @@ PLUGIN_NAMES = re.compile(
     r"|nvfuser|inductor|triton|bitsandbytes|transformer_engine",
     re.IGNORECASE,
 )
-NOT_INSTALLED_TABLE = "thunder.plugins.not_installed"
+#: tables of names that other packages and projects have
+TABLES_OF_NAMES = frozenset({"thunder.plugins.not_installed", "thunder.migration.names"})
 
 # What a reader elsewhere cannot follow: directories of one machine, marks of unfinished work.
 FOREIGN_TEXT = {
@@ -137,7 +138,7 @@ def plugin_names(known: Mapping[str, Module]) -> list[str]:
     return [
         f"{name}:{number}: {line.strip()}"
         for name, module in known.items()
-        if name != NOT_INSTALLED_TABLE
+        if name not in TABLES_OF_NAMES
         for number, line in enumerate(module.path.read_text(encoding="utf-8").splitlines(), 1)
         if PLUGIN_NAMES.search(line)
     ]

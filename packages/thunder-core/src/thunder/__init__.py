@@ -24,6 +24,7 @@ from thunder.base.dtypes import *  # noqa: F403
 from thunder.base.errors import *  # noqa: F403
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
+from thunder.base.public_names import declare_names
 from thunder.compiler.function_trace import trace
 from thunder.compiler.functional_transforms import grad, value_and_grad, vjp
 from thunder.compiler.inspection import (
@@ -71,6 +72,7 @@ from thunder.ir.proxies import (
     TupleProxy,
 )
 from thunder.ir.trace import TraceCtx
+from thunder.migration.names import ABSENT_MODULES, NAMES
 from thunder.ops import prims
 from thunder.passes.transform import Transform
 from thunder.plugins import ExecutorSpec
@@ -101,9 +103,9 @@ BUILTIN_EXECUTORS = (
 BUILTIN_MODULES = {"devices": "thunder.extend.builtin_devices"}
 get_manager().set_builtin(BUILTIN_EXECUTORS, BUILTIN_MODULES)
 install_finders()
-
-#: modules that load at the first touch
-_LAZY = ("executors", "compiler", "examine", "testing", "transforms")
+declare_names(NAMES, ABSENT_MODULES)
+for _module in ("devices", "dtypes", "errors", "prims"):  # modules that are attributes of this one
+    importlib.import_module(f"thunder.core.{_module}")
 
 __all__ = [
     "CACHE_OPTIONS",
@@ -176,16 +178,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name.endswith("_executor") or name == "pythonex":
+    if (name.endswith("_executor") and name not in extend.__all__) or name == "pythonex":
         try:
             return get_executor("python" if name == "pythonex" else name.removesuffix("_executor"))
         except errors.UnknownExecutor as error:  # `hasattr` must get its answer
             raise AttributeError(str(error), name=name) from error
-    if name in _LAZY:
+    if not name.startswith("_"):
         try:
             return importlib.import_module(f"thunder.{name}")
         except errors.PluginNotInstalledError as error:  # it says what to install
             raise AttributeError(str(error), name=name) from error
         except ModuleNotFoundError as error:
-            raise missing_attribute(__name__, name) from error
-    raise missing_attribute(__name__, name)
+            if error.name is not None:  # the module exists, and one that it imports does not
+                raise
+    return missing_attribute(__name__, name)

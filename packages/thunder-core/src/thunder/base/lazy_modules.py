@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import Any
+
+from thunder.base.public_names import missing_name
 
 
-def submodule(package: str, name: str) -> ModuleType:
+def submodule(package: str, name: str) -> Any:
     """Import and return the module `package.name`, as a package's `__getattr__`.
 
-    Raises AttributeError if there is no such module.
+    A name that is not a module has its declared meaning. Raises AttributeError for any other.
     """
     path = f"{package}.{name}"
     if name.startswith("_"):
@@ -22,4 +24,4 @@ def submodule(package: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name not in (None, path):  # the module exists, and one that it imports does not
             raise
-        raise AttributeError(f"module {package!r} has no attribute {name!r}: {error}", name=name) from error
+    return missing_name(package, name)

@@ -12,6 +12,7 @@ import torch
 from thunder.autograd.lowering import Lowering, connected
 from thunder.autograd.wiring import Interface
 from thunder.compiler.context import Branch, Context
+from thunder.compiler.running_compile import compiling
 from thunder.compiler.running_stages import run_step
 from thunder.compiler.stages import LATE_STAGES
 from thunder.ir.proxies import is_proxy
@@ -91,7 +92,8 @@ def _late_branch(context: Context, trace: TraceCtx) -> Branch:
 
 def _lower_late(context: Context, trace: TraceCtx) -> Callable[..., Any]:
     """Return the function of a trace that was constructed after the pipeline has run."""
-    fn = _late_branch(context, trace).fn
+    with compiling(context.compile):
+        fn = _late_branch(context, trace).fn
     assert fn is not None, "the last of these stages generates code"
     return fn
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.tape import Tape
-from thunder.compiler.stats import RecompileReason
+from thunder.compiler.running_compile import running_compile
+from thunder.compiler.stats import CompileData, RecompileReason
 from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
@@ -71,6 +72,8 @@ class Context:
     reasons: tuple[RecompileReason, ...] = ()
     #: stage → ns
     stage_times: dict[str, int] = field(default_factory=dict)
+    #: the settings of the compile, for traces that are lowered after it
+    compile: CompileData | None = field(default_factory=running_compile)
 
     def __post_init__(self) -> None:
         self.branch = self.forward

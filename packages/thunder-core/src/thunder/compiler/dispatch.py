@@ -46,6 +46,7 @@ from thunder.compiler.plugin_contributions import (
     replacements_of,
 )
 from thunder.compiler.recompile_reasons import limit_text, recompile_reason
+from thunder.compiler.running_compile import during_compile
 from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.executor_base.operator_executor import with_replacements
@@ -263,6 +264,7 @@ class Dispatcher:
                 hint='Use cache="constant values".',
             )
 
+    @during_compile
     def make_entry(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None = None
     ) -> CacheEntry:

@@ -34,7 +34,6 @@ from thunder.ops.operator import all_rows
 from thunder.passes.transform import Transform
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
-from thunder.plugins.not_installed import DOCUMENTED
 from thunder.plugins.specs import Lookaside
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of
 
@@ -178,18 +177,17 @@ def _check_callable(fn: Any) -> None:
 
 def _refuse_distributed(fn: Any, name: str) -> None:
     """Refuse modules that torch's data parallelism wraps: its hooks are not in the program."""
-    package = DOCUMENTED["thunder.distributed"]
     if isinstance(fn, torch.nn.parallel.DistributedDataParallel):
         raise UnsupportedProgram(
             f"thunder.jit received a {name}",
-            hint="Compile the wrapped module, DistributedDataParallel(thunder.jit(model)); or use "
-            f"thunder.distributed.ddp, of the package {package}.",
+            hint="Compile the wrapped module, DistributedDataParallel(thunder.jit(model)); or use ddp of a "
+            "package that provides thunder.distributed.",
         )
     if name == "FullyShardedDataParallel" or name.startswith("FSDP"):
         raise UnsupportedProgram(
             f"thunder.jit received a {name}",
-            hint="Compile the module before it is sharded, thunder.jit(model); thunder.distributed.fsdp, of "
-            f"the package {package}, shards compiled modules.",
+            hint="Compile the module before it is sharded, thunder.jit(model); fsdp of a package that "
+            "provides thunder.distributed shards compiled modules.",
         )
 
 

@@ -1,8 +1,7 @@
 """Devices: the public path of `thunder.base.devices`."""
 
-import sys
-
 from thunder.base import devices as _module
 from thunder.base.devices import *  # noqa: F403  (for type checkers)
+from thunder.base.public_names import publish
 
-sys.modules[__name__] = _module
+publish(__name__, _module)

@@ -1,8 +1,7 @@
 """The bytecode interpreter: the public path of `thunder.interpreter`."""
 
-import sys
-
 from thunder import interpreter as _module
+from thunder.base.public_names import publish
 from thunder.interpreter import *  # noqa: F403  (for type checkers)
 
-sys.modules[__name__] = _module
+publish(__name__, _module)

@@ -1,8 +1,7 @@
 """Symbols and bound symbols: the public path of `thunder.ir.symbol`."""
 
-import sys
-
+from thunder.base.public_names import publish
 from thunder.ir import symbol as _module
 from thunder.ir.symbol import *  # noqa: F403  (for type checkers)
 
-sys.modules[__name__] = _module
+publish(__name__, _module)

@@ -1,8 +1,7 @@
 """Traces: the public path of `thunder.ir.trace`."""
 
-import sys
-
+from thunder.base.public_names import publish
 from thunder.ir import trace as _module
 from thunder.ir.trace import *  # noqa: F403  (for type checkers)
 
-sys.modules[__name__] = _module
+publish(__name__, _module)

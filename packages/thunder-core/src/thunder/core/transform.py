@@ -1,8 +1,7 @@
 """The base class `Transform`: the public path of `thunder.passes.transform`."""
 
-import sys
-
+from thunder.base.public_names import publish
 from thunder.passes import transform as _module
 from thunder.passes.transform import *  # noqa: F403  (for type checkers)
 
-sys.modules[__name__] = _module
+publish(__name__, _module)

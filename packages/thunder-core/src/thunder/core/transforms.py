@@ -1,6 +1,9 @@
 """Tools for transforms: a documented path to the modules that define them."""
 
+from functools import partial
+
 from thunder.autograd.rule_lookup import register_grad
+from thunder.base.public_names import missing_name
 from thunder.compiler.functional_transforms import grad, value_and_grad, vjp
 from thunder.compiler.jit import add_transform
 from thunder.compiler.small_transforms import comment_fusions, noop
@@ -29,3 +32,5 @@ __all__ = [
     "visitor_transform",
     "vjp",
 ]
+
+__getattr__ = partial(missing_name, __name__)

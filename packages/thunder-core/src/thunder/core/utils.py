@@ -1,5 +1,8 @@
 """Data flow of traces: a documented path to `thunder.ir.dataflow`."""
 
+from functools import partial
+
+from thunder.base.public_names import missing_name
 from thunder.ir.dataflow import (
     ProxyDict,
     consumers,
@@ -9,3 +12,5 @@ from thunder.ir.dataflow import (
 )
 
 __all__ = ["ProxyDict", "consumers", "find_producer_symbols", "producers", "producers_and_consumers"]
+
+__getattr__ = partial(missing_name, __name__)

@@ -6,9 +6,14 @@ the fusions and the graph of a trace; `thunder.examine.memory_calculation` estim
 
 from __future__ import annotations
 
+from functools import partial
+
+from thunder.base.public_names import missing_name
 from thunder.examine import memory_calculation
 from thunder.examine.fusions import get_fusion_symbols, get_fusions
 from thunder.examine.graph import make_trace_dot
 from thunder.examine.support import examine
 
 __all__ = ["examine", "get_fusion_symbols", "get_fusions", "make_trace_dot", "memory_calculation"]
+
+__getattr__ = partial(missing_name, __name__)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from thunder.base.public_names import missing_name
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
@@ -66,3 +69,5 @@ get_always_executors = get_registry().get_always_executors
 set_always_executors = get_registry().set_always_executors
 add_always_executor = get_registry().add_always_executor
 remove_always_executor = get_registry().remove_always_executor
+
+__getattr__ = partial(missing_name, __name__)

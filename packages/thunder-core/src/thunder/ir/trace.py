@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from thunder.base.errors import Location, TraceError
+from thunder.base.errors import InvalidArgument, Location, TraceError
 from thunder.base.generated_source import compile_text
 from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpenTag
@@ -281,6 +281,14 @@ class TraceCtx:
     def save_trace(self, path: str | Path) -> None:
         """Write ``str(trace)`` to a file."""
         Path(path).write_text(str(self))
+
+    def __getstate__(self) -> NoReturn:
+        """Raise InvalidArgument: the operators of a trace exist in their process."""
+        raise InvalidArgument(
+            "a trace cannot be pickled or copied: it refers to the operators and functions of this process",
+            hint="save_trace(path) and str(trace) keep the text; from_trace(trace) makes a trace of the same "
+            "program.",
+        )
 
     def __str__(self) -> str:
         return self.python(print_depth=-1)

@@ -13,8 +13,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 
 from thunder.base.options import Option
+from thunder.base.public_names import missing_name
 from thunder.plugins.manager import PluginManager, get_manager
 from thunder.plugins.markers import ENTRY_POINT_GROUP, HOOK_API_VERSION, for_executor, hookimpl
 from thunder.plugins.plugin_info import PluginInfo, PluginState
@@ -58,3 +60,6 @@ def list_plugins() -> tuple[PluginInfo, ...]:
 def disabled(*names: str) -> AbstractContextManager[None]:
     """Disable the plugins of these names within a context: `with thunder.plugins.disabled("acme"):`."""
     return get_manager().disabled(*names)
+
+
+__getattr__ = partial(missing_name, __name__)

@@ -1,36 +1,47 @@
 """The errors for names under `thunder` that no installed distribution provides.
 
-    import thunder.acme
-    PluginNotInstalledError: 'thunder.acme' is part of 'thunder-acme', which is not installed.
-    Install it with: pip install thunder-acme
+    import thunder.dynamo
+    PluginNotInstalledError: no installed package provides 'thunder.dynamo'.
+    Install a package that provides thunder.dynamo: a backend of torch.compile.
 
 Two finders of the import system raise them: the first on `sys.meta_path` for documented paths, the last for
-modules that no other finder finds.
+modules that no other finder finds. The last one also makes the modules of the table of names
+(`thunder.base.public_names`).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
-from typing import Final
+from typing import Any, Final
 
 from thunder.base.errors import PluginNotInstalledError, did_you_mean
+from thunder.base.public_names import (
+    Alias,
+    declared_modules,
+    declared_names,
+    missing_name,
+    name_reason,
+    where_it_is,
+)
 from thunder.plugins.contributions import transform_names
 from thunder.plugins.manager import get_manager
-from thunder.plugins.not_installed import DOCUMENTED
+from thunder.plugins.not_installed import DOCUMENTED, not_installed_hint
 
 __all__ = ["NotFoundFinder", "NotInstalledFinder", "install_finders", "missing_attribute"]
 
 TRANSFORMS: Final = "thunder.transforms"
 
 
-def _error(path: str, distribution: str) -> PluginNotInstalledError:
+def _error(path: str) -> PluginNotInstalledError:
     return PluginNotInstalledError(
-        f"{path!r} is part of {distribution!r}, which is not installed.",
-        distribution=distribution,
-        hint=f"Install it with: pip install {distribution}",
+        f"no installed package provides {path!r}.",
+        distribution=f"a package that provides {path}",
+        hint=not_installed_hint(path),
     )
 
 
@@ -49,30 +60,51 @@ class NotInstalledFinder:
 
         Raises PluginNotInstalledError if its distribution is not installed.
         """
-        distribution = DOCUMENTED.get(fullname)
-        if distribution is None:
+        if fullname not in DOCUMENTED:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.origin is not None:
             return spec
         if _is_find_spec_query():
             return None
-        raise _error(fullname, distribution)
+        raise _error(fullname)
 
 
 class NotFoundFinder:
-    """Last on `sys.meta_path`: raises the error for a module of thunder that no finder found."""
+    """Last on `sys.meta_path`: makes modules of the table of names, and raises the error for others."""
 
     @staticmethod
     def find_spec(
         fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return None for modules outside thunder; raise ModuleNotFoundError for others."""
+        """Return the spec of a module of the table of names, and None for modules outside thunder.
+
+        Raises ModuleNotFoundError for others.
+        """
+        if fullname in declared_modules():
+            return ModuleSpec(fullname, _LoaderOfNames(), is_package=True)
         if not fullname.startswith("thunder.") or _is_find_spec_query():
             return None
         # Without name=: importlib replaces an error that is named after the module, and `from thunder import
         # nope` would say no more than "cannot import name".
-        raise ModuleNotFoundError(_not_provided_message(fullname))
+        package, _, name = fullname.rpartition(".")
+        text = name_reason(package, name) or _not_provided_message(fullname, where_it_is(package, name))
+        raise ModuleNotFoundError(text)
+
+
+class _LoaderOfNames(Loader):
+    """Makes a module whose names are in the table alone."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Return None: an ordinary module is made."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Let the module look its names up in the table."""
+        path = module.__name__
+        module.__doc__ = "Names of lightning-thunder (docs/migrating.md)."
+        names = declared_names(path)
+        module.__all__ = [name for name, meaning in names.items() if isinstance(meaning, Alias)]  # type: ignore[attr-defined]
+        module.__getattr__ = partial(missing_name, path)  # type: ignore[method-assign]
 
 
 def _is_find_spec_query() -> bool:
@@ -94,20 +126,24 @@ def install_finders() -> None:
         sys.meta_path.append(NotFoundFinder)
 
 
-def missing_attribute(module: str, name: str) -> AttributeError:
-    """Return the AttributeError for `module.name`, to be raised at the end of a module's `__getattr__`."""
-    path = f"{module}.{name}"
-    if name.startswith("__"):  # looked up by Python's own tools; no plugin need be loaded
-        return AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
-    distribution = DOCUMENTED.get(path)
-    text = _not_provided_message(path) if distribution is None else str(_error(path, distribution))
-    return AttributeError(text, name=name)
+def missing_attribute(module: str, name: str) -> Any:
+    """Return the declared meaning of `module.name`, as the end of a module's `__getattr__`.
+
+    Raises AttributeError for a name without one, with what to install, where the name is, or the plugins.
+    """
+    return missing_name(module, name, _absent_text)
 
 
-def _not_provided_message(path: str) -> str:
+def _absent_text(path: str) -> str:
+    if path in DOCUMENTED:
+        return str(_error(path))
+    return _not_provided_message(path, where_it_is(*path.rsplit(".", 1)))
+
+
+def _not_provided_message(path: str, place: str = "") -> str:
     manager = get_manager()
     package, _, name = path.rpartition(".")
-    lines = [f"no installed plugin provides {path!r}."]
+    lines = [f"no installed plugin provides {path!r}.{place}"]
     if package == TRANSFORMS:
         names = transform_names(manager)
         lines[0] += did_you_mean(name, names)

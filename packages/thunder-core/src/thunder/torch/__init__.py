@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from thunder.base.public_names import missing_name
 from thunder.torch import refusals, rows, tensor_attributes  # noqa: F401  (each fills the table)
 from thunder.torch.fallback import unknown_functions  # noqa: F401
 from thunder.torch.registration import SYMBOLS, alias, torch_names, torchsymbol
@@ -28,7 +29,8 @@ def __getattr__(name: str) -> Any:
     try:
         return SYMBOLS[name]
     except KeyError:
-        raise AttributeError(f"thunder.torch has no operator {name!r}") from None
+        pass
+    return missing_name(__name__, name)
 
 
 def __dir__() -> list[str]:

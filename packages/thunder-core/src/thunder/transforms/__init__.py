@@ -14,7 +14,7 @@ __path__ = __import__("pkgutil").extend_path(__path__, __name__)
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_") or name not in transform_names(get_manager()):
-        raise missing_attribute(__name__, name)
+        return missing_attribute(__name__, name)
     return load_transform(get_manager(), name)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import InvalidArgument, OperatorError
+from thunder.base.public_names import Alias, declared_names
 from thunder.wrappers import overridden_module, state_dicts
 from thunder.wrappers.compiled_function import CompiledFunction
 from thunder.wrappers.forwarding import forwarded, special_method, special_names
@@ -79,6 +80,9 @@ class ThunderModule(torch.nn.Module):
         if name in _ADDED:  # the user's module has nothing of this name
             return object.__getattribute__(self, name)
         model = _state(self).model
+        declared = declared_names("thunder.core.module:ThunderModule").get(name)
+        if isinstance(declared, Alias):
+            return declared.resolve()(self)
         return type(model).__getattr__(model, name)  # raises its error
 
     def __setattr__(self, name: str, value: Any) -> None:

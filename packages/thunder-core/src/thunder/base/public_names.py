@@ -1,0 +1,182 @@
+"""Names that public modules lack: what they resolve to, or which error says where to look.
+
+A public module ends its attribute lookup in `missing_name`. A table (`declare_names`) has the names that
+another project's users write; for any other name the error lists the public modules that have it, and the
+nearest name of the module itself.
+"""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType, ModuleType
+from typing import Any, Final
+
+from thunder.base.errors import did_you_mean
+
+__all__ = [
+    "PUBLIC_MODULES",
+    "Alias",
+    "Replaced",
+    "declare_names",
+    "declared_modules",
+    "declared_names",
+    "missing_name",
+    "module_reason",
+    "name_reason",
+    "publish",
+    "where_it_is",
+]
+
+#: the modules whose names are suggested, in the order of preference
+PUBLIC_MODULES: Final = (
+    "thunder",
+    "thunder.extend",
+    "thunder.plugins",
+    "thunder.core.transforms",
+    "thunder.core.transform_common",
+    "thunder.core.trace",
+    "thunder.core.proxies",
+    "thunder.core.symbol",
+    "thunder.core.pytree",
+    "thunder.core.utils",
+    "thunder.core.rewrite",
+    "thunder.core.patterns",
+    "thunder.core.vjp_utils",
+    "thunder.core.module",
+    "thunder.core.interpreter",
+    "thunder.core.options",
+    "thunder.core.errors",
+    "thunder.core.devices",
+    "thunder.core.dtypes",
+    "thunder.core.verify",
+    "thunder.core.tags",
+    "thunder.core.prims",
+    "thunder.executors.passes",
+    "thunder.examine",
+    "thunder.torch",
+)
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name that is another name of an object: `target` is its `"module:attribute"`."""
+
+    target: str
+
+    def resolve(self) -> Any:
+        """Import and return the object."""
+        module, _, attribute = self.target.partition(":")
+        loaded = importlib.import_module(module)
+        return getattr(loaded, attribute) if attribute else loaded
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A name that does not exist here; `advice` is a sentence that says what to write."""
+
+    advice: str
+
+
+_declared: dict[str, Mapping[str, Alias | Replaced]] = {}
+_absent_modules: dict[str, Replaced] = {}
+
+
+def declare_names(
+    names: Mapping[str, Mapping[str, Alias | Replaced]], absent_modules: Mapping[str, Replaced]
+) -> None:
+    """Enter tables: module → name → what it is; module that does not exist → what replaces it."""
+    _declared.update(names)
+    _absent_modules.update(absent_modules)
+
+
+def declared_modules() -> tuple[str, ...]:
+    """Return the paths of the modules of which names are declared."""
+    return tuple(path for path in _declared if ":" not in path)
+
+
+def declared_names(path: str) -> Mapping[str, Alias | Replaced]:
+    """Return the declared names of a module, or of a class, whose path is `"module:class"`."""
+    return _declared.get(path, {})
+
+
+def module_reason(path: str) -> str | None:
+    """Return the sentence that says what replaces a module, or None for a path that is not declared."""
+    absent = _absent_modules.get(path)
+    return None if absent is None else f"there is no module {path!r} here: {absent.advice}"
+
+
+def missing_name(path: str, name: str, absent_text: Callable[[str], str] | None = None) -> Any:
+    """Return the declared meaning of an attribute that the public module `path` lacks.
+
+    For any other name it raises AttributeError, or ImportError within `from path import name`, whose own
+    error would not have the text: the public modules that have the name, or what `absent_text` returns for
+    its dotted path.
+    """
+    if name.startswith("__"):  # looked up by Python's own tools
+        raise AttributeError(f"module {path!r} has no attribute {name!r}", name=name)
+    declared = declared_names(path).get(name)
+    if isinstance(declared, Alias):
+        return declared.resolve()
+    if f"{path}.{name}" in declared_modules():
+        return Alias(f"{path}.{name}").resolve()
+    text = name_reason(path, name)
+    if text is None and absent_text is not None:
+        text = absent_text(f"{path}.{name}")
+    if text is None:
+        text = f"module {path!r} has no attribute {name!r}.{where_it_is(path, name)}"
+    if _is_import(sys._getframe(1)):
+        raise ImportError(f"cannot import name {name!r} from {path!r}: {text}", name=path)
+    raise AttributeError(text, name=name)
+
+
+_IMPORT_FROM: Final = dis.opmap["IMPORT_FROM"]
+
+
+def _is_import(frame: FrameType | None) -> bool:
+    """Return whether the frame that read the attribute is at an instruction of `from … import`."""
+    while frame is not None and frame.f_code.co_name in ("__getattr__", "missing_attribute", "submodule"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+
+
+def name_reason(path: str, name: str) -> str | None:
+    """Return the sentence that says what replaces a name or module, or None if it is not declared."""
+    declared = declared_names(path).get(name)
+    if isinstance(declared, Replaced):
+        return f"{path} has no {name!r}: {declared.advice}"
+    return module_reason(f"{path}.{name}")
+
+
+def where_it_is(path: str, name: str) -> str:
+    """Return a sentence that names the public modules that have a name, or the nearest name; else nothing."""
+    if name.startswith("_"):
+        return ""
+    places = [f"{module}.{name}" for module in PUBLIC_MODULES if module != path and _has(module, name)]
+    if places:
+        return f" There is {' and '.join(places[:2])}."
+    module = sys.modules.get(path)
+    return did_you_mean(name, _public(module)) if module is not None else ""
+
+
+def _has(path: str, name: str) -> bool:
+    return name in _public(importlib.import_module(path))
+
+
+def _public(module: ModuleType) -> list[str]:
+    """Return the public names of a module: its `__all__`, and what its own `__dir__` lists."""
+    names = list(getattr(module, "__all__", ()))
+    if not names or "__dir__" in vars(module):
+        names += [name for name in dir(module) if not name.startswith("_")]
+    return names
+
+
+def publish(path: str, module: ModuleType) -> None:
+    """Make a module importable under a public path as well, and end its attribute lookup here."""
+    sys.modules[path] = module
+    if "__getattr__" not in vars(module):
+        module.__getattr__ = partial(missing_name, path)  # type: ignore[method-assign]

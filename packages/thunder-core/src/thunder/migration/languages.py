@@ -1,0 +1,35 @@
+"""Language contexts as a decorator and a context manager."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from enum import StrEnum
+
+from thunder.base.langctx import LanguageContext, current_language, using_language
+
+__all__ = ["Languages", "get_default_langctx", "get_langctx", "langctx"]
+
+
+class Languages(StrEnum):
+    """The languages that there are."""
+
+    TORCH = "torch"
+
+
+def langctx(language: LanguageContext | str) -> AbstractContextManager[LanguageContext]:
+    """Return a context manager, and decorator, in which proxies resolve their methods in a language.
+
+    Raises InvalidArgument for an unknown one.
+    """
+    return using_language(language)
+
+
+def get_langctx() -> LanguageContext:
+    """Return the language in which proxies resolve their methods now."""
+    return current_language()
+
+
+def get_default_langctx() -> LanguageContext:
+    """Return the language of programs that name none: torch's."""
+    with using_language(None) as language:
+        return language

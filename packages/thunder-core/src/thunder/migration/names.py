@@ -1,0 +1,292 @@
+"""The table of the names that users of lightning-thunder write: what each is here, or what replaces it.
+
+`NAMES` is module → name → `Alias` or `Replaced`; a module of the table that has no file here exists through
+the table. `ABSENT_MODULES` are modules without a counterpart. Names that both projects have are not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from thunder.base.public_names import Alias, Replaced
+
+__all__ = ["ABSENT_MODULES", "NAMES"]
+
+Row = Mapping[str, Alias | Replaced]
+
+
+def _aliases(module: str, names: str) -> dict[str, Alias | Replaced]:
+    return {name: Alias(f"{module}:{name}") for name in names.split()}
+
+
+def _replaced(advice: str, names: str) -> dict[str, Alias | Replaced]:
+    return {name: Replaced(advice) for name in names.split()}
+
+
+_CHECKS = _aliases(
+    "thunder.migration.checks",
+    "check check_type check_types check_valid_length check_valid_shape check_valid_permutation "
+    "check_no_duplicates check_same_shape check_same_device check_same_dtype same_shape canonicalize_dim "
+    "canonicalize_dims",
+)
+_DTYPE_PREDICATES = _aliases(
+    "thunder.migration.dtype_groups",
+    "is_boolean_dtype is_unsigned_dtype is_signedinteger_dtype is_integer_dtype is_nonboolean_integer_dtype "
+    "is_exact_dtype is_low_precision_dtype is_float_dtype is_complex_dtype is_inexact_dtype is_numbertype "
+    "is_dtype is_weak_dtype dtype_to_numbertype are_same_dtypes corresponding_real_dtype "
+    "corresponding_complex_dtype",
+)
+_DTYPE_GROUPS = _aliases(
+    "thunder.migration.dtype_groups",
+    "boolean_dtypes integer_dtypes exact_dtypes float_dtypes float_8bit_dtypes float_math_dtypes "
+    "complex_dtypes inexact_dtypes low_precision_dtypes all_numbertypes all_dtypes_and_numbertypes "
+    "resolve_dtypes to_strong_dtype numbertype_to_dtype",
+) | {
+    "floating": Alias("thunder.migration.dtype_groups:float_dtypes"),
+    "complexfloating": Alias("thunder.migration.dtype_groups:complex_dtypes"),
+    "inexact": Alias("thunder.migration.dtype_groups:inexact_dtypes"),
+    "exact": Alias("thunder.migration.dtype_groups:exact_dtypes"),
+    "signedinteger": Alias("thunder.migration.dtype_groups:signed_integer_dtypes"),
+    "unsignedinteger": Alias("thunder.migration.dtype_groups:unsigned_integer_dtypes"),
+    "bool_": Alias("thunder.base.dtypes:bool8"),
+}
+_WEAK = _replaced(
+    "dtypes are never weak here; numbers in a program promote as in torch. Use the dtype without the last _",
+    "bool8_ uint8_ int8_ int16_ int32_ int64_ bfloat16_ float16_ float32_ float64_ complex32_ complex64_ "
+    "complex128_ weak_dtypes strong_dtypes",
+)
+_COMPILE_DATA = _aliases(
+    "thunder.migration.current_compile", "get_compile_data get_compile_option using_symbolic_values"
+) | _replaced("thunder.compile_data(f) and thunder.compile_stats(f) have both", "compile_data_and_stats")
+_CONVERSIONS = _replaced(
+    "write Python: a comprehension, zip(..., strict=True), functools.partial or tree_flatten",
+    "safe_map safe_map_flat safe_zip unzip2 unzip3 sequencify flatten_func partial_map dict_join list_join",
+)
+_PROMOTION = _replaced(
+    "call the operator of thunder.torch, which promotes as torch does; torch.promote_types has the rule",
+    "elementwise_type_promotion ELEMENTWISE_TYPE_PROMOTION_KIND get_computation_dtype higher_dtype "
+    "can_safe_cast_to can_safe_cast_number_to const_as",
+)
+_PRINTING = _replaced(
+    "the text of a trace is trace.python(), of one statement bsym.python(indent=0)",
+    "prettyprint to_printable is_printable SigInfo get_siginfo module_shortname",
+)
+_INLINE = _replaced(
+    "thunder.vjp(f) and thunder.grad(f) return functions to call; no transform has to be inlined", "inline"
+)
+_DIFFERENTIATION = (
+    _aliases(
+        "thunder.migration.gradient_registration", "register_augmented_forward register_backward VJPDual"
+    )
+    | _INLINE
+    | _replaced("torch.func.jvp and torch.func.vmap of the function compute them in eager", "jvp vmap")
+    | _replaced(
+        "a gradient rule is registered by register_grad, or by register_augmented_forward and "
+        "register_backward; a rule that does not apply is left to the checker of an executor",
+        "NoPullback augmented_forward_impls backward_impls nondifferentiable_vjp_symbols",
+    )
+    | _replaced(
+        "the stages autograd and partition make forward and backward; a transform changes them by "
+        "transform_joint_trace and transform_trace_pre_execution",
+        "forward_and_backward_from_trace split_forward_backward augmented_forward_pass backward_pass "
+        "ForwardBackwardTraces unpack_inputs",
+    )
+)
+_RETURNS = _replaced(
+    "trace.output is what a trace returns, and its arguments are trace.args",
+    "wrap_return_value_together_with_arguments unwrap_return_value",
+)
+_REDUNDANCY = _replaced(
+    "thunder.core.transform_common.cse and dce are the clean-up passes",
+    "replace_redundant_inputs remove_duplicate_number_proxies cse_single_bsym order_proxies",
+)
+_EXECUTOR_GETTERS = _replaced(
+    "thunder.get_executor(name) returns an executor, or raises with the reason why it cannot be used",
+    "get_torch_executor get_nvfuser_executor get_torchcompile_executor nvfuser_available "
+    "triton_available get_always_executors",
+)
+_THUNDER_CALLS: Row = {
+    "CompileData": Alias("thunder.compiler.stats:CompileData"),
+    "CompileStats": Alias("thunder.compiler.stats:CompileStats"),
+    "trace": Alias("thunder.compiler.function_trace:trace"),
+    "transform_for_execution": Replaced(
+        "thunder.executors.passes.transform_for_execution(trace, executors) returns one trace"
+    ),
+}
+
+NAMES: Final[dict[str, Row]] = {
+    "thunder": _replaced(
+        "thunder.last_interpreter_log(f) has the log, with "
+        "debug_options=DebugOptions(record_interpreter_history=True)",
+        "last_interpreted_history",
+    )
+    | _replaced("the ledger has them: thunder.explain(f)", "get_auto_registered_torch_op_names")
+    | _replaced("thunder.cache_option(f) returns the mode", "cache_mode")
+    | _replaced("write torch.autocast in the program", "autocast"),
+    "thunder.functional": {"jit": Alias("thunder.compiler.jit:jit")},
+    "thunder.common": _THUNDER_CALLS,
+    "thunder.core.baseutils": _CHECKS
+    | _CONVERSIONS
+    | _replaced("fields after the third are keyword-only: dataclass(frozen=True)", "default_dataclass_params")
+    | _replaced("test isinstance(x, Proxy | TensorProxy)", "ProxyInterface TensorProxyInterface")
+    | _replaced("test isinstance(x, list | tuple | dict | set)", "is_collection")
+    | _replaced("use functools.cache", "run_once")
+    | _replaced("print with a library for terminals, such as rich", "init_colors init_windows_terminal"),
+    "thunder.core.utils": _CHECKS
+    | _DTYPE_PREDICATES
+    | _CONVERSIONS
+    | _PROMOTION
+    | _aliases("thunder.migration.regions", "OrderedSet")
+    | _aliases("thunder.base.dtypes", "to_dtype")
+    | {
+        "get_numberlike_type": Alias("thunder.ir.proxies:pytype"),
+        "get_numberlike_value": Alias("thunder.ir.proxies:pyval"),
+        "langctx": Alias("thunder.migration.languages:langctx"),
+    }
+    | _replaced("use types.MappingProxyType", "FrozenDict")
+    | _replaced(
+        "DebugOptions(check_traces=True) turns checks on", "enable_debug_asserts debug_asserts_enabled"
+    ),
+    "thunder.core.langctxs": _aliases(
+        "thunder.migration.languages", "Languages langctx get_langctx get_default_langctx"
+    )
+    | _aliases("thunder.base.langctx", "LanguageContext resolve_language")
+    | _replaced("write `with langctx(language):`", "set_langctx reset_langctx")
+    | _replaced(
+        "a LanguageContext is passed as langctx= of thunder.jit; its table `functions` has what torch's "
+        "functions and methods become",
+        "register_langctx resolve_method",
+    ),
+    "thunder.core.compile_data": _COMPILE_DATA,
+    "thunder.core.options": _replaced(
+        "thunder.jit interprets every program; thunder.trace()(f, *args) calls it with proxies",
+        "INTERPRETATION_OPTIONS resolve_interpretation_option",
+    ),
+    "thunder.core.dtypes": _DTYPE_PREDICATES | _DTYPE_GROUPS | _WEAK,
+    "thunder.core.devices": {
+        "cpu": Alias("thunder.migration.device_names:cpu"),
+        "all_devicetypes": Alias("thunder.migration.device_names:all_devicetypes"),
+        "devicetype_string": Alias("thunder.migration.device_names:devicetype_string"),
+        "device_from_string": Alias("thunder.base.devices:to_device"),
+    }
+    | _replaced(
+        "torch.cuda.device_count() counts the devices of this machine; thunder.plan needs none",
+        "available_devices",
+    ),
+    "thunder.core.interpreter": _aliases(
+        "thunder.migration.interpreter_logs", "last_interpreter_log last_interpreted_instructions"
+    )
+    | {
+        "print_last_interpreter_log": Alias("thunder.compiler.inspection:print_last_interpreter_log"),
+        "is_jitting_with_raise": Alias("thunder.interpreter:is_jitting"),
+    }
+    | _replaced(
+        "an entry of the log is a tuple (depth, 'file:line', operation, argument)",
+        "InterpreterLogItem print_interpreter_log print_to_log",
+    )
+    | _replaced(
+        "a package replaces a function by code that is traced, or by an operator: replaces= of "
+        "register_operator",
+        "register_interpreter_hook interpreter_needs_wrap default_lookaside",
+    ),
+    "thunder.core.jit_ext": _replaced(
+        "thunder.jit compiles functions and modules",
+        "thunder_general_jit minimal_thunder_jit thunder_functional_jit",
+    )
+    | _replaced(
+        "a package replaces a function by code that is traced in its place (docs/hooks.md), or by an "
+        "operator: replaces= of register_operator",
+        "register_general_jit_lookaside get_general_jit_lookaside",
+    ),
+    "thunder.core.proxies": _replaced(
+        "the constructors of the classes: TensorProxy(name, like=tensor), NumberProxy(name, value)",
+        "tensorproxy numberproxy proxy futuretensorproxy",
+    )
+    | _replaced("a package that provides thunder.distributed has the enum", "DistParallelType"),
+    "thunder.core.symbol": _replaced(
+        "leave python_printer= out: it is the way in which a call is printed",
+        "default_python_printer default_python_impl",
+    )
+    | _replaced("bsym.rhs is hashable, for common subexpressions", "BoundSymbolRHS"),
+    "thunder.core.prims": _replaced(
+        "OperatorExecutor.register_operator(name, meta=..., fn=...) defines a primitive of a package",
+        "make_prim register_method",
+    ),
+    "thunder.core.trace": {
+        "_set_execution_file": Alias("thunder.ir.execution_file:set_execution_callback_file"),
+    }
+    | _replaced(
+        "thunder.last_prologue_traces, last_traces and last_epilogue_traces have the three programs",
+        "TraceResults",
+    )
+    | _replaced("thunder.core.proxies.Variable", "VariableInterface"),
+    "thunder.core.transforms": _DIFFERENTIATION
+    | _replaced("write torch.autocast in the program", "autocast"),
+    "thunder.core.transform_common": _RETURNS | _REDUNDANCY,
+    "thunder.core.pytree": _replaced(
+        "register_pytree_node_dataclass registers a class of yours", "OPTREE_NAMESPACE"
+    ),
+    "thunder.core.codeutils": _PRINTING,
+    "thunder.core.recipe": _aliases("thunder.recipes", "Recipe Plugin Lookaside"),
+    "thunder.executors": _EXECUTOR_GETTERS,
+    "thunder.executors.utils": _aliases("thunder.migration.regions", "Region")
+    | _replaced("wrap an autograd.Function as two operators: docs/executors.md", "Context set_saved_tensors"),
+    "thunder.executors.data_dependent_partition": _aliases("thunder.migration.regions", "fuse_bound_symbols")
+    | {"Node": Alias("thunder.migration.regions:Group")}
+    | _replaced("thunder.core.transforms.bsym_list_to_dag returns the graph", "Graph"),
+    "thunder.executors.passes": _replaced(
+        "the stages of a compile claim and fuse: thunder.executors.passes.transform_for_execution does both",
+        "transform_for_operator_executor_execution fuse_fusions update_fusion_call_ctx",
+    ),
+    "thunder.extend": _replaced(
+        "pass a list of executors; an executor for one compile is TemporaryExecutor()", "AdHocExecutor"
+    ),
+    "thunder.torch": _aliases(
+        "thunder.migration.torch_language", "TensorLike NumberLike DeviceLike dtypeLike register_function"
+    )
+    | _aliases("thunder.base.dtypes", "to_torch_dtype to_dtype")
+    | _aliases("thunder.base.devices", "to_torch_device to_device")
+    | {"to_thunder_dtype": Alias("thunder.base.dtypes:to_dtype")}
+    | _replaced("write `with thunder.core.langctxs.langctx('torch'):`", "torchctx TorchCtx")
+    | _replaced(
+        "thunder.core.langctxs.resolve_language('torch').functions", "_torch_to_thunder_function_map"
+    ),
+    "thunder.core.module:ThunderModule": {
+        "_overrides_parameters": Alias("thunder.migration.overridden_parameters:overrides_parameters"),
+        "_overrides_buffers": Alias("thunder.migration.overridden_parameters:overrides_buffers"),
+    },
+    "thunder.dev_utils": _replaced(
+        "a package that provides thunder.transforms has transforms that measure and print",
+        "nvtx_profile_transform NvtxProfileTransform debug_transform DebugTransform utils benchmark "
+        "export_stateful_ex_transform",
+    ),
+    "thunder.dev_utils.check_trace": {"check_trace": Alias("thunder.ir.verify:check_trace")},
+}
+
+_LANGUAGE = "write torch, thunder.torch (`import thunder.torch as ltorch`) or thunder.core.prims"
+
+ABSENT_MODULES: Final = {
+    "thunder.clang": Replaced(f"there is no core language; {_LANGUAGE}"),
+    "thunder.numpy": Replaced(f"there is no language of NumPy; {_LANGUAGE}"),
+    "thunder.core.rematerialization": Replaced(
+        "the option rematerialization= of thunder.jit says what a backward computes again"
+    ),
+    "thunder.core.functionalization": Replaced(
+        "every compile functionalises; there is no pass to call or to turn off"
+    ),
+    "thunder.core.update_aliases": Replaced("every compile functionalises; no aliases have to be updated"),
+    "thunder.core.trace_interpreter": Replaced("thunder.core.transforms.eval_trace records a trace again"),
+    "thunder.core.vjp": Replaced("thunder.vjp(f)"),
+    "thunder.core.script": Replaced("thunder.jit interprets the byte code of programs"),
+    "thunder.core.profile": Replaced(
+        "thunder.compile_stats(f).stage_times has the times of a compile; torch.profiler measures a call"
+    ),
+    "thunder.executors.torch_autograd": Replaced(
+        "each compile connects forward and backward to torch's autograd; a result's grad_fn is the node"
+    ),
+    "thunder.executors.triton_utils": Replaced(
+        "ExecutorSpec(..., requires=('triton',)) declares what an executor needs"
+    ),
+    "thunder.langctxs": Replaced("thunder.core.langctxs"),
+}

@@ -1,0 +1,35 @@
+"""Types in annotations of decompositions, and functions of torch that become operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Number
+from typing import Any
+
+import torch
+
+from thunder.base import devices, dtypes
+from thunder.base.langctx import TORCH
+from thunder.ir.proxies import NumberProxy, TensorProxy
+from thunder.ir.symbol import Symbol
+
+__all__ = ["DeviceLike", "NumberLike", "TensorLike", "dtypeLike", "register_function", "torch_functions"]
+
+TensorLike = TensorProxy
+NumberLike = Number | NumberProxy
+DeviceLike = str | devices.Device | torch.device
+dtypeLike = dtypes.dtype | torch.dtype
+
+
+def register_function(torch_function: Callable[..., Any], symbol: Callable[..., Any]) -> None:
+    """Let calls of a function in every traced program become calls of a symbol, or of a function of symbols.
+
+    It holds for programs that are compiled from now on. An operator of a package is better registered with
+    `replaces=`, which holds for programs that use the package's executor.
+    """
+    TORCH.functions[torch_function] = symbol
+
+
+def torch_functions() -> dict[Any, Any]:
+    """Return the symbols of the torch language by the torch function that becomes each."""
+    return {fn: symbol for fn, symbol in TORCH.functions.items() if isinstance(symbol, Symbol)}
