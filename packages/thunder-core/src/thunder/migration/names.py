@@ -186,8 +186,8 @@ NAMES: Final[dict[str, Row]] = {
         "InterpreterLogItem print_interpreter_log print_to_log",
     )
     | _replaced(
-        "a package replaces a function by code that is traced, or by an operator: replaces= of "
-        "register_operator",
+        "lookasides= of thunder.jit, or the hook thunder_lookasides, replaces a function by code that is "
+        "traced in its place; replaces= of register_operator by an operator",
         "register_interpreter_hook interpreter_needs_wrap default_lookaside",
     ),
     "thunder.core.jit_ext": _replaced(
@@ -195,8 +195,8 @@ NAMES: Final[dict[str, Row]] = {
         "thunder_general_jit minimal_thunder_jit thunder_functional_jit",
     )
     | _replaced(
-        "a package replaces a function by code that is traced in its place (docs/hooks.md), or by an "
-        "operator: replaces= of register_operator",
+        "lookasides= of thunder.jit, or the hook thunder_lookasides, replaces a function by code that is "
+        "traced in its place; replaces= of register_operator by an operator",
         "register_general_jit_lookaside get_general_jit_lookaside",
     ),
     "thunder.core.proxies": _replaced(
@@ -228,7 +228,8 @@ NAMES: Final[dict[str, Row]] = {
         "register_pytree_node_dataclass registers a class of yours", "OPTREE_NAMESPACE"
     ),
     "thunder.core.codeutils": _PRINTING,
-    "thunder.core.recipe": _aliases("thunder.recipes", "Recipe Plugin Lookaside"),
+    "thunder.core.recipe": _aliases("thunder.recipes", "Recipe Plugin")
+    | _aliases("thunder.plugins.specs", "Lookaside"),
     "thunder.executors": _EXECUTOR_GETTERS,
     "thunder.executors.utils": _aliases("thunder.migration.regions", "Region")
     | _replaced("wrap an autograd.Function as two operators: docs/executors.md", "Context set_saved_tensors"),
