@@ -47,6 +47,12 @@ def gate(x: torch.Tensor, w: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     return x * torch.sigmoid(alpha * w)
 
 
+def gate_kernel(x: torch.Tensor, w: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
+    """`gate`, computed in float32 or float64 and rounded once."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return gate(x.to(wide), w.to(wide), alpha).to(x.dtype)
+
+
 def gate_meta(x: Any, w: Any, alpha: float = 1.0) -> Any:
     """One result like x."""
     return TensorProxy(like=x)
@@ -97,7 +103,7 @@ def gate_rule(symbol: Any, backward: Any) -> Callable[..., Any]:
 
 def gate_executor(
     *,
-    fn: Callable[..., Any] = gate,
+    fn: Callable[..., Any] = gate_kernel,
     meta: Callable[..., Any] = gate_meta,
     backward: Callable[..., Any] = gate_backward,
     backward_meta: Callable[..., Any] = gate_backward_meta,

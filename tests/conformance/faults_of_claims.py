@@ -11,8 +11,8 @@ import torch
 import thunder
 from conformance.example_executors import (
     Trial,
-    gate,
     gate_checker,
+    gate_kernel,
     gelu_executor,
     gelu_transform,
     like_x,
@@ -31,15 +31,15 @@ from thunder.ops import prims
 def _only_float32(x: Any, w: Any, alpha: float) -> Any:
     if x.dtype is not torch.float32:
         raise RuntimeError(f"no kernel for {x.dtype}")
-    return gate(x, w, alpha)
+    return gate_kernel(x, w, alpha)
 
 
 def _no_empty_tensors(x: Any, w: Any, alpha: float) -> Any:
-    return gate(x, w, alpha) + 0 * x.abs().max()
+    return gate_kernel(x, w, alpha) + 0 * x.abs().max()
 
 
 def _only_dense(x: Any, w: Any, alpha: float) -> Any:
-    return gate(x.view(-1), w.view(-1), alpha).view(x.shape)
+    return gate_kernel(x.view(-1), w.view(-1), alpha).view(x.shape)
 
 
 of_gate(
@@ -166,10 +166,12 @@ of_gate(
     ),
     meta_that_depends_on_autocast=lambda: {"meta": meta_by_autocast},
     function_that_fails_on_inference_tensors=lambda: {
-        "fn": lambda x, w, alpha: gate(x, w, alpha) if x._version >= 0 else x
+        "fn": lambda x, w, alpha: gate_kernel(x, w, alpha) if x._version >= 0 else x
     },
     function_that_follows_another_algorithm_when_deterministic=lambda: {
-        "fn": lambda x, w, alpha: gate(x, w, alpha) * (1 + torch.are_deterministic_algorithms_enabled())
+        "fn": lambda x, w, alpha: (
+            gate_kernel(x, w, alpha) * (1 + torch.are_deterministic_algorithms_enabled())
+        )
     },
 )
 

@@ -9,7 +9,7 @@ import torch
 import thunder
 from conformance.example_executors import (
     Trial,
-    gate,
+    gate_kernel,
     gelu_executor,
     one_operator,
     tensor,
@@ -23,7 +23,7 @@ from thunder.base.tags import OpTags
 
 
 def _wrong_shape_of_one_sample(x: Any, w: Any, alpha: float) -> Any:
-    out = gate(x, w, alpha)
+    out = gate_kernel(x, w, alpha)
     return out[:1] if out.shape == (6,) else out
 
 
@@ -33,16 +33,16 @@ def _meta_without_vectors(x: Any, w: Any, alpha: float = 1.0) -> Any:
 
 of_gate(
     "metadata",
-    result_of_another_dtype=lambda: {"fn": lambda x, w, alpha: gate(x, w, alpha).double()},
+    result_of_another_dtype=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w, alpha).double()},
     result_of_another_dtype_for_bfloat16=lambda: {
-        "fn": lambda x, w, alpha: gate(x.float(), w.float(), alpha)
+        "fn": lambda x, w, alpha: gate_kernel(x.float(), w.float(), alpha)
     },
     result_of_another_shape_for_one_sample=lambda: {"fn": _wrong_shape_of_one_sample},
-    result_without_a_dimension=lambda: {"fn": lambda x, w, alpha: gate(x, w, alpha).flatten()},
-    result_in_a_tuple=lambda: {"fn": lambda x, w, alpha: (gate(x, w, alpha),)},
+    result_without_a_dimension=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w, alpha).flatten()},
+    result_in_a_tuple=lambda: {"fn": lambda x, w, alpha: (gate_kernel(x, w, alpha),)},
     no_result=lambda: {"fn": lambda x, w, alpha: None},
     number_for_a_tensor=lambda: {
-        "fn": lambda x, w, alpha: gate(x, w, alpha).item() if not x.ndim else gate(x, w, alpha)
+        "fn": lambda x, w, alpha: gate_kernel(x, w, alpha).item() if not x.ndim else gate_kernel(x, w, alpha)
     },
     meta_of_another_dtype=lambda: {"meta": lambda x, w, alpha=1.0: TensorProxy(like=x, dtype=torch.float16)},
     meta_of_another_shape=lambda: {"meta": lambda x, w, alpha=1.0: TensorProxy(like=x, shape=(*x.shape, 1))},
@@ -50,7 +50,7 @@ of_gate(
     meta_that_returns_a_tensor=lambda: {"meta": lambda x, w, alpha=1.0: torch.ones(3)},
     meta_without_an_argument_of_the_sample=lambda: {
         "meta": lambda x, w: TensorProxy(like=x),
-        "fn": lambda x, w: gate(x, w),
+        "fn": lambda x, w: gate_kernel(x, w),
     },
 )
 
@@ -67,15 +67,17 @@ of_gate(
 
 
 def _in_transposed_memory(x: Any, w: Any, alpha: float) -> Any:
-    return gate(x, w, alpha).mT.contiguous().mT if x.ndim > 1 else gate(x, w, alpha)
+    return gate_kernel(x, w, alpha).mT.contiguous().mT if x.ndim > 1 else gate_kernel(x, w, alpha)
 
 
 of_gate(
     "strides",
     result_in_transposed_memory=lambda: {"fn": _in_transposed_memory},
-    result_contiguous_where_eagers_is_not=lambda: {"fn": lambda x, w, alpha: gate(x, w, alpha).contiguous()},
+    result_contiguous_where_eagers_is_not=lambda: {
+        "fn": lambda x, w, alpha: gate_kernel(x, w, alpha).contiguous()
+    },
     result_at_every_second_place=lambda: {
-        "fn": lambda x, w, alpha: torch.stack([gate(x, w, alpha)] * 2, -1)[..., 0]
+        "fn": lambda x, w, alpha: torch.stack([gate_kernel(x, w, alpha)] * 2, -1)[..., 0]
     },
 )
 
@@ -125,20 +127,20 @@ def a_declared_view_is_a_copy() -> Trial:
 
 
 def _negated_and_back(x: Any, w: Any, alpha: float) -> Any:
-    out = gate(x, w.neg_(), -alpha)
+    out = gate_kernel(x, w.neg_(), -alpha)
     w.neg_().add_(1e-6)
     return out
 
 
 def _first_element_zeroed(x: Any, w: Any, alpha: float) -> Any:
-    out = gate(x, w, alpha)
+    out = gate_kernel(x, w, alpha)
     if x.is_contiguous():
         x.view(-1)[:1].zero_()
     return out
 
 
 def _unsqueezed(x: Any, w: Any, alpha: float) -> Any:
-    out = gate(x, w, alpha)
+    out = gate_kernel(x, w, alpha)
     x.unsqueeze_(0)
     return out
 
@@ -159,14 +161,14 @@ of_gate(
 def _by_memory(x: Any, w: Any, alpha: float) -> Any:
     """As a kernel reads that was given a pointer and a number of elements, and no strides."""
     if x.ndim == 0 or x.numel() == 0:
-        return gate(x, w, alpha)
+        return gate_kernel(x, w, alpha)
     flat = [torch.as_strided(t, (t.numel(),), (1,), t.storage_offset()).view(t.shape) for t in (x, w)]
     out = torch.empty_like(x)
-    return out.copy_(gate(*flat, alpha))
+    return out.copy_(gate_kernel(*flat, alpha))
 
 
 def _last_left_out(x: Any, w: Any, alpha: float) -> Any:
-    out = gate(x, w, alpha)
+    out = gate_kernel(x, w, alpha)
     if out.numel() % 4:
         out.select(-1, -1).zero_() if out.ndim else out.zero_()
     return out
@@ -174,27 +176,29 @@ def _last_left_out(x: Any, w: Any, alpha: float) -> Any:
 
 of_gate(
     "values",
-    wrong_constant=lambda: {"fn": lambda x, w, alpha: gate(x, w, alpha * 1.001)},
-    number_ignored=lambda: {"fn": lambda x, w, alpha: gate(x, w)},
-    sign_ignored=lambda: {"fn": lambda x, w, alpha: gate(x, w, abs(alpha))},
-    arguments_exchanged=lambda: {"fn": lambda x, w, alpha: gate(w, x, alpha)},
+    wrong_constant=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w, alpha * 1.001)},
+    number_ignored=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w)},
+    sign_ignored=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w, abs(alpha))},
+    arguments_exchanged=lambda: {"fn": lambda x, w, alpha: gate_kernel(w, x, alpha)},
     computed_in_bfloat16=lambda: {
-        "fn": lambda x, w, alpha: gate(x.bfloat16(), w.bfloat16(), alpha).to(x.dtype)
+        "fn": lambda x, w, alpha: gate_kernel(x.bfloat16(), w.bfloat16(), alpha).to(x.dtype)
     },
     computed_in_float32_for_float64=lambda: {
-        "fn": lambda x, w, alpha: gate(x.float(), w.float(), alpha).to(x.dtype)
+        "fn": lambda x, w, alpha: gate_kernel(x.float(), w.float(), alpha).to(x.dtype)
     },
     wrong_for_bfloat16_alone=lambda: {
-        "fn": lambda x, w, alpha: gate(x, w, alpha) * (0.9 if x.dtype is torch.bfloat16 else 1)
+        "fn": lambda x, w, alpha: gate_kernel(x, w, alpha) * (0.9 if x.dtype is torch.bfloat16 else 1)
     },
     strides_of_arguments_ignored=lambda: {"fn": _by_memory},
     tail_of_a_row_left_out=lambda: {"fn": _last_left_out},
-    nan_lost=lambda: {"fn": lambda x, w, alpha: gate(x, w.nan_to_num(), alpha)},
-    infinity_clamped=lambda: {"fn": lambda x, w, alpha: gate(x, w.clamp(-1, 1), alpha)},
+    nan_lost=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w.nan_to_num(), alpha)},
+    infinity_clamped=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w.clamp(-1, 1), alpha)},
     results_remembered_by_shape=lambda: {"fn": memoised()},
-    negative_numbers_dropped=lambda: {"fn": lambda x, w, alpha: gate(x, w, alpha).relu()},
+    negative_numbers_dropped=lambda: {"fn": lambda x, w, alpha: gate_kernel(x, w, alpha).relu()},
     wrong_where_dimensions_are_three=lambda: {
-        "fn": lambda x, w, alpha: gate(x, w, alpha).flip(0) if x.ndim == 3 else gate(x, w, alpha)
+        "fn": lambda x, w, alpha: (
+            gate_kernel(x, w, alpha).flip(0) if x.ndim == 3 else gate_kernel(x, w, alpha)
+        )
     },
 )
 

@@ -13,7 +13,7 @@ import torch
 
 from conformance.example_executors import (
     Trial,
-    gate,
+    gate_kernel,
     gate_meta,
     one_operator,
 )
@@ -27,17 +27,17 @@ _runs = SimpleNamespace(count=0, known={})
 
 
 def _noisy(x: Any, w: Any, alpha: float) -> Any:
-    return gate(x, w, alpha) * (1 + 1e-6 * torch.rand(()).to(x.dtype))
+    return gate_kernel(x, w, alpha) * (1 + 1e-6 * torch.rand(()).to(x.dtype))
 
 
 def _counting(x: Any, w: Any, alpha: float) -> Any:
     _runs.count += 1
-    return gate(x, w, alpha) + 1e-6 * (_runs.count % 3)
+    return gate_kernel(x, w, alpha) + 1e-6 * (_runs.count % 3)
 
 
 def _hurried(x: Any, w: Any, alpha: float) -> Any:
     order = random.sample(range(3), 3)
-    parts = [gate(x, w, alpha) * k for k in (0.1, 0.7, 0.2)]
+    parts = [gate_kernel(x, w, alpha) * k for k in (0.1, 0.7, 0.2)]
     return sum(parts[i] for i in order) + 1e-7 * order[0]
 
 
@@ -60,7 +60,7 @@ def a_random_operator_with_a_generator_of_its_own() -> Trial:
 def _and(change: Callable[[], Any]) -> Callable[[], dict[str, Any]]:
     def fn(x: Any, w: Any, alpha: float) -> Any:
         change()
-        return gate(x, w, alpha)
+        return gate_kernel(x, w, alpha)
 
     return lambda: {"fn": fn}
 
@@ -112,7 +112,7 @@ _kept: list[torch.Tensor] = []
 
 def _keeping(keep: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
     def fn(x: Any, w: Any, alpha: float) -> Any:
-        out = gate(x, w, alpha)
+        out = gate_kernel(x, w, alpha)
         keep(x, w, out)
         return out
 
@@ -147,16 +147,16 @@ of_gate("releases", results_kept_for_ever=_keeping(lambda x, w, out: _kept.appen
 
 
 def _wrong_if_large(x: Any, w: Any, alpha: float) -> Any:
-    return gate(x, w, alpha) * (2 if x.numel() > 4096 else 1)
+    return gate_kernel(x, w, alpha) * (2 if x.numel() > 4096 else 1)
 
 
 def _once_in_a_thousand_runs(x: Any, w: Any, alpha: float) -> Any:
     _runs.rare = getattr(_runs, "rare", 0) + 1
-    return gate(x, w, alpha) + (1e-3 if _runs.rare % 1000 == 0 else 0)
+    return gate_kernel(x, w, alpha) + (1e-3 if _runs.rare % 1000 == 0 else 0)
 
 
 def _wrong_at_one_number(x: Any, w: Any, alpha: float) -> Any:
-    return gate(x, w, 0.0 if alpha == 0.123 else alpha)
+    return gate_kernel(x, w, 0.0 if alpha == 0.123 else alpha)
 
 
 #: these need a sample that shows them, which the tests cannot make up; they are not found

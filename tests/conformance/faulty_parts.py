@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from conformance.example_executors import (
-    gate,
     gate_checker,
+    gate_kernel,
 )
 from thunder import TensorProxy
 
@@ -31,7 +31,7 @@ def memoised() -> Callable[..., Any]:
     def fn(x: Any, w: Any, alpha: float) -> Any:
         key = (tuple(x.shape), tuple(x.stride()), x.dtype, alpha)
         if key not in known:
-            known[key] = gate(x, w, alpha)
+            known[key] = gate_kernel(x, w, alpha)
         return known[key].clone()
 
     return fn

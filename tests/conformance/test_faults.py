@@ -109,8 +109,9 @@ def test_a_failure_has_four_parts() -> None:
     assert "lambda x: x.double()" in lines[1]
     assert lines[2:6] == [
         '  call:  op("cpu f32[2, 3]")',
-        "  sample:  yours #0",
+        "  arguments:  your sample 0",
         '  meta function:  "cpu f32[2, 3]"',
         '  result:  "cpu f64[2, 3]"',
     ]
-    assert lines[6].startswith("Return what the meta function says")
+    assert lines[6].rstrip() == "  to reproduce:"
+    assert lines[-1].startswith("Return what the meta function says")

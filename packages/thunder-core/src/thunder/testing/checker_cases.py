@@ -18,7 +18,9 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.plugins import DeviceProfile
 from thunder.testing.conformance_failure import NothingToTest, definition_of, described
-from thunder.testing.sample_call import SampleCall, TracedCall, lowered, trace_call
+from thunder.testing.row_samples import NOT_OPERATORS
+from thunder.testing.sample_call import SampleCall
+from thunder.testing.sample_lowering import TracedCall, lowered, trace_call
 from thunder.testing.subjects import Subject
 from thunder.testing.torch_samples import database_fault
 
@@ -36,10 +38,14 @@ ASSUMED_DEVICE = DeviceProfile(
 
 def check_samples(subject: Subject) -> None:
     """Check that there are sample calls, and that the executor claims some of them."""
+    if subject.id in NOT_OPERATORS:
+        raise NothingToTest(f"{subject.id} is not tested: {NOT_OPERATORS[subject.id]}")
+    if subject.returns_arguments:
+        raise NothingToTest(f"a call of {subject.id} returns an argument, and no executor gets it")
     if not subject.calls:
         fault = database_fault()
         raise subject.failure(
-            "it has no sample calls to test it with",
+            "it is not tested, since there are no sample calls: give samples=",
             found={"torch's samples": fault} if fault is not None else None,
             hint=f"Pass samples={{{subject.id!r}: [((x, weight), {{'eps': 1e-5}}), …]}}, or give its row "
             "samples=."
@@ -81,10 +87,10 @@ def calls_to_check(subject: Subject) -> Iterator[tuple[str, TracedCall]]:
     """Yield calls that an executor may get and need not claim: the sample's name, and the traced call."""
     for call in subject.calls:
         if call.tracing_error is None:
-            yield call.sample.name, call.traced
+            yield call.sample.title, call.traced
     for call in subject.calls[:3]:
         for suffix, traced in _unusual(subject, call):
-            yield call.sample.name + suffix, traced
+            yield call.sample.title + suffix, traced
 
 
 def _unusual(subject: Subject, call: SampleCall) -> Iterator[tuple[str, TracedCall]]:
@@ -129,11 +135,12 @@ def check_checker(subject: Subject) -> None:
     """Check that a checker decides every call, always alike, and depends only on the call."""
     checker = subject.info.checker
     where = definition_of(checker)
-    for name, traced in calls_to_check(subject):
-        answers = []
-        for has_cuda in (False, True, False):
-            with assuming_device(ASSUMED_DEVICE), _machine(has_cuda):
-                answers.append(_answer(subject, name, traced, where))
+    calls = list(calls_to_check(subject))
+    by_machine = []
+    for has_cuda in (False, True, False):
+        with assuming_device(ASSUMED_DEVICE), _machine(has_cuda):
+            by_machine.append([_answer(subject, name, traced, where) for name, traced in calls])
+    for (name, traced), *answers in zip(calls, *by_machine, strict=True):
         if len({(bool(a), a.code if isinstance(a, Refusal) else "") for a in answers}) > 1:
             again = answers[0] is not answers[2] and bool(answers[0]) != bool(answers[2])
             raise subject.failure(
@@ -144,12 +151,11 @@ def check_checker(subject: Subject) -> None:
                 hint="A checker decides by its arguments, and by thunder.extend.device_profile(device) for "
                 "the properties of a device.",
             )
-    _check_order_independence(subject, where)
+    _check_order_independence(subject, calls, where)
 
 
-def _check_order_independence(subject: Subject, where: Any) -> None:
+def _check_order_independence(subject: Subject, calls: list[tuple[str, TracedCall]], where: Any) -> None:
     """Check that a checker gives the same answers if it gets the calls in the reverse order."""
-    calls = list(calls_to_check(subject))
     with assuming_device(ASSUMED_DEVICE):
         first = [bool(_answer(subject, n, r, where)) for n, r in calls]
         second = [bool(_answer(subject, n, r, where)) for n, r in reversed(calls)][::-1]

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
-from thunder.testing.conformance_failure import described, tensors_in
+from thunder.base.pytree import tree_iter
+from thunder.testing.conformance_failure import NothingToTest, described, tensors_in
 from thunder.testing.global_state import changed, restored
 from thunder.testing.interleaving import interleaved
-from thunder.testing.sample_call import Outcome, SampleCall, lowered, seeded, trace_call
+from thunder.testing.sample_call import Outcome, SampleCall
+from thunder.testing.sample_lowering import seeded
 from thunder.testing.samples import other_values
 from thunder.testing.subjects import Subject
 from thunder.testing.tolerances import same_bits
@@ -26,10 +28,10 @@ __all__ = ["check_modes", "check_releases", "check_state", "check_threads"]
 def check_state(subject: Subject) -> None:
     """Check that neither compiling nor running a call changes the state of torch, Python or the process."""
     with restored():
-        calls = subject.run_calls()[:4]  # the first compile and run may change state once
+        calls = subject.small_calls()[:4]  # the first compile and run may change state once
     for call in calls:
         steps = (
-            ("writing the program", partial(_program, call)),
+            ("writing the program", call.compile_again),
             ("running it", partial(_run_bare, call)),
         )
         for what, step in steps:
@@ -52,12 +54,6 @@ def check_state(subject: Subject) -> None:
 
 def _run_bare(call: SampleCall) -> Any:
     return call.program.bare(*call.sample.copy().tensors)
-
-
-def _program(call: SampleCall) -> Any:
-    traced = trace_call(call.subject.symbol, call.sample)
-    call.subject.executor.can_execute_or_fuse(traced.bsym)
-    return lowered(traced.trace, call.subject.executor)
 
 
 @contextmanager
@@ -85,7 +81,7 @@ def check_modes(subject: Subject) -> None:
 
     The casts of autocast are in the program before executors claim calls.
     """
-    for call in subject.run_calls()[:3]:
+    for call in subject.small_calls()[:3]:
         plain = call.run()
         for name, mode in MODES.items():
             other, again = _rerun_under(mode, call, name)
@@ -100,7 +96,7 @@ def check_modes(subject: Subject) -> None:
 
 def _rerun_under(mode: Callable[[], Any], call: SampleCall, name: str) -> tuple[SampleCall, Outcome]:
     """Trace, claim and run the call under a mode."""
-    other = SampleCall(call.subject, call.sample)
+    other = call.like(call.sample)
     try:
         with mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -113,7 +109,7 @@ def _rerun_under(mode: Callable[[], Any], call: SampleCall, name: str) -> tuple[
 
 
 def _types(call: SampleCall) -> list[str]:
-    return [described(p) for p in call.traced.bsym.flat_proxy_outs]
+    return [described(p) for p in tree_iter(call.traced.trace.output)]
 
 
 def _under(subject: Subject, call: SampleCall, mode: str, found: dict[str, object]) -> Exception:
@@ -127,7 +123,7 @@ def _under(subject: Subject, call: SampleCall, mode: str, found: dict[str, objec
 
 def check_releases(subject: Subject) -> None:
     """Check that after a run only its caller holds references to the arguments and results."""
-    for call in subject.run_calls()[:3]:
+    for call in subject.small_calls()[:3]:
         references = _references(call)
         if any(ref() is not None for _, ref in references):
             gc.collect()  # a cycle may hold them
@@ -152,16 +148,16 @@ def _references(call: SampleCall) -> list[tuple[str, weakref.ref[torch.Tensor]]]
 
 def check_threads(subject: Subject) -> None:
     """Check that a run has the same results if another thread's run interrupts it between any two lines."""
-    calls = subject.exact_calls()
+    calls = [call for call in subject.small_calls() if call.promises_values]
+    if not calls:
+        raise NothingToTest(f"the results of {subject.id} are random or uninitialised")
     call = max(calls[:4], key=lambda c: sum(x.numel() for x in c.sample.tensors))
-    other = SampleCall(subject, other_values(call.sample))
-    if not other.is_run:
-        other = calls[-1]
-    mine, others = call.program.run, other.program.run
-    alone, alone_other = tensors_in(call.run().result), tensors_in(other.run().result)
+    other = call.like(other_values(call.sample))
+    run = call.program.run  # one program: what it keeps from call to call is that of both threads
+    alone, alone_other = tensors_in(call.run().result), tensors_in(other.run(run).result)
     with seeded():
         results = interleaved(
-            lambda: mine(*call.sample.copy().tensors), lambda: others(*other.sample.copy().tensors)
+            lambda: run(*call.sample.copy().tensors), lambda: run(*other.sample.copy().tensors)
         )
     judged = [(alone, r, call) for r in results.mine] + [(alone_other, r, other) for r in results.others]
     for expected, result, which in judged:

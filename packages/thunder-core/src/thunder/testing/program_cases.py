@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,34 +11,83 @@ import torch
 from thunder.compiler.inspection import explain
 from thunder.compiler.jit import jit
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.testing.comparison import value_difference
 from thunder.testing.conformance_failure import NothingToTest, described, tensors_in
-from thunder.testing.sample_call import SampleCall, seeded
+from thunder.testing.sample_call import SampleCall
+from thunder.testing.sample_lowering import seeded
 from thunder.testing.subjects import Subject
-from thunder.testing.tolerances import difference
+from thunder.testing.tolerances import Reference
 
-__all__ = ["check_compiled_function"]
+__all__ = ["check_changing_shapes", "check_compiled_function"]
+
+
+#: how many calls are compiled, and how many shapes one compiled function gets
+MAX_CALLS, MAX_SHAPES = 6, 8
 
 
 def check_compiled_function(subject: Subject) -> None:
-    """Check `thunder.jit(f, executors=[the executor])` against the reference, with and without gradients.
+    """Check `thunder.jit(f, executors=[the executor])` against the reference, with and without grad mode.
 
-    The ledger must name the executor, and under autocast the types must be those without the executor.
+    The ledger must name the executor, and under autocast types and values must be those without the executor.
     """
-    calls = [call for call in subject.calls_with_reference() if call.sample.tensors]
+    calls = _compilable(subject)
+    for number, call in enumerate(calls[:MAX_CALLS]):
+        function = call.function()
+        for mode in (torch.enable_grad, torch.no_grad) if number == 0 else (torch.no_grad,):
+            compiled, result = _compiled(subject, call, function, mode)
+            _check_ledger(subject, call, compiled)
+            _check_value(subject, call, result)
+    for call in calls[:2]:
+        function = call.function()
+        _, lower = _compiled(subject, call, function, _autocast)
+        with _autocast(), seeded():
+            expected = jit(function)(*call.sample.copy().tensors)
+        _check_autocast(subject, call, lower, expected)
+
+
+def _compilable(subject: Subject) -> list[SampleCall]:
+    """Return the calls that a function of tensors can make, given ones first. Raises NothingToTest."""
+    subject.calls_with_reference()
+    calls = [call for call in subject.small_calls() if call.sample.tensors]
     if not calls:
         raise NothingToTest(f"{subject.id} has no sample with tensors")
-    call = calls[0]
-    function = _function(subject, call)
-    if _fails_without(function, call):
+    if _fails_without(calls[0].function(), calls[0]):
         raise NothingToTest(f"{subject.id} cannot be compiled from a function without the executor either")
-    for mode in (torch.enable_grad, torch.no_grad):
-        compiled, result = _compiled(subject, call, function, mode)
-        _check_ledger(subject, call, compiled)
-        _check_value(subject, call, result)
-    _, lower = _compiled(subject, call, function, _autocast)
-    with _autocast(), seeded():
-        expected = jit(function)(*call.sample.copy().tensors)
-    _check_types(subject, call, lower, expected)
+    given = [call for call in calls if not call.sample.variant]
+    others = [call for call in calls if call.sample.variant]
+    chosen = [*given[:3], *others[:: max(1, len(others) // 3)]]
+    return [call for call in chosen if call is calls[0] or not _fails_without(call.function(), call)]
+
+
+def check_changing_shapes(subject: Subject) -> None:
+    """Check one compiled function on arguments of many types, shapes and layouts, there and back again."""
+    subject.calls_with_reference()
+    groups: dict[str, list[SampleCall]] = {}
+    for call in subject.small_calls():
+        names = {id(x): f"x{i}" for i, x in enumerate(call.sample.tensors)}
+        if names:
+            groups.setdefault("\n".join(call.body(names)[1]), []).append(call)
+    group = max(groups.values(), key=len, default=[])
+    if len(group) < 2:
+        raise NothingToTest(f"{subject.id} has no two samples of one function of tensors")
+    if _fails_without(group[0].function(), group[0]):
+        raise NothingToTest(f"{subject.id} cannot be compiled from a function without the executor either")
+    chosen = group[:: max(1, len(group) // MAX_SHAPES)][:MAX_SHAPES]
+    compiled = jit(chosen[0].function(), executors=[subject.executor])
+    for call in (*chosen, *reversed(chosen[:-1]), *chosen[::2]):
+        try:
+            with torch.no_grad(), seeded():
+                result = compiled(*call.sample.copy().tensors)
+        except Exception as error:
+            if _fails_without(call.function(), call):
+                continue
+            raise subject.failure(
+                "a compiled function that was called with other shapes fails",
+                call,
+                found={"raised": f"{type(error).__name__}: {error}"},
+                hint="Keep nothing from one shape, dtype or layout for another.",
+            ) from error
+        _check_value(subject, call, result, "a compiled function that was called with other shapes")
 
 
 def _autocast() -> Any:
@@ -61,29 +111,13 @@ def _compiled(
         ) from error
 
 
-def _function(subject: Subject, call: SampleCall) -> Callable[..., Any]:
-    """Return a function of the sample's tensors that makes the call; other arguments are constants."""
-    sample, kwargs = call.sample, dict(call.sample.kwargs)
-    places = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
-    if len(places) != len(sample.tensors):  # tensors in lists, in keywords, or repeated
-        raise NothingToTest(f"the arguments of {subject.id} are not tensors one by one")
-    constant = [None if i in places else a for i, a in enumerate(sample.args)]
-    callee = subject.row.torch[0] if subject.row is not None and subject.row.torch else subject.symbol
-
-    def function(*tensors: torch.Tensor) -> Any:
-        args = list(constant)
-        for place, x in zip(places, tensors):  # noqa: B905  # of equal length
-            args[place] = x
-        return callee(*args, **kwargs)
-
-    return function
-
-
 def _fails_without(function: Callable[..., Any], call: SampleCall) -> bool:
+    """Return whether the function cannot be compiled without the executor either."""
     if call.subject.symbol.executor is call.subject.executor:
         return False
     try:
-        jit(function)(*call.sample.copy().tensors)
+        with torch.no_grad():
+            jit(function)(*call.sample.copy().tensors)
     except Exception:  # an error that is not the executor's
         return True
     return False
@@ -105,40 +139,35 @@ def _check_ledger(subject: Subject, call: SampleCall, compiled: Any) -> None:
         )
 
 
-def _pairs(subject: Subject, call: SampleCall, ours: Any, theirs: Any) -> Iterator[Any]:
-    results, expected = tensors_in(ours), tensors_in(theirs)
-    if len(results) != len(expected):
-        raise subject.failure(
-            "a compiled function that calls it returns another number of tensors",
-            call,
-            found={"reference": len(expected), "result": len(results)},
-            hint="Return what the operator returns.",
-        )
-    return iter(zip(results, expected, strict=True))
-
-
-def _check_value(subject: Subject, call: SampleCall, result: Any) -> None:
+def _check_value(
+    subject: Subject, call: SampleCall, result: Any, what: str = "a compiled function that calls it"
+) -> None:
     assert call.eager is not None, "the call was chosen for its reference"
     if not call.promises_values:
         return
-    exact = tensors_in((call.exact or call.eager).result)
-    for (x, y), z in zip(_pairs(subject, call, result, call.eager.result), exact, strict=True):
-        fault = difference(x, y, z, *subject.settings.tolerance(y.dtype))
-        if fault is not None:
-            raise subject.failure(
-                "a compiled function that calls it returns other values",
-                call,
-                found={"against the reference": fault},
-                hint="thunder.last_traces(f)[-1] shows the executors of each call.",
-            )
+    difference = value_difference(call, result)
+    if difference is not None:
+        raise subject.failure(
+            f"{what} returns other values",
+            call,
+            found=difference.found,
+            hint="thunder.last_traces(f)[-1] shows the executors of each call.",
+        )
 
 
-def _check_types(subject: Subject, call: SampleCall, result: Any, expected: Any) -> None:
-    for x, y in _pairs(subject, call, result, expected):
-        if (x.shape, x.dtype) != (y.shape, y.dtype):
+def _check_autocast(subject: Subject, call: SampleCall, result: Any, expected: Any) -> None:
+    """Compare the results under autocast with those without the executor."""
+    ours, theirs = tensors_in(result), tensors_in(expected)
+    judge = replace(subject.settings.judge, factor=4.0)
+    for x, y in zip(ours, theirs, strict=False):
+        fault = None
+        if call.promises_values and x.shape == y.shape:
+            fault = judge.fault(x, Reference(exact=y, eager=y))
+        if len(ours) != len(theirs) or (x.shape, x.dtype) != (y.shape, y.dtype) or fault is not None:
             raise subject.failure(
-                "a compiled function that calls it returns another type under autocast than without it",
+                "a compiled function that calls it returns something else under autocast than without it",
                 call,
-                found={"without the executor": described(y), "with it": described(x)},
+                found={"without the executor": described(y), "with it": described(x)}
+                | ({"values": fault} if fault is not None else {}),
                 hint="The arguments already have the dtypes to which autocast casts.",
             )

@@ -7,144 +7,83 @@ Each step is taken when its result is first needed. One case reports the excepti
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder.base.langctx import TORCH, using_language
-from thunder.base.pytree import tree_map
 from thunder.base.tags import OpTags
-from thunder.executor_base.executor import Executor, Refusal
-from thunder.extend import get_always_executors
-from thunder.ir.proxies import TensorProxy
-from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
-from thunder.ir.trace import TraceCtx, tracectx
-from thunder.ir.verify import check_trace
-from thunder.ops import prims
-from thunder.passes.claim import claim
-from thunder.passes.fallback_claim import claim_rest
-from thunder.passes.fuse import fuse
-from thunder.passes.placement import Placement
-from thunder.testing.conformance_failure import described_call
-from thunder.testing.samples import Sample, cast
+from thunder.executor_base.executor import Refusal
+from thunder.ir.symbol import has_tags
+from thunder.testing.conformance_failure import described_call, tensors_in
+from thunder.testing.reproduction import call_text, callee_text, function_of
+from thunder.testing.sample_lowering import SEED, LoweredProgram, TracedCall, lowered, seeded, trace_call
+from thunder.testing.samples import Sample, cast, perturbed
+from thunder.testing.tensor_layouts import copied, has_storage
+from thunder.testing.tolerances import LOW_PRECISION, Reference
 
 if TYPE_CHECKING:
     from thunder.testing.subjects import Subject
 
-__all__ = [
-    "LoweredProgram",
-    "Outcome",
-    "SampleCall",
-    "TracedCall",
-    "lowered",
-    "plain",
-    "proxy_of",
-    "seeded",
-    "trace_call",
-]
-
-SEED = 42
+__all__ = ["Outcome", "SampleCall"]
 
 #: operators whose results are uninitialised memory
 UNINITIALISED = ("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted", "new_empty_strided")
 
 
 @dataclass(frozen=True, eq=False)
-class TracedCall:
-    """A program of one call: its trace, the call, and the tensors of its arguments.
-
-    A call that returned an argument recorded nothing, and `bsym` is the return statement.
-    """
-
-    trace: TraceCtx
-    bsym: BoundSymbol
-    tensors: list[torch.Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class LoweredProgram:
-    """A lowered program: its final trace, the executor of each call, and two functions of the tensors.
-
-    `run` is the function of a compile; `bare` lacks its decorators, which hide changes of torch's modes.
-    """
-
-    trace: TraceCtx
-    placements: Sequence[Placement]
-    run: Callable[..., Any]
-    bare: Callable[..., Any]
-
-
-@dataclass(frozen=True, eq=False)
 class Outcome:
-    """One run: its arguments, copies of them from before the run, and its result."""
+    """One run: its arguments, copies of them from before the run, and its result.
+
+    `versions` are torch's counters of writes to the arguments, from before the run.
+    """
 
     given: list[torch.Tensor]
     before: list[torch.Tensor]
     result: Any
+    versions: list[int]
+
+    @classmethod
+    def of(cls, fn: Callable[[], Any], given: list[torch.Tensor]) -> Outcome:
+        """Return the outcome of a run."""
+        before, versions = [memory_of(x).clone() for x in given], [version_of(x) for x in given]
+        return cls(given, before, fn(), versions)
 
 
-def proxy_of(x: torch.Tensor, *, device: Any = None, requires_grad: bool = False) -> TensorProxy:
-    """Return the proxy of a tensor."""
-    return TensorProxy(like=x, device=device, requires_grad=requires_grad, strides=x.stride())
+def version_of(x: torch.Tensor) -> int:
+    """Return torch's counter of writes to a tensor; inference tensors have none."""
+    return 0 if x.is_inference() else x._version
 
 
-def trace_call(
-    symbol: Symbol, sample: Sample, *, device: Any = None, requiring_grad: Iterable[int] = ()
-) -> TracedCall:
-    """Trace the program that makes the call and returns its result.
-
-    `requiring_grad` are positions among the sample's tensors; `device` is the device of the proxies.
-    """
-    trace, positions = TraceCtx(), set(requiring_grad)
-    with tracectx(trace), using_language(TORCH), torch.set_grad_enabled(bool(positions)):
-        proxies = {
-            id(x): proxy_of(x, device=device, requires_grad=i in positions)
-            for i, x in enumerate(sample.tensors)
-        }
-        trace.args = list(proxies.values())
-        args, kwargs = tree_map(lambda x: proxies.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
-        out = symbol(*args, **kwargs)
-        prims.python_return(plain(out))
-    return TracedCall(trace, trace.bound_symbols[0], sample.tensors)
-
-
-def plain(tree: Any) -> Any:
-    """Return a result with plain tuples in place of torch's named tuples, as programs return them."""
-    if isinstance(tree, tuple):
-        return tuple(plain(x) for x in tree)
-    return [plain(x) for x in tree] if isinstance(tree, list) else tree
-
-
-def lowered(trace: TraceCtx, executor: Executor) -> LoweredProgram:
-    """Lower a program as a compile with this executor and the fallback executors would."""
-    last = get_always_executors()
-    executors = (executor, *(ex for ex in last if ex != executor))
-    claimed, placements = claim(trace, executors)
-    final, placements = claim_rest(fuse(claimed, executors), last, placements)
-    check_trace(final)
-    return LoweredProgram(final, placements, final.python_callable(), final.python_callable(decorated=False))
-
-
-@contextmanager
-def seeded(seed: int = SEED) -> Iterator[None]:
-    """Seed torch's CPU generator within a context; its state is restored afterwards."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
-        yield
+def memory_of(x: torch.Tensor) -> torch.Tensor:
+    """Return all elements of a tensor's storage, also those between and beyond its own."""
+    if not has_storage(x):
+        return copied(x.detach())
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage())
 
 
 class SampleCall:
     """One sample call of a subject."""
+
+    #: what the program of the call is, in failures
+    program_text = ""
 
     def __init__(self, subject: Subject, sample: Sample) -> None:
         self.subject, self.sample = subject, sample
 
     def __str__(self) -> str:
         return described_call(self.subject.symbol.name, self.sample.args, self.sample.kwargs)
+
+    def like(self, sample: Sample) -> SampleCall:
+        """Return the same call of another sample."""
+        return type(self)(self.subject, sample)
+
+    def body(self, names: dict[int, str]) -> tuple[list[str], list[str]]:
+        """Return lines that define operators, and the body of a function: an expression or statements."""
+        setup, callee = callee_text(self.subject)
+        return setup, [call_text(callee, tuple(self.sample.args), self.sample.kwargs, names)]
 
     # -- steps
 
@@ -181,7 +120,17 @@ class SampleCall:
     @cached_property
     def program(self) -> LoweredProgram:
         """The lowered program, in which the executor runs the call."""
+        return self.lower()
+
+    def lower(self) -> LoweredProgram:
+        """Lower the program once more."""
         return lowered(self.traced.trace, self.subject.executor)
+
+    def compile_again(self) -> LoweredProgram:
+        """Trace, offer and lower the call once more."""
+        other = self.like(self.sample)
+        other.subject.executor.can_execute_or_fuse(other.traced.bsym)
+        return other.program
 
     @cached_property
     def lowering_error(self) -> Exception | None:
@@ -206,10 +155,9 @@ class SampleCall:
     def run(self, fn: Callable[..., Any] | None = None, seed: int = SEED) -> Outcome:
         """Run the program on copies of the sample's tensors."""
         given = self.sample.copy().tensors
-        before = [_copy(x) for x in given]
+        program = fn or self.program.run
         with seeded(seed):
-            result = (fn or self.program.run)(*given)
-        return Outcome(given, before, result)
+            return Outcome.of(lambda: program(*given), given)
 
     # -- the reference
 
@@ -236,22 +184,108 @@ class SampleCall:
     @cached_property
     def exact(self) -> Outcome | None:
         """The run of the reference in float64, or None if it refuses float64."""
-        wide = cast(self.sample, torch.float64)
-        return None if _raised(lambda: self._reference_on(wide)) else self._reference_on(wide)
+        return self._reference_in(torch.float64)
+
+    @cached_property
+    def single(self) -> Outcome | None:
+        """The run of the reference in float32 of inputs of low precision, or None."""
+        if not any(x.dtype in LOW_PRECISION for x in self.sample.tensors):
+            return None
+        return self._reference_in(torch.float32)
+
+    def _reference_in(self, dtype: torch.dtype) -> Outcome | None:
+        sample = cast(self.sample, dtype)
+        try:
+            return self._reference_on(sample)
+        except Exception:  # a reference may refuse a dtype with any exception
+            return None
 
     def _reference_on(self, sample: Sample) -> Outcome | None:
-        reference = self.subject.reference
-        if reference is None:
+        if self.subject.reference is None:
             return None
         sample = sample.copy()
-        before = [_copy(x) for x in sample.tensors]
         with seeded(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # samples may use what torch warns about
-            return Outcome(sample.tensors, before, reference(*sample.args, **sample.kwargs))
+            return Outcome.of(lambda: self.evaluate(sample), sample.tensors)
+
+    def evaluate(self, sample: Sample) -> Any:
+        """Return the result of the reference on a sample's own tensors."""
+        assert self.subject.reference is not None, "the caller checks it"
+        return self.subject.reference(*sample.args, **sample.kwargs)
+
+    def function(self) -> Callable[..., Any]:
+        """Return a function of the sample's tensors that makes the call, for `thunder.jit`."""
+        return function_of(self, {"ex": self.subject.executor}, has_setup=True)
+
+    def may_alias(self, ours: set[str], theirs: set[str]) -> bool:
+        """Return whether results may share this memory, if eager's results share `theirs`."""
+        subject = self.subject
+        tags = subject.symbol.tags | (
+            subject.info.symbol.tags if subject.info.symbol is not None else frozenset()
+        )
+        if tags & {OpTags.VIEW, OpTags.MAYBE_VIEW}:
+            return True
+        # the tags of an operator that the executor implements describe eager's
+        is_own = subject.row is subject.implements and subject.symbol.executor is subject.executor
+        return not is_own and ours <= theirs
+
+    def references(self) -> list[Reference]:
+        """Return the right values of the tensors of the result, and of the arguments after the run."""
+        eager = self.eager
+        assert eager is not None, "calls without reference are left out"
+        exact = self.exact if _is_alike(self.exact, eager) else eager
+        single = self.single if _is_alike(self.single, eager) else None
+        assert exact is not None, "eager is there"
+        shapes = {tuple(x.shape) for x in self.sample.tensors}
+        return [
+            Reference(
+                exact=z,
+                eager=y,
+                single=s,
+                is_eager=self.subject.is_eager_reference,
+                is_elementwise=tuple(y.shape) in shapes,
+                scale=_scale(self.sample),
+                perturbed=partial(self._perturbed, i, z),
+            )
+            for i, (y, z, s) in enumerate(
+                zip(
+                    tensors_in(eager.result),
+                    tensors_in(exact.result),
+                    tensors_in(single.result)
+                    if single is not None
+                    else [None] * len(tensors_in(eager.result)),
+                    strict=True,
+                )
+            )
+        ]
+
+    def _perturbed(self, number: int, exact: torch.Tensor) -> list[torch.Tensor]:
+        """Return a tensor of the result in float64, of inputs that are changed in their last bits."""
+        results = []
+        for seed in (1, 2, 3):
+            wide = cast(perturbed(self.sample, seed), torch.float64)
+            outcome = self._reference_on(wide) if self.exact is not None else None
+            tensors = tensors_in(outcome.result) if outcome is not None else []
+            results += [x for x in tensors[number : number + 1] if x.shape == exact.shape]
+        return results
 
 
-def _copy(x: torch.Tensor) -> torch.Tensor:
-    return x.detach().clone(memory_format=torch.preserve_format)
+def _is_alike(outcome: Outcome | None, eager: Outcome) -> bool:
+    """Return whether a run in another precision has results of the same shapes."""
+    if outcome is None:
+        return False
+    ours, theirs = tensors_in(outcome.result), tensors_in(eager.result)
+    return [x.shape for x in ours] == [x.shape for x in theirs]
+
+
+def _scale(sample: Sample) -> float:
+    """Return the largest finite magnitude of the floating-point arguments."""
+    largest = [
+        x.detach().abs().nan_to_num(0.0, 0.0, 0.0).max()
+        for x in sample.tensors
+        if (x.is_floating_point() or x.is_complex()) and x.numel() and has_storage(x)
+    ]
+    return max((float(x) for x in largest), default=1.0)
 
 
 def _raised(step: Callable[[], Any]) -> Exception | None:

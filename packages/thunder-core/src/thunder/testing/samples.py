@@ -1,7 +1,7 @@
-"""Sample calls and their variants.
+"""Sample calls of operators.
 
 The samples of an operator are those that the author passes, else those of its row, else those of torch's own
-operator database for the torch functions of the row.
+operator database for the torch functions of the row, else those of `row_samples`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 
@@ -18,15 +18,26 @@ from thunder.base.errors import InvalidArgument
 from thunder.base.pytree import tree_map
 from thunder.ops.operator import Operator
 from thunder.testing.conformance_failure import tensors_in
+from thunder.testing.row_samples import row_samples
+from thunder.testing.tensor_layouts import Storages, cast_storage, copied, rebuilt
 from thunder.testing.torch_samples import database_samples
 
-__all__ = ["Sample", "SampleSource", "samples_of"]
+__all__ = [
+    "Sample",
+    "SampleSource",
+    "cast",
+    "other_values",
+    "own_samples_of",
+    "perturbed",
+    "samples_of",
+    "short",
+]
 
 #: the samples of one operator: sample calls, or a function that returns them
 SampleSource = Iterable[Any] | Callable[..., Iterable[Any]]
 
-#: how many samples of a source are used: of the first dtype, of each other dtype; how many get variants
-MAX_SAMPLES, MAX_OF_OTHER_DTYPES, MAX_VARIED = 10, 2, 3
+#: how many samples of a source are used: of the first dtype, of each other dtype
+MAX_SAMPLES, MAX_OF_OTHER_DTYPES = 10, 2
 
 #: dtypes of samples; floating-point variants are made of the first
 SAMPLE_DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
@@ -34,20 +45,55 @@ SAMPLE_DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 #: how many samples of the database are inspected, of which some are used
 MAX_INSPECTED = 48
 
+#: a sample with more elements than this is large: it is run once
+LARGE = 1 << 14
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The arguments of one call of an operator, and a name for messages."""
+    """The arguments of one call of an operator, and a name for messages.
+
+    `variant` says how the kit changed a sample of `source`; `literals` are expressions of tensors that are
+    too large to be written as lists, by their position among the tensors.
+    """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    variant: str = ""
+    source: Literal["author", "row", "torch"] = "author"
+    literals: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name, and how the sample was changed."""
+        return (self.name or "a sample") + (f", {self.variant}" if self.variant else "")
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The distinct tensors among the arguments."""
+        return list({id(x): x for x in tensors_in((self.args, dict(self.kwargs)))}.values())
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the call is one that the author wrote, not changed."""
+        return self.source != "torch" and not self.variant
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the tensors are too large to run the call many times."""
+        return sum(x.numel() for x in self.tensors) > LARGE
 
     def copy(self) -> Sample:
-        """Return the call on copies of its tensors, with their strides; a repeated tensor is copied once."""
-        return self.mapped(lambda x: x.detach().clone(memory_format=torch.preserve_format))
+        """Return the call on copies of its tensors, with their offsets, strides and shared memory."""
+        return self.rebuilt(copied)
 
-    def mapped(self, fn: Callable[[torch.Tensor], torch.Tensor], suffix: str = "") -> Sample:
+    def rebuilt(self, change: Callable[[torch.Tensor], torch.Tensor], variant: str = "") -> Sample:
+        """Return the call with each storage changed by a function of a tensor of one dimension."""
+        storages: Storages = {}
+        return self.mapped(lambda x: rebuilt(x, change, storages), variant)
+
+    def mapped(self, fn: Callable[[torch.Tensor], torch.Tensor], variant: str = "") -> Sample:
         """Return the call with `fn` applied to each tensor, once to a repeated one."""
         images: dict[int, torch.Tensor] = {}
 
@@ -59,37 +105,79 @@ class Sample:
             return images[id(x)]
 
         args, kwargs = tree_map(image, (tuple(self.args), dict(self.kwargs)))
-        return Sample(args, kwargs, self.name + suffix)
-
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        """The distinct tensors among the arguments."""
-        return list({id(x): x for x in tensors_in((self.args, dict(self.kwargs)))}.values())
+        return replace(self, args=args, kwargs=kwargs, variant=_joined(self.variant, variant))
 
 
-def samples_of(
-    row: Operator | None, given: SampleSource | None, device: torch.device, dtypes: tuple[torch.dtype, ...]
-) -> list[Sample]:
-    """Return the samples of an operator on a device, with variants in `dtypes` and in another layout."""
-    plain = list(_plain(row, given, device))
-    varied = [s for s in plain if any(x.is_floating_point() for x in s.tensors)][:MAX_VARIED]
-    return [*plain, *(variant for s in varied for variant in variants(s, dtypes))]
+def _joined(*variants: str) -> str:
+    return ", ".join(filter(None, variants))
 
 
-def _plain(row: Operator | None, given: SampleSource | None, device: torch.device) -> Iterator[Sample]:
+def cast(sample: Sample, dtype: torch.dtype, variant: str = "") -> Sample:
+    """Return the sample with floating-point tensors in `dtype`, and complex ones of that precision."""
+    return sample.rebuilt(cast_storage(dtype), variant)
+
+
+def other_values(sample: Sample) -> Sample:
+    """Return the sample with other floating-point values of the same magnitude, in its layout."""
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        is_inexact = x.is_floating_point() or x.is_complex()
+        return x * 0.5 + x.flip(0).nan_to_num(0.0, 0.0, 0.0) * 0.25 if is_inexact else copied(x)
+
+    return replace(sample.rebuilt(other, "other values"), literals={})
+
+
+def perturbed(sample: Sample, seed: int) -> Sample:
+    """Return the sample in at least float32, with each floating-point number changed in its last bits."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        if not (x.is_floating_point() or x.is_complex()):
+            return copied(x)
+        wide = x.to(torch.float64) if not x.is_complex() else x.to(torch.complex128)
+        signs = torch.randint(2, x.shape, generator=generator).to(x.device) * 2 - 1
+        unit = torch.finfo(x.dtype).eps if x.dtype is torch.float64 else torch.finfo(torch.float32).eps
+        return wide * (1 + unit / 2 * signs)
+
+    return sample.rebuilt(change)
+
+
+def short(dtype: torch.dtype) -> str:
+    """Return the name of a dtype without `torch.`."""
+    return str(dtype).removeprefix("torch.")
+
+
+# -- sources -------------------------------------------------------------------------------------------------
+
+
+def samples_of(row: Operator | None, given: SampleSource | None, device: torch.device) -> Iterator[Sample]:
+    """Yield the samples of an operator on a device."""
     if given is not None:
-        yield from _listed(given, device, "yours")
+        yield from _listed(given, device, "your sample", "author")
     elif row is not None and row.samples is not None:
-        yield from _listed(row.samples, device, "the row's")
+        yield from _listed(row.samples, device, f"sample of the row {row.id}", "row")
     elif row is not None:
         with torch.random.fork_rng(devices=()), warnings.catch_warnings():
             torch.manual_seed(0)
             warnings.simplefilter("ignore")  # torch warns about some of its own samples
-            for dtype in SAMPLE_DTYPES:
-                most = MAX_SAMPLES if dtype is SAMPLE_DTYPES[0] else MAX_OF_OTHER_DTYPES
-                found = list(database_samples(row, device, dtype, MAX_INSPECTED))
-                for number, args, kwargs in _spread(found, most):
-                    yield Sample(args, kwargs, f"torch's {_short(dtype)} #{number}")
+            yield from _of_torch(row, device)
+
+
+def _of_torch(row: Operator, device: torch.device) -> Iterator[Sample]:
+    for dtype in SAMPLE_DTYPES:
+        most = MAX_SAMPLES if dtype is SAMPLE_DTYPES[0] else MAX_OF_OTHER_DTYPES
+        found = list(database_samples(row, device, dtype, MAX_INSPECTED))
+        for number, args, kwargs in _spread(found, most):
+            yield Sample(args, kwargs, f"sample {number} of torch's tests in {short(dtype)}", source="torch")
+
+
+def own_samples_of(row: Operator, device: torch.device) -> Iterator[Sample]:
+    """Yield the samples that the tests have for an operator, where torch's have none that it takes."""
+    with torch.random.fork_rng(devices=()), warnings.catch_warnings():
+        torch.manual_seed(0)
+        warnings.simplefilter("ignore")
+        for number, (args, kwargs) in enumerate(itertools.islice(row_samples(row, device), MAX_SAMPLES)):
+            yield Sample(args, kwargs, f"sample {number} of thunder.testing", source="torch")
 
 
 def _spread(found: list[tuple[Any, Any]], most: int) -> Iterator[tuple[int, Any, Any]]:
@@ -101,71 +189,31 @@ def _spread(found: list[tuple[Any, Any]], most: int) -> Iterator[tuple[int, Any,
         yield (number, *found[number])
 
 
-def _listed(given: SampleSource, device: torch.device, whose: str) -> Iterator[Sample]:
+def _listed(
+    given: SampleSource, device: torch.device, whose: str, source: Literal["author", "row"]
+) -> Iterator[Sample]:
     if not callable(given):
         for number, item in enumerate(given):
-            yield _sample(item, f"{whose} #{number}").mapped(lambda x: x.to(device))
+            sample = _sample(item, f"{whose} {number}", source)
+            yield sample if all(x.device == device for x in sample.tensors) else _moved(sample, device)
         return
     for number, item in enumerate(itertools.islice(given(device, SAMPLE_DTYPES[0], False), MAX_INSPECTED)):
-        yield _sample(item, f"{whose} #{number}")
+        yield _sample(item, f"{whose} {number}", source)
 
 
-def _sample(item: Any, name: str) -> Sample:
+def _moved(sample: Sample, device: torch.device) -> Sample:
+    return sample.rebuilt(lambda x: x.to(device))
+
+
+def _sample(item: Any, name: str, source: Literal["author", "row"]) -> Sample:
     if isinstance(item, Sample):
-        return Sample(item.args, item.kwargs, item.name or name)
+        return replace(item, name=item.name or name, source=source)
     match item:
         case (tuple(args), dict(kwargs)):
-            return Sample(args, kwargs, name)
+            return Sample(args, kwargs, name, source=source)
         case tuple() if not any(isinstance(x, dict) for x in item):
-            return Sample(item, {}, name)
+            return Sample(item, {}, name, source=source)
     raise InvalidArgument(
         f"a sample is the arguments of a call, and {item!r} is not",
         hint="Write ((x, weight), {'eps': 1e-5}), or (x, weight, 1e-5) where there are no keywords.",
     )
-
-
-# -- variants ------------------------------------------------------------------------------------------------
-
-
-def variants(sample: Sample, dtypes: tuple[torch.dtype, ...]) -> Iterator[Sample]:
-    """Yield the sample in other floating-point dtypes, and with tensors that are not contiguous."""
-    own = next(x.dtype for x in sample.tensors if x.is_floating_point())
-    for dtype in dtypes:
-        if dtype is not own:
-            yield cast(sample, dtype, f", in {_short(dtype)}")
-    if any(x.numel() > 1 for x in sample.tensors):
-        yield sample.mapped(scattered, ", not contiguous")
-
-
-def cast(sample: Sample, dtype: torch.dtype, suffix: str = "") -> Sample:
-    """Return the sample with floating-point tensors in `dtype`, and complex ones of that precision."""
-    wide = torch.complex128 if dtype is torch.float64 else torch.complex64
-
-    def to(x: torch.Tensor) -> torch.Tensor:
-        if x.is_complex():
-            return x.to(wide)
-        return x.to(dtype) if x.is_floating_point() else x
-
-    return sample.mapped(to, suffix)
-
-
-def scattered(x: torch.Tensor) -> torch.Tensor:
-    """Return a copy with stride 2 or more in each dimension, and the last two dimensions exchanged."""
-    if x.ndim == 0 or x.is_sparse:
-        return x
-    room = torch.empty((*x.mT.shape, 2) if x.ndim > 1 else (*x.shape, 2), dtype=x.dtype, device=x.device)
-    place = room[..., 0].mT if x.ndim > 1 else room[..., 0]
-    return place.copy_(x)
-
-
-def other_values(sample: Sample) -> Sample:
-    """Return the sample with other floating-point values of the same order of magnitude."""
-    return sample.mapped(lambda x: (x * 0.5 + x.flip(0) * 0.25) if _changes(x) else x, ", other values")
-
-
-def _changes(x: torch.Tensor) -> bool:
-    return x.ndim > 0 and (x.is_floating_point() or x.is_complex())
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,24 +17,20 @@ from thunder.executor_base.executor import Executor, ImplInfo
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor
 from thunder.ir.gradient_declarations import NoGradient
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.passes.placement import is_executable
 from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of
+from thunder.testing.expense import MAX_ELEMENTS, is_affordable, is_one_call
+from thunder.testing.inner_operators import inner_operators
+from thunder.testing.reproduction import program_of
 from thunder.testing.sample_call import SampleCall
-from thunder.testing.samples import Sample, SampleSource, samples_of
+from thunder.testing.samples import Sample, SampleSource, cast, own_samples_of, samples_of
+from thunder.testing.tolerances import Judge
+from thunder.testing.variants import SIZES, inner_variants, resized, variants
 
 __all__ = ["Settings", "Subject", "subjects"]
-
-#: relative and absolute tolerance of results and gradients by dtype, in addition to eager's own error
-TOLERANCES: Mapping[torch.dtype, tuple[float, float]] = {
-    torch.float64: (1e-10, 1e-10),
-    torch.complex128: (1e-10, 1e-10),
-    torch.float32: (1e-5, 1e-5),
-    torch.complex64: (1e-5, 1e-5),
-    torch.bfloat16: (1.6e-2, 1e-2),
-    torch.float16: (2e-3, 1e-3),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +45,10 @@ class Settings:
     tolerances: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
     module: str | None = None
 
-    def tolerance(self, dtype: torch.dtype) -> tuple[float, float]:
-        """Return the relative and absolute tolerance for results of a dtype; 0 for exact ones."""
-        return self.tolerances.get(dtype, TOLERANCES.get(dtype, (0.0, 0.0)))
+    @property
+    def judge(self) -> Judge:
+        """The bounds of errors."""
+        return Judge(self.tolerances)
 
 
 class Subject:
@@ -75,18 +73,47 @@ class Subject:
         """The sample calls, without variants that eager refuses and torch's samples that the meta refuses."""
         return [call for sample in self._samples() if (call := self._call(sample)) is not None]
 
+    @property
+    def returns_arguments(self) -> bool:
+        """Whether a call of the operator records nothing, and returns an argument."""
+        if self.implements is None or self.calls:
+            return False
+        samples = samples_of(self.implements, None, self.settings.devices[0])
+        return any(SampleCall(self, sample).is_other_operator for sample in samples)
+
     def _samples(self) -> Iterator[Sample]:
-        samples = self._setting(self.settings.samples)
+        given = self._setting(self.settings.samples)
         for device in self.settings.devices:
-            yield from samples_of(self.implements, samples, device, self.settings.dtypes)
+            samples = list(samples_of(self.implements, given, device))
+            is_of_torch = given is None and self.implements is not None and self.implements.samples is None
+            if is_of_torch and not any(map(self._call, samples)) and self.implements is not None:
+                samples = list(own_samples_of(self.implements, device))
+            yield from samples
+            if self.id in inner_operators(self.executor):
+                yield from inner_variants(samples, self.settings.dtypes)
+                continue
+            yield from variants(samples, self.settings.dtypes, self.symbol)
+            for sample, sizes in _resizable(samples, self.settings.dtypes):
+                yield from resized(sample, sizes, self._accepts)
+
+    def _accepts(self, sample: Sample, size: int) -> bool:
+        """Return whether the operator takes a call of another size, and it is cheap enough to run."""
+        if size > 1 and (self.reference is None or not is_affordable(self.reference, sample)):
+            return False
+        call = SampleCall(self, sample)
+        if call.tracing_error is not None or not call.is_claimed:
+            return False
+        outputs = [p for p in call.traced.bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+        is_small = all(math.prod(p.shape) <= MAX_ELEMENTS for p in outputs)
+        return self.reference is not None and is_small and call.reference_error is None
 
     def _call(self, sample: Sample) -> SampleCall | None:
         call = SampleCall(self, sample)
         if call.is_other_operator:
             return None  # it returns an argument, and no executor gets the call
-        if sample.name.startswith(("yours", "the row's")) and "," not in sample.name:
+        if sample.is_given:
             return call
-        if call.tracing_error is not None and self.implements is self.row:
+        if call.tracing_error is not None and (self.implements is self.row or sample.variant):
             return None  # programs cannot make the call
         return call if call.reference_error is None else None
 
@@ -107,6 +134,25 @@ class Subject:
                     return function
         return _eager_of(self.implements)
 
+    @cached_property
+    def is_eager_reference(self) -> bool:
+        """Whether a program without the executor has the values of the reference in the same dtype.
+
+        A composed function of `references=`, or the operator's own, defines what is computed in float64, and
+        not how results of low precision are rounded; a single call of torch is right as it is.
+        """
+        is_given = self._setting(self.settings.references) is not None
+        is_own = self.implements is self.row and self.symbol.executor is self.executor
+        replaced = isinstance(self.executor, OperatorExecutor) and any(
+            symbol is self.symbol for symbol in self.executor.replacements.values()
+        )
+        if not is_given and (replaced or not is_own):
+            return True
+        samples = [call.sample for call in self.calls[:1]]
+        return (
+            self.reference is not None and is_given and all(is_one_call(self.reference, s) for s in samples)
+        )
+
     def failure(
         self,
         what: str,
@@ -118,11 +164,13 @@ class Subject:
     ) -> ConformanceFailure:
         """Return the error for a fault of the operator, with a call that shows it and a hint."""
         facts: dict[str, object] = {}
+        program: dict[str, object] = {}
         if call is not None:
-            facts = {"call": call, "sample": call.sample.name or "unnamed"}
+            facts = {"call": call, "arguments": call.sample.title}
+            program = {"to reproduce": "\n" + program_of(call)}
         return ConformanceFailure(
             f"{self.id} of executor {self.executor.name!r}: {what}",
-            found={**facts, **(found or {})},
+            found={**facts, **(found or {}), **program},
             where=self.where if where is None else where,
             hint=hint,
         )
@@ -162,6 +210,10 @@ class Subject:
             raise NothingToTest(f"no sample of {self.id} was claimed and ran; other cases have the reason")
         return calls
 
+    def small_calls(self) -> list[SampleCall]:
+        """Return `run_calls` without large tensors, which are run once."""
+        return [call for call in self.run_calls() if not call.sample.is_large]
+
     @property
     def has_own_gradient(self) -> bool:
         """Whether the gradient is the executor's, and not that of core's rules."""
@@ -180,6 +232,18 @@ class Subject:
         return definition_of(
             self.info.execution_transform, own.python_impl, row.eager if row is not None else None, own.meta
         )
+
+
+def _resizable(
+    samples: list[Sample], dtypes: tuple[torch.dtype, ...]
+) -> Iterator[tuple[Sample, tuple[int, ...]]]:
+    """Yield the samples that get variants of other sizes, and the sizes."""
+    for sample in samples:
+        if any(x.ndim and x.numel() and x.is_floating_point() for x in sample.tensors):
+            yield sample, SIZES
+            if torch.bfloat16 in dtypes:
+                yield cast(sample, torch.bfloat16, "in bfloat16"), SIZES[2:3]
+            return
 
 
 def _eager_of(row: Operator | None) -> Callable[..., Any] | None:

@@ -16,13 +16,15 @@ from thunder.extend import get_executor, resolve_executors
 from thunder.ir.symbol import Symbol
 from thunder.testing import (
     checker_cases,
-    fusion_cases,
+    failure_cases,
     global_state_cases,
     gradient_cases,
     import_case,
     program_cases,
     result_cases,
+    training_cases,
 )
+from thunder.testing.fusion_cases import FUSION_PROPERTIES, RegionSubject
 from thunder.testing.global_state import restored
 from thunder.testing.samples import SampleSource
 from thunder.testing.subjects import Settings, Subject, subjects
@@ -46,15 +48,10 @@ OPERATOR_PROPERTIES: Mapping[str, Callable[[Subject], None]] = {
     "releases": global_state_cases.check_releases,
     "modes": global_state_cases.check_modes,
     "threads": global_state_cases.check_threads,
+    "failures": failure_cases.check_failures,
     "jit": program_cases.check_compiled_function,
-}
-
-#: property → its check, for fusions of each operator
-FUSION_PROPERTIES: Mapping[str, Callable[[Subject], None]] = {
-    "regions": fusion_cases.check_regions,
-    "fuel": fusion_cases.check_fuel,
-    "fusions-repeat": fusion_cases.check_fusions_repeat,
-    "fusion-threads": fusion_cases.check_fusion_threads,
+    "shapes": program_cases.check_changing_shapes,
+    "training": training_cases.check_training,
 }
 
 
@@ -131,14 +128,15 @@ def _by_id(table: Mapping[str | Symbol, Any] | None) -> dict[str, Any]:
 
 
 def _cases(executor: Executor, settings: Settings) -> Iterator[Case]:
-    for subject in subjects(executor, settings):
-        properties = {
-            **OPERATOR_PROPERTIES,
-            **(FUSION_PROPERTIES if isinstance(executor, FusionExecutor) else {}),
-        }
-        for name, check in properties.items():
+    tested = list(subjects(executor, settings))
+    for subject in tested:
+        for name, check in OPERATOR_PROPERTIES.items():
             if name != "gradient" or subject.has_own_gradient:
                 yield Case(f"{name}-{subject.id}", name, subject.id, partial(check, subject))
+        if isinstance(executor, FusionExecutor):
+            regions = RegionSubject(subject, tested)
+            for name, of_regions in FUSION_PROPERTIES.items():
+                yield Case(f"{name}-{subject.id}", name, subject.id, partial(of_regions, regions))
     yield Case("import", "import", None, partial(import_case.check_import, executor, settings))
 
 

@@ -1,0 +1,312 @@
+"""Small programs of which fusion executors make regions: calls of an operator, and what is around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder.base.langctx import TORCH, using_language
+from thunder.base.pytree import tree_iter, tree_map
+from thunder.executor_base.executor import Refusal
+from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ops import prims
+from thunder.testing.conformance_failure import described
+from thunder.testing.reproduction import call_text, function_of, operator_lines
+from thunder.testing.sample_call import SampleCall
+from thunder.testing.sample_lowering import TracedCall, plain, proxy_of
+from thunder.testing.samples import Sample
+
+if TYPE_CHECKING:
+    from thunder.testing.subjects import Subject
+
+__all__ = ["OPAQUE", "PROGRAMS", "RegionCall", "region_calls"]
+
+
+def half(x: torch.Tensor) -> torch.Tensor:
+    """Return half of a tensor."""
+    return x * 0.5
+
+
+#: an operator that no fusion executor supports, to separate operators that it supports
+OPAQUE = OperatorExecutor("conformance").register_operator(
+    "opaque", meta=lambda x: TensorProxy(like=x), fn=half, replace=True
+)
+
+
+class CallTemplate:
+    """A call of a fusible operator, of which programs are composed; `f` makes it on other tensors."""
+
+    def __init__(self, symbol: Symbol, sample: Sample, proxies: Sequence[TensorProxy]) -> None:
+        self.symbol, self.sample, self.x = symbol, sample, list(proxies)
+
+    def f(self, *tensors: TensorProxy) -> Any:
+        """Make the call with these tensors in place of its first ones; return its result."""
+        values = (*tensors, *self.x[len(tensors) :])
+        new = {id(old): x for old, x in zip(self.sample.tensors, values, strict=True)}
+        args, kwargs = tree_map(
+            lambda x: new.get(id(x), x), (tuple(self.sample.args), dict(self.sample.kwargs))
+        )
+        return self.symbol(*args, **kwargs)
+
+    def first(self, *tensors: TensorProxy) -> TensorProxy:
+        """Make the call; return the first tensor of its result."""
+        return next(x for x in tree_iter(self.f(*tensors)) if isinstance(x, TensorProxy))
+
+    def fits(self, y: TensorProxy) -> bool:
+        """Return whether `y` can be the first tensor of the call."""
+        return (tuple(y.shape), y.dtype) == (tuple(self.x[0].shape), self.x[0].dtype)
+
+    def again(self, y: TensorProxy) -> TensorProxy:
+        """Make the call with `y` as its first tensor."""
+        if not self.fits(y):
+            raise DoesNotFitError
+        return self.first(y)
+
+
+class DoesNotFitError(Exception):
+    """A program cannot be composed of this operator, whose results differ in type from its arguments."""
+
+
+def _opaque_of(x: TensorProxy) -> TensorProxy:
+    if not x.dtype.is_floating_point:
+        raise DoesNotFitError
+    return OPAQUE(x)  # type: ignore[no-any-return]
+
+
+def _chain(b: CallTemplate) -> Any:
+    return b.again(b.again(b.first()))
+
+
+def _intermediate_too(b: CallTemplate) -> Any:
+    y = b.first()
+    return y, b.again(y)
+
+
+def _unused(b: CallTemplate) -> Any:
+    b.f()
+    return b.first(_opaque_of(b.x[0]))
+
+
+def _same_input(b: CallTemplate) -> Any:
+    alike = [b.x[0] if b.fits(x) else x for x in b.x]
+    return b.f(*alike), b.f(*alike)
+
+
+def _other_order(b: CallTemplate) -> Any:
+    y, z = b.first(), b.first(_opaque_of(b.x[0]))
+    return z, y, b.x[0]
+
+
+def _returned_twice(b: CallTemplate) -> Any:
+    y = b.first()
+    return y, y
+
+
+def _interrupted(b: CallTemplate) -> Any:
+    y = b.first()
+    k = _opaque_of(y)
+    z = b.again(k)
+    return z, b.again(y)
+
+
+def _diamond(b: CallTemplate) -> Any:
+    y = b.first()
+    left, right = _opaque_of(b.again(y)), b.again(y)
+    return b.again(left), b.again(right)
+
+
+def _long_chain(b: CallTemplate) -> Any:
+    values = [b.first()]
+    for _ in range(11):
+        values.append(b.again(values[-1]))
+    return values[-1], values[3]
+
+
+def _written(b: CallTemplate) -> Any:
+    later = _opaque_of(b.x[0])
+    y = b.first()
+    if not b.fits(y):
+        raise DoesNotFitError
+    prims.copy_(later, b.x[0], grad_enabled=False)
+    return b.first(y)
+
+
+def _written_and_read(b: CallTemplate) -> Any:
+    y = b.first()
+    if not b.fits(y):
+        raise DoesNotFitError
+    prims.copy_(y, b.x[0], grad_enabled=False)
+    return b.first(), y
+
+
+#: what a fusion may get wrong → a program with it
+PROGRAMS: dict[str, Callable[[CallTemplate], Any]] = {
+    "one call": lambda b: b.f(),
+    "a chain of calls": _chain,
+    "a result that is also an argument": _intermediate_too,
+    "a result that is not read": _unused,
+    "the same tensor for several arguments": _same_input,
+    "results in another order than the calls": _other_order,
+    "a result that is returned twice": _returned_twice,
+    "a call of another executor between two calls": _interrupted,
+    "two ways to a result, one by another executor": _diamond,
+    "a chain of twelve calls": _long_chain,
+    "a write to an argument between two calls": _written,
+    "a write to an argument that is read again": _written_and_read,
+}
+
+#: the programs of variants of a sample: the layout or type of one argument shows in these
+OF_VARIANTS = ("a result that is also an argument", "one call")
+
+
+def _followed_by(other: Symbol, sample: Sample) -> Callable[[CallTemplate], Any]:
+    """Return the program in which another operator takes the result of a call."""
+
+    def program(b: CallTemplate) -> Any:
+        y = b.first()
+        values = [y, *([b.x[0]] * len(sample.tensors))][: len(sample.tensors)]
+        images = {id(old): new for old, new in zip(sample.tensors, values, strict=True)}
+        args, kwargs = tree_map(lambda x: images.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
+        return other(*args, **kwargs), y
+
+    return program
+
+
+class RegionCall(SampleCall):
+    """A program of a sample call that a fusion executor may make regions of."""
+
+    def __init__(
+        self, subject: Subject, sample: Sample, name: str, program: Callable[[CallTemplate], Any]
+    ) -> None:
+        super().__init__(subject, sample)
+        self.program_text, self.compose = f"a program with {name}", program
+        self.name = name
+
+    def like(self, sample: Sample) -> RegionCall:
+        """Return the same program of another sample."""
+        return RegionCall(self.subject, sample, self.name, self.compose)
+
+    @cached_property
+    def traced(self) -> TracedCall:
+        """The program on proxies; `bsym` is its return statement."""
+        trace, tensors = TraceCtx(), self.sample.tensors
+        with tracectx(trace), using_language(TORCH), torch.no_grad():
+            trace.args = [proxy_of(x) for x in tensors]
+            result = self.compose(CallTemplate(self.subject.symbol, self.sample, trace.args))
+            prims.python_return(plain(result))
+        return TracedCall(trace, trace.bound_symbols[-1], tensors)
+
+    @property
+    def is_other_operator(self) -> bool:
+        """Whether the program lacks the operator, because a call of it returned an argument."""
+        return all(b.sym.id != self.subject.id for b in self.traced.trace.bound_symbols)
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether the program can be made of the operator, which may refuse its own result."""
+        return self.tracing_error is None and not self.is_other_operator
+
+    @cached_property
+    def answer(self) -> bool | Refusal:
+        """True: a program is made of calls that the executor claims."""
+        return True
+
+    def compile_again(self) -> Any:
+        """Trace and lower the program once more."""
+        return self.like(self.sample).program
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the executor made a region of calls of the operator."""
+        return any(
+            b.sym.is_fusion and b.sym.executor == self.subject.executor and self._has_operator(b)
+            for b in self.program.trace.bound_symbols
+        )
+
+    def _has_operator(self, fusion: BoundSymbol) -> bool:
+        parts = fusion.subsymbols
+        return any(b.sym.id == self.subject.id or self._has_operator(b) for b in parts) or not parts
+
+    def may_alias(self, ours: set[str], theirs: set[str]) -> bool:
+        """Return whether results may share this memory: each result of a fusion has its own."""
+        return ours <= theirs
+
+    def evaluate(self, sample: Sample) -> Any:
+        """Return the result of the program in eager torch, on a sample's own tensors."""
+        namespace = {"OPAQUE": half, "op": self.subject.reference}
+        return function_of(self, namespace, has_setup=False)(*sample.tensors)
+
+    def body(self, names: dict[int, str]) -> tuple[list[str], list[str]]:
+        """Return the statements of the program, and lines that define its operators."""
+        texts = {
+            p.name: names[id(x)] for p, x in zip(self.traced.trace.args, self.sample.tensors, strict=True)
+        }
+        setup: list[str] = []
+        lines: list[str] = []
+        for bsym in self.traced.trace.bound_symbols:
+            lines.append(self._statement(bsym, texts, setup))
+        return list(dict.fromkeys(setup)), lines
+
+    def _statement(self, bsym: BoundSymbol, texts: dict[str, str], setup: list[str]) -> str:
+        named = tree_map(lambda x: _Name(texts.get(x.name, x.name)) if is_proxy(x) else x, bsym.args)
+        kwargs = tree_map(lambda x: _Name(texts.get(x.name, x.name)) if is_proxy(x) else x, bsym.kwargs)
+        if bsym.sym is prims.python_return:
+            return "return " + ", ".join(map(repr, named))
+        if bsym.sym is prims.copy_:
+            return f"{named[1]!r}.copy_({named[0]!r})"
+        if bsym.sym is OPAQUE:
+            setup.append("from thunder.testing.region_programs import OPAQUE  # x * 0.5, which nothing fuses")
+            callee = "OPAQUE"
+        else:
+            more, callee = operator_lines(bsym.sym.id, self.subject.executor)
+            setup += more
+        targets = tree_map(lambda p: _Name(p.name), bsym.output) if bsym.output is not None else None
+        return f"{targets!r} = {call_text(callee, tuple(named), kwargs, {})}"
+
+    def __str__(self) -> str:
+        names = {id(x): f"x{i}" for i, x in enumerate(self.sample.tensors)}
+        arguments = ", ".join(described(x) for x in self.sample.tensors)
+        body = "".join(f"\n    {line}" for line in self.body(names)[1])
+        return f"f({arguments}) with\ndef f({', '.join(names.values())}):{body}"
+
+
+class _Name:
+    """A name in generated text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def region_calls(subject: Subject, others: Sequence[Subject]) -> Iterator[RegionCall]:
+    """Yield the programs of an operator: of its first samples, of variants, and with other operators."""
+    calls = [c for c in subject.calls if c.is_claimed and c.sample.tensors]
+    plain_calls = [c for c in calls if not c.sample.variant]
+    for call in plain_calls[:3]:
+        yield from _composed(subject, call.sample, PROGRAMS)
+    for call in plain_calls[:1]:
+        for other in others:
+            theirs = next((c.sample for c in other.calls if c.is_claimed and c.sample.tensors), None)
+            if theirs is not None and other.id != subject.id:
+                program = _followed_by(other.symbol, theirs)
+                yield from _composed(subject, call.sample, {f"a call of {other.id} on the result": program})
+    for call in calls:
+        if call.sample.variant:
+            yield from _composed(subject, call.sample, {name: PROGRAMS[name] for name in OF_VARIANTS})
+
+
+def _composed(
+    subject: Subject, sample: Sample, programs: dict[str, Callable[[CallTemplate], Any]]
+) -> Iterator[RegionCall]:
+    for name, program in programs.items():
+        call = RegionCall(subject, sample, name, program)
+        if call.is_composed and call.reference_error is None:
+            yield call
