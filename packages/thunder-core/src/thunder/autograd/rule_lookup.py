@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Final
 
 from thunder.base.errors import MissingGradient, RegistrationError
@@ -12,6 +13,7 @@ from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.gradient_declarations import JointRule, NoGradient, OperatorGradient, register_grad_rule
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
+from thunder.ops.same_operators import converted
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,30 @@ def has_gradient(bsym: BoundSymbol) -> bool:
 
 
 def _grad_transform(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callable[..., Any] | None:
-    if not any(executor.get_grad_transform(bsym.sym) for executor in executors):
+    calls = [executor.as_registered(bsym) for executor in executors]
+    if not any(e.get_grad_transform(call.sym) for e, call in zip(executors, calls, strict=True)):
         return None  # the same whichever executor claims the call, so no checker runs
     with detached_trace():
-        for executor in executors:
-            if executor.can_execute_or_fuse(bsym) or executor.has_gradient_alone(bsym):
-                return executor.get_grad_transform(bsym.sym)
+        for executor, call in zip(executors, calls, strict=True):
+            if executor.can_execute_or_fuse(call) or executor.has_gradient_alone(call):
+                return _of_spelling(executor.get_grad_transform(call.sym), bsym, call)
     return None
+
+
+def _of_spelling(
+    rule: Callable[..., Any] | None, bsym: BoundSymbol, call: BoundSymbol
+) -> Callable[..., Any] | None:
+    """Return a rule for `call` as one that takes the arguments of `bsym`, the same call in another form."""
+    if rule is None or call is bsym:
+        return rule
+
+    @wraps(rule)
+    def converting(*args: Any, **kwargs: Any) -> Any:
+        arguments = converted(bsym.sym.id, call.sym.id, args, kwargs)
+        assert arguments is not None, "the arguments were converted when the rule was looked up"
+        return rule(*arguments[0], **arguments[1])
+
+    return converting
 
 
 def claimer_of(bsym: BoundSymbol, executors: Sequence[Executor]) -> Executor | None:

@@ -23,6 +23,7 @@ from thunder.base.extension_origin import origin_of
 from thunder.base.signature import omittable
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
+from thunder.ops.same_operators import as_call_of, same_operators
 
 __all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location", "sentence"]
 
@@ -189,6 +190,20 @@ class Executor:
         """Return True if this call may be part of its fusions, or a refusal."""
         return Refusal("kind", f"{self.name} does not fuse")
 
+    def as_registered(self, bsym: BoundSymbol) -> BoundSymbol:
+        """Return the call in the spelling of its operator for which an implementation is registered.
+
+        A call of `torch.softmax` is returned as one of `torch.nn.functional.softmax` if only that is
+        registered; any other call is returned as it is.
+        """
+        others = same_operators(bsym.sym.id)
+        if others and bsym.sym.id not in self.implmap:
+            for other in others:
+                call = as_call_of(bsym, other) if other in self.implmap else None
+                if call is not None:
+                    return call
+        return bsym
+
     def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if it runs this call in either way, or the refusal that says more."""
         executes = self.can_execute(bsym)
@@ -199,7 +214,7 @@ class Executor:
 
     def get_execution_transform(self, bsym: BoundSymbol) -> Callable[..., Any] | None:
         """Return the function that computes this call with other symbols, or None."""
-        info = self.implmap.get(bsym.sym.id)
+        info = self.implmap.get(self.as_registered(bsym).sym.id)
         return info.execution_transform if info is not None else None
 
     def get_grad_transform(self, sym: Symbol) -> Callable[..., Any] | None:
@@ -209,11 +224,12 @@ class Executor:
 
     def has_gradient_alone(self, bsym: BoundSymbol) -> bool:
         """Return whether it has a gradient rule for this call, whoever runs it."""
-        info = self.implmap.get(bsym.sym.id)
+        info = self.implmap.get(self.as_registered(bsym).sym.id)
         return info is not None and info.is_gradient_alone and bool(self._accepts(bsym))
 
     def _accepts(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if an implementation exists and its checker agrees; else a refusal."""
+        bsym = self.as_registered(bsym)
         info = self.implmap.get(bsym.sym.id)
         if info is None:
             return Refusal("no-implementation", f"{self.name} has no implementation of {bsym.sym.id}")

@@ -16,6 +16,7 @@ from thunder.base.errors import Location, PluginError, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.pytree import tree_iter
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal, caller_location
+from thunder.executor_base.torch_spellings import other_spellings
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import NoGradient, as_gradient
 from thunder.ir.proxies import Proxy, TensorProxy
@@ -30,6 +31,7 @@ from thunder.ops.operator import (
     symbol_from_row,
     symbol_of,
 )
+from thunder.ops.same_operators import operator_of
 
 __all__ = [
     "OperatorExecutor",
@@ -222,7 +224,7 @@ class OperatorExecutor(Executor):
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if it implements or defines the operator of the call; else a refusal."""
-        info = self.implmap.get(bsym.sym.id)
+        info = self.implmap.get(self.as_registered(bsym).sym.id)
         own = bsym.sym.executor is self and bsym.sym.name in self._operators
         if info is None and own:
             return True
@@ -308,12 +310,18 @@ class StatefulExecutor(TemporaryExecutor):
 
 
 def with_replacements(language: LanguageContext, executors: Iterable[Executor]) -> LanguageContext:
-    """Return the language in which functions that executors replace are their operators."""
+    """Return the language in which functions that executors replace are their operators.
+
+    An operator of torch is replaced in all its spellings.
+    """
     replaced: dict[Any, Callable[..., Any]] = {}
     for executor in executors:
         if isinstance(executor, OperatorExecutor):
             for function, symbol in executor.replacements.items():
                 replaced.setdefault(function, symbol)
+            for function, symbol in executor.replacements.items():
+                for other, call in other_spellings(function, symbol).items():
+                    replaced.setdefault(other, call)
     return LanguageContext(language.name, {**language.functions, **replaced}) if replaced else language
 
 
@@ -321,16 +329,21 @@ def with_replacements(language: LanguageContext, executors: Iterable[Executor]) 
 
 
 def operator_id(sym_or_id: Symbol | str) -> str:
-    """Return the id of an operator given by symbol or id.
+    """Return the id of an operator given by symbol, by id, or by a function of torch or its path.
 
     Raises RegistrationError, with the nearest id, for an unknown one.
     """
     if isinstance(sym_or_id, Symbol):
         return sym_or_id.id
+    if isinstance(sym_or_id, str) and row_of(sym_or_id) is not None:
+        return sym_or_id
+    spelled = operator_of(sym_or_id)
+    if spelled is not None:
+        return spelled
     if isinstance(sym_or_id, str):
         return symbol_of(sym_or_id).id
     raise RegistrationError(
-        f"{sym_or_id!r} is neither a symbol nor an operator id",
+        f"{sym_or_id!r} is neither a symbol, an operator id, nor a function of torch that is an operator",
         hint="An id is text, such as 'torch.nn.functional.linear'.",
     )
 

@@ -107,6 +107,7 @@ class Claimer:
         self, executor: Executor, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]
     ) -> bool | Refusal:
         """Record the executor's form of a call and return True, or return its refusal."""
+        placed, bsym = bsym, executor.as_registered(bsym)
         fuses = isinstance(executor, FusionExecutor)
         scope = self.trace.scopes[-1]
         before = len(scope)
@@ -135,7 +136,7 @@ class Claimer:
         via: Via = "fusion" if fuses and transform is None else self.via
         if symbol is not None and OpTags.FALLBACK in symbol.tags:  # only torch implements it
             via = "fallback"
-        self.placements.append(Placement(bsym, executor.name, via, refusals))
+        self.placements.append(Placement(placed, executor.name, via, refusals))
         return True
 
     def _fusible_call(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:

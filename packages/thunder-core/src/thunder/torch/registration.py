@@ -12,6 +12,7 @@ call is the user's call. Where a signature cannot express this (``x.view(2, 3)``
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,6 +27,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import GradientDeclaration, Operator, register
+from thunder.ops.same_operators import declare_spelling
 from thunder.torch.argument_binding import Spelling
 from thunder.torch.inplace import write_back
 from thunder.torch.torch_symbol import TorchSymbol, with_torch_errors
@@ -116,6 +118,26 @@ def torch_names(
                     _register_in_language(fn, torch_functions[fn])
                 SYMBOLS.setdefault(path.removesuffix(".__get__").rpartition(".")[2], meaning)  # type: ignore[arg-type]
         return meaning
+
+    return decorate
+
+
+def spelling_of(symbol: Symbol, *names: str) -> Callable[[Fn], Fn]:
+    """Let torch functions with other arguments than the row's call an operator.
+
+    The decorated function has their signature, and returns the row's ``(args, kwargs)``.
+    """
+
+    def decorate(to_row: Fn) -> Fn:
+        @functools.wraps(to_row)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            row_args, row_kwargs = to_row(*args, **kwargs)
+            return symbol(*row_args, **row_kwargs)
+
+        for function in filter(None, map(find_torch, names)):
+            declare_spelling(function, symbol, to_row)
+        torch_names(*names)(call)
+        return to_row
 
     return decorate
 

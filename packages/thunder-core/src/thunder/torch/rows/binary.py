@@ -14,6 +14,7 @@ from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.promotion import complex_result, float_result, same_result
+from thunder.ops.same_operators import declare_same
 from thunder.torch.broadcasting import operands, require_tensor
 from thunder.torch.registration import torch_names, torchsymbol
 from thunder.torch.rows.unary import reciprocal
@@ -167,6 +168,14 @@ def true_divide(input: Any, other: Any) -> TensorProxy:
     """``input / other``."""
     a, b = operands(input, other, float_result)
     return prims.div(a, b)
+
+
+declare_same(
+    div,
+    true_divide,
+    lambda input, other, rounding_mode=None: ((input, other), {}) if rounding_mode is None else None,
+    lambda input, other: ((input, other), {}),
+)
 
 
 @torch_names(methods=("__rdiv__", "__rtruediv__"))

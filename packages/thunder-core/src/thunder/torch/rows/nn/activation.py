@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
+from thunder.ops.same_operators import declare_same
 from thunder.torch.inplace import write_back
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -72,6 +73,14 @@ def torch_relu(input: TensorProxy) -> TensorProxy:
 def relu(input: TensorProxy) -> TensorProxy:
     """``max(x, 0)``; NaN stays NaN."""
     return ltorch.where(ltorch.le(input, 0), 0, input)
+
+
+declare_same(
+    torch_relu,
+    relu,
+    lambda input: ((input,), {}),
+    lambda input, inplace=False: None if inplace else ((input,), {}),
+)
 
 
 @may_be_inplace()

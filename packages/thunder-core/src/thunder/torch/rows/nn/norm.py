@@ -15,12 +15,13 @@ from thunder.ir.symbol import Symbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.prims.nn import statistics_dtype
+from thunder.ops.same_operators import Arguments, declare_same
 from thunder.ops.torch_errors import OperatorValueError
 from thunder.torch.broadcasting import integers
 from thunder.torch.inplace import assign
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
-from thunder.torch.registration import torchsymbol
+from thunder.torch.registration import spelling_of, torchsymbol
 
 _F = "torch.nn.functional."
 
@@ -116,6 +117,19 @@ def layer_norm(
     return native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
+@spelling_of(layer_norm, "torch.layer_norm")
+def torch_layer_norm(
+    input: TensorProxy,
+    normalized_shape: Sequence[int],
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    eps: float = 1e-05,
+    cudnn_enable: bool = True,
+) -> Arguments:
+    """Return the arguments of ``torch.nn.functional.layer_norm``, which calls this function."""
+    return (input, normalized_shape, weight, bias, eps), {}
+
+
 def _rms_norm(
     input: TensorProxy,
     normalized_shape: Sequence[int],
@@ -142,6 +156,9 @@ def rms_factor(a: TensorProxy, dims: Sequence[int], eps: float | None) -> Tensor
 
 rms_norm = torchsymbol(f"{_F}rms_norm")(_rms_norm)
 torch_rms_norm = torchsymbol("torch.rms_norm")(_rms_norm)
+declare_same(
+    torch_rms_norm, rms_norm, lambda *args, **kwargs: (args, kwargs), lambda *args, **kwargs: (args, kwargs)
+)
 
 
 @torchsymbol(f"{_F}group_norm")

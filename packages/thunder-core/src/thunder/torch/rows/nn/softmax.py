@@ -9,6 +9,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.same_operators import Arguments, declare_same
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -70,6 +71,20 @@ def log_softmax(
 ) -> TensorProxy:
     """The logarithm of softmax along ``dim``."""
     return _log_softmax(input, default_dim(dim, len(input.shape)), dtype)
+
+
+def _to_functional(input: TensorProxy, dim: int, dtype: Any = None) -> Arguments:
+    return (input, dim), {"dtype": dtype}
+
+
+def _from_functional(
+    input: TensorProxy, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Arguments:
+    return (input, default_dim(dim, len(input.shape)), dtype), {}
+
+
+declare_same(torch_softmax, softmax, _to_functional, _from_functional)
+declare_same(torch_log_softmax, log_softmax, _to_functional, _from_functional)
 
 
 @torchsymbol("torch.nn.functional.softmin")
