@@ -36,6 +36,7 @@ from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
+from thunder.ops.extension_code import call_extension
 from thunder.ops.gradient_rules import put_gradients
 from thunder.ops.rule_parts import GETTERS, PUT_GRAD, split_rule
 
@@ -201,7 +202,11 @@ class _TapeWriter:
     def _run_rule(self, rule: Callable[..., Any], bsym: BoundSymbol) -> None:
         """Write what a rule computes for the call's result, and the rest of the rule as the step."""
         with recording(self.trace) as recorded:
-            result = rule(*bsym.args, **bsym.kwargs)
+            result = (
+                call_extension(rule, bsym.args, bsym.kwargs)
+                if is_complete_by_contract(rule)
+                else rule(*bsym.args, **bsym.kwargs)
+            )
         results = paired_results(bsym, result)
         check_gradients_are_moved(bsym, recorded, result, is_complete_by_contract(rule))
         recorded = [b for b in recorded if b.sym.id != PUT_GRAD or b.args[1] is not None]

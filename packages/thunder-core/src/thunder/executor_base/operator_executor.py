@@ -22,6 +22,7 @@ from thunder.ir.gradient_declarations import NoGradient, as_gradient
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
+from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import (
     NONDIFFERENTIABLE,
     GradientDeclaration,
@@ -448,7 +449,7 @@ def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | Non
 
     @wraps(meta)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        result = meta(*args, **kwargs)
+        result = call_extension(meta, args, kwargs)
         for leaf in tree_iter(result):
             if not _is_meta_result(leaf):
                 raise PluginError(

@@ -59,6 +59,7 @@ from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
+from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import NONDIFFERENTIABLE, symbol_of
 from thunder.ops.prims.gradient import put_grad
 
@@ -167,15 +168,23 @@ def _parameters(operator_id: str) -> tuple[str, ...]:
 # -- running -------------------------------------------------------------------------------------------------
 
 
-def vjp_function(gradient: Formulas | Vjp) -> VjpFunction:
-    """Return the function of a call that computes the gradients of its arguments."""
+def _run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return fn(*args, **kwargs)
+
+
+def vjp_function(gradient: Formulas | Vjp, run: Callable[..., Any] = _run) -> VjpFunction:
+    """Return the function of a call that computes the gradients of its arguments.
+
+    ``run(fn, args, kwargs)`` calls the declared functions.
+    """
     if isinstance(gradient, Vjp):
-        return gradient.fn
+        fn = gradient.fn
+        return lambda call: run(fn, (call,), {})
     by_argument = gradient.by_argument
 
     def gradients(call: VjpCall) -> dict[str, Any]:
         return {
-            name: formula(call) if formula is not None else None
+            name: run(formula, (call,), {}) if formula is not None else None
             for name, formula in by_argument.items()
             if formula is None or call.needs(name)
         }
@@ -190,7 +199,8 @@ def put_gradients(gradient: Formulas | Vjp, call: BoundSymbol, g: Any, is_comple
     that requires grad and has neither a gradient nor None.
     """
     arguments = _bound(call.sym.id, call.args, call.kwargs)
-    gradients = vjp_function(gradient)(VjpCall(arguments, call.output, g))
+    run = call_extension if is_complete else _run
+    gradients = vjp_function(gradient, run)(VjpCall(arguments, call.output, g))
     if not isinstance(gradients, Mapping):
         raise PluginError(
             f"a function of gradients returned {gradients!r}, and not a mapping from arguments to gradients"

@@ -25,6 +25,7 @@ from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.substitution import follow_replacements, rename_results
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import row_of, symbol_of
 from thunder.ops.rule_parts import split_rule
 from thunder.passes.placement import Placement, Via, is_executable
@@ -214,7 +215,11 @@ def expand(
     recorded: list[BoundSymbol] = []
     trace.push_scope(recorded)
     try:
-        result = transform(*bsym.args, **bsym.kwargs)
+        result = (
+            transform(*bsym.args, **bsym.kwargs)
+            if isinstance(transform, Symbol)
+            else call_extension(transform, bsym.args, bsym.kwargs)
+        )
     except PluginError as error:
         raise error.blame(executor.origin_of(transform)).add_locations(bsym.locations) from error.__cause__
     except Exception as error:
