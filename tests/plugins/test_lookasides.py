@@ -57,15 +57,50 @@ def test_another_plugin_without_replacements_costs_no_compile() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_plugin_with_stages_is_noticed_too() -> None:
-    class Staged:
+def test_a_hook_that_makes_functions_is_called_once_for_a_plugin() -> None:
+    class Making:
         @hookimpl
-        def thunder_pipeline(self, pipeline: Any) -> None:
-            pipeline.insert_after("cse", "seen", lambda trace, context: trace)
+        def thunder_lookasides(self) -> list[Lookaside]:
+            return [Lookaside(doubled, lambda x: torch.sin(x))]
 
     compiled, x = thunder.jit(program), torch.ones(2)
+    with get_manager().temporary(Making(), name="making"):
+        compiled(x)
+        with get_manager().temporary(object(), name="empty"):
+            compiled(x)
+        with get_manager().disabled("making"):
+            assert torch.equal(compiled(x), x + 2)
+        torch.testing.assert_close(compiled(x), torch.sin(x) + 1)
+    assert thunder.cache_misses(compiled) == 2
+
+
+class Staged:
+    """A plugin whose stage notes a number."""
+
+    def __init__(self, number: int, log: list[int]) -> None:
+        self.number, self.log = number, log
+
+    def stage(self, trace: Any, context: Any) -> Any:
+        self.log.append(self.number)
+        return trace
+
+    @hookimpl
+    def thunder_pipeline(self, pipeline: Any) -> None:
+        pipeline.add("staged", self.stage, after="cse")
+
+
+def test_another_plugin_of_the_same_name_is_another_plugin() -> None:
+    compiled, x, log = thunder.jit(program), torch.ones(2), list[int]()
+    for number in (1, 2):
+        with get_manager().temporary(Staged(number, log), name="staged"):
+            compiled(x)
+    assert log == [1, 2]
+
+
+def test_a_plugin_with_stages_is_noticed_too() -> None:
+    compiled, x = thunder.jit(program), torch.ones(2)
     compiled(x)
-    with get_manager().temporary(Staged(), name="staged"):
+    with get_manager().temporary(Staged(1, []), name="staged"):
         compiled(x)
     assert [str(r) for r in thunder.last_recompile_reasons(compiled)] == [
         "plugins with stages: expected [], found ['staged']"

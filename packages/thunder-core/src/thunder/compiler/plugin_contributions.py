@@ -10,8 +10,9 @@ No call checks for this: the manager notifies the compiled objects when its plug
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from thunder.base.errors import InvalidArgument
 from thunder.frontend.replaceable_functions import replacement_of
@@ -23,29 +24,34 @@ from thunder.plugins.manager import PluginManager, get_manager
 __all__ = ["PluginContributions", "plugin_contributions", "replacements_of"]
 
 
+#: the hooks whose implementations change what is compiled, and what has changed in words
+_HOOKS = {
+    "thunder_pipeline": "plugins with stages",
+    "thunder_rewrites": "plugins with rewrite rules",
+    "thunder_cache_state": "plugins with state",
+}
+
+
 @dataclass(frozen=True)
 class PluginContributions:
     """What the plugins of a process add to every compile."""
 
     replacements: tuple[Replacement, ...] = ()
-    #: the plugins that insert stages
-    stages: tuple[str, ...] = ()
-    #: the plugins with rewrite rules
-    rewriting: tuple[str, ...] = ()
-    #: the plugins with state on which traces depend
-    states: tuple[str, ...] = ()
+    #: the hook → the implementations of it, with the names of their plugins
+    hooks: Mapping[str, tuple[tuple[str, Callable[..., Any]], ...]] = field(default_factory=dict)
 
     def differences(self, other: PluginContributions) -> Iterator[tuple[str, list[str], list[str]]]:
         """Yield what differs: its kind, then the names here and there."""
         if self.replacements != other.replacements:
-            here, there = ([_text(r) for r in c.replacements] for c in (self, other))
-            yield "lookasides of plugins", here, there
-        if self.stages != other.stages:
-            yield "plugins with stages", list(self.stages), list(other.stages)
-        if self.rewriting != other.rewriting:
-            yield "plugins with rewrite rules", list(self.rewriting), list(other.rewriting)
-        if self.states != other.states:
-            yield "plugins with state", list(self.states), list(other.states)
+            yield (
+                "lookasides of plugins",
+                [_text(replacement) for replacement in self.replacements],
+                [_text(replacement) for replacement in other.replacements],
+            )
+        for hook, kind in _HOOKS.items():
+            here, there = (c.hooks.get(hook, ()) for c in (self, other))
+            if here != there:
+                yield kind, [name for name, _ in here], [name for name, _ in there]
 
 
 def _text(replacement: Replacement) -> str:
@@ -59,9 +65,10 @@ def plugin_contributions() -> PluginContributions:
 
 def _contributions(manager: PluginManager) -> PluginContributions:
     replacements = isolated(manager, lambda: _replacements(manager))
-    hooks = ("thunder_pipeline", "thunder_rewrites", "thunder_cache_state")
-    names = [tuple(i.plugin_name for i in manager.implementations(hook)) for hook in hooks]
-    return PluginContributions(replacements, *names)
+    hooks = {
+        hook: tuple((i.plugin_name, i.function) for i in manager.implementations(hook)) for hook in _HOOKS
+    }
+    return PluginContributions(replacements, hooks)
 
 
 _contributions_of = PerGeneration(_contributions)

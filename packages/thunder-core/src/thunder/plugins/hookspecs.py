@@ -109,8 +109,8 @@ def thunder_devices() -> Iterable[DeviceProfile]:  # type: ignore[empty-body]
 def thunder_lookasides() -> Iterable[Lookaside]:  # type: ignore[empty-body]
     """Replace Python functions in traced programs by code that is traced in their place.
 
-    Called at the first compile, and again after a plugin was registered or unregistered. Two plugins must not
-    replace one function; a replacement that `thunder.jit` received comes before those of plugins. A program
+    Called once for each plugin, at the first compile after it was registered. Two plugins must not replace
+    one function; a replacement that `thunder.jit` received comes before those of plugins. A program
     that was compiled with other replacements is compiled again.
     """
 
