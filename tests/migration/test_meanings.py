@@ -15,6 +15,7 @@ import thunder
 import thunder.torch as ltorch
 from thunder.core import devices, dtypes, utils
 from thunder.core.interpreter import interpret, last_interpreted_instructions, last_interpreter_log
+from thunder.core.patterns import bind_names
 from thunder.core.proxies import TensorProxy
 from thunder.core.transforms import VJPDual, register_augmented_forward, register_backward
 from thunder.extend import OperatorExecutor, Refusal, register_option
@@ -246,6 +247,12 @@ def test_no_group_is_made_that_a_third_call_has_to_run_between():
 
     groups = fuse_bound_symbols(traced(program, torch.ones(2)), merges("sin", "cos"))
     assert [names(group) for group in groups] == [["sin"], ["exp"], ["cos"], ["python_return"]]
+
+
+def test_the_arguments_of_a_call_have_the_names_of_the_parameters():
+    (call, _) = traced(lambda a, b: a + b, torch.ones(2), torch.ones(2)).bound_symbols
+    named = bind_names(call)
+    assert (named.input.name, named.other.name, named.alpha) == ("a", "b", 1)
 
 
 # -- modules and traces --------------------------------------------------------------------------------------

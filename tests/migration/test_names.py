@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ import thunder
 from thunder.base.public_names import Alias, Replaced
 from thunder.migration.names import ABSENT_MODULES, NAMES
 
+ROOT = Path(__file__).resolve().parents[2]
 ROWS = [(path, name, row[name]) for path, row in NAMES.items() if ":" not in path for name in row]
 
 
@@ -96,3 +99,9 @@ def test_a_library_that_a_module_lacks_is_reported_as_it_is(monkeypatch):
     monkeypatch.setitem(sys.modules, "thunder.examine.memory_calculation", None)
     with pytest.raises(ImportError, match="memory_calculation"):
         getattr(thunder, "examine")  # noqa: B009
+
+
+def test_the_page_has_the_table_of_names():
+    """`python tools/migration_table.py` writes it."""
+    table = runpy.run_path(str(ROOT / "tools" / "migration_table.py"))
+    assert table["page"]() == table["PAGE"].read_text(encoding="utf-8")

@@ -179,8 +179,8 @@ NAMES: Final[dict[str, Row]] = {
     )
     | {
         "print_last_interpreter_log": Alias("thunder.compiler.inspection:print_last_interpreter_log"),
-        "is_jitting_with_raise": Alias("thunder.interpreter:is_jitting"),
     }
+    | _replaced("is_jitting() returns whether the caller is interpreted", "is_jitting_with_raise")
     | _replaced(
         "an entry of the log is a tuple (depth, 'file:line', operation, argument)",
         "InterpreterLogItem print_interpreter_log print_to_log",
@@ -228,6 +228,10 @@ NAMES: Final[dict[str, Row]] = {
         "register_pytree_node_dataclass registers a class of yours", "OPTREE_NAMESPACE"
     ),
     "thunder.core.codeutils": _PRINTING,
+    "thunder.core.patterns": _aliases("thunder.migration.bound_names", "bind_names")
+    | _replaced(
+        "thunder.core.utils.find_producer_symbols returns what a value is computed from", "numbered_ancestors"
+    ),
     "thunder.core.recipe": _aliases("thunder.recipes", "Recipe Plugin")
     | _aliases("thunder.plugins.specs", "Lookaside"),
     "thunder.executors": _EXECUTOR_GETTERS,
