@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import thunder
 from ir.building import EAGER, body, compiled, text, traced
 from thunder.base.errors import InvalidArgument, PluginError, TraceError
 from thunder.compiler.pipeline import STAGES, Pipeline, configured_pipeline
@@ -164,15 +165,23 @@ def test_a_hook_on_three_traces_returns_three():
 
 
 def test_the_three_traces_go_through_the_transforms():
-    class Swap(Transform):
-        def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
-            return computation_trace, prologue_trace, epilogue_trace
+    seen = []
 
-    first, second = program(), traced(lambda x: torch.cos(x), "x")
-    result = compiled(first, transforms=[Swap()], prologue=second)
-    assert result.prologue is first
-    assert result.epilogue is None
-    assert torch.equal(result.fn(torch.ones(4)), torch.ones(4).cos())
+    class Negates(Transform):
+        def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
+            seen.append((prologue_trace.name, computation_trace.name, epilogue_trace.name))
+            sine = computation_trace.bound_symbols[0]
+            computation_trace.bound_symbols[0] = thunder.torch.cos.bind(*sine.args, output=sine.output)
+            return prologue_trace, computation_trace, epilogue_trace
+
+    function = thunder.jit(lambda x, out: out.append(torch.sin(x)), transforms=[Negates()])
+    out = []
+    function(torch.ones(4), out)
+    assert seen == [("prologue", "computation", "epilogue")]
+    assert torch.equal(out[0], torch.ones(4).cos())
+    traces = [str(trace) for trace in thunder.last_traces(function)]
+    assert "ltorch.sin(x)" in traces[0]
+    assert "# Constructed by Negates" in traces[1]
 
 
 def test_a_transform_that_breaks_the_trace_is_named_with_the_lines():

@@ -37,6 +37,8 @@ class Compiled:
     backward_traces: list[TraceCtx] = field(default_factory=list)
     backward_ledger: list[Placement] = field(default_factory=list)
     rewritings: list[Rewriting] = field(default_factory=list)
+    #: the prologue after each transform that may change it
+    prologues: list[TraceCtx] = field(default_factory=list)
     #: the traces of the writes and views that run after torch's autograd node
     deferred_traces: list[TraceCtx] = field(default_factory=list)
 
@@ -53,6 +55,7 @@ def compiled_program(context: Context) -> Compiled:
         context.prologue,
         context.epilogue,
         rewritings=context.rewritings,
+        prologues=context.prologues,
     )
     if autograd is None or autograd.program is None or backward is None:
         return compiled

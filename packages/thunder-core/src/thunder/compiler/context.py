@@ -61,6 +61,8 @@ class Context:
     check: bool = False
     prologue: TraceCtx | None = None
     epilogue: TraceCtx | None = None
+    #: the prologue after each transform that may change it
+    prologues: list[TraceCtx] = field(default_factory=list)
     forward: Branch = field(default_factory=Branch)
     backward: Branch | None = None
     autograd: AutogradState | None = None

@@ -14,7 +14,15 @@ from thunder.base.errors import TraceError
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 
-__all__ = ["edit_copy"]
+__all__ = ["copied", "edit_copy"]
+
+
+def copied(trace: TraceCtx) -> TraceCtx:
+    """Return a copy of a trace, down to its bound symbols, without provenance."""
+    statements = [bsym.from_bsym() for bsym in trace.bound_symbols]
+    copy = from_trace(trace)
+    copy.bound_symbols = statements
+    return copy
 
 
 def edit_copy(trace: TraceCtx, change: Callable[[TraceCtx], Any], name: str) -> Any:
@@ -23,8 +31,7 @@ def edit_copy(trace: TraceCtx, change: Callable[[TraceCtx], Any], name: str) -> 
     A new trace without provenance is said to be constructed by `name`. A result that is not a trace is
     returned too. Raises TraceError if the result has lost which inputs overlap in memory.
     """
-    copy = from_trace(trace)
-    copy.bound_symbols = [bsym.from_bsym() for bsym in trace.bound_symbols]
+    copy = copied(trace)
     statements = list(copy.bound_symbols)
     start = time.perf_counter_ns()
     result = change(copy)
@@ -44,6 +51,8 @@ def edit_copy(trace: TraceCtx, change: Callable[[TraceCtx], Any], name: str) -> 
 def _is_unchanged(statements: Sequence[BoundSymbol], before: TraceCtx, after: TraceCtx) -> bool:
     return (
         len(after.bound_symbols) == len(statements)
+        and len(after.args) == len(before.args)
+        and all(a is b for a, b in zip(after.args, before.args, strict=True))
         and all(a is b for a, b in zip(after.bound_symbols, statements, strict=True))
         and all(a.header == b.header for a, b in zip(statements, before.bound_symbols, strict=True))
     )

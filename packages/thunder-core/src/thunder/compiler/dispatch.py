@@ -48,11 +48,15 @@ from thunder.compiler.plugin_contributions import (
 from thunder.compiler.recompile_reasons import limit_text, recompile_reason
 from thunder.compiler.running_compile import during_compile
 from thunder.compiler.sharp_edges import SharpEdges
+from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
-from thunder.frontend.guards import Trusted, first_failure, prologue_error
+from thunder.frontend.facts import Fact
+from thunder.frontend.guards import Trusted, ambient_fact, first_failure, prologue_error, prologue_trace
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
+from thunder.frontend.prologue_statements import interface_of
+from thunder.ir.trace import TraceCtx
 from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
 from thunder.plugins.manager import get_manager
@@ -288,6 +292,7 @@ class Dispatcher:
             record_log=data.debug_options.record_interpreter_history,
             contributed=_contributed_state(data.transforms),
             overrides=self.overrides,
+            rewrites_inputs=_rewrites_inputs(data.transforms),
             device=None if device is None else Device(device.type),
             replacements=(*self._replacements, *contributions.replacements),
         )
@@ -297,13 +302,28 @@ class Dispatcher:
         if data.require:
             check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
         before = perf_counter_ns()
-        entry = _entry(program, compiled, baked, contributions)
+        prologues: Sequence[TraceCtx] = (program.prologue,)
+        facts = program.facts
+        if compiled.prologue is not None and compiled.prologue is not program.prologue:
+            final, facts = self._written_prologue(compiled.prologue, args, kwargs, device is not None)
+            prologues = (program.prologue.structure(), *compiled.prologues, final)
+        entry = _entry(program, compiled, baked, contributions, prologues, facts)
         stats.stage_times = {
             "acquire": acquired - started,
             **compiled.stage_times,
             "prologue": perf_counter_ns() - before,
         }
         return entry
+
+    def _written_prologue(
+        self, prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any], assumed_device: bool
+    ) -> tuple[TraceCtx, tuple[Fact, ...]]:
+        """Return the prologue that runs, written from statements that transforms changed, and its facts."""
+        roots = {"args": args, "kwargs": kwargs}
+        with torch._C.DisableTorchFunction():
+            with blamed_on(self.data.transforms):
+                interface = interface_of(prologue, roots, assumed_device=assumed_device)
+            return prologue_trace(interface, roots, self._trusted()), (ambient_fact(), *interface.facts)
 
     def _run_pipeline(self, program: Acquisition) -> Compiled:
         data = self.data
@@ -346,16 +366,20 @@ class Dispatcher:
 
 
 def _entry(
-    program: Acquisition, compiled: Compiled, baked: Sequence[str], contributions: PluginContributions
+    program: Acquisition,
+    compiled: Compiled,
+    baked: Sequence[str],
+    contributions: PluginContributions,
+    prologues: Sequence[TraceCtx],
+    facts: tuple[Fact, ...],
 ) -> CacheEntry:
-    prologue = compiled.prologue or program.prologue
     epilogue = compiled.epilogue or program.epilogue
     failures = plan_for_failures(
         program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
     )
     return CacheEntry(
-        prologue_fn=prologue.python_callable(),
-        prologue_traces=[prologue],
+        prologue_fn=prologues[-1].python_callable(),
+        prologue_traces=list(prologues),
         computation_fn=compiled.fn,
         computation_traces=compiled.traces,
         backward_fn=compiled.backward_fn,
@@ -365,13 +389,18 @@ def _entry(
         ledger=compiled.ledger,
         backward_ledger=compiled.backward_ledger,
         rewritings=tuple(compiled.rewritings),
-        guards=program.facts,
+        guards=facts,
         baked=tuple(baked),
         failures=failures,
         can_be_undone=failures.can_be_undone,
         contributions=contributions,
         replaced=program.replaced,
     )
+
+
+def _rewrites_inputs(transforms: Sequence[Transform]) -> bool:
+    """Return whether a transform can change how a program reads its inputs."""
+    return any(defines_hook(transform, "transform_traces_pre_prologue") for transform in transforms)
 
 
 def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:

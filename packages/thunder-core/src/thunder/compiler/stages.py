@@ -6,7 +6,8 @@ the partition there is one trace; after it each stage is run for the forward and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,12 +19,14 @@ from thunder.autograd.lowering import Differentiated
 from thunder.autograd.partition import partition
 from thunder.autograd.results_without_grad import detach_results_without_grad
 from thunder.autograd.segments import connecting_values, segments_of, whole
+from thunder.base.errors import PluginError
 from thunder.base.extension_origin import origin_of
 from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
-from thunder.compiler.copy_on_edit import edit_copy
+from thunder.compiler.copy_on_edit import copied, edit_copy
+from thunder.frontend.prologue_statements import check_count, check_metadata
 from thunder.ir.requires_grad import any_requires_grad
-from thunder.ir.trace import TraceCtx, TraceTag
+from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.verify import check_plugin_trace
 from thunder.passes.claim import claim
 from thunder.passes.cse import cse
@@ -34,13 +37,14 @@ from thunder.passes.fallback_claim import claim_rest
 from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
+from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.replacement import apply_rewrites
 from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
 from thunder.plugins.manager import get_manager
 
-__all__ = ["LATE_STAGES", "STAGES", "Stage", "StageFn", "Step"]
+__all__ = ["LATE_STAGES", "STAGES", "Stage", "StageFn", "Step", "blamed_on"]
 
 StageFn = Callable[[TraceCtx, Context], TraceCtx]
 
@@ -84,18 +88,56 @@ def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
+    """Let transforms change copies of prologue, computation and epilogue."""
     for transform in context.transforms:
         if defines_hook(transform, "transform_traces_pre_prologue") and context.prologue is not None:
-            context.prologue, trace, context.epilogue = call_trace_hook(
-                transform,
-                "transform_traces_pre_prologue",
-                context.prologue,
-                trace,
-                context.epilogue,
-                **context.hook_arguments,
-            )
+            trace = _with_changed_inputs(transform, trace, context)
             context.append(trace, type(transform).__name__)
+    if context.prologues:
+        with blamed_on(context.transforms):
+            check_metadata(context.prologues[-1], trace)
     return trace
+
+
+@contextmanager
+def blamed_on(transforms: Iterable[Transform]) -> Iterator[None]:
+    """Add to a PluginError where the transforms that may change inputs come from."""
+    try:
+        yield
+    except PluginError as error:
+        types = [type(t) for t in transforms if defines_hook(t, "transform_traces_pre_prologue")]
+        raise error.blame(", ".join(dict.fromkeys(map(origin_of, types)))) from error.__cause__
+
+
+def _with_changed_inputs(transform: Transform, trace: TraceCtx, context: Context) -> TraceCtx:
+    """Return the computation from a transform's hook; the context gets the prologue and the epilogue."""
+    name, acquired = type(transform).__name__, context.prologue
+    assert acquired is not None, "the caller has checked it"
+
+    def change(copy: TraceCtx) -> TraceCtx:
+        epilogue = None if context.epilogue is None else copied(context.epilogue)
+        prologue, computation, context.epilogue = call_trace_hook(
+            transform,
+            "transform_traces_pre_prologue",
+            copied(acquired),
+            copy,
+            epilogue,
+            **context.hook_arguments,
+        )
+        context.prologues.append(prologue)
+        return computation  # type: ignore[no-any-return]
+
+    computation: TraceCtx = edit_copy(trace, change, name)
+    prologue = context.prologue = context.prologues[-1]
+    for changed in (prologue, computation, context.epilogue):
+        if changed is not None and changed.provenance is None:
+            changed.set_provenance(TraceProvenance(name))
+    if computation is not trace:
+        check_plugin_trace(computation, name, lambda: origin_of(type(transform)))
+    check_plugin_trace(prologue, name, lambda: origin_of(type(transform)))
+    with blamed_on((transform,)):
+        check_count(prologue, computation, name)
+    return propagate_requires_grad(computation, trace)
 
 
 def _transformed(transform: Transform, hook: str, trace: TraceCtx, context: Context) -> TraceCtx:

@@ -17,12 +17,13 @@ from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
-from thunder.frontend.guards import Trusted, ambient_fact, prologue_trace
+from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.program_recorder import ProgramRecorder
+from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.raised_errors import carries_values, name_tensors
 from thunder.frontend.session import TracingSession
 from thunder.frontend.source_locations import locations_of
@@ -34,14 +35,14 @@ from thunder.frontend.traced_replacements import (
     ReplacementTable,
 )
 from thunder.frontend.tracing_policy import Tracer
-from thunder.frontend.value_names import Input
+from thunder.frontend.value_names import Input, input_name, is_state
 from thunder.interpreter import Machine, jitting
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.effects import has_effect
-from thunder.ir.proxies import GeneratorProxy, TensorProxy
+from thunder.ir.proxies import GeneratorProxy, ProxyTag, TensorProxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import has_tags
-from thunder.ir.trace import TraceCtx, tracectx
+from thunder.ir.trace import TraceCtx, detached_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.data_errors import may_raise_on_data
 from thunder.wrappers.overrides import Overrides
@@ -55,7 +56,7 @@ class Acquisition:
     instructions.
     """
 
-    prologue: TraceCtx
+    prologue: Prologue
     computation: TraceCtx
     epilogue: TraceCtx | None
     facts: tuple[Fact, ...]
@@ -83,15 +84,18 @@ def acquire(
     record_log: bool = False,
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]] | None = None,
     overrides: Overrides | None = None,
+    rewrites_inputs: bool = False,
     device: Device | None = None,
     replacements: Iterable[Replacement] = (),
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without running an operation or changing an object.
 
     ``contributed`` are functions of plugins and transforms, by name, whose results are guarded.
-    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With ``device``,
-    all tensors from outside are taken to be on it, wherever they are. ``replacements`` are functions in whose
-    place others are traced; the first one of a function is used.
+    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With
+    ``rewrites_inputs``, a transform changes how it reads them: one of another shape or dtype than the tensor
+    that it overrides is traced with that tensor's metadata, and the prologue has those under new names too.
+    With ``device``, all tensors from outside are taken to be on it, wherever they are. ``replacements`` are
+    functions in whose place others are traced; the first one of a function is used.
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram or a subclass, with the user's
     line, if it has no trace.
@@ -99,7 +103,7 @@ def acquire(
     _refuse_untraceable(fn)
     trace, inputs = TraceCtx(fn=fn), list[Input]()
     objects = _object_table(trace, inputs, disable_grad, device)
-    objects.apply_overrides(overrides)
+    _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
@@ -112,10 +116,10 @@ def acquire(
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
             roots = {"args": args, "kwargs": kwargs}
-            classes = {type(path.fetch(roots)) for _, path in _tensors(inputs)}
-            patches.note_special_methods(session, classes)
-            _note_last_facts(trace, objects, inputs, roots, contributed or {})
-            prologue = prologue_trace(objects.facts, finalizer.inputs, reached, roots, trusted)
+            _note_last_facts(session, inputs, roots, contributed or {})
+            added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
+            interface = Interface(facts=objects.facts, inputs=finalizer.inputs, reached=reached, added=added)
+            prologue = prologue_trace(interface, roots, trusted)
         replaced = session.state(ReplacedCalls).summary()
     finally:
         session.forget()
@@ -139,13 +143,30 @@ def _object_table(
     """An object table that appends each tensor and generator that it finds to ``inputs``."""
     tracks_grad = torch.is_grad_enabled() and not disable_grad
 
-    def make_input(t: torch.Tensor | torch.Generator, path: Path) -> TensorProxy | GeneratorProxy:
-        proxy = _input_proxy(t, device)
+    def make_input(
+        t: torch.Tensor | torch.Generator, path: Path, original: torch.Tensor | None = None
+    ) -> TensorProxy | GeneratorProxy:
+        proxy = _input_proxy(t, path, original, device)
         trace.grad_enabled |= tracks_grad and requires_grad(proxy)
         inputs.append((proxy, path))
         return proxy
 
     return ObjectTable(make_input)
+
+
+def _apply_overrides(
+    trace: TraceCtx,
+    objects: ObjectTable,
+    overrides: Overrides | None,
+    rewrites_inputs: bool,
+    disable_grad: bool,
+) -> None:
+    """Let the program read the overriding tensors; a transform may let it read more of them."""
+    objects.apply_overrides(overrides)
+    if rewrites_inputs and overrides is not None:
+        objects.keeps_original_metadata = True
+        trains = any(t.requires_grad for t in overrides.tensors.values())
+        trace.grad_enabled = trains and torch.is_grad_enabled() and not disable_grad
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:
@@ -192,29 +213,57 @@ def _written(session: TracingSession) -> list[str]:
     return written
 
 
-def _input_proxy(t: torch.Tensor | torch.Generator, device: Device | None) -> TensorProxy | GeneratorProxy:
-    """Return the proxy of an input, with all metadata that a program can read."""
+def _input_proxy(
+    t: torch.Tensor | torch.Generator, path: Path, original: torch.Tensor | None, device: Device | None
+) -> TensorProxy | GeneratorProxy:
+    """Return the proxy of an input, with all metadata that a program can read.
+
+    With ``original`` they are those of the tensor that ``t`` overrides, on the device of ``t``.
+    """
     if isinstance(t, torch.Generator):
         return GeneratorProxy(device=rng_generators.device_of(t, device))
+    like = t if original is None else original
     with torch._C.DisableTorchFunction():
         return TensorProxy(
-            like=t,
-            device=device,
-            strides=t.stride(),
-            input_offset=t.storage_offset(),
+            like=like,
+            device=device or t.device,
+            requires_grad=t.requires_grad,
+            strides=like.stride(),
+            input_offset=like.storage_offset(),
             declared_leaf=t.is_leaf,
+            tags={ProxyTag.STATIC_MEMORY_LOCATION} if is_state(path) else None,
         )
 
 
+def _added_tensors(
+    session: TracingSession, inputs: list[Input], overrides: Overrides | None
+) -> list[tuple[TensorProxy, Path]]:
+    """Return the overriding tensors under new names, each with a name of the trace.
+
+    The facts about them are noted; the program does not read them.
+    """
+    if overrides is None:
+        return []
+    count = len(inputs)
+    with detached_trace():
+        for name, tensor in overrides.added():
+            session.adopt(tensor, overrides.path.step("key", name))
+    added = _tensors(inputs[count:])
+    for proxy, path in added:
+        proxy.name = session.trace.make_derived_name(input_name(path, []))
+    return added
+
+
 def _note_last_facts(
-    trace: TraceCtx,
-    objects: ObjectTable,
+    session: TracingSession,
     inputs: list[Input],
     roots: dict[str, Any],
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
 ) -> None:
     """Add the facts about the call as a whole."""
-    _note_shared_memory(trace, objects, _tensors(inputs), roots)
+    objects = session.objects
+    patches.note_special_methods(session, {type(path.fetch(roots)) for _, path in _tensors(inputs)})
+    _note_shared_memory(session.trace, objects, _tensors(inputs), roots)
     objects.guard_distinctness()
     _note_contributed(objects, contributed)
     weakrefs.hold_weakly(objects)

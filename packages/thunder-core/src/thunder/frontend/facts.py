@@ -7,7 +7,6 @@ text must agree.
 
 from __future__ import annotations
 
-import math
 import operator
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,49 +15,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
+from thunder.base.equal_values import has_keys, same_leaf
 from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
 from thunder.frontend.objects.input_overlap import overlapping_groups
-
-
-def same_leaf(a: Any, b: Any) -> bool:
-    """Return whether two leaves are equal by type and value.
-
-    True, 1 and 1.0 differ, so do 0.0 and -0.0; NaN equals NaN.
-    """
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, float):
-        return (a != a and b != b) or (a == b and math.copysign(1.0, a) == math.copysign(1.0, b))
-    if type(a) is complex:
-        return same_leaf(a.real, b.real) and same_leaf(a.imag, b.imag)
-    if type(a) in (slice, range):
-        return same_leaf(a.start, b.start) and same_leaf(a.stop, b.stop) and same_leaf(a.step, b.step)
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(same_leaf, a, b))
-    if type(a) in (frozenset, set):
-        return len(a) == len(b) and all(any(same_leaf(x, y) for y in b) for x in a)
-    return bool(a == b)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ThisObject:
-    """A key that is compared by which object it is."""
-
-    obj: Any
-
-
-def same_key(a: Any, b: Any) -> bool:
-    """Return whether a key or element is the expected one."""
-    if type(b) is ThisObject:
-        return a is b.obj
-    if type(a) is type(b) is tuple:
-        return len(a) == len(b) and all(map(same_key, a, b))
-    return same_leaf(a, b)
-
-
-def has_keys(container: Any, keys: tuple[Any, ...]) -> bool:
-    """Return whether a dict has these keys, in this order, each of the same type."""
-    return len(container) == len(keys) and all(map(same_key, container, keys))
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import math
 import re
 import weakref
 from collections import Counter
@@ -12,6 +10,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.equal_values import has_keys, same_leaf
 from thunder.base.provenance import (
     ABSENT,
     STEPS,
@@ -21,16 +20,15 @@ from thunder.base.provenance import (
     lookup_item,
     lookup_slot,
     lookup_type,
-    own_name,
     proxied,
     referent,
 )
 from thunder.frontend import ambient_state
-from thunder.frontend.facts import KINDS, Fact, has_keys, same_leaf
+from thunder.frontend.facts import KINDS, Fact
 from thunder.frontend.objects.class_kinds import is_immutable
 from thunder.frontend.tensor_guards import tensor_check
+from thunder.ir.object_names import is_literal, readable_name
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ir.trace import RESERVED_NAMES
 
 #: exceptions that fetching a path raises where a part of it is gone; `first_failure` finds the fact
 _GONE = "(KeyError, AttributeError, IndexError, TypeError, ValueError)"
@@ -255,29 +253,6 @@ class GuardWriter:
             name += "_"
         self.objects[name] = cls.__dict__  # a live view
         return name
-
-
-def is_literal(value: Any) -> bool:
-    """Return whether ``repr`` of a value is an expression for the same value."""
-    if type(value) is float:
-        return math.isfinite(value)
-    if type(value) in (tuple, list):
-        return all(map(is_literal, value))
-    return type(value) in (int, str, bool, bytes, type(None))
-
-
-def readable_name(value: Any) -> str:
-    """Return a name for an object in the text of a prologue, after the object's own name."""
-    if isinstance(value, weakref.ref):
-        name = f"ref_of_{readable_name(value())}"
-    elif isinstance(value, dict) and isinstance(value.get("__name__"), str):
-        name = f"globals_of_{value['__name__']}"
-    else:
-        name = own_name(value, "__qualname__", "__name__") or f"{type(value).__name__.lower()}_value"
-    text = re.sub(r"\W+", "_", name).strip("_")
-    return (
-        f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
-    )
 
 
 def _tuple_text(items: Sequence[str]) -> str:

@@ -20,40 +20,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from thunder.base.provenance import Path, object_root
+from thunder.base.provenance import object_root
 from thunder.frontend import ambient_state
 from thunder.frontend.epilogue.statements import statement
 from thunder.frontend.facts import Fact
 from thunder.frontend.guard_writer import HANDLER, HELPERS, GuardWriter
-from thunder.ir.proxies import GeneratorProxy, TensorProxy
-from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
+from thunder.frontend.prologue_statements import Interface, structured
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, with_bound_symbols
 
 #: what the user guarantees not to change: nothing, all that does not come with the arguments, or everything
 Trusted = Literal["nothing", "structure", "everything"]
 
 
-def prologue_trace(
-    facts: Sequence[Fact],
-    inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]],
-    reached: Sequence[Path],
-    roots: dict[str, Any],
-    trusted: Trusted = "nothing",
-) -> TraceCtx:
+class Prologue(TraceCtx):
+    """A prologue that runs: its text is written from the facts at once, its statements when they are read.
+
+    The statements are those that hooks see (``thunder.frontend.prologue_statements``); the text has the same
+    checks, written for speed. See ``docs/design/prologue.md``.
+    """
+
+    def __init__(self, interface: Interface, lines: BoundSymbol) -> None:
+        super().__init__(name="prologue")
+        self.star_args = True
+        self._lines = lines
+        self._interface: Interface | None = interface
+        self.set_provenance(TraceProvenance("Guard grouping"))
+
+    def structure(self) -> TraceCtx:
+        """Return the statements, as a trace of its own that hooks may change."""
+        return with_bound_symbols(self, self.bound_symbols, "Acquisition")
+
+    @property
+    def running_symbols(self) -> list[BoundSymbol]:
+        """The lines of Python that the statements are lowered to."""
+        return [self._lines]
+
+    @property
+    def bound_symbols(self) -> list[BoundSymbol]:
+        """The statements: unpackings, checks, and the return."""
+        if self._interface is not None:
+            trace = structured(self._interface)
+            self.scopes[0], self.names, self._interface = trace.bound_symbols, trace.names, None
+        return self.scopes[0]
+
+    @bound_symbols.setter
+    def bound_symbols(self, bsyms: list[BoundSymbol]) -> None:
+        self.scopes[0] = bsyms
+
+
+def prologue_trace(interface: Interface, roots: dict[str, Any], trusted: Trusted = "nothing") -> Prologue:
     """Return the prologue: ``(args, kwargs)`` → inputs of computation and epilogue, or None.
 
     It is written while the ambient state is the one to be guarded.
     """
-    writer = GuardWriter(facts if trusted != "everything" else (), inputs, reached)
+    facts = () if trusted == "everything" else interface.facts
+    writer = GuardWriter(facts, interface.inputs, interface.reached)
     if trusted != "everything":
         writer.guard_ambient_state()
     if trusted != "nothing":
         writer.freeze(roots)
     lines = writer.write(roots)
-    trace = TraceCtx(name="prologue")
-    trace.star_args = True
-    trace.bound_symbols.append(statement(*lines, **(HELPERS | writer.objects)))
-    trace.set_provenance(TraceProvenance("Guard grouping"))
-    return trace
+    return Prologue(interface, statement(*lines, **(HELPERS | writer.objects)))
 
 
 def ambient_fact() -> Fact:
@@ -68,7 +96,7 @@ def prologue_error(prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, 
     The generated text handles it; here the text runs without its handler.
     """
     unhandled = from_trace(prologue)
-    for bsym in prologue.bound_symbols:
+    for bsym in prologue.running_symbols:
         lines, *rest = bsym.args
         if isinstance(lines, tuple) and lines[-2:] == HANDLER:
             bsym = bsym.from_bsym(args=(tuple(line[2:] for line in lines[1:-2]), *rest))

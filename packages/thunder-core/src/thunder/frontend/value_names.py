@@ -13,6 +13,7 @@ from thunder.base.provenance import Path
 from thunder.ir.proxies import GeneratorProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
+from thunder.wrappers.overrides import OVERRIDES
 
 #: an input of a computation, and its path
 Input = tuple[TensorProxy | GeneratorProxy, Path]
@@ -29,7 +30,7 @@ def name_values(trace: TraceCtx, inputs: list[Input], parameters: list[str]) -> 
     for proxy, path in inputs:
         named.add(id(proxy))
         prefix = "g" if isinstance(proxy, GeneratorProxy) else "t"
-        proxy.name = trace.make_derived_name(_input_name(path, parameters, prefix))
+        proxy.name = trace.make_derived_name(input_name(path, parameters, prefix))
     hints = {p.name_hint for bsym in trace.bound_symbols for p in _tensor_outs(bsym)}
     _name_scope(trace, trace.bound_symbols, named, hints)
 
@@ -69,7 +70,7 @@ def parameter_names(fn: Callable[..., Any]) -> list[str]:
     return [p.name for p in signature.parameters.values() if p.kind in kinds]
 
 
-def _input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
+def input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
     """Return the name of an input: a parameter's, or ``t`` or ``g`` and the steps of its path."""
     keys = path.keys
     if keys[0] == "args" and len(keys) == 2 and keys[1] < len(parameters):
@@ -79,6 +80,16 @@ def _input_name(path: Path, parameters: list[str], prefix: str = "t") -> str:
         return name if name.isidentifier() else f"{prefix}_{name}"  # ``f(**{"a b": x})``
     steps = keys[2:] if keys[0] in ("args", "kwargs") and len(keys) > 2 else keys[1:]
     return "_".join([prefix, *(re.sub(r"\W", "_", str(k)) for k in steps)])
+
+
+def is_state(path: Path) -> bool:
+    """Return whether a path leads to a parameter or buffer of a module, or to an overriding tensor."""
+    parent = path.parent
+    if parent is None or path.kind != "key":
+        return False
+    if parent.parent is None:
+        return parent.key == OVERRIDES and type(parent.root_object) is dict
+    return parent.kind == "instance" and parent.key in ("_parameters", "_buffers")
 
 
 def input_order(path: Path) -> tuple[Any, ...]:

@@ -171,16 +171,17 @@ def body_lines(trace: TraceCtx, names: Names, print_depth: int) -> list[str]:
     All statements are printed before the first decomposition, so that objects have the same names at every
     depth.
     """
-    names.unread = unread_results(trace.bound_symbols)
+    bsyms = trace.running_symbols
+    names.unread = unread_results(bsyms)
     statements: list[list[str]] = []
     last = None
-    for bsym in trace.bound_symbols:
+    for bsym in bsyms:
         above = _source_lines(bsym, last) if trace.shows_lines else ()
         statements.append([*above, *_statement(bsym, names, INDENT)])
         last = bsym.source or last
     lines = [] if trace.star_args else list(_input_lines(trace))
     comments = names.for_comments()
-    for bsym, statement in zip(trace.bound_symbols, statements, strict=True):
+    for bsym, statement in zip(bsyms, statements, strict=True):
         lines += [*statement, *_decomposition(bsym, comments, 2, print_depth - 1)]
     return lines if statements else [*lines, f"{INDENT}pass"]
 

@@ -19,6 +19,7 @@ import torch
 
 from thunder.base import devices, dtypes
 from thunder.base.pytree import registered_node
+from thunder.ir.object_names import Constant, readable_name
 from thunder.ir.proxies import Proxy, TensorProxy
 
 #: short names of modules in the text → how they are imported
@@ -160,6 +161,7 @@ _LITERALS: dict[type, Callable[[Any, Names], str]] = {
     torch.layout: _plain,
     torch.memory_format: _plain,
     torch.device: lambda x, names: f'torch.device("{x}")',
+    Constant: lambda x, names: names.obj(readable_name(x.value), x.value),
     dtypes.dtype: lambda x, names: names.module("dtypes", f"dtypes.{x.name}"),
     devices.Device: lambda x, names: names.module("devices", f'devices.Device("{x.device_str()}")'),
 }

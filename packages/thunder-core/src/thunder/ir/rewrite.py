@@ -9,28 +9,39 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import InvalidArgument, TraceError
+from thunder.base.errors import InvalidArgument, TraceError, UnsupportedProgram, nearest
 from thunder.base.pytree import tree_flatten_with_dataclass
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
+from thunder.base.tags import OpTags
 from thunder.ir.dataflow import producers
-from thunder.ir.proxies import TensorProxy, is_proxy
+from thunder.ir.proxies import ProxyTag, TensorProxy, is_proxy
+from thunder.ir.proxy_leaves import proxies_in
 from thunder.ir.requires_grad import any_requires_grad
-from thunder.ir.substitution import substitute, substitute_in_tree
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.substitution import substitute, substitute_in_tree, substitute_operands
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
 
 __all__ = [
     "VISIT_TYPE",
+    "add_input",
     "add_trace_output",
     "eval_trace",
     "get_checks",
     "insert_inplace",
+    "module_tensors",
+    "replace_calls",
     "replace_inplace",
+    "replace_input",
     "trace_with_replaced_proxy_metadata",
     "visitor_transform",
 ]
 
 CHECK_TENSOR = "prims.check_tensor_shape_and_metadata"
+CHECK_SAME = "prims.check_same_object"
+UNPACK_MEMBERS = frozenset({"prims.unpack_parameter", "prims.unpack_buffer"})
+SET_GRAD_ENABLED = "prims.set_grad_enabled"
+#: the values of a prologue that are the compiled module, and its overriding tensors
+OWN_ROOTS = frozenset({"self", "overrides"})
 
 
 class VISIT_TYPE(Enum):
@@ -87,6 +98,57 @@ def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any])
     """Record `fn(bsym)` in place of the bound symbol at position `idx` of the trace itself."""
     recorded, _ = _record(trace, fn, trace.bound_symbols[idx])
     trace.bound_symbols[idx : idx + 1] = recorded
+
+
+def replace_calls(
+    trace: TraceCtx, replacement: Callable[[BoundSymbol], Any], *, provenance: str | None = None
+) -> TraceCtx:
+    """Return a trace in which calls are replaced by what a function records for them.
+
+    `replacement(bsym)` is called for every top-level call. It returns None to keep the call, else the results
+    that replace the outputs of `bsym`, in the same structure; later calls read them. Raises InvalidArgument
+    for a result of another shape, dtype or device than the output that it replaces.
+    """
+    start = time.perf_counter_ns()
+    new, replaced, grad_mode = from_trace(trace), dict[str, Any](), torch.is_grad_enabled()
+    for bsym in trace.bound_symbols:
+        bsym = substitute_operands(bsym, replaced)
+        if bsym.sym.id == SET_GRAD_ENABLED:
+            grad_mode = bool(bsym.args[0])
+        with torch.set_grad_enabled(grad_mode):
+            recorded, results = _record(new, replacement, bsym)
+        new.bound_symbols += [bsym] if results is None else _renamed(recorded, bsym, results, replaced)
+    new.args = list(trace.args)  # `replacement` may have added inputs
+    took = time.perf_counter_ns() - start
+    name = provenance or str(getattr(replacement, "__name__", "Replacement of calls"))
+    new.set_provenance(TraceProvenance(name, took))
+    return new
+
+
+def _renamed(
+    recorded: list[BoundSymbol], bsym: BoundSymbol, results: Any, replaced: dict[str, Any]
+) -> list[BoundSymbol]:
+    """Return the recorded calls with the names of the outputs of `bsym`.
+
+    Values that replace outputs in later calls are entered into `replaced`.
+    """
+    outputs, values = proxies_in(bsym.output), proxies_in(results)
+    if [_form(p) for p in outputs] != [_form(p) for p in values]:
+        raise InvalidArgument(
+            f"a call of {bsym.sym.id} is replaced by results of another form",
+            found={"outputs": list(map(_form, outputs)), "results": list(map(_form, values))},
+        )
+    computed = {p.name for b in recorded for p in b.flat_proxy_outs}
+    names: dict[str, Any] = {}
+    for output, value in zip(outputs, values, strict=True):
+        if value.name in computed and value.name not in names:
+            names[value.name] = value.replace(name=output.name)
+        replaced[output.name] = names.get(value.name, value)
+    return [substitute(b, names).from_bsym(source=b.source or bsym.source) for b in recorded]
+
+
+def _form(p: Any) -> str:
+    return str(p.type_string())
 
 
 # -- evaluating --------------------------------------------------------------------------------------------
@@ -153,6 +215,103 @@ def get_checks(prologue: TraceCtx) -> dict[str, tuple[BoundSymbol, BoundSymbol]]
         for bsym in prologue.bound_symbols
         if bsym.sym.id == CHECK_TENSOR
     }
+
+
+def module_tensors(prologue: TraceCtx) -> dict[str, TensorProxy]:
+    """Return the parameters and buffers that a prologue unpacks, by their dotted names.
+
+    They are those that the program reads, and those under names that a transform added with `override`. The
+    metadata are those of the tensors in use. A tensor with several names is there under each. Names are
+    relative to the compiled module; those of another module follow the name that it has in the prologue.
+    """
+    aliases = {
+        bsym.args[0].name: bsym.args[1]
+        for bsym in prologue.bound_symbols
+        if bsym.sym.id == CHECK_SAME and isinstance(bsym.args[1], TensorProxy)
+    }
+    tensors = {}
+    for bsym in prologue.bound_symbols:
+        if bsym.sym.id in UNPACK_MEMBERS:
+            owner, name = bsym.args
+            tensor = aliases.get(bsym.output.name, bsym.output)
+            if isinstance(tensor, TensorProxy):
+                tensors[name if owner.name in OWN_ROOTS else f"{owner.name}.{name}"] = tensor
+    return tensors
+
+
+def _module_tensor(prologue: TraceCtx, name: str) -> TensorProxy:
+    tensors = module_tensors(prologue)
+    if name not in tensors:
+        close = nearest(name, tensors)
+        raise InvalidArgument(
+            f"the prologue unpacks no tensor {name!r}",
+            found={"tensors": ", ".join(tensors)},
+            hint=f"Did you mean {close!r}?" if close else "model.override(name, tensor) adds one.",
+        )
+    return tensors[name]
+
+
+def add_input(prologue: TraceCtx, computation: TraceCtx, name: str) -> TensorProxy:
+    """Let the computation take a parameter or buffer of the module by its dotted name; return its proxy.
+
+    Both traces are changed. An input that the computation has already is returned as it is. Raises
+    InvalidArgument for a name that the prologue does not unpack.
+    """
+    tensor = _module_tensor(prologue, name)
+    for argument in computation.args:
+        if argument.name == tensor.name:
+            return argument  # type: ignore[no-any-return]
+    add_trace_output(prologue, tensor, subindex=0)
+    computation.names.add(tensor.name)
+    argument = tensor.replace()
+    computation.args.append(argument)
+    return argument
+
+
+def replace_input(
+    prologue: TraceCtx, computation: TraceCtx, name: str, compute: Callable[..., Any], *others: str
+) -> TensorProxy | None:
+    """Let the computation compute a parameter or buffer from the tensor in use, which overrides it.
+
+    Before its first use, `compute(tensor, *tensors)` is recorded: it gets the proxy of the tensor in use,
+    with its own metadata, and those of `others`, which become inputs. The program then reads the result. Both
+    traces are changed. A backward computes it again. Returns the result, or None if the program does not read
+    the tensor.
+
+        computation(x, w): linear(x, w)   →   computation(x, w, scale): w0 = w * scale; linear(x, w0)
+
+    Raises InvalidArgument if the result has another shape, dtype or device than the program reads, and
+    UnsupportedProgram if the program writes to the tensor.
+    """
+    stored = _module_tensor(prologue, name)
+    index = next((i for i, p in enumerate(computation.args) if p.name == stored.name), None)
+    if index is None:
+        return None
+    original, calls = computation.args[index], computation.bound_symbols
+    for bsym in calls:
+        if has_tags(bsym, {OpTags.IN_PLACE}) and original.name in {p.name for p in bsym.flat_proxy_outs}:
+            raise UnsupportedProgram(
+                f"the program writes to {name}, which a transform computes from another tensor",
+                where=bsym.locations,
+            )
+    computation.args[index] = stored.replace()
+    inputs = [add_input(prologue, computation, other) for other in others]
+    recorded, value = _record(computation, compute, computation.args[index], *inputs)
+    if not isinstance(value, TensorProxy) or _form(value) != _form(original):
+        raise InvalidArgument(
+            f"{name} is computed with another form than the program reads",
+            found={"program": _form(original), "computed": getattr(value, "type_string", lambda: value)()},
+        )
+    for proxy in (p for bsym in recorded for p in bsym.flat_proxy_outs):
+        proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+    first = next((i for i, b in enumerate(calls) if b.has_input([original])), None)
+    if first is None:
+        return None
+    if any(b.sym.id == SET_GRAD_ENABLED for b in calls[:first]):
+        first = 0  # a later use may be in another grad mode
+    later = [substitute_operands(bsym, {original.name: value}) for bsym in calls[first:]]
+    computation.bound_symbols = [*calls[:first], *recorded, *later]
+    return value
 
 
 def add_trace_output(trace: TraceCtx, proxy: Any, subindex: int | None = None) -> None:

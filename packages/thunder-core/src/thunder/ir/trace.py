@@ -5,7 +5,6 @@ One trace is *current* at a time (per context): calling a symbol records into it
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from thunder.base.tags import OpenTag
 from thunder.ir.codegen import Program, program
 from thunder.ir.dotted_paths import bind_paths
 from thunder.ir.execution_file import text_to_run
+from thunder.ir.object_names import RESERVED_NAMES
 from thunder.ir.recorder import PLAIN
 from thunder.ir.trace_context import get_tracectx, is_tracing, reset_tracectx, set_tracectx, tracectx
 
@@ -78,27 +78,6 @@ class Source:
         return Location.of(self.file, self.line)
 
 
-#: Names that the text of a trace uses for something else, so that no proxy may take them.
-RESERVED_NAMES = frozenset(
-    {
-        "_",  # unused results
-        "torch",
-        "thunder",
-        "prims",
-        "ltorch",
-        "dtypes",
-        "devices",
-        "Tensor",
-        "no_autocast",
-        "args",
-        "kwargs",
-        "computation",
-    }
-    | {"prologue", "epilogue", "backward_fn", "saved_for_backward", "cotangents", "slice", "complex", "float"}
-    | {"print", "set", "frozenset"}
-) | frozenset(keyword.kwlist)
-
-
 class TraceCtx:
     """A straight-line program: arguments, and bound symbols of which the last one returns.
 
@@ -145,6 +124,11 @@ class TraceCtx:
     @bound_symbols.setter
     def bound_symbols(self, bsyms: list[BoundSymbol]) -> None:
         self.scopes[0] = bsyms
+
+    @property
+    def running_symbols(self) -> list[BoundSymbol]:
+        """The statements that the text has: those of the program, or what they are lowered to."""
+        return self.bound_symbols
 
     @property
     def shows_lines(self) -> bool:

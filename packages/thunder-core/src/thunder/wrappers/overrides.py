@@ -14,6 +14,9 @@ import torch
 from thunder.base.errors import InvalidArgument, nearest
 from thunder.base.provenance import Path, object_root
 
+#: the name of the root of a module's overriding tensors
+OVERRIDES = "overrides"
+
 
 class Overrides:
     """The overriding tensors of one module by dotted name, and the tensors that they replace.
@@ -27,7 +30,7 @@ class Overrides:
         self.model = model
         self.tensors: dict[str, torch.Tensor] = {}
         self.originals: dict[str, torch.Tensor | None] = {}
-        self.path = object_root("overrides", self.tensors)
+        self.path = object_root(OVERRIDES, self.tensors)
 
     def set(self, name: str, tensor: torch.Tensor) -> None:
         """Override a tensor under each of its names in the module, or add a new name.

@@ -90,12 +90,15 @@ def load(
 ) -> Any:
     """Load a state dict of the transformed form: overriding tensors, then the module's own.
 
-    With ``once``, one name of a tensor that has several is enough. Raises InvalidArgument where the
+    With ``once``, one name of a tensor that has several is enough, and tensors under new names may be absent:
+    they stay as they are. Raises InvalidArgument where the
     overridden names do not fit, before anything is written; OperatorError where torch would raise.
     """
     own = {name: value for name, value in state.items() if name in overrides.tensors}
     loaded = {id(overrides.tensors[name]) for name in own} if once else set()
     absent = [n for n, t in overrides.tensors.items() if n not in own and id(t) not in loaded]
+    if once:  # the hooks need not compute the tensors of their own
+        absent = [name for name in absent if overrides.originals[name] is not None]
     _check_form(overrides, own, absent if strict and not once else [])
     rest = OrderedDict((name, value) for name, value in state.items() if name not in own)
     try:

@@ -22,13 +22,13 @@ from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import Path, comes_with_arguments, is_weak, lookup_type
 from thunder.frontend.epilogue.reconstruction import children, description, reconstruction_of
 from thunder.frontend.epilogue.statements import statement
-from thunder.frontend.guard_writer import readable_name
 from thunder.frontend.lookasides.rng_generators import Generators
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, plain_base
 from thunder.frontend.objects.object_entry import DELETED, ObjectEntry
 from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
+from thunder.ir.object_names import readable_name
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from thunder.base.devices import to_torch_device
+from thunder.base.equal_values import ThisObject
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.provenance import (
     ABSENT,
@@ -29,7 +30,7 @@ from thunder.base.provenance import (
     own_name,
     proxied,
 )
-from thunder.frontend.facts import Fact, GuardKind, TensorFacts, ThisObject
+from thunder.frontend.facts import Fact, GuardKind, TensorFacts
 from thunder.frontend.natives.libraries import is_numpy_scalar, is_ufunc
 from thunder.frontend.objects.class_kinds import (
     IDENTITY_TYPES,
@@ -54,10 +55,10 @@ class ObjectTable:
 
     Args:
         make_input: makes the proxy of a tensor, or of a generator of random numbers, that is reached by a
-        path.
+        path; a third argument is the tensor whose metadata it has, if that is another one.
     """
 
-    def __init__(self, make_input: Callable[[Any, Path], Any]) -> None:
+    def __init__(self, make_input: Callable[..., Any]) -> None:
         self.make_input = make_input
         self.entries: dict[int, ObjectEntry] = {}  # by id of the user's object, and of its proxy or shadow
         self.shadows: list[Shadow] = []
@@ -66,6 +67,8 @@ class ObjectTable:
         self.overridden: dict[
             int, Path
         ] = {}  # by id of a module's tensor, where the one in its place is fetched
+        #: whether the proxy of an overriding tensor of another shape or dtype has the original's metadata
+        self.keeps_original_metadata = False
         #: compiled modules that were reached, by the id of the module that each wraps
         self.compiled: dict[int, ThunderModule] = {}
         self.referents: set[int] = set()  # ids of objects that the program reached by weak references
@@ -155,9 +158,10 @@ class ObjectTable:
                 self._track(raw, path, raw)
             return raw
         instead = self.overridden.get(id(raw))
+        original = None
         if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
             self.note("is", path, raw)  # the overriding tensor replaces this one, not a later one
-            path = instead
+            path, original = instead, raw
             raw = path.fetch({})
         entry = self.entries.get(id(raw))
         if entry is not None:
@@ -172,7 +176,7 @@ class ObjectTable:
                 hint="Use weakref.ref, and call it.",
             )
         if isinstance(raw, torch.Tensor):
-            return self._adopt_tensor(raw, path)
+            return self._adopt_tensor(raw, path, original)
         if type(raw) is torch.Generator:
             return self._adopt_generator(raw, path)
         if issubclass(t, ThunderModule):
@@ -186,7 +190,9 @@ class ObjectTable:
             return raw
         return self._adopt_object(raw, path)
 
-    def _adopt_tensor(self, raw: torch.Tensor, path: Path) -> TensorProxy:
+    def _adopt_tensor(
+        self, raw: torch.Tensor, path: Path, original: torch.Tensor | None = None
+    ) -> TensorProxy:
         if torch.nn.parameter.is_lazy(raw):
             raise UnsupportedProgram(
                 f"{path.source} has no shape yet: it belongs to a lazy module that was never called",
@@ -208,7 +214,9 @@ class ObjectTable:
             raise UnsupportedProgram(
                 f"{path.source} is a tensor with names of dimensions", hint="Pass tensor.rename(None)."
             )
-        proxy: TensorProxy = self.make_input(raw, path)
+        if original is not None and not (self.keeps_original_metadata and _has_other_form(raw, original)):
+            original = None
+        proxy: TensorProxy = self.make_input(raw, path, original)
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
         self._track(raw, path, proxy)
         return proxy
@@ -406,6 +414,10 @@ class ObjectTable:
     def written_overlays(self) -> Iterator[ItemOverlay]:
         """Yield the dicts without a shadow whose items the program replaced."""
         return (overlay for overlay in self.item_overlays.values() if overlay.writes)
+
+
+def _has_other_form(tensor: torch.Tensor, original: torch.Tensor) -> bool:
+    return tensor.shape != original.shape or tensor.dtype != original.dtype
 
 
 def describe(value: Any) -> str:

@@ -1,0 +1,79 @@
+"""Objects in the text of a trace: which are literals, and the names of the others."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+import weakref
+from typing import Any
+
+from thunder.base.provenance import own_name
+
+#: Names that the text of a trace uses for something else, so that no proxy may take them.
+RESERVED_NAMES = frozenset(
+    {
+        "_",  # unused results
+        "torch",
+        "thunder",
+        "prims",
+        "ltorch",
+        "dtypes",
+        "devices",
+        "Tensor",
+        "no_autocast",
+        "args",
+        "kwargs",
+        "computation",
+    }
+    | {"prologue", "epilogue", "backward_fn", "saved_for_backward", "cotangents", "slice", "complex", "float"}
+    | {"print", "set", "frozenset"}
+) | frozenset(keyword.kwlist)
+
+
+class Constant:
+    """An object as an argument of a statement: a leaf, whatever it contains.
+
+    The text has it under a name, such as ``Linear`` or ``globals_of_model``.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Constant({readable_name(self.value)})"
+
+
+def as_argument(value: Any) -> Any:
+    """Return a literal itself, and any other object as a :class:`Constant`."""
+    return value if is_literal(value) else Constant(value)
+
+
+def argument_value(argument: Any) -> Any:
+    """Return the object of a :class:`Constant`; anything else unchanged."""
+    return argument.value if type(argument) is Constant else argument
+
+
+def is_literal(value: Any) -> bool:
+    """Return whether ``repr`` of a value is an expression for the same value."""
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) in (tuple, list):
+        return all(map(is_literal, value))
+    return type(value) in (int, str, bool, bytes, type(None))
+
+
+def readable_name(value: Any) -> str:
+    """Return a name for an object in the text of a prologue, after the object's own name."""
+    if isinstance(value, weakref.ref):
+        name = f"ref_of_{readable_name(value())}"
+    elif isinstance(value, dict) and isinstance(value.get("__name__"), str):
+        name = f"globals_of_{value['__name__']}"
+    else:
+        name = own_name(value, "__qualname__", "__name__") or f"{type(value).__name__.lower()}_value"
+    text = re.sub(r"\W+", "_", name).strip("_")
+    return (
+        f"{text}_" if not text.isidentifier() or keyword.iskeyword(text) or text in RESERVED_NAMES else text
+    )

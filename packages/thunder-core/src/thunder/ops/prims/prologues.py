@@ -1,0 +1,286 @@
+"""Primitives of prologues: they fetch what a program reads, and check what it depends on.
+
+The values that they fetch and compare are any Python objects; one that is fixed when the program is compiled
+is an argument as a ``Constant``. A check raises ``GuardFailed`` where it does not hold. An unpacking returns
+``ABSENT`` where there is nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder.base.equal_values import has_keys, same_leaf
+from thunder.base.errors import GuardFailed
+from thunder.base.provenance import ABSENT, STEPS, StepKind, lookup_instance
+from thunder.base.tags import OpTags
+from thunder.ir.object_names import Constant
+from thunder.ir.proxies import AnyProxy
+from thunder.ir.symbol import Symbol
+from thunder.ops.prims.declaration import primitive
+
+# fmt: off
+__all__ = [
+    "Constant",
+    "check_contains", "check_different", "check_dir", "check_empty", "check_has_attr", "check_initial_seed",
+    "check_keys", "check_len", "check_literal_like", "check_none", "check_number_type_and_value",
+    "check_other_object", "check_overlap", "check_referent", "check_same_object", "check_set", "check_state",
+    "check_storage_offset", "check_string_value", "check_tensor_shape_and_metadata", "check_type",
+    "unpack_attr", "unpack_buffer", "unpack_cell", "unpack_closure", "unpack_default", "unpack_dict_key",
+    "unpack_function_obj", "unpack_getitem", "unpack_global", "unpack_item", "unpack_own_attr",
+    "unpack_parameter", "unpack_proxied", "unpack_reference", "unpack_referent", "unpack_slot",
+    "unpack_submodule", "unpack_type_attr",
+]
+# fmt: on
+
+
+# -- unpacking ---------------------------------------------------------------------------------------------
+
+
+def _unpacking(fetch: Callable[..., Any], name: str | None = None) -> Symbol:
+    """Declare an unpacking that runs ``fetch``; its output is an object of any type unless bound."""
+
+    @functools.wraps(fetch)
+    def meta(*args: Any, **kwargs: Any) -> AnyProxy:
+        return AnyProxy()
+
+    return primitive(name or fetch.__name__, meta, python_impl=fetch, tags=(OpTags.DONT_DCE,))
+
+
+def _step(kind: StepKind, name: str) -> Symbol:
+    """Declare the unpacking for one kind of step of a path: ``name(x, key)``."""
+    fetch = STEPS[kind].fetch
+
+    def unpack(x: Any, key: Any) -> Any:
+        return ABSENT if x is ABSENT else fetch(x, key)
+
+    return _unpacking(unpack, name)
+
+
+#: ``o.key``, by ``getattr``
+unpack_attr = _step("attribute", "unpack_attr")
+#: an attribute in the instance's own ``__dict__``
+unpack_own_attr = _step("instance", "unpack_own_attr")
+#: an attribute in a slot
+unpack_slot = _step("slot", "unpack_slot")
+#: the raw value of an attribute of a class, along its MRO
+unpack_type_attr = _step("typeattr", "unpack_type_attr")
+#: ``d[key]`` of a dict
+unpack_dict_key = _step("key", "unpack_dict_key")
+#: an item of a subclass of dict or list, without its ``__getitem__``
+unpack_item = _step("item", "unpack_item")
+#: ``c[key]`` of a sequence
+unpack_getitem = _step("index", "unpack_getitem")
+#: a global variable in the dictionary of a module
+unpack_global = _step("global", "unpack_global")
+#: the content of a closure cell
+unpack_cell = _step("cell", "unpack_cell")
+#: a closure cell of a function
+unpack_closure = _step("closure", "unpack_closure")
+#: a default of a function
+unpack_default = _step("default", "unpack_default")
+#: the object of a weak reference
+unpack_referent = _step("referent", "unpack_referent")
+#: a weak reference to an object
+unpack_reference = _step("reference", "unpack_reference")
+#: the mapping of a read-only view
+unpack_proxied = _step("proxied", "unpack_proxied")
+
+
+@_unpacking
+def unpack_function_obj(x: Any, *, name: str = "fn") -> Any:
+    """Return an object that is fixed when the program is compiled, such as the compiled function."""
+    return x
+
+
+def _submodule(module: Any, name: str) -> Any:
+    """Return a submodule by its dotted name, from the dictionaries of the modules on the way."""
+    for part in name.split(".") if name else ():
+        module = lookup_instance(module, "_modules")[part]
+    return module
+
+
+def _member(module: Any, dictionary: str, name: str) -> Any:
+    """Return a parameter or buffer by its dotted name; ``module`` may be the overrides of a module."""
+    if isinstance(module, Mapping):
+        return module[name]
+    owner, _, last = name.rpartition(".")
+    return lookup_instance(_submodule(module, owner), dictionary)[last]
+
+
+@_unpacking
+def unpack_submodule(m: Any, name: str) -> Any:
+    """Return the submodule of a module by its dotted name."""
+    return _submodule(m, name)
+
+
+@_unpacking
+def unpack_parameter(m: Any, name: str) -> Any:
+    """Return a parameter by its dotted name; ``m`` is a module, or the overrides of one."""
+    return _member(m, "_parameters", name)
+
+
+@_unpacking
+def unpack_buffer(m: Any, name: str) -> Any:
+    """Return a buffer by its dotted name; ``m`` is a module, or the overrides of one."""
+    return _member(m, "_buffers", name)
+
+
+# -- checks ------------------------------------------------------------------------------------------------
+
+
+def _check(holds: Callable[..., bool]) -> Symbol:
+    """Declare a check: it raises GuardFailed unless ``holds`` returns True."""
+
+    @functools.wraps(holds)
+    def meta(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    @functools.wraps(holds)
+    def run(x: Any, *expected: Any) -> None:
+        if not holds(x, *expected):
+            raise GuardFailed(holds.__name__, expected, x)
+
+    return primitive(holds.__name__, meta, python_impl=run, tags=(OpTags.DONT_DCE,))
+
+
+@_check
+def check_tensor_shape_and_metadata(
+    t: Any, shape: tuple[int, ...], device: str, dtype: torch.dtype, requires_grad: bool
+) -> bool:
+    """Check the metadata of a tensor.
+
+    The prologue that runs checks it together with all other tensors, and by the type, the strides and the
+    dispatch keys of the tensor of the compiled call as well.
+    """
+    return (
+        isinstance(t, torch.Tensor)
+        and tuple(t.shape) == shape
+        and str(t.device) == device
+        and t.dtype == dtype
+        and t.requires_grad == requires_grad
+    )
+
+
+@_check
+def check_same_object(a: Any, b: Any) -> bool:
+    """Check that ``a is b``."""
+    return a is b
+
+
+@_check
+def check_other_object(a: Any, b: Any) -> bool:
+    """Check that ``a is not b``."""
+    return a is not b
+
+
+@_check
+def check_none(x: Any) -> bool:
+    """Check that ``x is None``."""
+    return x is None
+
+
+@_check
+def check_referent(x: Any, reference: weakref.ref[Any]) -> bool:
+    """Check that ``x`` is the object of a weak reference, which is still alive."""
+    return x is not None and reference() is x
+
+
+@_check
+def check_type(x: Any, type_: type) -> bool:
+    """Check that ``type(x) is type_``."""
+    return type(x) is type_
+
+
+@_check
+def check_literal_like(x: Any, v: Any) -> bool:
+    """Check that ``x`` and ``v`` are equal by type and value."""
+    return same_leaf(x, v)
+
+
+@_check
+def check_number_type_and_value(n: Any, v: int) -> bool:
+    """Check that ``n`` is this int."""
+    return same_leaf(n, v)
+
+
+@_check
+def check_string_value(s: Any, v: str) -> bool:
+    """Check that ``s`` is this string."""
+    return same_leaf(s, v)
+
+
+@_check
+def check_len(c: Any, n: int) -> bool:
+    """Check that ``len(c) == n``."""
+    return len(c) == n
+
+
+@_check
+def check_empty(c: Any) -> bool:
+    """Check that the container ``c`` is empty."""
+    return not c
+
+
+@_check
+def check_keys(d: Any, keys: tuple[Any, ...]) -> bool:
+    """Check that a dict has these keys, in this order."""
+    return has_keys(d, keys)
+
+
+@_check
+def check_set(s: Any, values: tuple[Any, ...]) -> bool:
+    """Check that a set has these elements, in this order of iteration."""
+    return has_keys(s, values)
+
+
+@_check
+def check_contains(c: Any, key: Any, present: bool = True) -> bool:
+    """Check that ``key in c``, or with ``present=False`` that it is not."""
+    return (key in c) is present
+
+
+@_check
+def check_has_attr(x: Any, name: str, present: bool = True) -> bool:
+    """Check that the ``__dict__`` of an object has a name, or with ``present=False`` that it has not."""
+    return (lookup_instance(x, name) is not ABSENT) is present
+
+
+@_check
+def check_dir(x: Any, names: list[str]) -> bool:
+    """Check that ``dir(x) == names``."""
+    return dir(x) == names
+
+
+@_check
+def check_storage_offset(t: torch.Tensor, offset: int) -> bool:
+    """Check the position (elements) of a tensor in its storage."""
+    return t.storage_offset() == offset
+
+
+@_check
+def check_initial_seed(g: torch.Generator, seed: int) -> bool:
+    """Check the seed of a generator of random numbers."""
+    return g.initial_seed() == seed
+
+
+@_check
+def check_state(read: Callable[[], Any], value: Any) -> bool:
+    """Check that the function ``read`` returns a value equal to ``value``."""
+    return bool(read() == value)
+
+
+@_check
+def check_overlap(first: Any, expected: Any, compute: Callable[..., Any], *others: Any) -> bool:
+    """Check which of several tensors share memory, as ``compute`` returns it."""
+    return bool(compute(first, *others) == expected)
+
+
+@_check
+def check_different(first: Any, *others: Any) -> bool:
+    """Check that all values are different objects."""
+    return len({id(x) for x in (first, *others)}) == 1 + len(others)
