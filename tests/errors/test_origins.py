@@ -32,8 +32,6 @@ COMPLETED = {
     "thunder/autograd/rule_checks.py:paired_results",
     "thunder/ops/gradient_rules.py:_unfit",
     "thunder/ops/gradient_rules.py:put_gradients",
-    "thunder/autograd/joint_trace.py:_named",
-    "thunder/autograd/joint_trace.py:_paired_results",
     "thunder/frontend/prologue_statements.py:_returned",
     "thunder/frontend/prologue_statements.py:_unknown",
     "thunder/frontend/prologue_statements.py:_wrong_check",
