@@ -66,6 +66,6 @@ class Nf4Weights(thunder.Transform):
         self, model: Any, submodule_name: str, state_dict: Any
     ) -> Any:
         if shape := self.shapes.get(f"{submodule_name}.weight".lstrip(".")):
-            parts = [state_dict.pop(key) for key in ("weight", "weight.absmax", "weight.code")]
-            state_dict["weight"] = unpacked(*parts, shape=shape)
+            stored, absmax = state_dict["weight"], state_dict.pop("weight.absmax")
+            state_dict["weight"] = unpacked(stored, absmax, state_dict.pop("weight.code"), shape)
         return state_dict
