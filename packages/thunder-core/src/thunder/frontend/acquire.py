@@ -110,15 +110,14 @@ def acquire(
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = _recorded(session, machine, fn, args, kwargs)
-            trace.grad_enabled |= _needs_grad_mode(trace, inputs, session.modes.grad) and not disable_grad
-            _refuse_grad_in_inference_mode(session)
+            _end_grad_modes(session, inputs, disable_grad)
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
             roots = {"args": args, "kwargs": kwargs}
             _note_last_facts(session, inputs, roots, contributed or {})
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
-            interface = Interface(facts=objects.facts, inputs=finalizer.inputs, reached=reached, added=added)
+            interface = Interface(objects.facts, finalizer.inputs, reached, added)
             prologue = prologue_trace(interface, roots, trusted)
         replaced = session.state(ReplacedCalls).summary()
     finally:
@@ -177,9 +176,11 @@ def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool
     return regions_on and any(requires_grad(proxy) for proxy, _ in inputs)
 
 
-def _refuse_grad_in_inference_mode(session: TracingSession) -> None:
-    """Refuse ``enable_grad`` in inference mode, where torch does not differentiate."""
-    if session.state(InferenceModes).had_grad and session.trace.grad_enabled:
+def _end_grad_modes(session: TracingSession, inputs: list[Input], disable_grad: bool) -> None:
+    """Decide whether the program needs gradients; refuse them in inference mode, where torch has none."""
+    trace = session.trace
+    trace.grad_enabled |= _needs_grad_mode(trace, inputs, session.modes.grad) and not disable_grad
+    if session.state(InferenceModes).had_grad and trace.grad_enabled:
         raise UnsupportedProgram(
             "the program enables gradients inside of inference mode",
             hint="Leave inference mode before, or use torch.no_grad in its place.",

@@ -85,7 +85,7 @@ BoundSymbolTag.register_tag("IF_RETURNED")
 IF_RETURNED = BoundSymbolTag.IF_RETURNED
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Interface:
     """What a prologue checks and returns.
 
