@@ -91,11 +91,9 @@ def acquire(
     """Trace ``fn(*args, **kwargs)`` without running an operation or changing an object.
 
     ``contributed`` are functions of plugins and transforms, by name, whose results are guarded.
-    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module. With
-    ``rewrites_inputs``, a transform changes how it reads them: one of another shape or dtype than the tensor
-    that it overrides is traced with that tensor's metadata, and the prologue has those under new names too.
-    With ``device``, all tensors from outside are taken to be on it, wherever they are. ``replacements`` are
-    functions in whose place others are traced; the first one of a function is used.
+    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module;
+    ``rewrites_inputs``: a transform may change how it reads them. With ``device``, all tensors from outside
+    are taken to be on it. ``replacements`` are functions in whose place others are traced, first wins.
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram or a subclass, with the user's
     line, if it has no trace.
@@ -160,7 +158,11 @@ def _apply_overrides(
     rewrites_inputs: bool,
     disable_grad: bool,
 ) -> None:
-    """Let the program read the overriding tensors; a transform may let it read more of them."""
+    """Let the program read the overriding tensors.
+
+    With ``rewrites_inputs``, one of another shape or dtype than the tensor that it overrides is traced with
+    that tensor's metadata, and an overriding tensor that requires grad may become an input.
+    """
     objects.apply_overrides(overrides)
     if rewrites_inputs and overrides is not None:
         objects.keeps_original_metadata = True
