@@ -166,10 +166,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]
         ("device", "dtype"),
     ),
     "assigned arguments of a bound symbol": (faulty.assigned_args, AttributeError, ("from_bsym",)),
-    "a fusion executor without fusion_pass": (
+    "a fusion executor without fuse": (
         lambda: faulty.fused_by(faulty.Bare),
         thunder.PluginError,
-        ("'culprit'", "fusion_pass"),
+        ("'culprit'", "fuse(self, region, fusion_counter)"),
     ),
     "a fusion that loses an effect": (
         lambda: faulty.fused_by(faulty.Loses),

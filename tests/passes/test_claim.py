@@ -258,9 +258,12 @@ def test_traces_of_the_stages_that_did_something_are_kept(fuser):
     ]
 
 
-def test_a_fusion_executor_without_a_pass_is_told_the_method():
-    with pytest.raises(PluginError, match="fusion_pass"):
-        compiled(sine(), (FusionExecutor("idle"), *EAGER))
+def test_an_error_names_the_method_that_a_fusion_executor_lacks():
+    idle = FusionExecutor("idle")
+    assert compiled(sine(), (idle, *EAGER))
+    idle.register_supported("torch.sin")
+    with pytest.raises(PluginError, match=r"'idle' has no method fuse\(self, region, fusion_counter\)"):
+        compiled(sine(), (idle, *EAGER))
 
 
 def test_a_fusion_pass_that_returns_no_trace_is_its_executors_fault(fuser):

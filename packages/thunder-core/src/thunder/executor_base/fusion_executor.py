@@ -9,11 +9,17 @@ from typing import Any
 from thunder.base.errors import InvalidArgument, PluginError
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
 from thunder.executor_base.operator_executor import operator_id
+from thunder.executor_base.unfused import left_out
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.regions import UNBOUNDED, Bounds, Region, partition, replace_regions
 from thunder.ir.symbol import BoundSymbol, Symbol
-from thunder.ir.trace import TraceCtx
+from thunder.ir.trace import TraceCtx, with_bound_symbols
 
 __all__ = ["FUEL_LEVEL", "FusionExecutor"]
+
+
+_NO_FUEL = Refusal("not-fused", "the fuel that set_fuel gave is used up")
+_VIEW = Refusal("not-fused", "a region returns no memory of its inputs or values, and this call does")
 
 
 class FUEL_LEVEL(Enum):
@@ -25,10 +31,17 @@ class FUEL_LEVEL(Enum):
 class FusionExecutor(Executor):
     """An executor that compiles regions of the calls that it claimed.
 
-    Subclasses define `fusion_pass` and `fuse`.
+    A subclass defines `fuse`, which compiles one region; core finds the regions. One that finds them itself
+    defines `fusion_pass`.
+
+    Attributes:
+        bounds: how large a region may become.
+        horizontal: whether regions that do not depend on each other are merged.
     """
 
     default_rank = Rank.FUSION
+    bounds: Bounds = UNBOUNDED
+    horizontal: bool = False
 
     def __init__(
         self,
@@ -74,22 +87,47 @@ class FusionExecutor(Executor):
     # -- fusing
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
-        """Group calls that this executor claimed into fusion symbols: trace → trace.
+        """Replace each region of the calls that this executor claimed by one call: trace → trace.
 
+            t0 = ltorch.sin(x); t1 = ltorch.cos(t0)   →   [t1] = myFusion0(x)
+
+        The regions are those of `partition`. A call that is in no region keeps its place, with the reason.
         The result computes the same, and calls of other executors stay as they are.
         """
-        raise self._lacks("fusion_pass(self, trace)")
+        regions = partition(trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds)
+        refusals: dict[BoundSymbol, Refusal] = {}
+        fused = 0
 
-    def fuse(self, region: Any, fusion_counter: int) -> BoundSymbol:
-        """Return the bound symbol of a region, printed `[t3, t4] = <name><counter>(t0)`."""
-        raise self._lacks("fuse(self, region, fusion_counter)")
+        def compile_region(region: Region) -> BoundSymbol | None:
+            nonlocal fused
+            result = self.fuse(region, fused) if self.get_fuel() else _NO_FUEL
+            if isinstance(result, Refusal):
+                refusals.update(dict.fromkeys(region.bsyms, result))
+                return None
+            fused += 1
+            return result
 
-    def _lacks(self, method: str) -> PluginError:
-        return PluginError(
-            f"fusion executor {self.name!r} has no method {method}",
+        new = replace_regions(trace, regions, compile_region)
+        statements = [
+            left_out(bsym, refusals.get(bsym, _VIEW)) if self._claimed(bsym) else bsym
+            for bsym in new.bound_symbols
+        ]
+        return with_bound_symbols(new, statements, "Fusion")
+
+    def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol | Refusal:
+        """Return the bound symbol of a region, printed `[t3, t4] = <name><counter>(t0)`.
+
+        `register_temporary_operation` makes it. A Refusal leaves the calls of the region to other executors,
+        and is in the ledger. `fusion_counter` is the number of regions of the trace that were fused before.
+        """
+        raise PluginError(
+            f"fusion executor {self.name!r} has no method fuse(self, region, fusion_counter)",
             found={"class": f"{type(self).__module__}.{type(self).__qualname__}"},
             hint="A subclass of thunder.extend.FusionExecutor defines it.",
         ).blame(self.origin)
+
+    def _claimed(self, bsym: BoundSymbol) -> bool:
+        return bsym.sym.executor is self and not bsym.sym.is_fusion
 
     def register_temporary_operation(
         self,

@@ -17,9 +17,13 @@ from thunder.extend.inline_extensions import (
     single_op_executor,
 )
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
+from thunder.ir.regions import Bounds, Region, partition, replace_regions
+from thunder.ops.region_strides import EagerStrides
 
 __all__ = [
     "FUEL_LEVEL",
+    "Bounds",
+    "EagerStrides",
     "Executor",
     "ExecutorRegistry",
     "FusionExecutor",
@@ -27,6 +31,7 @@ __all__ = [
     "OperatorExecutor",
     "Rank",
     "Refusal",
+    "Region",
     "StatefulExecutor",
     "TemporaryExecutor",
     "add_always_executor",
@@ -43,12 +48,14 @@ __all__ = [
     "get_executor",
     "get_registry",
     "known_profiles",
+    "partition",
     "profile_named",
     "register_debug_option",
     "register_executor",
     "register_option",
     "remove_always_executor",
     "remove_default_executor",
+    "replace_regions",
     "resolve_executors",
     "set_always_executors",
     "set_default_executors",

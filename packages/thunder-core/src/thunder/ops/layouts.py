@@ -166,7 +166,8 @@ class Layouts:
                 self._values.update(_in_one_storage(self._groups[tensor.name]))
                 pending.pop()
             elif call is None or tensor.name in self._inputs or tensor.strides is not None:
-                self._values[tensor.name] = empty_tensor(tensor, _fake_device(tensor.device))
+                declared = self._inputs.get(tensor.name, tensor)
+                self._values[tensor.name] = empty_tensor(declared, _fake_device(tensor.device))
                 pending.pop()
             else:
                 missing = [

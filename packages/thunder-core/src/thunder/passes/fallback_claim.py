@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from thunder.executor_base.executor import Executor, Refusal
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.unfused import reason_left_out
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.passes.claim import PROVENANCE, Claimer
@@ -58,7 +59,10 @@ def _unfused(
             "no-function", f"{bsym.sym.id} was registered without fn=, and has no implementation"
         )
     else:
-        refusal = Refusal("not-fused", f"{owner.name} put {bsym.sym.id} into no region")
+        bsym, reason = reason_left_out(bsym)
+        if reason is None:
+            reason = Refusal("not-fused", f"{owner.name} put {bsym.sym.id} into no region")
+        refusal = reason
     return bsym.from_bsym(sym=dataclasses.replace(bsym.sym, executor=None)), (
         *refusals,
         (owner.name, refusal),

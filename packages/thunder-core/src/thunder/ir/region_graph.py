@@ -1,0 +1,141 @@
+"""The statements of a program as an acyclic graph whose nodes can be merged while it stays acyclic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from thunder.base.structural_ids import RETURN
+from thunder.base.tags import OpTags
+from thunder.ir.effects import KEPT, is_ordered
+from thunder.ir.symbol import BoundSymbol, has_tags
+
+#: Effects before and after which all other statements stay: all but random numbers, which are ordered only
+#: among each other.
+_BARRIERS = KEPT - {OpTags.RANDOM_OP}
+
+
+class RegionGraph:
+    """Groups of statements, at first one each, and which of them depend on which.
+
+    A statement is named by its index in the program, a group by the smallest index in it. There is an edge
+
+    - from the statement that computes a value to each that reads it;
+    - between statements with ordered effects;
+    - between a write, a printed line or another effect, and all statements before and after it.
+
+    The groups on which a group depends, directly or not, are a bit set of statements, so that a merge that
+    would close a cycle is found in one operation.
+    """
+
+    def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
+        self.bsyms = bsyms
+        count = range(len(bsyms))
+        self._direct = _dependencies(bsyms)  # group → groups that it depends on directly
+        self._group = list(count)  # statement → group
+        self._groups = dict.fromkeys(count)  # in order
+        self._members = [1 << i for i in count]  # group → its statements
+        self._ancestors = [0] * len(bsyms)  # group → the statements that it depends on
+        for i in count:
+            for j in self._direct[i]:
+                self._ancestors[i] |= self._ancestors[j] | self._members[j]
+
+    def groups(self) -> list[int]:
+        """Return the groups, in program order of their first statements."""
+        return list(self._groups)
+
+    def members(self, group: int) -> list[int]:
+        """Return the statements of a group, in program order."""
+        return list(_bits(self._members[group]))
+
+    def group_of(self, statement: int) -> int:
+        """Return the group of a statement."""
+        return self._group[statement]
+
+    def inputs_of(self, group: int) -> list[int]:
+        """Return the groups on which a group depends directly, in order."""
+        return sorted({self._group[i] for i in self._direct[group]} - {group})
+
+    def depends(self, group: int, other: int) -> bool:
+        """Return whether a group depends on another, directly or not."""
+        return bool(self._ancestors[group] & self._members[other])
+
+    def can_merge(self, a: int, b: int) -> bool:
+        """Return whether no third group depends on one of two groups while the other depends on it."""
+        if self.depends(a, b):
+            a, b = b, a
+        return not any(self.depends(third, a) for third in self.inputs_of(b) if third != a)
+
+    def merge(self, a: int, b: int) -> int:
+        """Merge two groups for which `can_merge` holds; return the merged group."""
+        kept, gone = min(a, b), max(a, b)
+        del self._groups[gone]
+        for i in _bits(self._members[gone]):
+            self._group[i] = kept
+        members = self._members[kept] = self._members[kept] | self._members[gone]
+        ancestors = (self._ancestors[kept] | self._ancestors[gone]) & ~members
+        self._ancestors[kept] = ancestors
+        self._direct[kept] |= self._direct[gone]
+        for group in self._groups:
+            if group != kept and self._ancestors[group] & members:
+                self._ancestors[group] |= ancestors | members
+        return kept
+
+    def in_order(self) -> list[int]:
+        """Return the groups such that each follows those that it depends on.
+
+        Of the groups that may come next, the one whose first statement is the earliest comes first, so that
+        a program without merged groups keeps its order. Kahn's algorithm.
+        """
+        groups = self.groups()
+        waiting = {group: len(self.inputs_of(group)) for group in groups}
+        dependents: dict[int, list[int]] = {group: [] for group in groups}
+        for group in groups:
+            for other in self.inputs_of(group):
+                dependents[other].append(group)
+        ready = [group for group in groups if not waiting[group]]
+        heapify(ready)
+        order = []
+        while ready:
+            group = heappop(ready)
+            order.append(group)
+            for dependent in dependents[group]:
+                waiting[dependent] -= 1
+                if not waiting[dependent]:
+                    heappush(ready, dependent)
+        return order
+
+
+def is_immovable(bsym: BoundSymbol) -> bool:
+    """Return whether statements before and after this one have to stay there."""
+    return bsym.sym.id == RETURN or (is_ordered(bsym) and has_tags(bsym, _BARRIERS))
+
+
+def _dependencies(bsyms: Sequence[BoundSymbol]) -> list[set[int]]:
+    """Return for each statement the earlier ones that it depends on directly."""
+    producer: dict[str, int] = {}
+    barrier, ordered = -1, -1  # the last statements of these kinds
+    direct: list[set[int]] = []
+    for i, bsym in enumerate(bsyms):
+        earlier = {producer[p.name] for p in bsym.flat_proxy_args if p.name in producer}
+        if is_immovable(bsym):
+            earlier.update(range(max(barrier, 0), i))
+            barrier = ordered = i
+        elif barrier >= 0:
+            earlier.add(barrier)
+        if is_ordered(bsym):
+            if ordered >= 0:
+                earlier.add(ordered)
+            ordered = i
+        for p in bsym.flat_proxy_outs:
+            producer.setdefault(p.name, i)
+        direct.append(earlier - {i})
+    return direct
+
+
+def _bits(number: int) -> Iterator[int]:
+    """Yield the positions of the ones of a binary number, from the lowest."""
+    while number:
+        lowest = number & -number
+        yield lowest.bit_length() - 1
+        number ^= lowest

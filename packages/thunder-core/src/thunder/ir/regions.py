@@ -1,0 +1,243 @@
+"""Fusion regions: groups of calls that can run as one, at one place of the program.
+
+    t0 = ltorch.sin(x)                        [t2] = myFusion0(x)
+    t1 = ltorch.linalg.inv(y)        →        t1 = ltorch.linalg.inv(y)
+    t2 = ltorch.cos(t0)                       t3 = ltorch.add(t1, t2)
+    t3 = ltorch.add(t1, t2)
+
+`partition` finds the regions of a trace, and `replace_regions` puts a call in the place of each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from thunder.base.structural_ids import RELEASES
+from thunder.ir.aliasing import views_of
+from thunder.ir.effects import is_ordered
+from thunder.ir.proxies import TensorProxy
+from thunder.ir.region_graph import RegionGraph, is_immovable
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx, with_bound_symbols
+
+__all__ = ["Bounds", "Region", "partition", "replace_regions"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How large a region may become. None is no bound.
+
+    Attributes:
+        operators: the most calls.
+        values: the most inputs and outputs together.
+        peak_bytes: the most bytes of inputs, outputs and values between them that are alive at a time.
+    """
+
+    operators: int | None = None
+    values: int | None = None
+    peak_bytes: int | None = None
+
+    def allow(self, region: Region) -> bool:
+        """Return whether a region is within the bounds."""
+        return (
+            (self.operators is None or len(region.bsyms) <= self.operators)
+            and (self.values is None or len(region.inputs) + len(region.outputs) <= self.values)
+            and (self.peak_bytes is None or region.peak_bytes <= self.peak_bytes)
+        )
+
+
+UNBOUNDED = Bounds()
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Calls that run as one.
+
+    Attributes:
+        bsyms: the calls, in program order.
+        inputs: the proxies that they read and do not compute, in the order of their first use.
+        outputs: the proxies that they compute and other statements read, in program order.
+        repeated: those of the calls that run behind the region as well, because others read the views that
+            they return.
+    """
+
+    bsyms: tuple[BoundSymbol, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    repeated: tuple[BoundSymbol, ...] = ()
+
+    @staticmethod
+    def of(
+        bsyms: Iterable[BoundSymbol], read_elsewhere: Iterable[str], repeated: Iterable[BoundSymbol] = ()
+    ) -> Region:
+        """Return the region of these calls; `read_elsewhere` are the names that other statements read."""
+        calls, needed = tuple(bsyms), set(read_elsewhere)
+        inputs: dict[str, Any] = {}
+        computed: dict[str, Any] = {}
+        for call in calls:
+            inputs.update({p.name: p for p in call.flat_proxy_args if p.name not in computed})
+            # A call may return its argument, which it does not compute.
+            computed.update({p.name: p for p in call.flat_proxy_outs if p.name not in inputs})
+        outputs = [p for name, p in computed.items() if name in needed]
+        return Region(calls, tuple(inputs.values()), tuple(outputs), tuple(repeated))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that are alive at a time while the calls run one by one, inputs included."""
+        last = {p.name: i for i, call in enumerate(self.bsyms) for p in call.flat_proxy_args}
+        alive = {p.name: _bytes(p) for p in self.inputs}
+        kept = {p.name for p in (*self.inputs, *self.outputs)}
+        peak = sum(alive.values())
+        for i, call in enumerate(self.bsyms):
+            alive.update({p.name: _bytes(p) for p in call.flat_proxy_outs if p.name not in alive})
+            peak = max(peak, sum(alive.values()))
+            alive = {name: size for name, size in alive.items() if name in kept or last.get(name, -1) > i}
+        return peak
+
+
+def _bytes(p: Any) -> int:
+    return p.numel * p.dtype.torch_dtype.itemsize if isinstance(p, TensorProxy) else 0
+
+
+def partition(
+    trace: TraceCtx,
+    can_fuse: Callable[[BoundSymbol], bool],
+    *,
+    horizontal: bool = False,
+    bounds: Bounds = UNBOUNDED,
+) -> list[Region]:
+    """Return the regions of a trace: calls that `can_fuse` accepts, grouped as far as possible.
+
+    A region is convex: no statement outside of it depends on one of its calls while another of its calls
+    depends on that statement. So it can run at one place. Regions are as large as they can be: no two of
+    which one reads a value of the other can be merged within the `bounds`. Regions that do not depend on
+    each other stay apart, unless `horizontal` is true.
+
+    Calls with effects are in no region, and none moves across a write, a printed line or a change of mode.
+    See Note [Views leave a region]. The same trace has the same regions, in program order.
+    """
+    finder = _Finder(_without_releases(trace), can_fuse, bounds)
+    finder.merge_neighbours()
+    if horizontal:
+        finder.merge_independent()
+        finder.merge_neighbours()
+    return finder.regions()
+
+
+# Note [Views leave a region]
+#
+#     t0 = sin(x); t1 = t0.mT; t2 = t1 + 1; return t0, t1, t2
+#
+# The caller gets two tensors that share memory. Were the transposition compiled into a region,
+# its result would have memory of its own. So a region returns no view of its inputs or values: the call of
+# which it would be a result runs behind the region, and in it as well if the region reads its result.
+#
+#     [t0, t2] = myFusion0(x); t1 = t0.mT; return t0, t1, t2
+
+
+class _Finder:
+    """Merges the statements of a program into regions."""
+
+    def __init__(
+        self, bsyms: Sequence[BoundSymbol], can_fuse: Callable[[BoundSymbol], bool], bounds: Bounds
+    ) -> None:
+        self.bsyms, self.bounds = bsyms, bounds
+        self.graph = RegionGraph(bsyms)
+        self.fusible = [not is_ordered(b) and not is_immovable(b) and bool(can_fuse(b)) for b in bsyms]
+        self.readers: dict[str, list[int]] = {}
+        for i, bsym in enumerate(bsyms):
+            for p in bsym.flat_proxy_args:
+                self.readers.setdefault(p.name, []).append(i)
+
+    def merge_neighbours(self) -> None:
+        """Merge groups of which one reads a value of the other, until none can be merged."""
+        merged = True
+        while merged:
+            merged = False
+            for statement in self.graph.groups():
+                group = self.graph.group_of(statement)
+                for other in self.graph.inputs_of(group) if self.fusible[group] else ():
+                    if self.fusible[other] and self._can_merge(other, group):
+                        group, merged = self.graph.merge(other, group), True
+
+    def merge_independent(self) -> None:
+        """Merge groups that do not depend on each other."""
+        apart: list[int] = []
+        for group in [group for group in self.graph.groups() if self.fusible[group]]:
+            partner = next((other for other in apart if self._can_run_together(other, group)), None)
+            if partner is None:
+                apart.append(group)
+            else:
+                self.graph.merge(partner, group)
+
+    def regions(self) -> list[Region]:
+        """Return the groups of fusible statements as regions that have calls and are within the bounds."""
+        found = [self._region(self.graph.members(g)) for g in self.graph.groups() if self.fusible[g]]
+        return [region for region in found if region.bsyms and self.bounds.allow(region)]
+
+    def _can_merge(self, a: int, b: int) -> bool:
+        if not self.graph.can_merge(a, b):
+            return False
+        members = sorted((*self.graph.members(a), *self.graph.members(b)))
+        return self.bounds == UNBOUNDED or self.bounds.allow(self._region(members))
+
+    def _can_run_together(self, a: int, b: int) -> bool:
+        return not self.graph.depends(a, b) and not self.graph.depends(b, a) and self._can_merge(a, b)
+
+    def _region(self, members: Sequence[int]) -> Region:
+        """Return the region of these statements, without views that leave it."""
+        inside = set(members)
+        needed = {
+            p.name
+            for i in members
+            for p in self.bsyms[i].flat_proxy_outs
+            if any(reader not in inside for reader in self.readers.get(p.name, ()))
+        }
+        kept: list[BoundSymbol] = []
+        repeated: list[BoundSymbol] = []
+        read: set[str] = set()  # by the calls in `kept`
+        for call in (self.bsyms[i] for i in reversed(members)):
+            if any(view.output.name in needed for view in views_of(call)):
+                needed.update(p.name for p in call.flat_proxy_args)
+                if read.isdisjoint(p.name for p in call.flat_proxy_outs):
+                    continue
+                repeated.append(call)
+            kept.append(call)
+            read.update(p.name for p in call.flat_proxy_args)
+        needed -= {p.name for call in repeated for p in call.flat_proxy_outs}
+        return Region.of(reversed(kept), needed, reversed(repeated))
+
+
+def _without_releases(trace: TraceCtx) -> list[BoundSymbol]:
+    return [bsym for bsym in trace.bound_symbols if bsym.sym.id not in RELEASES]
+
+
+def replace_regions(
+    trace: TraceCtx,
+    regions: Sequence[Region],
+    replacement: Callable[[Region], BoundSymbol | None],
+    provenance: str = "Fusion",
+) -> TraceCtx:
+    """Return the trace with the calls of each region replaced by one: trace → trace.
+
+    `replacement` returns the bound symbol that computes the region's outputs from its inputs, or None if the
+    calls stay as they are. It is called in program order. Statements move only as far as the regions need.
+    ``del`` lines are dropped, since other values end elsewhere now; `del_last_used` adds them.
+    """
+    start = time.perf_counter_ns()
+    bsyms = _without_releases(trace)
+    index = {bsym: i for i, bsym in enumerate(bsyms)}
+    graph = RegionGraph(bsyms)
+    calls: dict[int, list[BoundSymbol]] = {}  # group → the statements in place of its own
+    for region in regions:
+        call = replacement(region)
+        if call is not None:
+            group = index[region.bsyms[0]]
+            for bsym in region.bsyms[1:]:
+                group = graph.merge(group, index[bsym])
+            calls[group] = [call, *region.repeated]
+    statements = [b for group in graph.in_order() for b in calls.get(group, (bsyms[group],))]
+    return with_bound_symbols(trace, statements, provenance, time.perf_counter_ns() - start)
