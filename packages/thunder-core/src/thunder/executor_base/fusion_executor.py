@@ -10,8 +10,8 @@ from thunder.base.errors import InvalidArgument, PluginError
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
 from thunder.executor_base.operator_executor import operator_id
 from thunder.executor_base.unfused import left_out
+from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
-from thunder.ir.regions import UNBOUNDED, Bounds, Region, partition, replace_regions
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 

@@ -17,7 +17,7 @@ from thunder.extend.inline_extensions import (
     single_op_executor,
 )
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
-from thunder.ir.regions import Bounds, Region, partition, replace_regions
+from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ops.region_strides import EagerStrides
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.regions import Region
 from thunder.ops.layouts import Layouts
 
 __all__ = ["EagerStrides"]
