@@ -268,7 +268,7 @@ def test_an_error_names_the_method_that_a_fusion_executor_lacks():
 
 def test_a_fusion_pass_that_returns_no_trace_is_its_executors_fault(fuser):
     fuser.fusion_pass = lambda trace: None
-    with pytest.raises(PluginError, match="the fusion pass of executor 'pairs' returned NoneType"):
+    with pytest.raises(PluginError, match="the fusion pass of executor 'pairs' returned None"):
         compiled(sine(), (fuser, *EAGER))
 
 

@@ -64,7 +64,7 @@ def test_a_stage_needs_a_known_neighbour_and_a_new_name():
 def test_a_stage_that_returns_no_trace_is_named():
     pipeline = Pipeline()
     pipeline.insert_after("cse", "forgetful", lambda trace, context: None)
-    with pytest.raises(PluginError, match="the stage 'forgetful' returned NoneType"):
+    with pytest.raises(PluginError, match="the stage 'forgetful' returned None"):
         pipeline.run(program(), EAGER)
 
 

@@ -18,7 +18,7 @@ from thunder.passes.runtime_checks import watch
         (lambda x: x.reshape(2, 2), "cpu f32[2, 2]"),
         (lambda x: x.double(), "cpu f64[4]"),
         (lambda x: x.to("meta"), "meta f32[4]"),
-        (lambda x: None, "an object of type NoneType"),
+        (lambda x: None, "None"),
     ],
     ids=["shape", "dtype", "device", "kind"],
 )

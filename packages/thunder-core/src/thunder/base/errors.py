@@ -34,6 +34,7 @@ __all__ = [
     "OutsideTrace",
     "PluginError",
     "PluginNotInstalledError",
+    "PluginTraceError",
     "PluginWarning",
     "RaisedByProgram",
     "RecompileError",
@@ -283,6 +284,10 @@ class PluginError(ThunderError, RuntimeError):
 
 class TraceError(ThunderError, RuntimeError):
     """A malformed trace; the message has the name of the stage that returned it."""
+
+
+class PluginTraceError(PluginError, TraceError):
+    """A malformed trace that a plugin, executor or transform returned."""
 
 
 class InternalError(ThunderError, RuntimeError):

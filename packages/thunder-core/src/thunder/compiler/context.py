@@ -8,12 +8,16 @@ from typing import Any, TypeVar
 
 from thunder.autograd.lowering import Differentiated
 from thunder.autograd.tape import Tape
+from thunder.base.errors import TraceError
+from thunder.base.extension_origin import origin_of
+from thunder.base.plugin_calls import as_plugin_error
 from thunder.compiler.running_compile import running_compile
 from thunder.compiler.stats import CompileData, RecompileReason
 from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.trace import TraceCtx
-from thunder.ir.verify import check_trace
+from thunder.ir.verify import check_plugin_trace, check_trace
+from thunder.ops.operator import is_of_package
 from thunder.passes.placement import Placement
 from thunder.passes.rewriting.replacement import Rewriting
 from thunder.passes.transform import Transform
@@ -103,15 +107,33 @@ class Context:
         """Whether the current branch is the backward, or the joint trace, which contains it."""
         return self.autograd is not None and self.branch is (self.backward or self.forward)
 
-    def append(self, trace: TraceCtx, stage: str) -> None:
-        """Append a new trace to the current branch; verify it if the option is set."""
+    def append(self, trace: TraceCtx, stage: str, origin: Callable[[], str] | None = None) -> None:
+        """Append a new trace to the current branch; verify it if the option is set.
+
+        `origin` returns the origin of the plugin or transform that returned the trace.
+        """
         if self.traces and self.traces[-1] is trace:
             return
-        if self.check:
-            check_trace(trace, stage=stage)
+        if self.check and origin is None:
+            _check_builtin(trace, stage)
+        elif self.check and origin is not None:
+            check_plugin_trace(trace, stage, origin, check_meta=True)
         self.traces.append(trace)
 
     @property
     def hook_arguments(self) -> dict[str, Any]:
         """The keyword arguments of every trace hook."""
         return {"executors_list": self.executors, "options": self.options, "context": self}
+
+
+def _check_builtin(trace: TraceCtx, stage: str) -> None:
+    """Check the trace of a stage of core; a wrong meta function of a package is a fault of the package."""
+    try:
+        check_trace(trace, stage=stage)
+    except TraceError as error:
+        symbol = error.facts.get("symbol")
+        if not is_of_package(symbol):
+            raise
+        owner = symbol.executor
+        origin = owner.origin if isinstance(owner, Executor) else origin_of(symbol.meta)
+        raise as_plugin_error(error, origin) from error.__cause__

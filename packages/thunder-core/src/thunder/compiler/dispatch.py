@@ -57,7 +57,7 @@ from thunder.frontend.guards import Trusted, ambient_fact, first_failure, prolog
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.frontend.prologue_statements import interface_of
 from thunder.ir.trace import TraceCtx
-from thunder.passes.transform import Transform, defines_hook
+from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import DeviceProfile
@@ -417,7 +417,8 @@ def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[]
 
 def _state_of(transform: Transform) -> dict[str, Hashable]:
     """Return a copy of a transform's state, which may change in place later."""
-    state = transform.cache_state()
+    with calling_hook(transform, "cache_state"):
+        state = transform.cache_state()
     if isinstance(state, Mapping) and all(map(is_hashable, state.values())):
         return dict(state)
     raise PluginError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from thunder.compiler.stats import CompileData
 from thunder.executor_base.executor import Executor, caller_location
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
 from thunder.ops.operator import all_rows
-from thunder.passes.transform import Transform
+from thunder.passes.transform import Transform, calling_hook
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import Lookaside
@@ -102,16 +102,23 @@ def jit(
         lookasides=_as_sequence(lookasides),
     )
     _claim_transforms(all_transforms)
-    for transform in all_transforms:
-        transform.validate(fn, compile_options)
+    _validate(all_transforms, fn, compile_options)
     return _transform_module(compiled_object(data), all_transforms)
+
+
+def _validate(transforms: Sequence[Transform], fn: Any, options: Mapping[str, Any]) -> None:
+    """Run each transform's ``validate``, which raises UserError for misuse."""
+    for transform in transforms:
+        with calling_hook(transform, "validate"):
+            transform.validate(fn, options)
 
 
 def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
     """Run each transform's ``transform_module`` on a compiled module, before any trace exists."""
     if isinstance(compiled, ThunderModule):
         for transform in transforms:
-            transform.transform_module(compiled)
+            with calling_hook(transform, "transform_module"):
+                transform.transform_module(compiled)
     return compiled
 
 
@@ -131,8 +138,7 @@ def add_transform(
     _check_transforms(added)
     _claim_transforms(added)
     data = dispatcher.data
-    for each in added:
-        each.validate(data.fn, data.compile_options)
+    _validate(added, data.fn, data.compile_options)
     autograd_off = data.disable_torch_autograd_support or disable_torch_autograd_support
     changes = {"transforms": (*data.transforms, *added), "disable_torch_autograd_support": autograd_off}
     overrides = dispatcher.overrides.copied(data.fn) if dispatcher.overrides is not None else None

@@ -22,7 +22,7 @@ from thunder.compiler.stages import STAGES, Stage, StageFn
 from thunder.compiler.stats import RecompileReason
 from thunder.executor_base.executor import Executor
 from thunder.ir.trace import TraceCtx
-from thunder.passes.transform import Transform
+from thunder.passes.transform import Transform, calling_hook
 from thunder.plugins.contributions import configure_pipeline, isolated, transform_names
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import ExecutorSpec, IfPresent
@@ -98,7 +98,7 @@ class Pipeline:
             )
         optional = frozenset(n.name for n in (*befores, *afters) if isinstance(n, IfPresent))
         placed = Placed(name=name, before=_texts(befores), after=_texts(afters), optional=optional)
-        stage = Stage(name, partial(run_inserted, name, fn), is_builtin=False)
+        stage = Stage(name, partial(run_inserted, name, fn), is_builtin=False, origin=partial(origin_of, fn))
         self._added[name] = _Added(placed, stage, StageCondition.of(name, executors, transforms))
 
     def insert_before(self, stage: str, name: str, fn: StageFn, **conditions: Any) -> None:
@@ -217,7 +217,8 @@ def configured_pipeline(
     manager = get_manager()
     pipeline = isolated(manager, lambda: _with_plugins(options))
     for transform in transforms:
-        transform.configure_pipeline(pipeline, options)
+        with calling_hook(transform, "configure_pipeline", passing=(InvalidArgument,)):
+            transform.configure_pipeline(pipeline, options)
         pipeline.attribute(f"transform {type(transform).__name__} ({origin_of(type(transform))})")
     if pipeline.has_added:
         _check_stages(pipeline, transforms, executors)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from thunder.base.errors import PluginError, ThunderError
+from thunder.base.errors import PluginError
 from thunder.base.extension_origin import origin_of
+from thunder.base.plugin_calls import kind_of, plugin_call
 from thunder.base.structural_ids import COMMENT, RELEASES
 from thunder.compiler.context import Context
 from thunder.compiler.copy_on_edit import edit_copy
@@ -22,7 +23,7 @@ def run_step(step: Step, context: Context) -> None:
     for branch in context.branches:
         context.branch = branch
         before = branch.traces[-1]
-        context.append(step.run(before, context), step.name)
+        context.append(step.run(before, context), step.name, step.origin)
         if not step.is_builtin and context.is_backward:
             context.backward_is_changed |= _calls(before) != _calls(branch.traces[-1])
     context.branch = context.forward
@@ -30,19 +31,13 @@ def run_step(step: Step, context: Context) -> None:
 
 def run_inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> TraceCtx:
     """Run a stage that a plugin or a transform inserted; its errors are reported as its own."""
-    try:
+    hint = "A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out."
+    with plugin_call(f"the stage {name!r}", lambda: origin_of(fn), hint=hint):
         result = edit_copy(trace, lambda copy: fn(copy, context), name)
-    except ThunderError:
-        raise
-    except Exception as error:
-        raise PluginError(
-            f"the stage {name!r} raised {type(error).__name__}: {error}",
-            hint="A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out.",
-        ).blame(origin_of(fn)) from error
     if not isinstance(result, TraceCtx):
-        raise PluginError(
-            f"the stage {name!r} returned {type(result).__name__}", hint="It returns a trace."
-        ).blame(origin_of(fn))
+        raise PluginError(f"the stage {name!r} returned {kind_of(result)}", hint="It returns a trace.").blame(
+            origin_of(fn)
+        )
     if result is not trace and not context.check:  # with the option, each trace is checked more thoroughly
         check_plugin_trace(result, name, lambda: origin_of(fn))
     return result

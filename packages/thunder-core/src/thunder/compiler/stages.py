@@ -62,16 +62,19 @@ class Stage:
     hook: str | None = None
     for_joint: bool = False
     is_builtin: bool = True
+    #: returns the origin of a stage that was inserted
+    origin: Callable[[], str] | None = None
 
     def steps(self, context: Context) -> Iterator[Step]:
         """Yield the steps of the stage; each runs for the forward and then for the backward."""
         if self.for_joint and context.autograd is None:
             return
         if self.run is not None:
-            yield Step(self.name, self.run, self.is_builtin)
+            yield Step(self.name, self.run, self.is_builtin, self.origin)
         for transform in context.transforms:
             if self.hook is not None and defines_hook(transform, self.hook):
-                yield Step(type(transform).__name__, partial(_transformed, transform, self.hook), False)
+                run = partial(_transformed, transform, self.hook)
+                yield Step(type(transform).__name__, run, False, partial(origin_of, type(transform)))
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Step:
     name: str
     run: StageFn
     is_builtin: bool
+    origin: Callable[[], str] | None = None
 
 
 def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
@@ -92,7 +96,7 @@ def _pre_prologue(trace: TraceCtx, context: Context) -> TraceCtx:
     for transform in context.transforms:
         if defines_hook(transform, "transform_traces_pre_prologue") and context.prologue is not None:
             trace = _with_changed_inputs(transform, trace, context)
-            context.append(trace, type(transform).__name__)
+            context.append(trace, type(transform).__name__, partial(origin_of, type(transform)))
     if context.prologues:
         with blamed_on(context.transforms):
             check_metadata(context.prologues[-1], trace)

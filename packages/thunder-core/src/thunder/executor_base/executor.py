@@ -15,11 +15,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from functools import wraps
 from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 from thunder.base.errors import InvalidArgument, Location, PluginError
-from thunder.base.extension_origin import origin_of
+from thunder.base.extension_origin import is_of_core, origin_of
+from thunder.base.plugin_calls import plugin_call
 from thunder.base.signature import omittable
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
@@ -138,6 +140,12 @@ class Executor:
         #: the distribution and the module of the plugin that provides it, in words; None if no plugin does
         self.provided_by: str | None = None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not is_of_core(cls):
+            for name in _QUERIES & vars(cls).keys():
+                setattr(cls, name, _checked_query(name, vars(cls)[name]))
+
     @property
     def origin(self) -> str:
         """The distribution, with version, and the module of the executor, in words."""
@@ -242,25 +250,27 @@ class Executor:
 
     def _check(self, checker: Callable[..., bool | Refusal], bsym: BoundSymbol) -> bool | Refusal:
         name = getattr(checker, "__qualname__", repr(checker))
-        try:
-            with detached_trace():  # the calls that a checker records are not part of the program
-                answer = checker(*bsym.args, **bsym.kwargs)
-        except Exception as error:
-            what = f"raised {type(error).__name__}: {error}"
-            raise self._checker_fault(bsym, name, what, self.origin_of(checker)) from error
+        what = f"checker {name} of executor {self.name!r} for {bsym.sym.id}"
+        hint = "A checker has the operator's signature and returns a bool or a thunder.extend.Refusal."
+        with (
+            plugin_call(
+                what,
+                lambda: self.origin_of(checker),
+                found=lambda: {"call": bsym.line},
+                where=bsym.locations,
+                hint=hint,
+                may_refuse=False,
+            ),
+            detached_trace(),
+        ):  # the calls that a checker records are not part of the program
+            answer = checker(*bsym.args, **bsym.kwargs)
         if answer is True or isinstance(answer, Refusal):
             return answer
         if answer is False:
             return Refusal("checker", f"{name} returned False")
-        raise self._checker_fault(bsym, name, f"returned {answer!r}", self.origin_of(checker))
-
-    def _checker_fault(self, bsym: BoundSymbol, checker: str, what: str, origin: str) -> PluginError:
-        return PluginError(
-            f"checker {checker} of executor {self.name!r} for {bsym.sym.id} {what}",
-            found={"call": bsym.line},
-            where=bsym.locations,
-            hint="A checker has the operator's signature and returns a bool or a thunder.extend.Refusal.",
-        ).blame(origin)
+        raise PluginError(
+            f"{what} returned {answer!r}", found={"call": bsym.line}, where=bsym.locations, hint=hint
+        ).blame(self.origin_of(checker))
 
     # -- identity
 
@@ -275,6 +285,33 @@ class Executor:
         # Classes of these packages are shown under the path from which users import them.
         module = "thunder.extend" if cls.__module__.startswith(_INNER) else cls.__module__
         return f"{module}.{cls.__qualname__}({self.name!r})"
+
+
+#: methods that a subclass may override, which return True, False or a Refusal
+_DECISIONS = frozenset({"can_execute", "can_fuse", "can_execute_or_fuse"})
+#: all methods that a subclass may override and core calls
+_QUERIES = _DECISIONS | {"get_execution_transform", "get_grad_transform"}
+
+
+def _checked_query(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a query that a subclass overrides, with faults of the subclass as PluginError."""
+
+    @wraps(method)
+    def query(self: Executor, *args: Any, **kwargs: Any) -> Any:
+        what = f"{type(self).__name__}.{name} of executor {self.name!r}"
+        with plugin_call(what, lambda: self.origin, may_refuse=False):
+            answer = method(self, *args, **kwargs)
+        if name in _DECISIONS:
+            fits, expected = isinstance(answer, bool | Refusal), "a bool or a Refusal"
+        else:
+            fits, expected = answer is None or callable(answer), "a function or None"
+        if not fits:
+            raise PluginError(f"{what} returned {answer!r}", hint=f"It returns {expected}.").blame(
+                self.origin
+            )
+        return answer
+
+    return query
 
 
 def _unsupported_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-import torch
-
-from thunder.base.errors import Location, PluginError, RegistrationError
+from thunder.base.errors import Location, RegistrationError
 from thunder.base.langctx import LanguageContext
-from thunder.base.pytree import tree_iter
+from thunder.base.plugin_calls import plugin_call
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal, caller_location
+from thunder.executor_base.operator_definitions import (
+    check_definition,
+    check_signatures,
+    replaced_functions,
+)
 from thunder.executor_base.torch_spellings import other_spellings
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import NoGradient, as_gradient
-from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
-from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import (
     NONDIFFERENTIABLE,
     GradientDeclaration,
@@ -32,13 +31,13 @@ from thunder.ops.operator import (
     symbol_from_row,
     symbol_of,
 )
+from thunder.ops.package_functions import checked_bind_postprocess, checked_meta, checked_printer
 from thunder.ops.same_operators import operator_of
 
 __all__ = [
     "OperatorExecutor",
     "StatefulExecutor",
     "TemporaryExecutor",
-    "can_be_replaced",
     "operator_id",
     "with_replacements",
 ]
@@ -103,12 +102,12 @@ class OperatorExecutor(Executor):
         Raises RegistrationError for a name that cannot be used, and PluginError if `fn` does not take the
         arguments of `meta`.
         """
-        _check_definition(self, name, meta, like, fn, module)
+        check_definition(self, name, meta, like, fn, module)
         place = caller_location()
         self._check_free(name, place, replace)
         if fn is not None:
-            _check_signatures(self, name, like.meta if isinstance(like, Symbol) else meta or like, fn)
-        functions = _functions(replaces)
+            check_signatures(self, name, like.meta if isinstance(like, Symbol) else meta or like, fn)
+        functions = replaced_functions(replaces)
         row, call_path = self._row(name, meta, like, fn, module, tags, autocast, python_printer, vjp)
         symbol = self._symbol(
             row,
@@ -116,7 +115,7 @@ class OperatorExecutor(Executor):
             executor=self,
             call_path=call_path,
             call_target=row.eager if call_path is not None else None,
-            bind_postprocess=bind_postprocess,
+            bind_postprocess=checked_bind_postprocess(bind_postprocess, row.id, lambda: self.origin),
         )
         self.add_operator(symbol)
         self._places[name] = place
@@ -144,7 +143,8 @@ class OperatorExecutor(Executor):
         composite = like is not None and (symbol is None or not symbol.is_prim)
         definition = symbol.meta if symbol is not None else meta or like
         if symbol is None or not composite:
-            definition = _checked_meta(self, own, definition)
+            assert definition is not None, "a definition has a meta function or like="
+            definition = checked_meta(definition, own, lambda: self.origin, is_primitive=not composite)
         without_gradient = symbol is not None and isinstance(symbol.declared_gradient, NoGradient)
         row = Operator(
             id=own,
@@ -155,7 +155,7 @@ class OperatorExecutor(Executor):
             vjp=NONDIFFERENTIABLE if without_gradient and vjp is None else vjp,
             autocast=autocast,
             tags=frozenset(tags or ()) | (symbol.tags if symbol is not None else frozenset()),
-            python_printer=python_printer,
+            python_printer=checked_printer(python_printer, own, lambda: self.origin),
             python_impl=fn,
         )
         return row, call_path
@@ -302,7 +302,9 @@ class StatefulExecutor(TemporaryExecutor):
 
         @wraps(meta)
         def call(*args: Any, **kwargs: Any) -> Any:
-            symbol = self.register_operator(name, meta=meta, fn=state_class(), autocast=autocast)
+            with plugin_call(f"the state class of operator {self.name}.{name}", lambda: self.origin):
+                state = state_class()
+            symbol = self.register_operator(name, meta=meta, fn=state, autocast=autocast)
             # The trace holds the symbol and its state; in the executor's table they would never be freed.
             del self._operators[symbol.name]
             return symbol(*args, **kwargs)
@@ -326,9 +328,6 @@ def with_replacements(language: LanguageContext, executors: Iterable[Executor]) 
     return LanguageContext(language.name, {**language.functions, **replaced}) if replaced else language
 
 
-# --- checks on definitions
-
-
 def operator_id(sym_or_id: Symbol | str) -> str:
     """Return the id of an operator given by symbol, by id, or by a function of torch or its path.
 
@@ -347,125 +346,3 @@ def operator_id(sym_or_id: Symbol | str) -> str:
         f"{sym_or_id!r} is neither a symbol, an operator id, nor a function of torch that is an operator",
         hint="An id is text, such as 'torch.nn.functional.linear'.",
     )
-
-
-def _check_definition(
-    executor: Executor,
-    name: str,
-    meta: Callable[..., Any] | None,
-    like: Symbol | Callable[..., Any] | None,
-    fn: Callable[..., Any] | None,
-    module: ModuleType | str | None,
-) -> None:
-    label = f"{executor.name}.{name}"
-    if not isinstance(name, str) or not name.isidentifier():
-        raise RegistrationError(
-            f"the operator name {name!r} is not an identifier, so a call of it cannot be printed"
-        )
-    if (meta is None) == (like is None):
-        raise RegistrationError(
-            f"operator {label!r} got {'neither' if meta is None else 'both'} of meta= and like=",
-            hint="Pass exactly one: meta= defines a primitive, like= is an operator or a function that "
-            "computes the same.",
-        )
-    defines = like.meta is not None if isinstance(like, Symbol) else callable(like)
-    if like is not None and not defines:
-        raise RegistrationError(
-            f"like= of operator {label!r} has to be a symbol with a meta function, or a function, and is "
-            f"{like!r}"
-        )
-    if fn is not None and module is not None:
-        raise RegistrationError(
-            f"operator {label!r} got both of fn= and module=",
-            hint="fn= runs under its bare name; module= makes the program call module.name. Pass one.",
-        )
-
-
-def _functions(
-    replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None,
-) -> tuple[Callable[..., Any], ...]:
-    functions = () if replaces is None else (replaces,) if callable(replaces) else tuple(replaces)
-    for function in functions:
-        if not callable(function):
-            raise RegistrationError(f"replaces= takes functions, and {function!r} is not callable")
-        if not can_be_replaced(function):
-            raise RegistrationError(
-                f"replaces= takes functions, and {function!r} is an object of type {type(function).__name__}",
-                hint="Calls of an object, a bound method or a partial are traced through. Replace a function "
-                "that they call.",
-            )
-    return functions
-
-
-#: types of callables whose calls in a program may become an operator
-_REPLACEABLE = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.MethodWrapperType,
-    types.GetSetDescriptorType,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    type,
-)
-
-
-def can_be_replaced(function: Callable[..., Any]) -> bool:
-    """Return whether calls of a callable in a program may become an operator."""
-    owner = getattr(function, "__self__", None)
-    is_apply = isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
-    return isinstance(function, _REPLACEABLE) or is_apply
-
-
-def _check_signatures(
-    executor: Executor, name: str, meta: Callable[..., Any] | None, fn: Callable[..., Any]
-) -> None:
-    """Refuse an `fn` that does not take the arguments of `meta`: it would fail at run time."""
-    assert meta is not None, "a definition has a meta function"
-    try:
-        signature, meta_signature = inspect.signature(fn), inspect.signature(meta)
-    except (TypeError, ValueError):  # a function written in C has no signature
-        return
-    kinds = inspect.Parameter
-    parameters = meta_signature.parameters.values()
-    if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
-        return
-    keywords = {p.name: None for p in parameters if p.kind is kinds.KEYWORD_ONLY}
-    label = f"{executor.name}.{name}"
-    try:
-        signature.bind(*(p.name for p in parameters if p.name not in keywords), **keywords)
-    except TypeError as error:
-        raise PluginError(
-            f"fn of operator {label!r} does not take the arguments of its meta function: {error}",
-            found={"meta": meta_signature, "fn": signature},
-            hint="Both have the operator's signature.",
-        ).blame(executor.origin) from error
-
-
-def _checked_meta(executor: Executor, label: str, meta: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return the meta function of a plugin's operator with a check of its results."""
-    assert meta is not None, "a primitive has a meta function"
-
-    @wraps(meta)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        result = call_extension(meta, args, kwargs)
-        for leaf in tree_iter(result):
-            if not _is_meta_result(leaf):
-                raise PluginError(
-                    f"the meta function of operator {label!r} returned {_kind_of(leaf)}",
-                    found={"returned": repr(leaf)},
-                    hint="It returns proxies (TensorProxy(like=x)), numbers, strings, None, or nested tuples "
-                    "of them.",
-                ).blame(executor.origin)
-        return result
-
-    return checked
-
-
-def _is_meta_result(leaf: object) -> bool:
-    return leaf is None or isinstance(leaf, TensorProxy | Proxy | bool | int | float | complex | str)
-
-
-def _kind_of(leaf: object) -> str:
-    return "a torch tensor" if isinstance(leaf, torch.Tensor) else f"an object of type {type(leaf).__name__}"

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from thunder.base.errors import ThunderError, TraceError
+from thunder.base.plugin_calls import as_plugin_error
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN, STRUCTURAL
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, detached_trace
 
 __all__ = ["check_trace"]
@@ -40,21 +41,24 @@ def check_trace(trace: TraceCtx, *, stage: str | None = None, check_meta: bool =
     checker.run()
     if check_meta:
         for index, bsym in enumerate(trace.bound_symbols):
-            fault = _meta_fault(bsym)
-            if fault is not None:
-                raise checker.error(index, fault)
+            faulty = _meta_fault(bsym)
+            if faulty is not None:
+                fault, symbol = faulty
+                raise checker.error(index, fault, symbol=symbol)
 
 
-def check_plugin_trace(trace: TraceCtx, stage: str, origin: Callable[[], str]) -> None:
-    """Check a trace that a plugin returned, except the metadata; blame the plugin for a fault.
+def check_plugin_trace(
+    trace: TraceCtx, stage: str, origin: Callable[[], str], *, check_meta: bool = False
+) -> None:
+    """Check a trace that a plugin returned; raise PluginTraceError for a fault.
 
     `origin` returns the origin of the plugin (see `thunder.base.extension_origin`), and is called for a fault
     only.
     """
     try:
-        check_trace(trace, stage=stage, check_meta=False)
+        check_trace(trace, stage=stage, check_meta=check_meta)
     except TraceError as error:
-        raise error.blame(origin()) from error.__cause__
+        raise as_plugin_error(error, origin()) from error.__cause__
 
 
 class _Checker:
@@ -106,7 +110,7 @@ class _Checker:
                 return f"{p.name} is defined twice"
         return None
 
-    def error(self, index: int, fault: str) -> TraceError:
+    def error(self, index: int, fault: str, **facts: object) -> TraceError:
         """Return the error for a fault of the statement at `index`."""
         bsyms = self.trace.bound_symbols
         made_by = f" made by {self.stage}" if self.stage is not None else ""
@@ -115,7 +119,7 @@ class _Checker:
             found={"program": "\n" + _excerpt(bsyms, index)},
             where=bsyms[index].locations if 0 <= index < len(bsyms) else None,
             hint="The line marked → is at fault; the named pass or transform returned the trace.",
-            facts={"stage": self.stage, "index": index, "fault": fault},
+            facts={"stage": self.stage, "index": index, "fault": fault, **facts},
         )
 
 
@@ -156,8 +160,8 @@ def _decomposition_fault(bsym: BoundSymbol) -> str | None:
     return None
 
 
-def _meta_fault(bsym: BoundSymbol) -> str | None:
-    """Return how the outputs in the trace differ from those of the meta function, or None.
+def _meta_fault(bsym: BoundSymbol) -> tuple[str, Symbol] | None:
+    """Return how the outputs in the trace differ from those of a meta function, and its symbol; or None.
 
     A call without meta function (claimed by an executor) is checked by its subsymbols.
     """
@@ -171,11 +175,12 @@ def _meta_fault(bsym: BoundSymbol) -> str | None:
         try:
             expected = bsym.sym.meta(*bsym.args, **bsym.kwargs)
         except META_ERRORS as error:
-            return f"the meta function of {bsym.sym.id} refuses the arguments: {error}"
+            text = error.asked if isinstance(error, ThunderError) else error
+            return f"the meta function of {bsym.sym.id} refuses the arguments: {text}", bsym.sym
     computed, recorded = ", ".join(_described(expected)), ", ".join(_described(bsym.output))
     if computed == recorded:
         return None
-    return f"the meta function of {bsym.sym.id} returns {computed}, and the trace has {recorded}"
+    return f"the meta function of {bsym.sym.id} returns {computed}, and the trace has {recorded}", bsym.sym
 
 
 def _described(output: Any) -> list[str]:

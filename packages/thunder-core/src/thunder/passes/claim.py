@@ -13,21 +13,25 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from thunder.base.errors import NoExecutor, PluginError
+from thunder.base.plugin_calls import plugin_call
 from thunder.base.pytree import tree_flatten
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor, Refusal
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.substitution import follow_replacements, rename_results
-from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import row_of, symbol_of
 from thunder.ops.rule_parts import split_rule
+from thunder.passes.mutations import COPY, writes
 from thunder.passes.placement import Placement, Via, is_executable
 
 PROVENANCE = "Transform for execution"
@@ -215,23 +219,23 @@ def expand(
     recorded: list[BoundSymbol] = []
     trace.push_scope(recorded)
     try:
-        result = (
-            transform(*bsym.args, **bsym.kwargs)
-            if isinstance(transform, Symbol)
-            else call_extension(transform, bsym.args, bsym.kwargs)
-        )
-    except PluginError as error:
-        raise error.blame(executor.origin_of(transform)).add_locations(bsym.locations) from error.__cause__
-    except Exception as error:
-        raise PluginError(
-            f"{_of(executor, bsym)} raised {type(error).__name__}: {error}",
-            found={"call": bsym.line},
+        with plugin_call(
+            partial(_of, executor, bsym),
+            lambda: executor.origin_of(transform),
+            found=lambda: {"call": bsym.line},
             where=bsym.locations,
             hint="It has the operator's signature. Let the checker refuse calls that it cannot do.",
-        ).blame(executor.origin_of(transform)) from error
+            may_refuse=False,
+        ):
+            result = (
+                transform(*bsym.args, **bsym.kwargs)
+                if isinstance(transform, Symbol)
+                else call_extension(transform, bsym.args, bsym.kwargs)
+            )
     finally:
         trace.pop_scope()
     results = _paired_results(executor, transform, bsym, result)
+    _check_writes(executor, transform, bsym, recorded)
     if transform is executor.get_grad_transform(bsym.sym):
         recorded, _ = split_rule(recorded, {p.name for _, p in results if is_proxy(p)})
     renamed = rename_results(recorded, bsym, results, replaced)
@@ -239,6 +243,28 @@ def expand(
     if parts and parts[0].header is None:
         parts[0].header = bsym.header
     return parts
+
+
+def _check_writes(
+    executor: Executor, transform: Callable[..., Any], bsym: BoundSymbol, recorded: Sequence[BoundSymbol]
+) -> None:
+    """Raise PluginError for a transform that writes to an argument of an operator that does not."""
+    if writes(bsym) or not any(map(writes, recorded)):
+        return
+    aliases = {p.name: p.name for p in bsym.flat_proxy_args}
+    for part in with_parts(recorded):
+        for view in views_of(part):
+            if view.source.name in aliases:
+                aliases[view.output.name] = aliases[view.source.name]
+        targets = part.args[1:2] if part.sym.id == COPY else part.args if not part.subsymbols else ()
+        written = [t for t in targets if is_proxy(t) and t.name in aliases] if writes(part) else []
+        if written:
+            raise PluginError(
+                f"{_of(executor, bsym)} writes to the argument {aliases[written[0].name]}",
+                found={"call": bsym.line, "write": part.line},
+                where=bsym.locations,
+                hint="It computes new values: ltorch.add(x, y) in place of x.add_(y).",
+            ).blame(executor.origin_of(transform))
 
 
 def _paired_results(

@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from thunder.base.errors import PluginError, ThunderError, TraceError
+from thunder.base.errors import PluginError, PluginTraceError
+from thunder.base.plugin_calls import kind_of, plugin_call
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.ir.effects import is_ordered
@@ -35,26 +36,21 @@ def fuse(trace: TraceCtx, executors: Sequence[Executor]) -> TraceCtx:
 
 
 def _run(executor: FusionExecutor, trace: TraceCtx) -> TraceCtx:
-    try:
+    what = f"the fusion pass of executor {executor.name!r}"
+    hint = "With set_fuel(0) the executor fuses nothing; it can also be left out of executors=."
+    with plugin_call(what, lambda: executor.origin, hint=hint):
         new = executor.fusion_pass(trace)
-    except ThunderError:
-        raise
-    except Exception as error:
-        raise PluginError(
-            f"the fusion pass of executor {executor.name!r} raised {type(error).__name__}: {error}",
-            hint="With set_fuel(0) the executor fuses nothing; it can also be left out of executors=.",
-        ).blame(executor.origin) from error
     if not isinstance(new, TraceCtx):
         raise PluginError(
-            f"the fusion pass of executor {executor.name!r} returned {type(new).__name__}",
+            f"{what} returned {kind_of(new)}",
             hint="It returns a trace: its argument, or from_trace(trace) with other bound symbols.",
         ).blame(executor.origin)
     lost = Counter(_effects(trace.bound_symbols)) - Counter(_effects(new.bound_symbols))
     if lost:
-        raise TraceError(
+        raise PluginTraceError(
             f"the fusion pass of {executor.name!r} lost a call with an effect: {next(iter(lost))}",
             hint="Random operators, writes and printed lines have to stay, in their order.",
-        )
+        ).blame(executor.origin)
     for fusion in new.bound_symbols:
         if fusion.sym.is_fusion and fusion.sym.executor == executor:
             _check_members(executor, fusion)
@@ -76,8 +72,8 @@ def _check_members(executor: FusionExecutor, fusion: BoundSymbol) -> None:
     for member in fusion.subsymbols:
         owner = member.sym.executor
         if owner is not None and owner != executor:
-            raise TraceError(
+            raise PluginTraceError(
                 f"the fusion {fusion.sym.name} of {executor.name!r} contains a call of {owner.name!r}",
                 found={"call": member.line},
                 hint="A fusion pass groups calls whose sym.executor is the fusion executor itself.",
-            )
+            ).blame(executor.origin)

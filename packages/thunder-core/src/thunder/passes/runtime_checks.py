@@ -8,12 +8,13 @@ import torch
 
 from thunder.base import devices, dtypes
 from thunder.base.errors import Location, PluginError
+from thunder.base.plugin_calls import kind_of
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
-from thunder.executor_base.executor import Executor
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
+from thunder.passes.kernel_checks import checked_call, origin_of_kernel
 
 
 def watch(trace: TraceCtx, only: frozenset[OpTags] | None = None) -> TraceCtx:
@@ -25,18 +26,19 @@ def watch(trace: TraceCtx, only: frozenset[OpTags] | None = None) -> TraceCtx:
                                 check_result(t0, 'torch.sin', 'cpu f32[4]')
 
     At run time a tensor whose shape, dtype or device differs from its proxy raises PluginError with the
-    operator.
+    operator. Without ``only``, kernels of packages are checked further (:mod:`thunder.passes.kernel_checks`).
     """
     if only is not None and all(only.isdisjoint(bsym.tags) for bsym in trace.bound_symbols):
         return trace
     watched: list[BoundSymbol] = []
     for bsym in trace.bound_symbols:
-        watched.append(bsym)
+        watched.append(checked_call(bsym) if only is None else bsym)
         if bsym.sym.id in STRUCTURAL or (only is not None and only.isdisjoint(bsym.tags)):
             continue
         notes: tuple[Any, ...] = (bsym.source.file, bsym.source.line) if bsym.source is not None else ()
-        if only is None and isinstance(bsym.sym.executor, Executor):
-            notes = (*(notes or (None, None)), bsym.sym.executor.origin)
+        origin = origin_of_kernel(bsym.sym)
+        if origin is not None:
+            notes = (*(notes or (None, None)), origin)
         for p in bsym.flat_proxy_outs:
             if isinstance(p, TensorProxy):
                 watched.append(_check.bind(p, bsym.sym.id, p.type_string(), *notes, output=None))
@@ -51,9 +53,7 @@ def _check_result(
     line: int | None = None,
     by: str | None = None,
 ) -> None:
-    actual = (
-        type_of(value) if isinstance(value, torch.Tensor) else f"an object of type {type(value).__name__}"
-    )
+    actual = type_of(value) if isinstance(value, torch.Tensor) else kind_of(value)
     if actual != expected:
         error = PluginError(
             f"{operator} computes a result that differs from its meta function's",

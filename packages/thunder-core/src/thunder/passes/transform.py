@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
-from thunder.base.errors import InvalidArgument, PluginError, ThunderError, nearest
+from thunder.base.errors import InvalidArgument, PluginError, nearest
 from thunder.base.extension_origin import origin_of
+from thunder.base.plugin_calls import kind_of, plugin_call
 from thunder.base.signature import accepted_keywords
 from thunder.ir.trace import TraceCtx, TraceProvenance
 
-__all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "defines_hook"]
+__all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "calling_hook", "defines_hook"]
 
 
 class Transform:
@@ -98,6 +100,18 @@ def defines_hook(transform: Transform, hook: str) -> bool:
     return getattr(type(transform), hook, None) is not getattr(Transform, hook)
 
 
+def calling_hook(
+    transform: Transform, hook: str, passing: tuple[type[Exception], ...] = ()
+) -> AbstractContextManager[None]:
+    """Return the context in which a hook of a transform is called; its faults are PluginErrors."""
+    return plugin_call(
+        f"{type(transform).__name__}.{hook}",
+        lambda: origin_of(type(transform)),
+        hint="Leave the transform out of transforms=, or correct it; the traceback above shows where.",
+        passing=passing,
+    )
+
+
 def call_trace_hook(
     transform: Transform, hook: str, *traces: TraceCtx | None, **facts: Any
 ) -> tuple[Any, ...]:
@@ -107,16 +121,9 @@ def call_trace_hook(
     provenance gets the transform's class name. Raises PluginError for anything else.
     """
     name = type(transform).__name__
-    try:
+    with calling_hook(transform, hook):
         method = getattr(transform, hook)
         result = method(*traces, **accepted_keywords(method, facts))
-    except ThunderError:
-        raise
-    except Exception as error:
-        raise PluginError(
-            f"{name}.{hook} raised {type(error).__name__}: {error}",
-            hint="Leave the transform out of transforms=, or correct it; the traceback above shows where.",
-        ).blame(origin_of(type(transform))) from error
     returned = result if len(traces) > 1 else (result,)
     fits = isinstance(returned, tuple) and len(returned) == len(traces)
     if not fits or not all(
@@ -125,7 +132,7 @@ def call_trace_hook(
     ):
         expected = "a trace" if len(traces) == 1 else f"a tuple of {len(traces)} traces"
         raise PluginError(
-            f"{name}.{hook} returned {_kind(result)}",
+            f"{name}.{hook} returned {kind_of(result)}",
             found={"expected": expected},
             hint="Return the trace, changed or not.",
         ).blame(origin_of(type(transform)))
@@ -133,11 +140,3 @@ def call_trace_hook(
         if trace is not argument and trace is not None and trace.provenance is None:
             trace.set_provenance(TraceProvenance(name))
     return tuple(returned)
-
-
-def _kind(result: Any) -> str:
-    if result is None:
-        return "None"
-    if isinstance(result, tuple):
-        return f"a tuple of {len(result)}: {', '.join(type(r).__name__ for r in result)}"
-    return f"an object of type {type(result).__name__}"

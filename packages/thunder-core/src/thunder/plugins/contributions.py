@@ -18,6 +18,7 @@ from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, register, row_of, symbol_of
+from thunder.ops.package_functions import checked_meta, checked_printer
 from thunder.plugins.generation_cache import PerGeneration
 from thunder.plugins.manager import PluginManager
 from thunder.plugins.specs import CompileEvent, DeviceProfile, Lookaside, load_target
@@ -73,7 +74,7 @@ def _implementations(manager: PluginManager, executor: Executor) -> dict[str, Im
         for row in rows:  # all of them, before any is entered
             _check_row(manager, plugin, executor, row)
         for row in rows:
-            symbol = _add_row(executor, row)
+            symbol = _add_row(executor, row, manager.source_of(plugin))
             infos[symbol.id] = ImplInfo(symbol)
     for hook, field in _FIELD_OF_HOOK.items():
         plugin_of: dict[str, str] = {}
@@ -127,11 +128,16 @@ def _check_row(manager: PluginManager, plugin: str, executor: Executor, row: obj
             )
 
 
-def _add_row(executor: Executor, row: Operator) -> Symbol:
+def _add_row(executor: Executor, row: Operator, origin: str) -> Symbol:
     runs = row.python_impl if row.python_impl is not None or row.eager_path is not None else row.eager
-    symbol = register(
-        replace(row, python_impl=runs), replace=True, executor=executor, autocast_sources=row.torch
-    )
+    definition = row.meta or row.decomposition
+    if definition is not None:  # a row without one is refused where it is registered
+        field = "meta" if row.meta is not None else "decomposition"
+        checked = checked_meta(definition, row.id, lambda: origin, is_primitive=row.meta is not None)
+        row = replace(row, **{field: checked})  # type: ignore[arg-type]
+    printer = checked_printer(row.python_printer, row.id, lambda: origin)
+    row = replace(row, python_impl=runs, python_printer=printer)
+    symbol = register(row, replace=True, executor=executor, autocast_sources=row.torch)
     executor.add_operator(symbol)
     TORCH.functions.update(dict.fromkeys(row.torch, symbol))
     return symbol

@@ -11,6 +11,7 @@ from typing import Any
 from thunder.base.attribute_paths import attribute_at
 from thunder.base.dtypes import dtype
 from thunder.base.errors import InvalidArgument
+from thunder.base.plugin_calls import kind_of
 from thunder.executor_base.executor import Executor, Rank
 
 __all__ = [
@@ -199,7 +200,7 @@ def resolve_executor(spec: ExecutorSpec) -> Executor | Unavailable:
     if isinstance(executor, Unavailable):
         return executor
     if not isinstance(executor, Executor):
-        return Unavailable(f"{spec.target} is an object of type {type(executor).__name__}, not an executor")
+        return Unavailable(f"{spec.target} is {kind_of(executor)}, not an executor")
     if executor.name != spec.name:
         return Unavailable(f"{spec.target} is named {executor.name!r}, and was declared as {spec.name!r}")
     return executor

@@ -14,7 +14,8 @@ import torch
 
 from thunder.base.errors import InvalidArgument, OperatorError, PluginError
 from thunder.base.extension_origin import origin_of
-from thunder.passes.transform import Transform
+from thunder.base.plugin_calls import kind_of
+from thunder.passes.transform import Transform, calling_hook
 from thunder.wrappers.overrides import Overrides, member
 
 
@@ -62,10 +63,11 @@ def _mapped(
     result: OrderedDict[str, Any] = OrderedDict()
     for owner, part in _by_submodule(model, state).items():
         for transform in transforms:
-            part = getattr(transform, hook)(module, owner, part)
+            with calling_hook(transform, hook):
+                part = getattr(transform, hook)(module, owner, part)
             if not isinstance(part, dict):
                 raise PluginError(
-                    f"{type(transform).__name__}.{hook} returned an object of type {type(part).__name__}",
+                    f"{type(transform).__name__}.{hook} returned {kind_of(part)}",
                     found={"submodule": owner or "the module itself", "expected": "a state dict"},
                     hint="Return the state dict, changed or not.",
                 ).blame(origin_of(type(transform)))

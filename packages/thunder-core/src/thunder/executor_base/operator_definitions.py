@@ -1,0 +1,113 @@
+"""Checks of the definition of an operator: its arguments, the functions that it replaces, its signatures."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from thunder.base.errors import PluginError, RegistrationError
+from thunder.executor_base.executor import Executor
+from thunder.ir.symbol import Symbol
+
+__all__ = ["can_be_replaced", "check_definition", "check_signatures", "replaced_functions"]
+
+
+def check_definition(
+    executor: Executor,
+    name: str,
+    meta: Callable[..., Any] | None,
+    like: Symbol | Callable[..., Any] | None,
+    fn: Callable[..., Any] | None,
+    module: ModuleType | str | None,
+) -> None:
+    """Raise RegistrationError for a definition that is not complete, or not unique."""
+    label = f"{executor.name}.{name}"
+    if not isinstance(name, str) or not name.isidentifier():
+        raise RegistrationError(
+            f"the operator name {name!r} is not an identifier, so a call of it cannot be printed"
+        )
+    if (meta is None) == (like is None):
+        raise RegistrationError(
+            f"operator {label!r} got {'neither' if meta is None else 'both'} of meta= and like=",
+            hint="Pass exactly one: meta= defines a primitive, like= is an operator or a function that "
+            "computes the same.",
+        )
+    defines = like.meta is not None if isinstance(like, Symbol) else callable(like)
+    if like is not None and not defines:
+        raise RegistrationError(
+            f"like= of operator {label!r} has to be a symbol with a meta function, or a function, and is "
+            f"{like!r}"
+        )
+    if fn is not None and module is not None:
+        raise RegistrationError(
+            f"operator {label!r} got both of fn= and module=",
+            hint="fn= runs under its bare name; module= makes the program call module.name. Pass one.",
+        )
+
+
+def replaced_functions(
+    replaces: Callable[..., Any] | Sequence[Callable[..., Any]] | None,
+) -> tuple[Callable[..., Any], ...]:
+    """Return the functions of `replaces=`; raise RegistrationError for one that is never replaced."""
+    functions = () if replaces is None else (replaces,) if callable(replaces) else tuple(replaces)
+    for function in functions:
+        if not callable(function):
+            raise RegistrationError(f"replaces= takes functions, and {function!r} is not callable")
+        if not can_be_replaced(function):
+            raise RegistrationError(
+                f"replaces= takes functions, and {function!r} is an object of type {type(function).__name__}",
+                hint="Calls of an object, a bound method or a partial are traced through. Replace a function "
+                "that they call.",
+            )
+    return functions
+
+
+#: types of callables whose calls in a program may become an operator
+_REPLACEABLE = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.GetSetDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    type,
+)
+
+
+def can_be_replaced(function: Callable[..., Any]) -> bool:
+    """Return whether calls of a callable in a program may become an operator."""
+    owner = getattr(function, "__self__", None)
+    is_apply = isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+    return isinstance(function, _REPLACEABLE) or is_apply
+
+
+def check_signatures(
+    executor: Executor, name: str, meta: Callable[..., Any] | None, fn: Callable[..., Any]
+) -> None:
+    """Refuse an `fn` that does not take the arguments of `meta`: it would fail at run time."""
+    assert meta is not None, "a definition has a meta function"
+    try:
+        signature, meta_signature = inspect.signature(fn), inspect.signature(meta)
+    except (TypeError, ValueError):  # a function written in C has no signature
+        return
+    kinds = inspect.Parameter
+    parameters = meta_signature.parameters.values()
+    if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in parameters):
+        return
+    keywords = {p.name: None for p in parameters if p.kind is kinds.KEYWORD_ONLY}
+    label = f"{executor.name}.{name}"
+    try:
+        signature.bind(*(p.name for p in parameters if p.name not in keywords), **keywords)
+    except TypeError as error:
+        raise PluginError(
+            f"fn of operator {label!r} does not take the arguments of its meta function: {error}",
+            found={"meta": meta_signature, "fn": signature},
+            hint="Both have the operator's signature.",
+        ).blame(executor.origin) from error
