@@ -113,8 +113,9 @@ def test_an_operator_computes_in_the_dtypes_of_eager_under_autocast(name: str) -
     with torch.autocast("cpu", torch.bfloat16):
         expected, result = program(), compiled()
     torch.testing.assert_close(result, expected, rtol=0, atol=0)
-    claimed = [row.claimed_by for row in thunder.explain(compiled).rows]
-    assert ("cast" in claimed) is is_operator
+    rows = thunder.explain(compiled).rows
+    assert ("cast" in [row.claimed_by for row in rows]) or not is_operator
+    assert not {"cast.power", "cast.pool", "cast.airy", "cast.perceptron"} & {row.symbol for row in rows}
     if "mixed" not in name and name != "fp32":  # without autocast, torch refuses these
         torch.testing.assert_close(compiled(), program(), rtol=0, atol=0)
 
