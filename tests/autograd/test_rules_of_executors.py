@@ -90,6 +90,38 @@ def test_a_transform_that_is_not_a_function_is_refused(transform: str) -> None:
         OperatorExecutor("not_callable_ex").register_implementation("torch.sin", **{transform: 3})
 
 
+# -- results -------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_may_return_its_argument() -> None:
+    ex = OperatorExecutor("identity_ex")
+    identity = ex.register_operator("identity", meta=like, fn=torch.clone)
+
+    def reversed_gradient(x: Any) -> Any:
+        put_grad(x, -get_grad(x))
+        return x
+
+    ex.register_implementation(identity, grad_transform=reversed_gradient)
+    x = leaf(3)
+    out = thunder.jit(lambda x: identity(x * 2) * 3, executors=[ex])(x)
+    torch.testing.assert_close(out, x * 6)
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), x)[0], torch.full_like(x, -6))
+
+
+def test_a_rule_may_return_one_value_twice_and_reads_both_gradients() -> None:
+    ex = OperatorExecutor("twice_ex")
+    both = ex.register_operator("both", meta=lambda x: (like(x), like(x)), fn=lambda x: (x * 2, x * 2))
+
+    def rule(x: Any) -> Any:
+        doubled = ltorch.mul(x, 2)
+        put_grad(x, get_grad(doubled) * 2)
+        return doubled, doubled
+
+    ex.register_implementation(both, grad_transform=rule)
+    with pytest.raises(thunder.PluginError, match="does not read the gradient of result 1"):
+        thunder.jit(lambda x: both(x), executors=[ex])(leaf(3))
+
+
 # -- one function for both -----------------------------------------------------------------------------------
 
 

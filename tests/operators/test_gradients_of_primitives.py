@@ -61,6 +61,8 @@ def real(*shape: int) -> torch.Tensor:
 
 COLUMNS = torch.tensor([[0, 2], [1, 1], [3, 0]])
 
+ROWS = torch.tensor([[0, 2, 1], [2, 2, 3]])
+
 #: those that no operator of torch's database consists of
 OTHERS: dict[str, tuple[Symbol, tuple[Any, ...]]] = {
     "take_along_axis": (prims.take_along_axis, (real(3, 4), COLUMNS, 1)),
@@ -82,6 +84,9 @@ OTHERS: dict[str, tuple[Symbol, tuple[Any, ...]]] = {
     "slice": (prims.slice_prim, (real(5, 4), (1, 0), (5, 3), (3, 1))),
     "broadcast_in_dim": (prims.broadcast_in_dim, (real(3, 1), (2, 3, 5, 4), (1, 2))),
     "stride_order": (prims.stride_order, (real(2, 3, 4), (0, 2, 1))),
+    "embedding_backward": (prims.embedding_backward, (real(2, 3, 5), ROWS, 4, 1, False)),
+    "embedding_backward without padding": (prims.embedding_backward, (real(2, 3, 5), ROWS, 4, None, False)),
+    "embedding_backward by frequency": (prims.embedding_backward, (real(2, 3, 5), ROWS, 4, 1, True)),
 }
 
 
@@ -91,8 +96,21 @@ def _written_through_window(a: torch.Tensor, value: torch.Tensor, *window: Any) 
     return out
 
 
-#: in place of torch's function, whose gradient of the tensor is wrong: zero outside the window
-MEANING = {"as_strided_scatter": _written_through_window}
+def _summed_by_rows(
+    grad: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, scaled: bool
+) -> torch.Tensor:
+    places, g = indices.flatten(), grad.flatten(0, -2)
+    if scaled:
+        g = g / torch.bincount(places, minlength=rows)[places].unsqueeze(1)
+    others = places != padding
+    return g.new_zeros(rows, g.shape[1]).index_add(0, places[others], g[others])
+
+
+#: in place of torch's functions, whose gradients are wrong: zero outside the window, or not scaled
+MEANING = {
+    "as_strided_scatter": _written_through_window,
+    "embedding_backward by frequency": _summed_by_rows,
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)

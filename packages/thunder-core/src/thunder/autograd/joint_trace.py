@@ -26,6 +26,7 @@ from thunder.autograd.rule_checks import (
 )
 from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, missing_gradient
 from thunder.autograd.tape import BackwardStep, PackageRule, Tape, recording
+from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.executor_base.executor import Executor
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, Vjp
@@ -201,14 +202,15 @@ class _TapeWriter:
 
     def _run_rule(self, rule: Callable[..., Any], bsym: BoundSymbol) -> None:
         """Write what a rule computes for the call's result, and the rest of the rule as the step."""
+        is_complete = is_complete_by_contract(rule)
         with recording(self.trace) as recorded:
-            result = (
-                call_extension(rule, bsym.args, bsym.kwargs)
-                if is_complete_by_contract(rule)
-                else rule(*bsym.args, **bsym.kwargs)
-            )
+            if is_complete:
+                result = call_extension(rule, bsym.args, bsym.kwargs)
+                result = _with_distinct_results(bsym, recorded, result)
+            else:
+                result = rule(*bsym.args, **bsym.kwargs)
         results = paired_results(bsym, result)
-        check_gradients_are_moved(bsym, recorded, result, is_complete_by_contract(rule))
+        check_gradients_are_moved(bsym, recorded, result, is_complete)
         recorded = [b for b in recorded if b.sym.id != PUT_GRAD or b.args[1] is not None]
         recorded = rename_results(recorded, bsym, results, self.replaced)
         read = {b.args[0].name for b in recorded if b.sym.id in GETTERS}
@@ -216,7 +218,7 @@ class _TapeWriter:
         needed = {p.name for p in (*bsym.flat_proxy_outs, *filter(is_proxy, self.replaced.values()))}
         forward, step = split_rule(recorded, needed)
         self.forward += [_with_origin_of(bsym, b) for b in forward]
-        package_rule = PackageRule(rule, bsym, forward) if is_complete_by_contract(rule) else None
+        package_rule = PackageRule(rule, bsym, forward) if is_complete else None
         self._add_step(step, bsym, package_rule=package_rule)
 
     def _add_step(
@@ -252,6 +254,30 @@ def _step_of(
     if is_complete:
         check_cotangents_are_used(bsym, step)
     return step
+
+
+def _with_distinct_results(bsym: BoundSymbol, recorded: list[BoundSymbol], result: Any) -> Any:
+    """Return the result of a rule with a copy of each tensor that is an argument, or occurs before.
+
+    Their gradients would be those of one value. The gradient that the rule reads of an argument that it
+    returns becomes the gradient of the copy.
+    """
+    arguments = {p.name for p in bsym.flat_proxy_args}
+    leaves, spec = tree_flatten(result)
+    taken = set(arguments)
+    copies: dict[str, TensorProxy] = {}
+    for i, leaf in enumerate(leaves):
+        if not isinstance(leaf, TensorProxy):
+            continue
+        if leaf.name in taken:
+            leaves[i] = prims.clone(leaf)
+            if leaf.name in arguments:
+                copies.setdefault(leaf.name, leaves[i])
+        taken.add(leaf.name)
+    for i, b in enumerate(recorded):
+        if b.sym.id in GETTERS and b.args[0].name in copies:
+            recorded[i] = b.from_bsym(args=(copies[b.args[0].name],))
+    return tree_unflatten(leaves, spec)
 
 
 def _with_origin_of(call: BoundSymbol, part: BoundSymbol) -> BoundSymbol:

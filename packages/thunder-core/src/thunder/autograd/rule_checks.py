@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
-from thunder.base.errors import InternalError, PluginError, ThunderError
+from thunder.base.errors import InternalError, OperatorError, PluginError, ThunderError
 from thunder.base.extension_origin import module_of, origin_of
 from thunder.base.pytree import tree_flatten
 from thunder.ir.gradient_declarations import Formulas, JointRule, Vjp
@@ -65,8 +66,10 @@ def paired_results(bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
 
 
 def _is_same_kind(old: Any, new: Any) -> bool:
+    if not is_proxy(old):
+        return not is_proxy(new) and (old is new or bool(old == new) or bool(old != old))
     if not isinstance(old, TensorProxy):
-        return is_proxy(old) == is_proxy(new)
+        return is_proxy(new)
     return isinstance(new, TensorProxy) and _type(old) == _type(new)
 
 
@@ -188,7 +191,7 @@ def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Itera
             raise
         if is_complete_by_contract(rule):
             raise _fault_of_package(error, bsym, rule) from (error.__cause__ or error)
-        if isinstance(error, ThunderError) and not isinstance(error, PluginError):
+        if _is_deliberate(error, rule):
             _add_note(error, bsym)
             raise
         raise _fault_of_core(error, bsym) from error
@@ -211,6 +214,14 @@ def _fault_of_package(error: Exception, bsym: BoundSymbol, rule: Callable[..., A
     name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
     fault.found = {**(fault.found if isinstance(fault.found, dict) else {}), "rule": name}
     return fault.blame(origin_of(rule)).add_locations(bsym.locations)
+
+
+def _is_deliberate(error: Exception, rule: Callable[..., Any]) -> bool:
+    """Return whether a rule of core refuses a call; an operator's error in a formula is a fault of it."""
+    if not isinstance(error, OperatorError):
+        return isinstance(error, ThunderError) and not isinstance(error, PluginError)
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return bool(frame.f_globals.get("__name__") == module_of(rule))
 
 
 def _fault_of_core(error: Exception, bsym: BoundSymbol) -> InternalError:

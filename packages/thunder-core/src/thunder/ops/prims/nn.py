@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from thunder.base.dtypes import bfloat16, float16, float32
 from thunder.base.dtypes import dtype as Dtype
-from thunder.base.errors import OperatorError
+from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.meta_kernels import eager_checked_meta
@@ -20,6 +20,7 @@ __all__ = [
     "batch_norm_update",
     "convolution",
     "embedding",
+    "embedding_backward",
     "embedding_renorm",
     "instance_norm_update",
     "linear",
@@ -121,6 +122,43 @@ def _embedding_meta(
 
 embedding = primitive(
     "embedding", _embedding_meta, eager=F.embedding, eager_path="torch.nn.functional.embedding"
+)
+
+
+def _embedding_backward_meta(
+    grad: TensorProxy,
+    indices: TensorProxy,
+    num_weights: int,
+    padding_idx: int | None,
+    scale_grad_by_freq: bool,
+    sparse: bool = False,
+) -> TensorProxy:
+    """``grad: (*, d)``, ``indices: (*)`` → ``(num_weights, d)``."""
+    if sparse:
+        raise UnsupportedOperator("embedding_backward computes dense gradients", hint="Use sparse=False.")
+    if tuple(grad.shape[:-1]) != tuple(indices.shape):
+        raise OperatorError(f"a gradient {grad.type_string()} for indices {indices.type_string()}")
+    return TensorProxy(shape=(num_weights, grad.shape[-1]), device=grad.device, dtype=grad.dtype)
+
+
+def _embedding_backward_eager(
+    grad: torch.Tensor,
+    indices: torch.Tensor,
+    num_weights: int,
+    padding_idx: int | None,
+    scale_grad_by_freq: bool,
+    sparse: bool = False,
+) -> torch.Tensor:
+    padding = -1 if padding_idx is None else padding_idx
+    result: torch.Tensor = torch.ops.aten.embedding_dense_backward(
+        grad, indices, num_weights, padding, scale_grad_by_freq
+    )
+    return result
+
+
+#: the gradient of the weight of an embedding
+embedding_backward = primitive(
+    "embedding_backward", _embedding_backward_meta, eager=_embedding_backward_eager
 )
 
 

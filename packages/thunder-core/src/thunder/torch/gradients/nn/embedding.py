@@ -59,6 +59,22 @@ def _of_weight(c: VjpCall, indices: TensorProxy) -> TensorProxy:
     return embedding_dense_backward(c.g, indices, rows, padding, c.scale_grad_by_freq)
 
 
+def _of_gradient(c: VjpCall) -> TensorProxy:
+    """The gradient of ``grad`` of ``embedding_backward``, which is linear: each place reads its row."""
+    g = ltorch.embedding(c.indices, c.g)
+    if c.padding_idx is not None and c.padding_idx >= 0:
+        g = ltorch.where(ltorch.unsqueeze(ltorch.ne(c.indices, c.padding_idx), -1), g, 0)
+    if c.scale_grad_by_freq:
+        places = ltorch.reshape(c.indices, (c.indices.numel(),))
+        ones = ltorch.ones_like(places, dtype=g.dtype.torch_dtype)
+        counts = ltorch.index_add(_zeros(g, (c.num_weights,)), 0, places, ones)
+        g = ltorch.div(g, ltorch.unsqueeze(ltorch.reshape(counts[places], c.indices.shape), -1))
+    return g
+
+
+formulas("prims.embedding_backward", grad=_of_gradient)
+
+
 # torch scales the weight in place and without gradient, so what flows to the scaled one is the weight's
 formulas("prims.embedding_renorm", weight=lambda c: c.g)
 formulas("prims.embedding", weight=lambda c: _of_weight(c, c.a))
