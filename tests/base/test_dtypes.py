@@ -16,6 +16,7 @@ SHORT_NAMES = [
     *("bf16", "f16", "f32", "f64"),
     *("f8_e4m3fn", "f8_e4m3fnuz", "f8_e5m2", "f8_e5m2fnuz", "f8_e8m0fnu", "f4_e2m1fn_x2"),
     *("c32", "c64", "c128"),
+    *(["bc32"] if hasattr(torch, "bcomplex32") else []),
 ]
 
 

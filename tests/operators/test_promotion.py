@@ -106,7 +106,7 @@ def test_operators_give_torchs_dtype_or_refuse_as_torch_does(name: str, a: torch
     try:
         expected = fn(*args)
     except (RuntimeError, TypeError) as error:
-        if "ComplexHalf" in str(error):
+        if "ComplexHalf" in str(error) or "BComplex32" in str(error):
             return  # a kernel that torch lacks, which the program finds when it runs
         with pytest.raises((RuntimeError, TypeError), match=re.escape(str(error))):
             record(fn, args, {})

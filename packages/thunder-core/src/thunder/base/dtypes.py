@@ -99,6 +99,8 @@ float4_e2m1fn_x2 = dtype("float4_e2m1fn_x2", "f4_e2m1fn_x2", torch.float4_e2m1fn
 complex32 = dtype("complex32", "c32", torch.complex32)
 complex64 = dtype("complex64", "c64", torch.complex64)
 complex128 = dtype("complex128", "c128", torch.complex128)
+if hasattr(torch, "bcomplex32"):  # since torch 2.15: the complex type of bfloat16
+    bcomplex32 = dtype("bcomplex32", "bc32", torch.bcomplex32)
 
 all_dtypes: tuple[dtype, ...] = tuple(value for value in list(globals().values()) if isinstance(value, dtype))
 

@@ -46,7 +46,7 @@ _NEVER = ("float4", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 
 # The dtypes that eager computes with on every CPU. float8 tensors can only be stored and converted there.
 _ON_CPU = frozenset(
-    d for d in dtypes.all_dtypes if not d.name.startswith(("float8", "float4")) and d is not dtypes.complex32
+    d for d in dtypes.all_dtypes if not d.name.startswith(("float8", "float4", "complex32", "bcomplex32"))
 )
 
 

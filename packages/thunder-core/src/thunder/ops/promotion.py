@@ -18,13 +18,10 @@ from thunder.base.dtypes import dtype, to_dtype
 from thunder.base.errors import InvalidArgument
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
-_COMPLEX_OF = {
-    torch.float16: torch.complex32,
-    torch.bfloat16: torch.complex64,
-    torch.float32: torch.complex64,
-    torch.float64: torch.complex128,
-}
-_FLOAT_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+#: that of bfloat16 depends on the version of torch
+_COMPLEX_OF = {d: d.to_complex() for d in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
+#: default dtype → the dtype of complex numbers
+_DEFAULT_COMPLEX_OF = {**_COMPLEX_OF, torch.bfloat16: torch.complex64}
 
 #: (default dtype, kind of each operand) → result
 _results: dict[tuple[Any, ...], dtype] = {}
@@ -92,7 +89,7 @@ def number_dtype(python_type: type) -> dtype:
     if issubclass(python_type, int):
         return to_dtype(torch.int64)
     default = torch.get_default_dtype()
-    return to_dtype(default if issubclass(python_type, float) else _COMPLEX_OF[default])
+    return to_dtype(default if issubclass(python_type, float) else _DEFAULT_COMPLEX_OF[default])
 
 
 def python_type_of(d: dtype) -> type:
@@ -114,7 +111,7 @@ def sum_result(d: dtype) -> dtype:
 
 def real_result(d: dtype) -> dtype:
     """Return ``d``, or the type of the real part of a complex type: the result of ``abs``."""
-    return to_dtype(_FLOAT_OF[d.torch_dtype]) if d.is_complex else d
+    return to_dtype(d.torch_dtype.to_real()) if d.is_complex else d
 
 
 def complex_result(d: dtype) -> dtype:
