@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import thunder
@@ -73,3 +75,49 @@ def test_the_fast_path_of_an_encoder_layer_has_eagers_strides(
         (expected, strides), (found, found_strides) = program(inputs), compiled(inputs)
         assert torch.equal(expected, found)
         assert found_strides == strides
+
+
+BFLOATS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a complex number": lambda x: x * 1j,
+    "a complex tensor": lambda x: x + torch.ones(3, dtype=torch.complex64),
+    "one without dimensions": lambda x: x * torch.tensor(2j),
+    "parts": lambda x: torch.complex(x, x),
+}
+
+
+@pytest.mark.parametrize("program", BFLOATS.values(), ids=BFLOATS)
+def test_bfloat16_and_complex_numbers_have_eagers_type(program: Callable[..., torch.Tensor]) -> None:
+    x = torch.ones(3, dtype=torch.bfloat16)
+    try:
+        expected = program(x)
+    except RuntimeError as error:  # torch 2.15 has a type for it, and few kernels
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            thunder.jit(program)(x)
+        return
+    found = thunder.jit(program)(x)
+    assert found.dtype is expected.dtype
+    assert torch.equal(found, expected)
+
+
+MODES = ("reflect", "replicate", "circular")
+STRIDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "fft": lambda x: torch.fft.fft(x, dim=1),
+    "fft2": lambda x: torch.fft.fft2(x),
+    "rfft": lambda x: torch.fft.rfft(x, dim=1),
+    "irfftn": lambda x: torch.fft.irfftn(x),
+    "quantile": lambda x: torch.quantile(x, 0.5, dim=1),
+    **{mode: lambda x, mode=mode: F.pad(x, (1,) * 6, mode=mode) for mode in MODES},
+    **{f"{mode} 2d": lambda x, mode=mode: F.pad(x[0], (1,) * 4, mode=mode) for mode in MODES},
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (0, 4, 1, 2, 3), (0, 1, 3, 2, 4)])
+@pytest.mark.parametrize("fn", STRIDED.values(), ids=STRIDED)
+def test_strides_are_those_of_kernels_with_data(
+    fn: Callable[[torch.Tensor], torch.Tensor], order: tuple[int, ...]
+) -> None:
+    def program(x: torch.Tensor) -> tuple[int, ...]:
+        return fn(x).stride()
+
+    x = torch.randn(2, 3, 4, 5, 6).permute(order)
+    assert thunder.jit(program)(x) == program(x)

@@ -29,6 +29,18 @@ FMAX_SKIPS_NAN: Final = not "2.14" <= RUNNING < "2.15"
 BESSEL_FUNCTIONS_HAVE_GRADIENTS: Final = RUNNING >= "2.15"
 """Whether ``torch.special.bessel_j0`` and ``bessel_j1`` have a gradient."""
 
+STRIDES_DIFFER_WITHOUT_DATA: Final = (
+    frozenset[str]()
+    if RUNNING >= "2.13"
+    else frozenset(
+        {
+            *(f"torch.fft.{kind}fft{dims}" for kind in ("", "i", "r", "ih") for dims in ("", "2", "n")),
+            *("torch.fft.irfftn", "torch.fft.hfftn", "torch.quantile", "torch.nanquantile"),
+        }
+    )
+)
+"""Ids of operators whose results on tensors without data have other strides, or read data, before 2.13."""
+
 
 def _asarray_takes_none() -> bool:
     """Return whether ``requires_grad`` of ``torch.asarray`` may be None, which has the argument's."""
@@ -50,6 +62,11 @@ def function_apply() -> Any:
     """
     apply = Function.__dict__["apply"]
     return apply.__func__ if isinstance(apply, classmethod) else apply
+
+
+def has_dimension_names(tensor: torch.Tensor) -> bool:
+    """Return whether dimensions of the tensor have names, which torch 2.13 has no longer."""
+    return hasattr(tensor, "has_names") and tensor.has_names()
 
 
 def autocast_dtypes(definition: CustomOpDef) -> dict[str, torch.dtype]:

@@ -26,13 +26,14 @@ from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.memory_layout import byte_span, contiguous_strides
-from thunder.base.pytree import tree_map
+from thunder.base.pytree import tree_iter, tree_map
 from thunder.base.tags import OpTags
+from thunder.base.torch_versions import STRIDES_DIFFER_WITHOUT_DATA
 from thunder.ir.aliasing import InputAlias
 from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
-from thunder.ops.stand_ins import empty_tensor
+from thunder.ops.stand_ins import SMALL, empty_tensor
 from thunder.ops.torch_errors import TORCH_REFUSALS
 
 #: what fake tensors raise for functions that read data
@@ -53,6 +54,9 @@ CONTIGUOUS_RESULTS = frozenset(
         *("scatter", "scatter_add", "scatter_reduce"),
     )
 )
+
+#: operators for which torch's kernels without data return other strides than those on a CPU, or read data
+_STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {"torch.nn.functional.pad"}
 
 #: the kind of device (``cuda``) in whose place fake tensors are on the CPU
 _absent_device: ContextVar[str | None] = ContextVar("thunder_absent_device", default=None)
@@ -190,7 +194,8 @@ class Layouts:
             return
         args, kwargs = tree_map(self._value, (call.args, call.kwargs))
         try:
-            result = row.eager(*args, **kwargs)
+            run = _on_zeros if _needs_kernel(call.sym.id, args, kwargs) else _as_it_is
+            result = run(row.eager, args, kwargs)
         except _DATA_DEPENDENT_ERRORS as error:
             if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # a view decomposes into views
                 for sub in call.subsymbols:
@@ -223,6 +228,32 @@ class Layouts:
         elif isinstance(output, (tuple, list)):
             for o, r in zip(output, result, strict=True):
                 self._bind(o, r)
+
+
+def _needs_kernel(operator: str, args: Any, kwargs: Any) -> bool:
+    """Return whether a small call on the cpu is of an operator in ``_STRIDES_OF_KERNELS``."""
+    if operator not in _STRIDES_OF_KERNELS:
+        return False
+    tensors = [leaf for leaf in tree_iter((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    return sum(t.numel() for t in tensors) <= SMALL and all(t.device.type == "cpu" for t in tensors)
+
+
+def _as_it_is(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return fn(*args, **kwargs)
+
+
+def _on_zeros(fn: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:
+    """Return a tensor without data that has the strides of the result of ``fn`` on zeros."""
+
+    def zeros(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype).zero_()
+
+    with no_dispatch():
+        args, kwargs = tree_map(zeros, (args, kwargs))
+        result = fn(*args, **kwargs)
+    return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
 
 
 def _kernel_error(fn: Callable[..., Any], args: Any, kwargs: Any) -> str | None:

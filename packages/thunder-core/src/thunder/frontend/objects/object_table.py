@@ -30,6 +30,7 @@ from thunder.base.provenance import (
     own_name,
     proxied,
 )
+from thunder.base.torch_versions import has_dimension_names
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts
 from thunder.frontend.natives.libraries import is_numpy_scalar, is_ufunc
 from thunder.frontend.objects.class_kinds import (
@@ -210,7 +211,7 @@ class ObjectTable:
             raise UnsupportedProgram(
                 f"{path.source} is a tensor of layout {kind}", hint="Pass a dense tensor."
             )
-        if any(getattr(raw, "names", ())):  # before torch 2.13
+        if has_dimension_names(raw):
             raise UnsupportedProgram(
                 f"{path.source} is a tensor with names of dimensions", hint="Pass tensor.rename(None)."
             )
