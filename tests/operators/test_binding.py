@@ -4,6 +4,7 @@ where torch takes it, the program gives what eager gives, or refuses.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import types
@@ -23,7 +24,8 @@ from operators.test_surface import difference
 from recorded_refusals import Refusals, refusals_as_recorded
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.langctx import TORCH
-from thunder.torch.argument_parser import _JUDGE, SILENT
+from thunder.ir.proxies import TensorProxy
+from thunder.torch.argument_parser import _JUDGE, SILENT, parse
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, about deprecated functions and spellings
 
@@ -88,6 +90,13 @@ def test_torch_parses_the_calls_of_every_function_of_the_language() -> None:
         if next((a for a in answers if a is not None and a is not NotImplemented), _JUDGE) is not _JUDGE:
             silent.append(fn)
     assert silent == []
+
+
+def test_a_native_function_of_a_package_is_not_run_to_be_parsed() -> None:
+    x = TensorProxy("x", shape=(), dtype=torch.float32, device="cpu")
+    assert parse(math.sqrt, (x,), {}) is None
+    with pytest.raises(TypeError, match="add\\(\\): argument 'other'"):
+        parse(torch.add, (x, "1"), {})
 
 
 def _answer(fn: Any, args: tuple[Any, ...]) -> Any:

@@ -36,8 +36,6 @@ SILENT: frozenset[Any] = frozenset(
     {torch.range, torch.is_tensor, torch.Tensor.set_, torch.nn.init.trunc_normal_}
 )
 
-_NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType)
-
 
 class _Judge:
     """A mode that returns itself for each call."""
@@ -97,10 +95,23 @@ _parsers: dict[Any, _Parser | None] = {
 }
 
 
+def _is_native_of_torch(fn: Any) -> bool:
+    """Return whether ``fn`` is in C and torch's own, such as ``torch.add``.
+
+    ``apply`` of a program's ``autograd.Function`` may be in C, and so may a function of a package.
+    """
+    if isinstance(fn, types.MethodDescriptorType):
+        return fn.__objclass__ is torch._C.TensorBase
+    if not isinstance(fn, types.BuiltinFunctionType):
+        return False
+    owner = fn.__self__
+    return owner is None or (isinstance(owner, types.ModuleType) and owner.__name__.startswith("torch."))
+
+
 def _parser_of(fn: Any) -> _Parser | None:
     if fn in SILENT:
         return None
-    if isinstance(fn, _NATIVE):
+    if _is_native_of_torch(fn):
         return _Parser(fn)
     if not isinstance(fn, types.FunctionType) or str(fn.__module__).partition(".")[0] != "torch":
         return None
