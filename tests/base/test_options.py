@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any, Literal
 
 import pytest
 
+import thunder
 from thunder.base.errors import InvalidArgument, RegistrationError, UnknownOption
 from thunder.base.options import (
     CACHE_OPTIONS,
@@ -199,3 +201,8 @@ def test_registered_debug_option_is_read_with_its_default(debug_options: Any) ->
 def test_check_traces_may_be_a_level() -> None:
     assert DebugOptions(check_traces=2).check_traces
     assert not DebugOptions(check_traces=0).check_traces
+
+
+def test_the_arguments_that_are_suggested_are_those_of_jit() -> None:
+    parameters = inspect.signature(thunder.jit).parameters.values()
+    assert tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY) == JIT_ARGUMENTS

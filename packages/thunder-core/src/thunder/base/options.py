@@ -230,6 +230,7 @@ JIT_ARGUMENTS: tuple[str, ...] = (
     "transforms",
     "debug_options",
     "require",
+    "lookasides",
 )
 """The named arguments of `thunder.jit`, for suggestions."""
 

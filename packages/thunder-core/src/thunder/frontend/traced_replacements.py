@@ -22,7 +22,7 @@ import functools
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -32,6 +32,8 @@ from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
 from thunder.interpreter.machine import Machine
 from thunder.interpreter.policy import Policy
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -98,19 +100,19 @@ class ReplacementTable:
             return self._rows.get(id(fn.__wrapped__))
         return row
 
-    def applied_to(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that runs as it is, but for calls of replaced functions.
+    def applied_after(self, adapt: Callable[[_F], _F]) -> Callable[[_F], _F]:
+        """Return what adapts a function, which afterwards calls replacements when it runs.
 
-        The interpreter runs it, without recording a trace.
+        The interpreter then runs it, without recording a trace.
         """
-        if not self._rows:
-            return fn
+        return adapt if not self._rows else lambda fn: self._interpreted(adapt(fn))
 
+    def _interpreted(self, fn: _F) -> _F:
         @functools.wraps(fn)
         def run(*args: Any, **kwargs: Any) -> Any:
             return Machine(_Replacing(self)).call(fn, args, kwargs)
 
-        return run
+        return cast(_F, run)
 
 
 class _Replacing(Policy):

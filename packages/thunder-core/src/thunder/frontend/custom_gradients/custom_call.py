@@ -197,7 +197,7 @@ def _as_it_runs(
         saved=makers[2:],
         requires_grad=[t.requires_grad for t in rebuilding.tensors],
         arguments=tuple(map(Argument.of, fn.inputs)),
-        adapt=lambda function: replacements.applied_to(fn.adapt(function)),
+        adapt=replacements.applied_after(fn.adapt),
     )
     with recorded(session.trace) as begin:
         call = begin_backward(backward)
