@@ -156,12 +156,12 @@ CALLS: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {
     "DistributedDataParallel": (
         lambda: thunder.jit(distributed()),
         "UnsupportedProgram",
-        ("thunder.distributed.ddp", "thunder-distributed", "DistributedDataParallel(thunder.jit(model))"),
+        ("ddp", "provides thunder.distributed", "DistributedDataParallel(thunder.jit(model))"),
     ),
     "a module after fully_shard": (
         lambda: thunder.jit(FSDPModel()),
         "UnsupportedProgram",
-        ("thunder.distributed.fsdp", "thunder-distributed", "thunder.jit(model)"),
+        ("fsdp", "provides thunder.distributed", "thunder.jit(model)"),
     ),
     "a module of torch.compile": (
         lambda: thunder.jit(torch.compile(Model())),
