@@ -12,6 +12,8 @@ from torch import Tensor
 import thunder
 from comparison.inputs import leaf
 from thunder import TensorProxy
+from thunder.core import prims
+from thunder.core.trace import from_trace, tracectx
 from thunder.core.transforms import get_grad, put_grad
 from thunder.extend import OperatorExecutor
 
@@ -122,3 +124,22 @@ def test_a_rule_that_runs_as_it_is_runs_once(ex: OperatorExecutor) -> None:
     ex.register_implementation(op, grad_transform=rule)
     thunder.jit(lambda x: op(x), executors=[ex])(leaf(3))
     assert len(runs) == 1
+
+
+class Halved(thunder.Transform):
+    """A transform that halves the result of a program, in its dtype and on its device."""
+
+    def transform_trace_pre_execution(self, trace: Any, **facts: Any) -> Any:
+        new = from_trace(trace)
+        new.bound_symbols = list(trace.bound_symbols[:-1])
+        with tracectx(new):
+            (out,) = trace.bound_symbols[-1].args
+            half = out.new_full((), 0.5, dtype=out.dtype, device=out.device).to(out.device, out.dtype)
+            also = thunder.torch.zeros(out.shape, dtype=out.dtype, device=out.device)
+            prims.python_return(out.to(out.dtype) * half + also)
+        return new
+
+
+def test_a_transform_takes_metadata_of_proxies() -> None:
+    compiled = thunder.jit(lambda x: x * 3, transforms=[Halved()])
+    torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 1.5))

@@ -18,6 +18,7 @@ import torch
 from thunder.base import devices, dtypes
 from thunder.base.errors import InvalidArgument, UnsupportedProgram
 from thunder.base.langctx import current_language
+from thunder.ir.metadata_methods import METADATA_METHODS
 from thunder.ir.refused_methods import REFUSED_METHODS, constant_value
 from thunder.ir.scalar_proxies import (
     CONSTRAINT,
@@ -291,7 +292,7 @@ class TensorProxy(torch.Tensor):
         return format(repr(self), spec)
 
 
-for _name, _method in REFUSED_METHODS.items():
+for _name, _method in {**METADATA_METHODS, **REFUSED_METHODS}.items():
     setattr(TensorProxy, _name, _method)
 
 

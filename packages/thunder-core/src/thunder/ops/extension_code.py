@@ -1,8 +1,8 @@
 """Functions of packages that compute with proxies: gradient rules, execution transforms, meta functions.
 
 Such a function runs as it is, and torch's functions record symbols where an argument is a proxy. Two things
-do not work then, because they never reach a proxy: torch's factories compute real tensors, and torch's parser
-of arguments refuses the dtypes and devices of proxies, which are not torch's.
+do not work then, because they never reach a proxy: torch's factories compute real tensors, and the parser of
+arguments of torch's functions refuses the dtypes and devices of proxies, which are not torch's.
 
     scale = torch.ones(3, dtype=x.dtype, device=x.device)
 
@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from thunder.base import devices, dtypes
 from thunder.base.langctx import current_language
 from thunder.base.pytree import tree_map
 from thunder.interpreter import interpret
+from thunder.ir.metadata_methods import torch_metadata
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
@@ -82,13 +82,7 @@ def _with_torch_metadata(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls ``fn`` with torch's dtypes and devices in place of thunder's."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = tree_map(_torch_metadata, (args, kwargs))
+        args, kwargs = tree_map(torch_metadata, (args, kwargs))
         return fn(*args, **kwargs)
 
     return call
-
-
-def _torch_metadata(x: Any) -> Any:
-    if isinstance(x, dtypes.dtype):
-        return x.torch_dtype
-    return devices.to_torch_device(x) if isinstance(x, devices.Device) else x
