@@ -9,7 +9,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import GradientDeclaration, Operator, register
 
-__all__ = ["OpTags", "PrimIDs", "primitive"]
+__all__ = ["OpTags", "PrimIDs", "composite", "primitive"]
 
 
 class _Ids(type):
@@ -51,4 +51,11 @@ def primitive(
         )
     )
     setattr(PrimIDs, short_id or name.upper(), symbol.id)
+    return symbol
+
+
+def composite(name: str, decomposition: Callable[..., Any]) -> Symbol:
+    """Declare ``prims.<name>``, which calls primitives, and return its symbol."""
+    symbol = register(Operator(id=f"prims.{name}", decomposition=decomposition, module="prims"))
+    setattr(PrimIDs, name.upper(), symbol.id)
     return symbol

@@ -15,12 +15,12 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, TensorProxy
 from thunder.ops.operator import NONDIFFERENTIABLE
-from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.declaration import composite, primitive
 
 # fmt: off
 __all__ = [
     "bitcast", "clone", "convert_element_type", "copy_", "detach", "device_put", "item", "overwrite",
-    "shallow_copy", "stride_order", "untracked_alias",
+    "shallow_copy", "stride_order", "untracked_alias", "update_aliases",
 ]
 # fmt: on
 
@@ -83,6 +83,14 @@ clone = primitive("clone", like_meta, eager=torch.clone, eager_path="torch.clone
 shallow_copy = primitive(
     "shallow_copy", like_meta, eager=lambda a: a.view_as(a), tags=(*_POINTWISE, OpTags.VIEW)
 )
+
+
+def _update_aliases(tensors: Sequence[TensorProxy]) -> tuple[TensorProxy, ...]:
+    """The tensors under other names, for what reads them after a write to their memory."""
+    return tuple(shallow_copy(t) for t in tensors)
+
+
+update_aliases = composite("update_aliases", _update_aliases)
 
 #: an alias through which no gradient flows
 detach = primitive(

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.gradient_rules import VjpCall, conj, formulas, vjp
 from thunder.torch.namespace import ltorch
@@ -62,6 +63,11 @@ def right_gradient(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 formulas("prims.matmul", a=lambda c: left_gradient(c.g, c.a, c.b), b=lambda c: right_gradient(c.g, c.a, c.b))
+formulas(
+    "prims._grouped_mm",  # the three forms are each other's gradients
+    a=lambda c: prims._grouped_mm(c.g, adjoint(c.b), c.offsets),
+    b=lambda c: prims._grouped_mm(adjoint(c.a), c.g, c.offsets),
+)
 formulas(
     "torch.matmul",
     input=lambda c: left_gradient(c.g, c.input, c.other),
