@@ -271,6 +271,14 @@ def test_overridden_parameters_are_mappings_that_can_be_written():
     assert dict(compiled._overrides_buffers) == {}
 
 
+def test_attributes_of_the_module_come_before_names_of_the_table():
+    module = torch.nn.Module()
+    module.no_sync = torch.nn.Linear(1, 1)
+    assert thunder.jit(module).no_sync is module.no_sync
+    with pytest.raises(AttributeError, match="a package that provides thunder"):
+        thunder.jit(torch.nn.Linear(1, 1)).no_sync()
+
+
 def test_a_trace_is_not_pickled():
     compiled = thunder.jit(torch.sin)
     compiled(torch.ones(2))

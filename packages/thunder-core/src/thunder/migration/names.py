@@ -260,6 +260,7 @@ NAMES: Final[dict[str, Row]] = {
     "thunder.core.module:ThunderModule": {
         "_overrides_parameters": Alias("thunder.migration.overridden_parameters:overrides_parameters"),
         "_overrides_buffers": Alias("thunder.migration.overridden_parameters:overrides_buffers"),
+        "no_sync": Replaced("a package that provides thunder.distributed has data parallelism"),
     },
     "thunder.dev_utils": _replaced(
         "a package that provides thunder.transforms has transforms that measure and print",

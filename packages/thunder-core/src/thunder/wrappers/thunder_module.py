@@ -81,9 +81,14 @@ class ThunderModule(torch.nn.Module):
             return object.__getattribute__(self, name)
         model = _state(self).model
         declared = declared_names("thunder.core.module:ThunderModule").get(name)
-        if isinstance(declared, Alias):
-            return declared.resolve()(self)
-        return type(model).__getattr__(model, name)  # raises its error
+        try:
+            return type(model).__getattr__(model, name)
+        except AttributeError as error:
+            if isinstance(declared, Alias):
+                return declared.resolve()(self)
+            if declared is not None:
+                raise AttributeError(f"{error}: {declared.advice}", name=name) from None
+            raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         model = _state(self).model
