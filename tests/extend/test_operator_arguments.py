@@ -289,6 +289,41 @@ def test_a_call_without_an_argument_has_the_default_of_the_replaced_function() -
     torch.testing.assert_close(compiled(x), shifted(x))
 
 
+def test_names_of_arguments_are_those_of_the_replaced_function() -> None:
+    def shifted(x: torch.Tensor, by: float = 1.0, factor: float = 2.0) -> torch.Tensor:
+        return x * factor + by
+
+    own = OperatorExecutor("argued_names")
+    own.register_operator(
+        "shifted",
+        meta=lambda a, b, c: TensorProxy(like=a),
+        fn=lambda a, b, c: a * c + b,
+        replaces=shifted,
+    )
+    x = torch.ones(2)
+    for program in (lambda x: shifted(x=x, factor=5.0, by=3.0), lambda x: shifted(x, factor=5.0)):
+        compiled = thunder.jit(program, executors=[own])
+        torch.testing.assert_close(compiled(x), program(x))
+        assert thunder.explain(compiled).rows[0].claimed_by == "argued_names"
+
+
+class Styles(enum.Enum):
+    PLAIN = Config()
+
+
+class Labelled(float):
+    pass
+
+
+@pytest.mark.parametrize("value", [Styles.PLAIN, Labelled(2.0)], ids=["an enum of an object", "a number"])
+def test_a_constant_that_holds_an_object_is_refused(value: Any) -> None:
+    if isinstance(value, Labelled):
+        value.label = Config()
+    compiled = thunder.jit(lambda x: scale(x, value), executors=[ex])
+    with pytest.raises(thunder.core.errors.UnsupportedOperator, match="as how"):
+        compiled(torch.ones(2))
+
+
 @pytest.mark.parametrize(
     "callable_object",
     [Model(), functools.partial(scale, how=2.0), Model().forward, functools.lru_cache(scale)],

@@ -27,7 +27,7 @@ import torch
 
 from thunder.frontend.lookasides import custom_operators, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
-from thunder.frontend.lookasides.operator_arguments import with_defaults_of
+from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import native_calls, opaque_functions
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacementTable, replacing
@@ -137,7 +137,7 @@ def _call_operator(session: TracingSession, fn: Any, args: Args, kwargs: Kwargs)
     if is_interpreted(fn, symbol):
         return session.machine.generic_call(fn, args, kwargs)
     if is_of_package(symbol):
-        kwargs = with_defaults_of(session, fn, symbol, args, kwargs)
+        args, kwargs = bound_to_function(session, fn, symbol, args, kwargs)
     return tensors.call_function(session, fn, symbol, args, kwargs)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from thunder.base.errors import InvalidArgument, PluginError, PluginNotInstalledError, ThunderError
+from thunder.base.errors import InvalidArgument, PluginError, PluginNotInstalledError
 from thunder.base.extension_origin import origin_of
+from thunder.base.plugin_calls import plugin_call
 from thunder.compiler.jit import jit
 from thunder.executor_base.executor import Executor
 from thunder.extend import get_default_executors, resolve_executors
@@ -107,14 +108,8 @@ def _collected(parts: Sequence[Plugin], method: str, expected: Any) -> list[Any]
 
 
 def _called(part: Plugin, method: str) -> Any:
-    try:
+    with plugin_call(f"{type(part).__name__}.{method}", lambda: origin_of(type(part))):
         return getattr(part, method)()
-    except ThunderError:
-        raise
-    except Exception as error:
-        raise PluginError(f"{type(part).__name__}.{method} raised {type(error).__name__}: {error}").blame(
-            origin_of(type(part))
-        ) from error
 
 
 def _attributed(lookaside: Lookaside, part: Plugin) -> Lookaside:

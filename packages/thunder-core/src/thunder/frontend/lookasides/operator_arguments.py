@@ -58,19 +58,30 @@ def checked_arguments(
     )
 
 
-def with_defaults_of(session: TracingSession, fn: Any, symbol: Symbol, args: Args, kwargs: Kwargs) -> Kwargs:
-    """Return the keyword arguments of a call of ``fn``, with the defaults of ``fn`` for those it lacks.
+def bound_to_function(
+    session: TracingSession, fn: Any, symbol: Symbol, args: Args, kwargs: Kwargs
+) -> tuple[Args, Kwargs]:
+    """Return the arguments of a call of ``fn`` as the operator that replaces it takes them.
 
-    An operator that replaces a Python function may have other defaults, or the function's may change.
+    An argument that the call lacks has the default of ``fn``, which may change, and need not be the
+    operator's. One that is passed by a name that the operator lacks is passed by position.
     """
-    if type(fn) is not types.FunctionType or not (fn.__defaults__ or fn.__kwdefaults__):
-        return kwargs
-    parts = session.function_parts(fn)
+    if type(fn) is not types.FunctionType or not (fn.__defaults__ or fn.__kwdefaults__ or kwargs):
+        return args, kwargs
+    parts, named = session.function_parts(fn), _by_name(symbol)
     names = parts.code.co_varnames[: parts.code.co_argcount]
     defaults = dict(zip(reversed(names), reversed(parts.defaults or ()), strict=False))
-    defaults.update(parts.kwdefaults or {})
+    missing = {**defaults, **(parts.kwdefaults or {})}
     passed = {*names[: len(args)], *kwargs}
-    return {**{n: d for n, d in defaults.items() if n not in passed and n in _by_name(symbol)}, **kwargs}
+    kwargs = {**{n: d for n, d in missing.items() if n not in passed and n in named}, **kwargs}
+    if named.issuperset(kwargs):
+        return args, kwargs
+    positional = list(args)
+    for name in names[len(args) :]:
+        if name not in kwargs and name not in defaults:
+            break
+        positional.append(kwargs.pop(name) if name in kwargs else defaults[name])
+    return tuple(positional), kwargs
 
 
 def _by_name(symbol: Symbol) -> frozenset[str]:
@@ -88,13 +99,19 @@ class _Checker:
     def checked(self, value: Any, name: str) -> Any:
         """Return an argument, or a part of one; ``name`` is its path from the call."""
         kind = type(value)
-        if kind in _CONSTANTS or isinstance(value, TensorProxy | Proxy | enum.Enum):
+        if kind in _CONSTANTS or isinstance(value, TensorProxy | Proxy):
+            return value
+        if isinstance(value, enum.Enum):
+            for part in value.value if type(value.value) is tuple else (value.value,):
+                self._check_constant(part, name, value)
             return value
         if kind is slice:
             for bound in (value.start, value.stop, value.step):
                 self._check_constant(bound, name, value)
             return value
-        if is_numpy_scalar(value) or plain_base(kind) in _CONSTANTS:
+        if is_numpy_scalar(value) or (
+            plain_base(kind) in _CONSTANTS and not getattr(value, "__dict__", None)
+        ):
             return value
         if kind in _SETS:
             for item in value:

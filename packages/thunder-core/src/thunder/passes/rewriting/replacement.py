@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from thunder.base.errors import Location, PluginError, ThunderError, UnsupportedProgram
+from thunder.base.errors import Location, PluginError, UnsupportedProgram
+from thunder.base.plugin_calls import plugin_call
 from thunder.executor_base.executor import Refusal
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import may_alias
@@ -109,6 +111,9 @@ def _apply(trace: TraceCtx, graph: ExpressionGraph, rule: RewriteRule, done: lis
     return _replaced(trace, graph, places, done) if places else trace
 
 
+_HINT = "check= of the rule returns a Refusal for arguments that it cannot do."
+
+
 def _rewriting(graph: ExpressionGraph, match: RuleMatch, refusal: Refusal | None = None) -> Rewriting:
     last = graph.bsyms[max(match.covered)]
     return Rewriting(
@@ -125,11 +130,8 @@ def _checked(graph: ExpressionGraph, match: RuleMatch) -> Refusal | None:
     check = match.rule.check
     if check is None:
         return None
-    try:
-        with detached_trace():  # what a check records is not part of the program
-            answer = check(*match.args)
-    except Exception as error:
-        raise _fault(graph, match, f"has a check that raised {type(error).__name__}: {error}") from error
+    with _calling(graph, match, "a check"), detached_trace():  # what it records is not part of the program
+        answer = check(*match.args)
     if answer is True:
         return None
     if answer is False:
@@ -139,13 +141,25 @@ def _checked(graph: ExpressionGraph, match: RuleMatch) -> Refusal | None:
     raise _fault(graph, match, f"has a check that returned {answer!r}, neither a bool nor a Refusal")
 
 
+def _calling(graph: ExpressionGraph, match: RuleMatch, what: str) -> AbstractContextManager[None]:
+    """Return the context in which a function of a rule is called; its faults are PluginErrors."""
+    last = graph.bsyms[max(match.covered)]
+    return plugin_call(
+        f"rewrite {match.rule.name!r} has {what} that",
+        lambda: match.rule.origin,
+        where=last.locations,
+        hint=_HINT,
+        may_refuse=False,
+    )
+
+
 def _fault(graph: ExpressionGraph, match: RuleMatch, what: str, **found: Any) -> PluginError:
     last = graph.bsyms[max(match.covered)]
     return PluginError(
         f"rewrite {match.rule.name!r} {what}",
         found=found or None,
         where=last.locations,
-        hint="check= of the rule returns a Refusal for arguments that it cannot do.",
+        hint=_HINT,
     ).blame(match.rule.origin)
 
 
@@ -198,13 +212,8 @@ class _Recording:
     ) -> None:
         self.graph, self.match = graph, match
         self.args = [values.get(Variable(a), a) if is_proxy(a) else a for a in match.args]
-        try:
+        with _calling(graph, match, "a replacement"):
             recorded = record(match.rule.replacement, self.args, trace, grad=match.grad)
-        except ThunderError as error:
-            raise _fault(graph, match, f"has a replacement that raised {error}") from error
-        except Exception as error:
-            what = f"has a replacement that raised {type(error).__name__}: {error}"
-            raise _fault(graph, match, what) from error
         self.statements = recorded.bsyms
         self.results: dict[Variable, Any] = {}
         outputs = self._checked_results(recorded.result)
