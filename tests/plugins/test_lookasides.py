@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,7 +59,32 @@ def test_another_plugin_without_replacements_costs_no_compile() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
-def test_a_hook_that_makes_functions_is_called_once_for_a_plugin() -> None:
+def test_functions_of_a_library_that_the_program_imports_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_library.py").write_text("def doubled(x):\n    return x * 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    class Late:
+        @hookimpl
+        def thunder_lookasides(self) -> list[Lookaside]:
+            library = sys.modules.get("late_library")
+            return [] if library is None else [Lookaside(library.doubled, lambda x: torch.sin(x))]
+
+    def importing(x: torch.Tensor) -> torch.Tensor:
+        import late_library
+
+        return late_library.doubled(x)
+
+    compiled, x = thunder.jit(importing), torch.ones(2)
+    with get_manager().temporary(Late(), name="late"):
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), torch.sin(x))
+    sys.modules.pop("late_library")
+    assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (1, 1)
+
+
+def test_the_first_function_of_a_hook_that_makes_functions_is_used() -> None:
     class Making:
         @hookimpl
         def thunder_lookasides(self) -> list[Lookaside]:

@@ -238,13 +238,13 @@ class Dispatcher:
         """Compile an entry whose guards hold for this call; return it and its prologue's results.
 
         A compile may import libraries, such as an executor's kernels. That changes facts which the program
-        may have read, such as the classes that an abstract base class knows. Then the program is acquired
-        once more, with the libraries loaded.
+        may have read, such as the classes that an abstract base class knows; and a plugin may replace
+        functions of these libraries. Then the program is acquired once more, with the libraries loaded.
         """
-        for _ in range(2):
+        for is_last in (False, True):
             entry = self.make_entry(args, kwargs)
             inputs = entry.prologue_fn(*args, **kwargs)
-            if inputs is not None:
+            if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs
         cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
         raise InternalError("the guards of a new entry do not hold for its own call") from cause

@@ -10,6 +10,7 @@ No call checks for this: the manager notifies the compiled objects when its plug
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,6 @@ from thunder.base.errors import InvalidArgument
 from thunder.frontend.replaceable_functions import replacement_of
 from thunder.frontend.traced_replacements import Replacement, full_name
 from thunder.plugins.contributions import isolated, lookasides
-from thunder.plugins.generation_cache import PerGeneration
 from thunder.plugins.manager import PluginManager, get_manager
 
 __all__ = ["PluginContributions", "plugin_contributions", "replacements_of"]
@@ -59,40 +59,51 @@ def _text(replacement: Replacement) -> str:
 
 
 def plugin_contributions() -> PluginContributions:
-    """Return what the plugins contribute now; computed again after a change of plugins."""
-    return _contributions_of(get_manager())
-
-
-def _contributions(manager: PluginManager) -> PluginContributions:
-    replacements = isolated(manager, lambda: _replacements(manager))
+    """Return what the plugins contribute now."""
+    manager = get_manager()
     hooks = {
         hook: tuple((i.plugin_name, i.function) for i in manager.implementations(hook)) for hook in _HOOKS
     }
-    return PluginContributions(replacements, hooks)
+    return PluginContributions(isolated(manager, lambda: _replacements(manager)), hooks)
 
 
-_contributions_of = PerGeneration(_contributions)
+_Key = tuple[int, type | None]
+
+#: by plugin; a hook that is called again may return other functions for the same purpose
+_first_replacements: weakref.WeakKeyDictionary[Any, dict[_Key, Replacement]] = weakref.WeakKeyDictionary()
 
 
 def _replacements(manager: PluginManager) -> tuple[Replacement, ...]:
-    """Return the replacements of all plugins; raise PluginError where two have one function."""
-    replacements: dict[tuple[int, type | None], tuple[str, Replacement]] = {}
-    for plugin, lookaside in lookasides(manager):
+    """Return the replacements of all plugins.
+
+    For a function the first replacement that a plugin has returned is used as long as the plugin exists.
+    Raises PluginError where two plugins replace one function, and where a plugin replaces one twice.
+    """
+    replacements: dict[_Key, tuple[str, Replacement]] = {}
+    for implementation, lookaside in lookasides(manager):
+        plugin = implementation.plugin_name
         provider = f"plugin {plugin!r} ({manager.source_of(plugin)})"
         try:
             replacement = replacement_of(replace(lookaside, provided_by=provider))
         except InvalidArgument as error:
             text = f"thunder_lookasides of plugin {plugin!r}: {error.asked}"
             raise manager.fault(plugin, text, "thunder_lookasides", error.hint) from error
-        first, _ = replacements.setdefault(replacement.key, (plugin, replacement))
-        if replacements[replacement.key][1] is not replacement:
-            text = (
-                f"plugins {first!r} and {plugin!r} both replace {full_name(replacement.function)}"
-                if first != plugin
-                else f"plugin {plugin!r} replaces {full_name(replacement.function)} twice"
-            )
-            raise manager.fault(plugin, text, "thunder_lookasides")
+        if replacement.key in replacements:
+            first, name = replacements[replacement.key][0], full_name(replacement.function)
+            both = f"plugins {first!r} and {plugin!r} both replace {name}"
+            twice = f"plugin {plugin!r} replaces {name} twice"
+            raise manager.fault(plugin, both if first != plugin else twice, "thunder_lookasides")
+        replacements[replacement.key] = plugin, _first(implementation.plugin, replacement)
     return tuple(replacement for _, replacement in replacements.values())
+
+
+def _first(plugin: Any, replacement: Replacement) -> Replacement:
+    """Return the first replacement that a plugin has returned for a function."""
+    try:
+        first = _first_replacements.setdefault(plugin, {})
+    except TypeError:  # an object without a weak reference or a hash
+        return replacement
+    return first.setdefault(replacement.key, replacement)
 
 
 def replacements_of(declared: tuple[object, ...]) -> tuple[Replacement, ...]:
@@ -100,7 +111,7 @@ def replacements_of(declared: tuple[object, ...]) -> tuple[Replacement, ...]:
 
     Raises InvalidArgument for a lookaside that is not possible, and for two of one function.
     """
-    replacements: dict[tuple[int, type | None], Replacement] = {}
+    replacements: dict[_Key, Replacement] = {}
     for lookaside in declared:
         replacement = replacement_of(lookaside)
         first = replacements.setdefault(replacement.key, replacement)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -262,31 +261,16 @@ def _recipes(manager: PluginManager) -> dict[str, tuple[str, type[Any]]]:
 _recipes_of = PerGeneration(lambda manager: isolated(manager, lambda: _recipes(manager)))
 
 
-def lookasides(manager: PluginManager) -> Iterator[tuple[str, Lookaside]]:
-    """Yield the functions that plugins replace in traced programs, each with the plugin's name."""
+def lookasides(manager: PluginManager) -> Iterator[tuple[HookImpl, Lookaside]]:
+    """Yield the functions that plugins replace in traced programs, each with the plugin's implementation."""
     for implementation in manager.implementations("thunder_lookasides"):
-        for lookaside in _lookasides_of(manager, implementation):
-            yield implementation.plugin_name, lookaside
-
-
-#: by plugin; a hook that was called again would return other functions, which are other replacements
-_called_once: weakref.WeakKeyDictionary[Any, tuple[Lookaside, ...]] = weakref.WeakKeyDictionary()
-
-
-def _lookasides_of(manager: PluginManager, implementation: HookImpl) -> tuple[Lookaside, ...]:
-    plugin, owner = implementation.plugin_name, implementation.plugin
-    is_weakly_held = type(owner).__weakrefoffset__ != 0 and type(owner).__hash__ is object.__hash__
-    if is_weakly_held and owner in _called_once:
-        return _called_once[owner]
-    result = manager.call_one(implementation, "thunder_lookasides")
-    declared = tuple(_as_list(manager, plugin, "thunder_lookasides", result))
-    for lookaside in declared:
-        if not isinstance(lookaside, Lookaside):
-            text = f"thunder_lookasides of plugin {plugin!r} returned {lookaside!r}, not a Lookaside"
-            raise manager.fault(plugin, text, "thunder_lookasides")
-    if is_weakly_held:
-        _called_once[owner] = declared
-    return declared
+        plugin = implementation.plugin_name
+        result = manager.call_one(implementation, "thunder_lookasides")
+        for lookaside in _as_list(manager, plugin, "thunder_lookasides", result):
+            if not isinstance(lookaside, Lookaside):
+                text = f"thunder_lookasides of plugin {plugin!r} returned {lookaside!r}, not a Lookaside"
+                raise manager.fault(plugin, text, "thunder_lookasides")
+            yield implementation, lookaside
 
 
 def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> Iterator[str]:

@@ -109,9 +109,10 @@ def thunder_devices() -> Iterable[DeviceProfile]:  # type: ignore[empty-body]
 def thunder_lookasides() -> Iterable[Lookaside]:  # type: ignore[empty-body]
     """Replace Python functions in traced programs by code that is traced in their place.
 
-    Called once for each plugin, at the first compile after it was registered. Two plugins must not replace
-    one function; a replacement that `thunder.jit` received comes before those of plugins. A program
-    that was compiled with other replacements is compiled again.
+    Called at each compile, so it may leave out functions of libraries that are not imported. For a function,
+    the first replacement that a plugin returns is used as long as the plugin is registered. Two plugins must
+    not replace one function; a replacement that `thunder.jit` received comes before those of plugins. A
+    program that was compiled with other replacements is compiled again.
     """
 
 
