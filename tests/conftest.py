@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import types
 from pathlib import Path
@@ -28,6 +29,12 @@ if importlib.util.find_spec("torch") is None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--sweep`."""
     parser.addoption("--sweep", action="store_true", help="run exhaustive tests as a whole, not a slice")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _artefacts_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep compiled artefacts out of the user's cache."""
+    os.environ["THUNDER_CACHE_DIR"] = str(tmp_path_factory.mktemp("artefacts"))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
+from weakref import WeakValueDictionary
 
 from thunder.base.errors import InvalidArgument, PluginError
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
@@ -12,6 +13,7 @@ from thunder.executor_base.operator_executor import operator_id
 from thunder.executor_base.unfused import left_out
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.region_keys import structural_key
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 
@@ -53,6 +55,7 @@ class FusionExecutor(Executor):
     ) -> None:
         super().__init__(name, version=version, rank=rank, aliases=aliases)
         self._fuel: int | FUEL_LEVEL = FUEL_LEVEL.UNLIMITED
+        self._compiled: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
 
     # -- what can be fused
 
@@ -125,6 +128,20 @@ class FusionExecutor(Executor):
             found={"class": f"{type(self).__module__}.{type(self).__qualname__}"},
             hint="A subclass of thunder.extend.FusionExecutor defines it.",
         ).blame(self.origin)
+
+    def compile_once(self, region: Region, compile: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+        """Return the function that was compiled for a region of equal structure, else compile it now.
+
+        `structural_key` says which regions are equal: the function may not depend on names of the region. A
+        function is kept as long as a compiled program uses it.
+        """
+        key = structural_key(region)
+        if key is None:
+            return compile()
+        function = self._compiled.get(key)
+        if function is None:
+            function = self._compiled[key] = compile()
+        return function
 
     def _claimed(self, bsym: BoundSymbol) -> bool:
         return bsym.sym.executor is self and not bsym.sym.is_fusion

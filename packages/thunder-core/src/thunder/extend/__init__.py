@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.public_names import missing_name
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
@@ -18,10 +19,12 @@ from thunder.extend.inline_extensions import (
 )
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
+from thunder.ir.region_keys import structural_key
 from thunder.ops.region_strides import EagerStrides
 
 __all__ = [
     "FUEL_LEVEL",
+    "ArtefactCache",
     "Bounds",
     "EagerStrides",
     "Executor",
@@ -60,6 +63,7 @@ __all__ = [
     "set_always_executors",
     "set_default_executors",
     "single_op_executor",
+    "structural_key",
 ]
 
 # The functions of the one registry of the process.

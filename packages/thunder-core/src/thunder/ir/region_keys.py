@@ -1,0 +1,86 @@
+"""Structural keys of fusion regions: equal for regions that compute the same from equal types of values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from thunder.base import devices, dtypes
+from thunder.ir.fusion_regions import Region
+from thunder.ir.literals import Names, value_text
+from thunder.ir.proxies import Proxy, TensorProxy
+
+__all__ = ["structural_key"]
+
+#: Types whose printed values have nothing left out. A region with a constant of another type has no key.
+_PRINTED = (
+    *(type(None), bool, int, float, complex, str, bytes, type(...), range),
+    *(torch.dtype, torch.layout, torch.memory_format, torch.device, dtypes.dtype, devices.Device),
+)
+
+
+class _NotPrinted(Exception):
+    """A constant of a region has no text that determines it."""
+
+
+def structural_key(region: Region, *, requires_grad: bool = False) -> str | None:
+    """Return a key that is equal for regions of equal structure, in every process.
+
+    The structure is: the operators in their order with their constants; which argument of a call is which
+    input or which value of an earlier call; which values are outputs; the type, shape, dtype and device of
+    each value, and of results the strides that their operator declares; with `requires_grad` also whether
+    values require grad, for executors whose code depends on it. Names, source lines and the decompositions
+    of calls do not count. What inputs are only when the region runs (their strides, the memory that they
+    share) is not in it either.
+
+    Returns None for a region with a constant that has no complete text, such as a function or a generator.
+    """
+    writer = _Writer(requires_grad)
+    try:
+        lines = [writer.definitions(map(_without_strides, region.inputs))]
+        for call in region.bsyms:
+            arguments = f"{writer.text(call.args)} {writer.text(call.kwargs)}"
+            lines.append(f"{call.sym.id} {arguments} → {writer.definitions(call.flat_proxy_outs)}")
+        lines.append(f"return {writer.text(region.outputs)}")
+    except _NotPrinted:
+        return None
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _without_strides(p: Any) -> Any:
+    """Return an input without the strides that it had in the first call of the program."""
+    return p.replace(strides=None) if isinstance(p, TensorProxy) else p
+
+
+class _Writer:
+    """Writes values, with proxies numbered in the order of their first occurrence."""
+
+    def __init__(self, requires_grad: bool) -> None:
+        self._requires_grad = requires_grad
+        self._numbers: dict[str, int] = {}
+
+    def definitions(self, proxies: Iterable[Any]) -> str:
+        """Return the text of values where they first occur, with their metadata."""
+        return ", ".join(f"{self.text(p)}: {self._metadata(p)}" for p in proxies)
+
+    def text(self, value: Any) -> str:
+        """Return the text of an argument; raises _NotPrinted."""
+        if isinstance(value, TensorProxy | Proxy):
+            return f"%{self._numbers.setdefault(value.name, len(self._numbers))}"
+        if isinstance(value, slice):
+            return f"slice{self.text((value.start, value.stop, value.step))}"
+        if type(value) in (tuple, list, torch.Size):
+            return f"{type(value).__name__}({', '.join(map(self.text, value))})"
+        if type(value) is dict:
+            return f"{{{', '.join(f'{self.text(k)}: {self.text(v)}' for k, v in value.items())}}}"
+        if type(value) not in _PRINTED:
+            raise _NotPrinted(value)
+        return f"{type(value).__name__} {value_text(value, Names())}"
+
+    def _metadata(self, p: Any) -> str:
+        if not isinstance(p, TensorProxy):
+            return f"{p.type_string()} {getattr(p, 'value', None)!r}"
+        return f"{p.type_string()} {p.strides} {p.requires_grad if self._requires_grad else ''}"
