@@ -138,6 +138,33 @@ def gate_executor(
     )
 
 
+# -- norm: a reduction over the rows of a matrix, with a number --------------------------------------------
+
+
+def norm(x: torch.Tensor, w: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    """x / √(mean(x²) + eps) · w, in operators of torch."""
+    return x / torch.sqrt(x.square().mean(-1, keepdim=True) + eps) * w
+
+
+def norm_kernel(x: torch.Tensor, w: torch.Tensor, eps: float) -> torch.Tensor:
+    """`norm`, computed in float32 or float64 and rounded once."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return norm(x.to(wide), w.to(wide), eps).to(x.dtype)
+
+
+def norm_meta(x: Any, w: Any, eps: float = 1e-5) -> Any:
+    """One result like x."""
+    return TensorProxy(like=x)
+
+
+def norm_executor(fn: Callable[..., Any] = norm_kernel, **arguments: Any) -> Trial:
+    """An executor of `norm`, without gradient."""
+    executor = OperatorExecutor(name())
+    symbol = executor.register_operator("norm", meta=norm_meta, fn=fn)
+    samples = [((tensor(3, 8), tensor(8, seed=1)), {}), ((tensor(2, 3, 4), tensor(4, seed=1)), {"eps": 0.5})]
+    return Trial(executor, {"samples": {symbol: samples}, "references": {symbol: norm}, **arguments})
+
+
 # -- one operator, without gradient --------------------------------------------------------------------------
 
 
@@ -286,12 +313,14 @@ class Runs(FusionExecutor):
 FUSIBLE = ("torch.sin", "torch.mul")
 
 
-def fuser(cls: type[Runs] = Runs) -> Trial:
+def fuser(cls: type[Runs] = Runs, **arguments: Any) -> Trial:
     """A fusion executor of two operators."""
     executor = cls(name())
     for operator_id in FUSIBLE:
         executor.register_supported(operator_id)
     x, y = tensor(3, 4), tensor(3, 4, seed=1)
-    return Trial(
-        executor, {"samples": {"torch.sin": [((x,), {}), ((tensor(5),), {})], "torch.mul": [((x, y), {})]}}
-    )
+    samples = {
+        "torch.sin": [((x,), {}), ((tensor(5),), {})],
+        "torch.mul": [((x, y), {}), ((x, 2.0), {}), ((x, tensor(4, seed=2)), {})],
+    }
+    return Trial(executor, {"samples": samples, **arguments})

@@ -6,10 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.example_executors import (
-    Trial,
-    gate_executor,
-)
+from conformance.example_executors import Runs, Trial, fuser, gate_executor, norm_executor
 
 
 @dataclass(frozen=True)
@@ -19,6 +16,7 @@ class Fault:
     what: str
     caught_by: str
     make: Callable[[], Trial]
+    is_fusion: bool = False
 
 
 FAULTS: list[Fault] = []
@@ -43,3 +41,19 @@ def of_gate(caught_by: str, **faults: Callable[[], dict[str, Any]]) -> None:
         FAULTS.append(
             Fault(what.replace("_", " "), caught_by, lambda change=change: gate_executor(**change()))
         )
+
+
+def of_norm(caught_by: str, **kernels: Callable[..., Any]) -> None:
+    """Enter executors of `norm`, each with another kernel."""
+    for what, kernel in kernels.items():
+        FAULTS.append(Fault(what.replace("_", " "), caught_by, lambda kernel=kernel: norm_executor(kernel)))
+
+
+def of_fusions(what: str, caught_by: str = "regions", **arguments: Any) -> Callable[[type[Runs]], type[Runs]]:
+    """Return the decorator that enters the fusion executor of a class."""
+
+    def decorate(cls: type[Runs]) -> type[Runs]:
+        FAULTS.append(Fault(what, caught_by, lambda: fuser(cls, **arguments), is_fusion=True))
+        return cls
+
+    return decorate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,65 +10,54 @@ import thunder
 from conformance.example_executors import (
     Runs,
     Trial,
-    fuser,
     gelu_executor,
     name,
     tensor,
 )
-from conformance.fault_table import FAULTS, Fault, fault
+from conformance.fault_table import fault, of_fusions
 from thunder import TensorProxy
 from thunder.extend import OperatorExecutor, Refusal
 
 # -- fusions -------------------------------------------------------------------------------------------------
 
 
-def _fuser(what: str, caught_by: str = "regions") -> Callable[[type[Runs]], type[Runs]]:
-    """Enters the fusion executor of a class."""
-
-    def decorate(cls: type[Runs]) -> type[Runs]:
-        FAULTS.append(Fault(what, caught_by, lambda: fuser(cls)))
-        return cls
-
-    return decorate
-
-
-@_fuser("a fusion that drops what others read")
+@of_fusions("a fusion that drops what others read")
 class _Drops(Runs):
     def outputs(self, proxies: Any, made: Any) -> Any:
         return super().outputs(proxies, made)[-1:]
 
 
-@_fuser("a fusion that returns its results in another order")
+@of_fusions("a fusion that returns its results in another order")
 class _Reverses(Runs):
     def returned(self, results: list[torch.Tensor]) -> Any:
         return results[::-1]
 
 
-@_fuser("a fusion that returns another dtype")
+@of_fusions("a fusion that returns another dtype")
 class _Widens(Runs):
     def returned(self, results: list[torch.Tensor]) -> Any:
         return [x.double() for x in results]
 
 
-@_fuser("a fusion that returns a tensor and no list")
+@of_fusions("a fusion that returns a tensor and no list")
 class _Unpacked(Runs):
     def returned(self, results: list[torch.Tensor]) -> Any:
         return results[0] if len(results) == 1 else results
 
 
-@_fuser("a fusion that returns other strides")
+@of_fusions("a fusion that returns other strides")
 class _Transposes(Runs):
     def returned(self, results: list[torch.Tensor]) -> Any:
         return [x.mT.contiguous().mT if x.ndim > 1 else x for x in results]
 
 
-@_fuser("a fusion that returns results in one memory")
+@of_fusions("a fusion that returns results in one memory")
 class _Shares(Runs):
     def returned(self, results: list[torch.Tensor]) -> Any:
         return list(torch.stack(results)) if len({x.shape for x in results}) == 1 else results
 
 
-@_fuser("a fusion that overwrites its arguments")
+@of_fusions("a fusion that overwrites its arguments")
 class _Overwrites(Runs):
     def step(self, bsym: Any, values: dict[str, Any]) -> torch.Tensor:
         out = super().step(bsym, values)
@@ -77,27 +65,27 @@ class _Overwrites(Runs):
         return first.copy_(out).clone() if first.shape == out.shape else out
 
 
-@_fuser("a fusion that takes equal arguments for one")
+@of_fusions("a fusion that takes equal arguments for one")
 class _Merges(Runs):
     def inputs(self, proxies: Any) -> Any:
         return list({(p.shape, p.dtype): p for p in super().inputs(proxies)}.values())
 
 
-@_fuser("a fusion that leaves out a call that nobody else reads")
+@of_fusions("a fusion that leaves out a call that nobody else reads")
 class _Skips(Runs):
     def step(self, bsym: Any, values: dict[str, Any]) -> torch.Tensor:
         known = len(values) > 2
         return values[bsym.args[0].name].clone() if known else super().step(bsym, values)
 
 
-@_fuser("a fusion that is less precise")
+@of_fusions("a fusion that is less precise")
 class _Rounds(Runs):
     def step(self, bsym: Any, values: dict[str, Any]) -> torch.Tensor:
         out = super().step(bsym, values)
         return out.to(torch.bfloat16).to(out.dtype)
 
 
-@_fuser("a fusion that keeps its first results")
+@of_fusions("a fusion that keeps its first results")
 class _Remembers(Runs):
     def compiled(self, bsyms: Any, inputs: Any, outputs: Any) -> Any:
         run, known = super().compiled(bsyms, inputs, outputs), []
@@ -126,12 +114,12 @@ class _Everything(Runs):
         return new
 
 
-@_fuser("a region that is moved behind what reads it, and behind writes")
+@of_fusions("a region that is moved behind what reads it, and behind writes")
 class _Sinks(_Everything):
     pass
 
 
-@_fuser("a region that is moved before what it reads")
+@of_fusions("a region that is moved before what it reads")
 class _Hoists(_Everything):
     at_the_end = False
 
@@ -140,7 +128,7 @@ def _writes(bsym: Any) -> bool:
     return any(b.sym.name == "copy_" for b in (bsym, *bsym.subsymbols))
 
 
-@_fuser("a write to an argument is moved before what reads the argument")
+@of_fusions("a write to an argument is moved before what reads the argument")
 class _WritesEarly(Runs):
     def fusion_pass(self, trace: Any) -> Any:
         new = thunder.core.trace.from_trace(trace)
@@ -157,7 +145,7 @@ class _WritesEarly(Runs):
         return super().fusion_pass(new)
 
 
-@_fuser("a fusion pass that loses the write to an argument")
+@of_fusions("a fusion pass that loses the write to an argument")
 class _LosesWrites(Runs):
     def fusion_pass(self, trace: Any) -> Any:
         new = super().fusion_pass(trace)
@@ -165,31 +153,31 @@ class _LosesWrites(Runs):
         return new
 
 
-@_fuser("a fusion pass that takes the calls of others")
+@of_fusions("a fusion pass that takes the calls of others")
 class _Takes(Runs):
     def is_mine(self, bsym: Any) -> bool:
         return bsym.sym.name in ("sin", "mul", "opaque") and not bsym.sym.is_fusion
 
 
-@_fuser("a fusion pass that returns nothing")
+@of_fusions("a fusion pass that returns nothing")
 class _Nothing(Runs):
     def fusion_pass(self, trace: Any) -> Any:
         super().fusion_pass(trace)
 
 
-@_fuser("a fusion that names a result that is read inside only")
+@of_fusions("a fusion that names a result that is read inside only")
 class _Misnames(Runs):
     def outputs(self, proxies: Any, made: Any) -> Any:
         return [*super().outputs(proxies, made), TensorProxy(like=proxies[0])] if proxies else []
 
 
-@_fuser("fuel is not asked for", "fuel")
+@of_fusions("fuel is not asked for", "fuel")
 class _NoFuel(Runs):
     def get_fuel(self, amount: int = 1) -> bool:
         return True
 
 
-@_fuser("fusions are numbered through all traces", "fusions-repeat")
+@of_fusions("fusions are numbered through all traces", "fusions-repeat")
 class _Counts(Runs):
     count = 0
 
@@ -198,7 +186,7 @@ class _Counts(Runs):
         return f"{self.name}_{self.count}"
 
 
-@_fuser("scratch memory of a fusion", "fusion-threads")
+@of_fusions("scratch memory of a fusion", "fusion-threads")
 class _Scratch(Runs):
     def compiled(self, bsyms: Any, inputs: Any, outputs: Any) -> Any:
         values: dict[str, Any] = {}

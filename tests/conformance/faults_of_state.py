@@ -150,19 +150,21 @@ def _wrong_if_large(x: Any, w: Any, alpha: float) -> Any:
     return gate_kernel(x, w, alpha) * (2 if x.numel() > 4096 else 1)
 
 
-def _once_in_a_thousand_runs(x: Any, w: Any, alpha: float) -> Any:
+def _once_in_a_million_runs(x: Any, w: Any, alpha: float) -> Any:
     _runs.rare = getattr(_runs, "rare", 0) + 1
-    return gate_kernel(x, w, alpha) + (1e-3 if _runs.rare % 1000 == 0 else 0)
+    out = gate_kernel(x, w, alpha)
+    return out + 1e-3 if _runs.rare % 1_000_000 == 0 else out
 
 
 def _wrong_at_one_number(x: Any, w: Any, alpha: float) -> Any:
     return gate_kernel(x, w, 0.0 if alpha == 0.123 else alpha)
 
 
+of_gate("values", wrong_for_large_tensors=lambda: {"fn": _wrong_if_large})
+
 #: these need a sample that shows them, which the tests cannot make up; they are not found
 of_gate(
     NOT_FOUND,
-    wrong_for_large_tensors=lambda: {"fn": _wrong_if_large},
-    wrong_once_in_a_thousand_runs=lambda: {"fn": _once_in_a_thousand_runs},
+    wrong_once_in_a_million_runs=lambda: {"fn": _once_in_a_million_runs},
     wrong_for_one_value_of_a_number=lambda: {"fn": _wrong_at_one_number},
 )

@@ -201,5 +201,5 @@ def test_the_other_function_runs_at_each_line() -> None:
 def test_the_guide_names_each_property_and_each_setting() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \|", guide, re.MULTILINE)
-    settings = ["operators", "devices", "dtypes", "tolerances", "expected_failures", "module"]
+    settings = ["operators", "devices", "dtypes", "tolerances", "expected_failures", "module", "programs"]
     assert rows == [*OPERATOR_PROPERTIES, *FUSION_PROPERTIES, *settings]

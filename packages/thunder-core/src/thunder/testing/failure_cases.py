@@ -48,7 +48,7 @@ def check_failures(subject: Subject) -> None:
     calls = [call for call in subject.small_calls() if call.promises_values][:2]
     tested = 0
     for call in calls:
-        first = tensors_in(call.run(call.program.bare).result)
+        first = [x.clone() for x in tensors_in(call.run(call.program.bare).result)]
         with torch.no_grad(), _OutOfMemory(None) as counter:
             call.run(call.program.bare)
         for number in range(min(_of_kernel(call, counter.count), MAX_FAILURES)):

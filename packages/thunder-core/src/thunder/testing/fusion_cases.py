@@ -36,9 +36,19 @@ HINTS: Mapping[str, str] = {
 class RegionSubject(Subject):
     """The programs of an operator that a fusion executor supports, as calls."""
 
-    def __init__(self, single: Subject, others: Sequence[Subject]) -> None:
-        super().__init__(single.executor, single.symbol, single.settings, single.implements)
-        self.single, self.others = single, others
+    def __init__(
+        self,
+        single: Subject | None,
+        others: Sequence[Subject],
+        *,
+        programs: Sequence[RegionSubject] = (),
+        **of: Any,
+    ) -> None:
+        if single is not None:
+            super().__init__(single.executor, single.symbol, single.settings, single.implements)
+        else:
+            super().__init__(**of)
+        self.single, self.others, self.programs = single or self, others, programs
 
     @cached_property
     def calls(self) -> list[SampleCall]:
@@ -54,6 +64,10 @@ class RegionSubject(Subject):
     def fused(self) -> list[SampleCall]:
         """The programs of which the executor makes regions."""
         return [c for c in self.calls if isinstance(c, RegionCall) and c.is_run and c.is_fused]
+
+    def fuses(self, operator_id: str) -> bool:
+        """Return whether a region of the programs has a call of an operator."""
+        return any(isinstance(c, RegionCall) and c.has_fused(operator_id) for c in self.fused)
 
     def run_calls(self) -> list[SampleCall]:
         """Return the fused programs. Raises NothingToTest if there is none."""
@@ -83,7 +97,7 @@ class RegionSubject(Subject):
 
 def check_fused(subject: RegionSubject) -> None:
     """Check that the executor makes a region of some program with the operator."""
-    if subject.fused:
+    if subject.fused or any(program.fuses(subject.id) for program in subject.programs):
         return
     if not any(call.is_claimed for call in subject.single.calls):
         raise NothingToTest(f"{subject.id} is not claimed; the case samples-{subject.id} has the reason")
@@ -98,7 +112,7 @@ def check_fused(subject: RegionSubject) -> None:
 def check_regions(subject: RegionSubject) -> None:
     """Check that fused programs have eager's results: structure, types, strides, aliasing, values, writes."""
     for call in subject.calls:
-        error = call.lowering_error or call.running_error
+        error = call.tracing_error or call.lowering_error or call.running_error
         if error is not None:
             raise subject.failure(
                 "it cannot be fused and run",

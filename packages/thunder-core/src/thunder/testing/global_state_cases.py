@@ -154,7 +154,7 @@ def check_threads(subject: Subject) -> None:
     call = max(calls[:4], key=lambda c: sum(x.numel() for x in c.sample.tensors))
     other = call.like(other_values(call.sample))
     run = call.program.run  # one program: what it keeps from call to call is that of both threads
-    alone, alone_other = tensors_in(call.run().result), tensors_in(other.run(run).result)
+    alone, alone_other = _cloned(call.run()), _cloned(other.run(run))
     with seeded():
         results = interleaved(
             lambda: run(*call.sample.copy().tensors), lambda: run(*other.sample.copy().tensors)
@@ -166,6 +166,11 @@ def check_threads(subject: Subject) -> None:
         tensors = tensors_in(result)
         if len(tensors) != len(expected) or not all(map(same_bits, tensors, expected)):
             raise _disturbed(subject, which, {"alone": expected, "interrupted": tensors})
+
+
+def _cloned(outcome: Outcome) -> list[torch.Tensor]:
+    """Return copies of a result, which a later run may overwrite."""
+    return [x.clone() for x in tensors_in(outcome.result)]
 
 
 def _disturbed(subject: Subject, call: SampleCall, found: dict[str, object]) -> Exception:

@@ -34,6 +34,7 @@ class ConformanceTests:
     tolerances: ClassVar[Mapping[torch.dtype, tuple[float, float]]] = {}
     expected_failures: ClassVar[Mapping[str, str]] = {}
     module: ClassVar[str | None] = None
+    programs: ClassVar[Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]] = {}
 
     @classmethod
     def cases(cls) -> list[Case]:
@@ -49,6 +50,7 @@ class ConformanceTests:
                 tolerances=cls.tolerances,
                 expected_failures=cls.expected_failures,
                 module=cls.module,
+                programs=cls.programs,
             )
         )
 

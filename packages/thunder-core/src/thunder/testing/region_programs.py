@@ -166,14 +166,17 @@ OF_VARIANTS = ("a result that is also an argument", "one call")
 
 
 def _followed_by(other: Symbol, sample: Sample) -> Callable[[CallTemplate], Any]:
-    """Return the program in which another operator takes the result of a call."""
+    """Return the program in which another operator takes the result and the argument of a call."""
 
     def program(b: CallTemplate) -> Any:
         y = b.first()
-        values = [y, *([b.x[0]] * len(sample.tensors))][: len(sample.tensors)]
+        return of(y, b.x[0]), of(b.x[0], y), y
+
+    def of(first: TensorProxy, rest: TensorProxy) -> Any:
+        values = [first, *([rest] * len(sample.tensors))][: len(sample.tensors)]
         images = {id(old): new for old, new in zip(sample.tensors, values, strict=True)}
         args, kwargs = tree_map(lambda x: images.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
-        return other(*args, **kwargs), y
+        return other(*args, **kwargs)
 
     return program
 
@@ -224,14 +227,16 @@ class RegionCall(SampleCall):
     @property
     def is_fused(self) -> bool:
         """Whether the executor made a region of calls of the operator."""
-        return any(
-            b.sym.is_fusion and b.sym.executor == self.subject.executor and self._has_operator(b)
-            for b in self.program.trace.bound_symbols
-        )
+        return self.has_fused(self.subject.id)
 
-    def _has_operator(self, fusion: BoundSymbol) -> bool:
-        parts = fusion.subsymbols
-        return any(b.sym.id == self.subject.id or self._has_operator(b) for b in parts) or not parts
+    def has_fused(self, operator_id: str) -> bool:
+        """Return whether the executor made a region with a call of an operator."""
+        fusions = [
+            b
+            for b in self.program.trace.bound_symbols
+            if b.sym.is_fusion and b.sym.executor == self.subject.executor
+        ]
+        return any(_has_operator(b, operator_id) or not b.subsymbols for b in fusions)
 
     def may_alias(self, ours: set[str], theirs: set[str]) -> bool:
         """Return whether results may share this memory: each result of a fusion has its own."""
@@ -274,6 +279,10 @@ class RegionCall(SampleCall):
         arguments = ", ".join(described(x) for x in self.sample.tensors)
         body = "".join(f"\n    {line}" for line in self.body(names)[1])
         return f"f({arguments}) with\ndef f({', '.join(names.values())}):{body}"
+
+
+def _has_operator(bsym: BoundSymbol, operator_id: str) -> bool:
+    return any(b.sym.id == operator_id or _has_operator(b, operator_id) for b in bsym.subsymbols)
 
 
 class _Name:

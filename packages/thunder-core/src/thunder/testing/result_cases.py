@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from thunder.testing.comparison import ASPECTS
 from thunder.testing.conformance_failure import definition_of, tensors_in
 from thunder.testing.sample_call import SampleCall
@@ -80,6 +82,8 @@ def check_repeats(subject: Subject) -> None:
             continue
         seeds = (42, 42, 42) if call.is_random else (42, 7, 42, 8)
         first = tensors_in(call.run(seed=seeds[0]).result)
+        if number < 2:
+            _check_earlier_result(subject, call, first)
         for seed in seeds[1 : None if number < 2 else 2]:
             again = tensors_in(call.run(seed=seed).result)
             if len(first) != len(again) or not all(map(same_bits, first, again)):
@@ -90,3 +94,16 @@ def check_repeats(subject: Subject) -> None:
                     hint="Draw random numbers from torch's generator and tag the operator, "
                     "tags=(thunder.core.tags.OpTags.RANDOM_OP,); keep no state between runs.",
                 )
+
+
+def _check_earlier_result(subject: Subject, call: SampleCall, first: list[torch.Tensor]) -> None:
+    """Check that a run with other values leaves the result of an earlier run as it is."""
+    before = [x.clone() for x in first]
+    call.like(other_values(call.sample)).run(call.program.run)
+    if not all(map(same_bits, first, before)):
+        raise subject.failure(
+            "a later run changes the result of an earlier one",
+            call,
+            found={"before": before, "afterwards": first},
+            hint="Return fresh memory in each run: a program keeps its results.",
+        )

@@ -44,6 +44,7 @@ class Settings:
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64, torch.bfloat16)
     tolerances: Mapping[torch.dtype, tuple[float, float]] = field(default_factory=dict)
     module: str | None = None
+    programs: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=dict)
 
     @property
     def judge(self) -> Judge:

@@ -24,6 +24,7 @@ from thunder.testing import (
     result_cases,
     training_cases,
 )
+from thunder.testing.author_programs import ProgramSubject
 from thunder.testing.fusion_cases import FUSION_PROPERTIES, RegionSubject
 from thunder.testing.global_state import restored
 from thunder.testing.samples import SampleSource
@@ -89,6 +90,7 @@ def conformance(
     tolerances: Mapping[torch.dtype, tuple[float, float]] | None = None,
     expected_failures: Mapping[str, str] | None = None,
     module: str | None = None,
+    programs: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]] | None = None,
 ) -> Iterator[Case]:
     """Return the tests of an executor: `for case in conformance(my_ex): case.run()`.
 
@@ -104,6 +106,7 @@ def conformance(
         tolerances: (relative, absolute) of results by dtype, in place of the defaults.
         expected_failures: name of a case → why it fails. Such a case fails when it passes.
         module: that defines the executor, if it cannot be inferred.
+        programs: by a name: a function of torch and its arguments, of which a fusion executor makes regions.
 
     Raises InvalidArgument for the name of an operator or a case that does not exist.
     """
@@ -114,6 +117,7 @@ def conformance(
         operators=(operators,) if isinstance(operators, str) else tuple(operators),
         module=module,
         tolerances=dict(tolerances or {}),
+        programs=dict(programs or {}),
     )
     if devices is not None or torch.cuda.is_available():
         names = devices if devices is not None else ("cpu", "cuda")
@@ -129,15 +133,21 @@ def _by_id(table: Mapping[str | Symbol, Any] | None) -> dict[str, Any]:
 
 def _cases(executor: Executor, settings: Settings) -> Iterator[Case]:
     tested = list(subjects(executor, settings))
+    programs = [ProgramSubject(executor, name, *given, settings) for name, given in settings.programs.items()]
     for subject in tested:
         for name, check in OPERATOR_PROPERTIES.items():
             if name != "gradient" or subject.has_own_gradient:
                 yield Case(f"{name}-{subject.id}", name, subject.id, partial(check, subject))
         if isinstance(executor, FusionExecutor):
-            regions = RegionSubject(subject, tested)
-            for name, of_regions in FUSION_PROPERTIES.items():
-                yield Case(f"{name}-{subject.id}", name, subject.id, partial(of_regions, regions))
+            yield from _fusion_cases(RegionSubject(subject, tested, programs=programs))
+    for program in programs:
+        yield from _fusion_cases(program)
     yield Case("import", "import", None, partial(import_case.check_import, executor, settings))
+
+
+def _fusion_cases(subject: RegionSubject) -> Iterator[Case]:
+    for name, check in FUSION_PROPERTIES.items():
+        yield Case(f"{name}-{subject.id}", name, subject.id, partial(check, subject))
 
 
 def _expecting(cases: list[Case], expected: dict[str, str]) -> list[Case]:

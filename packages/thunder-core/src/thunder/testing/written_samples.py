@@ -148,6 +148,11 @@ WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "torch.rnn_tanh_cell": lambda: _cell(1),
     "torch.rnn_relu_cell": lambda: _cell(1),
     "torch.nn.functional.gumbel_softmax": lambda: [_call(_x(3, 4)), _call(_x(3, 4), tau=0.5, hard=True)],
+    "torch.nn.functional.rrelu": lambda: [
+        _call(_x(3, 4)),
+        _call(_x(3, 4), 0.2, 0.4),
+        _call(_x(3, 4), training=True),
+    ],
     "torch.rand": lambda: [_call((3, 4)), _call((2,), dtype=torch.float64)],
     "torch.rand_like": lambda: [_call(_x(3, 4)), _call(_x(2), dtype=torch.float64)],
     "torch.randperm": lambda: [_call(5), _call(3, dtype=torch.int32)],
