@@ -93,6 +93,13 @@ def test_a_cycle_is_listed_with_the_plugin_of_each_step():
     assert "Change before= or after= of 'a' or 'b'" in text
 
 
+def test_of_a_cycle_through_core_the_inner_stages_are_left_out():
+    text = "cannot be ordered: 'a' before 'first' before 'fourth' before 'a'\n"
+    with pytest.raises(PluginError, match=text) as caught:
+        ordered(placed("a", after="fourth", before="first"))
+    assert "'first' before 'fourth': core" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "stages",
     [

@@ -163,7 +163,7 @@ class StageOrder:
         try:
             self._sorted()
         except PrecedenceCycle as error:
-            cycle = [*error.names, error.names[0]]
+            cycle = self._without_inner_stages(error.names)
             providers = {stage.name: stage.provider for stage in self.placed if stage.name in cycle}
             raise PluginError(
                 f"stages of the pipeline cannot be ordered: {' before '.join(map(repr, cycle))}",
@@ -172,6 +172,17 @@ class StageOrder:
                 f"{' or '.join(repr(name) for name in sorted(providers))}; THUNDER_DISABLE_PLUGINS leaves a "
                 "plugin out.",
             ) from None
+
+    def _without_inner_stages(self, cycle: Sequence[str]) -> list[str]:
+        """Return a cycle from a stage of a plugin to itself; of consecutive stages of core, both ends."""
+        start = next(i for i, name in enumerate(cycle) if name not in self.builtin)
+        closed = [*cycle[start:], *cycle[:start], cycle[start]]
+        inner = {
+            name
+            for before, name, after in zip(closed, closed[1:], closed[2:], strict=False)
+            if {before, name, after} <= {*self.builtin}
+        }
+        return [name for name in closed if name not in inner]
 
     def _pairs(self, cycle: Sequence[str]) -> Iterable[str]:
         for first, second in pairwise(cycle):
