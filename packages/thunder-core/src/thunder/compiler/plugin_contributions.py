@@ -34,7 +34,7 @@ _HOOKS = {
 
 @dataclass(frozen=True)
 class PluginContributions:
-    """What the plugins of a process add to every compile."""
+    """The replacements of plugins, and the hooks by which plugins change programs."""
 
     replacements: tuple[Replacement, ...] = ()
     #: the hook → the implementations of it, with the names of their plugins

@@ -51,7 +51,7 @@ class Replacement:
 
     @property
     def key(self) -> tuple[int, type | None]:
-        """What no two replacements of a compile have in common."""
+        """The function and its owner, of which a compile has one replacement."""
         return id(self.function), self.owner
 
 
