@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Final
 
 from thunder.base.errors import MissingGradient, RegistrationError
+from thunder.executor_base.choice import choose, in_rank_order
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import operator_id
 from thunder.ir.gradient_declarations import JointRule, NoGradient, OperatorGradient, register_grad_rule
@@ -67,8 +68,10 @@ def _grad_transform(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callabl
     if not any(e.get_grad_transform(call.sym) for e, call in zip(executors, calls, strict=True)):
         return None  # the same whichever executor claims the call, so no checker runs
     with detached_trace():
-        for executor, call in zip(executors, calls, strict=True):
-            if executor.can_execute_or_fuse(call) or executor.has_gradient_alone(call):
+        claimer = choose(executors, bsym, lambda executor, call: executor.can_execute_or_fuse(call)).executor
+        for executor in in_rank_order(executors, bsym):
+            call = executor.as_registered(bsym)
+            if executor is claimer or executor.has_gradient_alone(call):
                 return _of_spelling(executor.get_grad_transform(call.sym), bsym, call)
     return None
 
@@ -90,9 +93,9 @@ def _of_spelling(
 
 
 def claimer_of(bsym: BoundSymbol, executors: Sequence[Executor]) -> Executor | None:
-    """Return the first executor that claims a call whole."""
+    """Return the executor that claims a call whole."""
     with detached_trace():  # what a checker computes is not part of the program
-        return next((e for e in executors if e.can_execute_or_fuse(bsym)), None)
+        return choose(executors, bsym, lambda executor, call: executor.can_execute_or_fuse(call)).executor
 
 
 def missing_gradient(bsym: BoundSymbol) -> MissingGradient:

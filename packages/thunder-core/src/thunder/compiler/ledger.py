@@ -168,6 +168,7 @@ def explain_placements(
                     via=p.via,
                     refusals=tuple(ExecutorReason.of(name, refusal) for name, refusal in p.refusals),
                     skipped=skipped_executors(p, names),
+                    cost=p.cost,
                     source=p.source,
                     inner=p.inner,
                 )

@@ -13,9 +13,17 @@ from typing import Literal, get_args
 __all__ = ["ABSENT", "REFUSED", "SKIPPED", "AbsenceCode", "RefusalCode", "SkipCode"]
 
 RefusalCode = Literal[
-    "no-implementation", "argument", "checker", "kind", "fusion", "not-fused", "no-function", "refused"
+    "no-implementation",
+    "argument",
+    "checker",
+    "kind",
+    "fusion",
+    "not-fused",
+    "no-function",
+    "refused",
+    "cost",
 ]
-SkipCode = Literal["claimed-earlier", "already-executable", "fixed"]
+SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost"]
 AbsenceCode = Literal["not-listed", "unavailable", "failed", "incompatible", "disabled"]
 
 #: the executor was consulted about the call, and does not run it
@@ -29,6 +37,7 @@ REFUSED: Mapping[RefusalCode, str] = MappingProxyType(
         "not-fused": "it claimed the call for a fusion, and put it into no region",
         "no-function": "it registered the operator without a function",
         "refused": "its `can_execute` or `can_fuse` returned False",
+        "cost": "it accepts the call, and another executor's implementation costs less",
     }
 )
 
@@ -38,6 +47,7 @@ SKIPPED: Mapping[SkipCode, str] = MappingProxyType(
         "claimed-earlier": "an earlier executor of the list claimed the call",
         "already-executable": "the call runs as it is, and the executor has no other implementation of it",
         "fixed": "an execution transform recorded the call; only fallback executors are consulted about it",
+        "no-cost": "implementations of the call were compared by their costs, and its has none",
     }
 )
 

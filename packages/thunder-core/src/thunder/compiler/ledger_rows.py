@@ -49,5 +49,7 @@ class LedgerRow:
     via: Via
     refusals: tuple[ExecutorReason, ...]
     skipped: tuple[ExecutorReason, ...] = ()
+    #: the expected time of the call in microseconds, if costs decided which executor runs it
+    cost: float | None = None
     source: Location | None
     inner: Location | None = None

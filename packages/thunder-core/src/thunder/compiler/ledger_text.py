@@ -30,7 +30,8 @@ class LedgerTable:
     def reasons(self, row: LedgerRow) -> list[str]:
         """Return the sentences below a row."""
         reasons = (*row.refusals, *row.skipped) if self.shows_skipped else row.refusals
-        return [_sentence(reason) for reason in reasons]
+        chosen = [] if row.cost is None else [f"{row.claimed_by}: has the least cost ({row.cost:g})"]
+        return chosen + [_sentence(reason) for reason in reasons]
 
     @property
     def notes(self) -> list[str]:

@@ -7,8 +7,8 @@
     del t1
 
 Memory is counted by storage: a view has that of its base, which is freed when its last name is deleted. The
-memory that a kernel uses for itself while it runs is counted if the operator's author registered a function
-for it (`register_workspace`). What an allocator rounds up is not counted.
+memory that a kernel uses for itself while it runs is counted if the operator's author gave a function for it
+(`workspace=` of `register_implementation`, `register_workspace`). What an allocator rounds up is not counted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_map
 from thunder.base.structural_ids import COMMENT, DEL, RELEASES, RETURN
+from thunder.executor_base.workspaces import workspace_bytes
 from thunder.ir.aliasing import View, views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol
@@ -85,6 +86,12 @@ def register_workspace(operator: Symbol | str, workspace: Callable[[BoundSymbol]
     _workspaces[operator if isinstance(operator, str) else str(operator.id)] = workspace
 
 
+def _workspace(bsym: BoundSymbol) -> int:
+    """Return the bytes that a call allocates for itself."""
+    registered = _workspaces.get(str(bsym.sym.id))
+    return max(workspace_bytes(bsym), registered(bsym) if registered is not None else 0)
+
+
 def _saved(forward: TraceCtx) -> Sequence[TensorProxy]:
     assert TraceTag.AUGMENTED_FORWARD in forward.tags, "a program with a backward keeps something for it"
     _, (tensors, _) = forward.bound_symbols[-1].args
@@ -126,9 +133,7 @@ class _Heap:
                 self._release(p.name for p in bsym.flat_proxy_args)
             elif bsym.sym.id not in (RETURN, COMMENT, *RELEASES):
                 results = self._add_results(bsym)
-                workspace = _workspaces.get(str(bsym.sym.id))
-                if workspace is not None:
-                    self.peak = max(self.peak, self.live + workspace(bsym))
+                self.peak = max(self.peak, self.live + _workspace(bsym))
                 self._release(name for name in results if name not in read)
         return self.peak
 

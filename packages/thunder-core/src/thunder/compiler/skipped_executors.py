@@ -40,7 +40,10 @@ def _skip_reason(placement: Placement, executors: Sequence[str], name: str) -> t
             "fixed",
             "an execution transform recorded the call, for the fallback executors alone",
         )
-    if owner in executors and executors.index(owner) < executors.index(name):
+    if placement.cost is not None:
+        return "no-cost", f"implementations were compared by their costs, and {name} gives none"
+    executors = placement.order or executors
+    if owner in executors and name in executors and executors.index(owner) < executors.index(name):
         return "claimed-earlier", f"{owner} comes first in the list, and claimed the call"
     return "already-executable", f"{placement.symbol} runs as it is"
 

@@ -11,6 +11,7 @@ plugin that adds a checker to an implementation keeps its other fields.
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -82,13 +83,17 @@ class ImplInfo:
 
     `symbol` is called with the operator's arguments, or `execution_transform` computes its result with other
     symbols. `checker` decides for each call; `grad_transform` is the gradient rule of calls that the
-    executor claims.
+    executor claims. `cost` returns the expected time of a call in microseconds, `workspace` the bytes that it
+    allocates for itself; both take the operator's arguments. `rank` is the executor's rank for this operator.
     """
 
     symbol: Symbol | None = None
     checker: Callable[..., bool | Refusal] | None = None
     execution_transform: Callable[..., Any] | None = None
     grad_transform: Callable[..., Any] | None = None
+    cost: Callable[..., float] | None = None
+    workspace: Callable[..., int] | None = None
+    rank: int | None = None
 
     @property
     def is_gradient_alone(self) -> bool:
@@ -230,6 +235,45 @@ class Executor:
         info = self.implmap.get(sym.id)
         return info.grad_transform if info is not None else None
 
+    def rank_for(self, bsym: BoundSymbol) -> int | None:
+        """Return the rank that the implementation of this call's operator has, or None."""
+        info = self.implmap.get(self.as_registered(bsym).sym.id)
+        return info.rank if info is not None else None
+
+    def has_cost(self, bsym: BoundSymbol) -> bool:
+        """Return whether the implementation of this call's operator has a cost."""
+        info = self.implmap.get(bsym.sym.id)
+        return info is not None and info.cost is not None
+
+    def cost_of(self, bsym: BoundSymbol) -> float | None:
+        """Return the expected time of a call in microseconds, or None if the implementation has no cost.
+
+        Raises PluginError if the cost raises, or is not a finite number that is at least 0.
+        """
+        info = self.implmap.get(bsym.sym.id)
+        return (
+            None if info is None or info.cost is None else float(self._amount(info.cost, bsym, "cost", float))
+        )
+
+    def workspace_of(self, bsym: BoundSymbol) -> int:
+        """Return the bytes that a call allocates for itself; 0 if the implementation does not say.
+
+        Raises PluginError if the workspace raises, or is not an int that is at least 0.
+        """
+        info = self.implmap.get(bsym.sym.id)
+        return (
+            0
+            if info is None or info.workspace is None
+            else self._amount(info.workspace, bsym, "workspace", int)
+        )
+
+    def _amount(self, function: Callable[..., Any], bsym: BoundSymbol, what: str, kind: type) -> Any:
+        """Return what a cost or a workspace returns for a call."""
+        amount = self._called(what, function, bsym)
+        if type(amount) not in (int, kind) or not 0 <= amount < math.inf:
+            raise self._wrong_answer(what, function, bsym, amount)
+        return amount
+
     def has_gradient_alone(self, bsym: BoundSymbol) -> bool:
         """Return whether it has a gradient rule for this call, whoever runs it."""
         info = self.implmap.get(self.as_registered(bsym).sym.id)
@@ -249,28 +293,38 @@ class Executor:
         return self._check(info.checker, bsym)
 
     def _check(self, checker: Callable[..., bool | Refusal], bsym: BoundSymbol) -> bool | Refusal:
-        name = getattr(checker, "__qualname__", repr(checker))
-        what = f"checker {name} of executor {self.name!r} for {bsym.sym.id}"
-        hint = "A checker has the operator's signature and returns a bool or a thunder.extend.Refusal."
-        with (
-            plugin_call(
-                what,
-                lambda: self.origin_of(checker),
-                found=lambda: {"call": bsym.line},
-                where=bsym.locations,
-                hint=hint,
-                may_refuse=False,
-            ),
-            detached_trace(),
-        ):  # the calls that a checker records are not part of the program
-            answer = checker(*bsym.args, **bsym.kwargs)
+        answer = self._called("checker", checker, bsym)
         if answer is True or isinstance(answer, Refusal):
             return answer
         if answer is False:
-            return Refusal("checker", f"{name} returned False")
-        raise PluginError(
-            f"{what} returned {answer!r}", found={"call": bsym.line}, where=bsym.locations, hint=hint
-        ).blame(self.origin_of(checker))
+            return Refusal("checker", f"{_name_of(checker)} returned False")
+        raise self._wrong_answer("checker", checker, bsym, answer)
+
+    def _called(self, kind: str, function: Callable[..., Any], bsym: BoundSymbol) -> Any:
+        """Return what a checker, a cost or a workspace answers for a call."""
+        with (
+            plugin_call(
+                lambda: self._described(kind, function, bsym),
+                lambda: self.origin_of(function),
+                found=lambda: {"call": bsym.line},
+                where=bsym.locations,
+                hint=_HINTS[kind],
+                may_refuse=False,
+            ),
+            detached_trace(),
+        ):  # the calls that it records are not part of the program
+            return function(*bsym.args, **bsym.kwargs)
+
+    def _wrong_answer(
+        self, kind: str, function: Callable[..., Any], bsym: BoundSymbol, answer: object
+    ) -> PluginError:
+        what = f"{self._described(kind, function, bsym)} returned {answer!r}"
+        return PluginError(what, found={"call": bsym.line}, where=bsym.locations, hint=_HINTS[kind]).blame(
+            self.origin_of(function)
+        )
+
+    def _described(self, kind: str, function: Callable[..., Any], bsym: BoundSymbol) -> str:
+        return f"{kind} {_name_of(function)} of executor {self.name!r} for {bsym.sym.id}"
 
     # -- identity
 
@@ -312,6 +366,20 @@ def _checked_query(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         return answer
 
     return query
+
+
+_HINTS = {
+    kind: f"A {kind} has the operator's signature and returns {result}."
+    for kind, result in {
+        "checker": "a bool or a thunder.extend.Refusal",
+        "cost": "the expected time in microseconds, a finite number that is at least 0",
+        "workspace": "a number of bytes, an int that is at least 0",
+    }.items()
+}
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
 
 
 def _unsupported_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from thunder.base.errors import InvalidArgument, PluginError
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
+from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_executor import operator_id
 from thunder.executor_base.unfused import left_out
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Region, partition, replace_regions
@@ -66,13 +67,18 @@ class FusionExecutor(Executor):
         *,
         execution_transform: Callable[..., Any] | None = None,
         grad_transform: Callable[..., Any] | None = None,
+        cost: Callable[..., float] | None = None,
+        rank: int | None = None,
     ) -> None:
         """Declare that calls of an operator may be fused, if `checker` agrees.
 
-        An earlier declaration for the operator is replaced. Raises RegistrationError for an unknown id.
+        `cost` and `rank` are those of `OperatorExecutor.register_implementation`. An earlier declaration for
+        the operator is replaced. Raises RegistrationError for an unknown id.
         """
-        info = ImplInfo(None, checker, execution_transform, grad_transform)
-        self.declare(operator_id(sym_or_id), info)
+        target = operator_id(sym_or_id)
+        check_hints(self, target, cost=cost, rank=rank)
+        info = ImplInfo(None, checker, execution_transform, grad_transform, cost, rank=rank)
+        self.declare(target, info)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if the call, or each call in it, is supported; else a refusal."""

@@ -12,6 +12,7 @@ from thunder.base.errors import Location, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.plugin_calls import plugin_call
 from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal, caller_location
+from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_definitions import (
     check_definition,
     check_signatures,
@@ -187,6 +188,9 @@ class OperatorExecutor(Executor):
         checker: Callable[..., bool | Refusal] | None = None,
         execution_transform: Callable[..., Any] | None = None,
         grad_transform: Callable[..., Any] | None = None,
+        cost: Callable[..., float] | None = None,
+        workspace: Callable[..., int] | None = None,
+        rank: int | None = None,
     ) -> None:
         """Declare this executor's implementation of an operator; an earlier one is replaced.
 
@@ -198,6 +202,11 @@ class OperatorExecutor(Executor):
         One of `op`, `execution_transform` and `grad_transform` is required. A `grad_transform` alone is the
         gradient of calls that others run; an implementation that was declared before stays. The same function
         may be both transforms: where no gradient is needed, its backward is left out.
+
+        `cost` takes the operator's arguments and returns the expected time in microseconds: of executors
+        with costs that accept a call, the one with the least runs it. `rank` is the executor's rank for this
+        operator. `workspace` takes the arguments and returns the bytes that a call allocates for itself,
+        which plans count.
 
         Raises RegistrationError for an unknown id (with the nearest one), or if there is nothing to declare.
         """
@@ -218,7 +227,8 @@ class OperatorExecutor(Executor):
                 f"op= of an implementation of {target!r} has to be a symbol, and is {op!r}",
                 hint="register_operator(name, like=symbol, fn=function) defines one that runs a function.",
             )
-        info = ImplInfo(op, checker, execution_transform, grad_transform)
+        check_hints(self, target, cost=cost, workspace=workspace, rank=rank)
+        info = ImplInfo(op, checker, execution_transform, grad_transform, cost, workspace, rank)
         if info.is_gradient_alone and target in self._own:
             info = self._own[target].merged_with(info)
         self.declare(target, info)

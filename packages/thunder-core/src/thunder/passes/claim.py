@@ -10,9 +10,9 @@ raised.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,10 @@ from thunder.base.plugin_calls import plugin_call
 from thunder.base.pytree import tree_flatten
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
+from thunder.executor_base.choice import Choice, choose
 from thunder.executor_base.executor import Executor, Refusal
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.workspaces import with_workspace
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.substitution import follow_replacements, rename_results
@@ -33,6 +35,9 @@ from thunder.ops.operator import row_of, symbol_of
 from thunder.ops.rule_parts import split_rule
 from thunder.passes.mutations import COPY, writes
 from thunder.passes.placement import Placement, Via, is_executable
+
+#: (name of an executor, why it does not run a call)
+Refusals = tuple[tuple[str, Refusal], ...]
 
 PROVENANCE = "Transform for execution"
 
@@ -68,19 +73,15 @@ class Claimer:
             for bsym in bsyms:
                 self.place(bsym)
 
-    def place(self, bsym: BoundSymbol, earlier: tuple[tuple[str, Refusal], ...] = ()) -> None:
+    def place(self, bsym: BoundSymbol, earlier: Refusals = ()) -> None:
         """Assign one bound symbol to an executor; `earlier` are its refusals so far."""
         if is_executable(bsym.sym):
             self._place_executable(bsym)
             return
         bsym = follow_replacements(bsym, self._replaced)
-        refusals = list(earlier)
-        for executor in self.executors:
-            answer = self._consult(executor, bsym, tuple(refusals))
-            if not isinstance(answer, Refusal):
-                return
-            refusals.append((executor.name, answer))
-        self._decompose(bsym, tuple(refusals))
+        refusals = self._claimed(self.executors, bsym, earlier)
+        if refusals is not None:
+            self._decompose(bsym, refusals)
 
     def _place_executable(self, bsym: BoundSymbol) -> None:
         """Keep an executable call, unless another executor claims it or its checker refuses."""
@@ -88,61 +89,72 @@ class Claimer:
         if bsym.sym.id in STRUCTURAL:
             self.keep(bsym)
             return
-        refusals: list[tuple[str, Refusal]] = []
         owner = _checked_owner(bsym.sym)
-        for executor in dict.fromkeys((*self.executors, *((owner,) if owner is not None else ()))):
-            if executor is owner or _reimplements(executor, bsym.sym):
-                answer = self._consult(executor, bsym, tuple(refusals))
-                if not isinstance(answer, Refusal):
-                    return
-                refusals.append((executor.name, answer))
+        candidates = dict.fromkeys((*self.executors, *((owner,) if owner is not None else ())))
+        refusals = self._claimed([e for e in candidates if e is owner or _reimplements(e, bsym.sym)], bsym)
+        if refusals is None:
+            return
         if owner is not None:
-            self._decompose(bsym, tuple(refusals))
+            self._decompose(bsym, refusals)
             return
         name = bsym.sym.executor.name if bsym.sym.executor is not None else "python"
         via: Via = "fusion" if bsym.sym.is_fusion else "operator"
-        self.placements.append(Placement(bsym, name, via, tuple(refusals)))
+        self.placements.append(Placement(bsym, name, via, refusals))
         self.keep(bsym)
 
     def keep(self, bsym: BoundSymbol) -> None:
         """Copy an executable bound symbol to the new trace."""
         self.trace.add_bound_symbol(follow_replacements(bsym, self._replaced))
 
-    def _consult(
-        self, executor: Executor, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]
-    ) -> bool | Refusal:
-        """Record the executor's form of a call and return True, or return its refusal."""
-        placed, bsym = bsym, executor.as_registered(bsym)
+    def _claimed(
+        self, executors: Iterable[Executor], bsym: BoundSymbol, earlier: Refusals = ()
+    ) -> Refusals | None:
+        """Record the form that the chosen executor gives a call; return the refusals if there is none."""
+        candidates = list(executors)
+        while True:
+            scope = self.trace.scopes[-1]
+            before = len(scope)
+            choice = choose(candidates, bsym)
+            del scope[before:]  # calls that an executor records to decide are not part of the program
+            if choice.executor is None:
+                return (*earlier, *choice.refusals)
+            refusal = self._record(
+                choice.executor, bsym, replace(choice, refusals=(*earlier, *choice.refusals))
+            )
+            if refusal is None:
+                return None
+            earlier = (*earlier, (choice.executor.name, refusal))
+            candidates.remove(choice.executor)
+
+    def _record(self, executor: Executor, placed: BoundSymbol, choice: Choice) -> Refusal | None:
+        """Record the executor's form of a call; return a refusal if it has nothing that runs."""
+        bsym = executor.as_registered(placed)
         fuses = isinstance(executor, FusionExecutor)
-        scope = self.trace.scopes[-1]
-        before = len(scope)
-        answer = executor.can_fuse(bsym) if fuses else executor.can_execute(bsym)
-        del scope[before:]  # calls that an executor records to decide are not part of the program
-        if isinstance(answer, Refusal):
-            return answer
-        if answer is not True:  # a subclass may return False
-            return Refusal("refused", f"{executor.name} does not run {bsym.sym.id}")
         info = executor.implmap.get(bsym.sym.id)
         symbol = info.symbol if info is not None else None
         transform = executor.get_execution_transform(bsym)
         if transform is None and symbol is not None and not is_executable(symbol):
             transform = symbol  # a composite operator
         if transform is not None:
-            for part in expand(executor, transform, bsym, self.trace, self._replaced):
-                self.trace.add_bound_symbol(self._fusible_call(part, executor) if fuses else part)
+            parts = expand(executor, transform, bsym, self.trace, self._replaced)
+            recorded = [self._fusible_call(part, executor) if fuses else part for part in parts]
         elif fuses:
-            self.trace.add_bound_symbol(self._fusible_call(bsym, executor))
+            recorded = [self._fusible_call(bsym, executor)]
         elif _checked_owner(bsym.sym) is executor:
-            self.trace.add_bound_symbol(bsym)
+            recorded = [bsym]
         elif symbol is not None:
-            self.trace.add_bound_symbol(bind_to(symbol, bsym, executor))
+            recorded = [bind_to(symbol, bsym, executor)]
         else:
             return Refusal("no-implementation", f"{executor.name} has nothing that runs {bsym.sym.id}")
+        workspace = executor.workspace_of(bsym)
+        for call in recorded:
+            self.trace.add_bound_symbol(with_workspace(call, workspace))
         via: Via = "fusion" if fuses and transform is None else self.via
         if symbol is not None and OpTags.FALLBACK in symbol.tags:  # only torch implements it
             via = "fallback"
-        self.placements.append(Placement(placed, executor.name, via, refusals))
-        return True
+        order = choice.order if choice.order != tuple(e.name for e in self.executors) else ()
+        self.placements.append(Placement(placed, executor.name, via, choice.refusals, choice.cost, order))
+        return None
 
     def _fusible_call(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
         """Return the call as one that a fusion executor may put into a region."""
@@ -150,7 +162,7 @@ class Claimer:
             return bsym
         key = bsym.sym, executor
         if key not in self._fusible:
-            self._fusible[key] = dataclasses.replace(bsym.sym, executor=executor)
+            self._fusible[key] = replace(bsym.sym, executor=executor)
         return bsym.from_bsym(sym=self._fusible[key])
 
     def _decompose(self, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> None:

@@ -21,13 +21,16 @@ class Placement:
     """The executor of one bound symbol.
 
     `claimed_by` is its name, or None if the bound symbol was decomposed. `refusals` has one entry for each
-    executor that was consulted before.
+    other executor that was consulted. `cost` is the expected time in microseconds, if costs decided.
+    `order` has the names of the executors as they were consulted, if ranks changed the order.
     """
 
     bsym: BoundSymbol
     claimed_by: str | None
     via: Via
     refusals: tuple[tuple[str, Refusal], ...] = ()
+    cost: float | None = None
+    order: tuple[str, ...] = ()
 
     @property
     def symbol(self) -> str:

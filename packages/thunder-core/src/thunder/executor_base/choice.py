@@ -1,0 +1,92 @@
+"""The choice of one executor among those that accept a call: by order, ranks and costs.
+
+Executors are consulted in the order of the list; an implementation with a rank, where an executor of that rank
+would be. The first that accepts a call runs it. If its implementation has a cost, the later executors that have
+one are consulted too, and the least cost decides; of equal costs, the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.ir.symbol import BoundSymbol
+
+__all__ = ["Choice", "choose", "in_rank_order"]
+
+Answer = Callable[[Executor, BoundSymbol], bool | Refusal]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The executor that runs a call, None if all refuse it, and why the others that were consulted do not.
+
+    `cost` is that of the executor's implementation, if costs decided. `order` has the names of the executors
+    as they were consulted.
+    """
+
+    executor: Executor | None
+    refusals: tuple[tuple[str, Refusal], ...]
+    order: tuple[str, ...]
+    cost: float | None = None
+
+
+def answer_as_executor(executor: Executor, bsym: BoundSymbol) -> bool | Refusal:
+    """Return True if an executor runs a call, as an operator or in a fusion; else its refusal."""
+    answer = executor.can_fuse(bsym) if isinstance(executor, FusionExecutor) else executor.can_execute(bsym)
+    if answer is True or isinstance(answer, Refusal):
+        return answer
+    return Refusal("refused", f"{executor.name} does not run {bsym.sym.id}")  # a subclass may return False
+
+
+def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = answer_as_executor) -> Choice:
+    """Return the choice among executors for a call.
+
+    Raises PluginError for a checker or a cost that fails.
+    """
+    refusals: list[tuple[str, Refusal]] = []
+    priced: list[tuple[float, Executor]] = []
+    ordered = in_rank_order(tuple(executors), bsym)
+    names = tuple(executor.name for executor in ordered)
+    for executor in ordered:
+        call = executor.as_registered(bsym)
+        if priced and not executor.has_cost(call):
+            continue
+        accepted = answer(executor, call)
+        if isinstance(accepted, Refusal):
+            refusals.append((executor.name, accepted))
+        elif accepted:
+            cost = executor.cost_of(call)
+            if cost is None:
+                return Choice(executor, tuple(refusals), names)
+            priced.append((cost, executor))
+    if not priced:
+        return Choice(None, tuple(refusals), names)
+    least, winner = min(priced, key=lambda pair: pair[0])
+    for cost, executor in priced:
+        if executor is not winner:
+            text = (
+                f"{winner.name} costs less" if cost > least else f"{winner.name} costs the same, and is first"
+            )
+            refusals.append((executor.name, Refusal("cost", text, cost=cost, least=least)))
+    return Choice(winner, tuple(refusals), names, least)
+
+
+def in_rank_order(executors: Sequence[Executor], bsym: BoundSymbol) -> list[Executor]:
+    """Return the executors in the order in which they are consulted about a call.
+
+    Those that have a rank for its operator move to the place of an executor with that rank.
+    """
+    ranks = {executor: executor.rank_for(bsym) for executor in executors}
+    order = [executor for executor in executors if ranks[executor] is None]
+    if len(order) == len(executors):
+        return order
+    places = {executor: place for place, executor in enumerate(executors)}
+    key = {e: (e.rank if ranks[e] is None else ranks[e], places[e]) for e in executors}
+    for executor in executors:
+        if ranks[executor] is not None:
+            later = (i for i, other in enumerate(order) if key[other] > key[executor])
+            order.insert(next(later, len(order)), executor)
+    return order
