@@ -197,5 +197,5 @@ def test_a_workspace_counts_in_plans(form):
 @pytest.mark.parametrize("value", [1.5, -1, None, True])
 def test_a_workspace_that_is_not_a_count_is_an_error(value):
     ex = executor("wrong_workspace", workspace=constant(value))
-    with pytest.raises(thunder.PluginError, match="workspace .* of executor 'wrong_workspace' .* returned"):
+    with pytest.raises(thunder.PluginError, match=r"workspace .* of executor 'wrong_workspace' .* returned"):
         thunder.jit(torch.sin, executors=[ex])(X)

@@ -1,8 +1,8 @@
 """The choice of one executor among those that accept a call: by order, ranks and costs.
 
-Executors are consulted in the order of the list; an implementation with a rank, where an executor of that rank
-would be. The first that accepts a call runs it. If its implementation has a cost, the later executors that have
-one are consulted too, and the least cost decides; of equal costs, the first.
+Executors are consulted in the order of the list; an implementation with a rank, where an executor of that
+rank would be. The first that accepts a call runs it. If its implementation has a cost, the later executors
+that have one are consulted too, and the least cost decides; of equal costs, the first.
 """
 
 from __future__ import annotations
@@ -67,10 +67,8 @@ def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = an
     least, winner = min(priced, key=lambda pair: pair[0])
     for cost, executor in priced:
         if executor is not winner:
-            text = (
-                f"{winner.name} costs less" if cost > least else f"{winner.name} costs the same, and is first"
-            )
-            refusals.append((executor.name, Refusal("cost", text, cost=cost, least=least)))
+            text = "costs less" if cost > least else "costs the same, and is first"
+            refusals.append((executor.name, Refusal("cost", f"{winner.name} {text}", cost=cost, least=least)))
     return Choice(winner, tuple(refusals), names, least)
 
 
