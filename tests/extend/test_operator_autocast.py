@@ -51,7 +51,7 @@ ex.register_operator(
     "mse", meta=scalar, fn=lambda i, t, reduction: F.mse_loss(i, t, reduction=reduction), replaces=F.mse_loss
 )
 ex.register_operator("cat", meta=cat_meta, fn=torch.cat, replaces=(torch.cat, torch.concat))
-ex.register_operator("relu", meta=same, fn=torch.relu, replaces=torch.relu)
+ex.register_operator("erf", meta=same, fn=torch.erf, replaces=torch.erf)
 ex.register_operator("airy", meta=same, fn=torch.special.airy_ai, replaces=torch.special.airy_ai)
 ex.register_operator(
     "power", meta=lambda input, n: TensorProxy(like=input), fn=torch.matrix_power, replaces=torch.matrix_power
@@ -70,7 +70,7 @@ ex.register_operator(
 
 
 def perceptron(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    return torch.tanh(x @ w)
+    return torch.tanh(torch.mm(x, w))
 
 
 def gated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -90,7 +90,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], bool]] = {
     "fp32": (lambda: F.mse_loss(X.bfloat16(), W), True),
     "promote": (lambda: torch.cat([X.bfloat16(), W]), True),
     "promote, of an alias": (lambda: torch.concat([X.bfloat16(), W]), True),
-    "nothing": (lambda: torch.relu(X), True),
+    "nothing": (lambda: torch.erf(X), True),
     "casts within": (lambda: torch.matrix_power(X, 2), False),
     "casts within Python code": (lambda: F.lp_pool3d(torch.ones(1, 1, 4, 4, 4), 2, 2), False),
     "a function without a row": (lambda: torch.special.airy_ai(X), False),
