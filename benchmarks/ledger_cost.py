@@ -24,6 +24,7 @@ import torch
 import thunder
 from litgpt_model import gpt
 from measure import command_line, machine_facts, one_thread, print_table
+from thunder.executor_base.choice import Choice, answer_as_executor
 from thunder.executor_base.executor import Executor, Refusal
 from thunder.extend import OperatorExecutor
 from thunder.ir.substitution import follow_replacements
@@ -32,6 +33,7 @@ from thunder.passes.claim import Claimer
 from thunder.passes.placement import is_executable
 
 NO = Refusal("no-implementation", "")
+WITHOUT_REFUSALS = Choice(None, (), ())
 
 
 def _accepts(self: Executor, bsym: Any) -> bool | Refusal:
@@ -49,7 +51,8 @@ def _place(self: Claimer, bsym: Any, earlier: Any = ()) -> None:
         return
     bsym = follow_replacements(bsym, self._replaced)
     for executor in self.executors:
-        if not isinstance(self._consult(executor, bsym, ()), Refusal):
+        accepts = answer_as_executor(executor, executor.as_registered(bsym)) is True
+        if accepts and self._record(executor, bsym, WITHOUT_REFUSALS) is None:
             return
     self._decompose(bsym, ())
 

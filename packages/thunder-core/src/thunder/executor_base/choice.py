@@ -14,7 +14,7 @@ from thunder.executor_base.executor import Executor, Refusal
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.ir.symbol import BoundSymbol
 
-__all__ = ["Choice", "choose", "in_rank_order"]
+__all__ = ["Choice", "answer_as_executor", "choose", "in_rank_order"]
 
 Answer = Callable[[Executor, BoundSymbol], bool | Refusal]
 
