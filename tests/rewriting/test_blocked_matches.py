@@ -131,6 +131,32 @@ def test_a_replacement_that_returns_its_argument_makes_a_new_tensor():
     assert torch.equal(x, X)
 
 
+def test_results_share_memory_where_those_of_the_program_do():
+    def pattern(x, y):
+        return x + y, (x + y) * 1
+
+    def program(x, y):
+        total = x + y
+        return total, total * 1
+
+    def overlapping(x, y):
+        total = x + y
+        return total, total.unsqueeze(0).squeeze(0)
+
+    for replacement in (overlapping, lambda x, y: overlapping(x, y)[::-1]):
+        fn = compiled(program, rewrite(pattern, replacement))
+        first, second = fn(X, X)
+        second.zero_()
+        assert torch.equal(first, X + X)
+        assert applied(fn) == ["pattern"]
+    viewed = rewrite(overlapping, program, name="viewed")
+    fn = compiled(overlapping, viewed)
+    first, second = fn(X, X)
+    second.zero_()
+    assert not first.any()
+    assert refusals(fn) == ["view"]
+
+
 def test_a_result_of_the_program_keeps_its_strides():
     rule = rewrite(lambda x, y: torch.sin(x + y), lambda x, y: (x + y).contiguous().sin(), name="sine")
     x = torch.randn(3, 4).t()

@@ -20,6 +20,7 @@ Casts = Literal["through", "written"]
 
 #: the types of a pattern's parameters that are numbers and not tensors
 _NUMBERS = (int, float)
+_NOT_NUMBERS = (bool, complex, str, "bool", "complex", "str")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,6 +132,12 @@ def _check_parameters(rule: RewriteRule) -> None:
             raise InvalidArgument(
                 f"the pattern of rewrite {rule.name!r} has the parameter {parameter}",
                 hint="A pattern has positional parameters: tensors and numbers.",
+            )
+        if parameter.annotation in _NOT_NUMBERS or type(parameter.default) in (bool, complex, str):
+            raise InvalidArgument(
+                f"the pattern of rewrite {rule.name!r} has the parameter {parameter}, "
+                "which is not a tensor, int or float",
+                hint="Write a pattern for each value.",
             )
     if None not in rule.parameters.values():
         raise InvalidArgument(f"the pattern of rewrite {rule.name!r} has no parameter that is a tensor")

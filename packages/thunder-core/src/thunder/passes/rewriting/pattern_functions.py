@@ -42,7 +42,7 @@ class IntVariable(int):
 
 @dataclass(frozen=True, eq=False)
 class TracedPattern:
-    """What a pattern records for some arguments.
+    """The calls that a pattern records for some arguments.
 
     `inputs` has an expression for each parameter that is a tensor, and `numbers` the value of each other one.
     """
@@ -66,7 +66,7 @@ class TracedPattern:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What a function has recorded, and its result."""
+    """The calls that a function has recorded, and its result."""
 
     bsyms: list[BoundSymbol]
     result: Any

@@ -12,7 +12,7 @@ return t5
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,7 @@ from typing import Any
 from thunder.base.errors import Location, PluginError, UnsupportedProgram
 from thunder.base.plugin_calls import plugin_call
 from thunder.executor_base.executor import Refusal
-from thunder.ir.aliasing import views_of
-from thunder.ir.effects import may_alias
+from thunder.ir.aliasing import DisjointSets, views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.substitution import follow_replacements
@@ -40,7 +39,7 @@ __all__ = ["Rewriting", "apply_rewrites"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rewriting:
-    """What a rule did at one place: it replaced `outputs`, or left them for the reason `refusal`.
+    """One place where a rule replaced `outputs`, or left them for the reason `refusal`.
 
     `statements` counts the statements that compute them, without casts. `source` is the user's line.
     """
@@ -246,22 +245,14 @@ class _Recording:
         return results
 
     def _as_value(self, old: TensorProxy, result: TensorProxy) -> Any:
-        """Return a result as a value of its own, with the dtype that the program has there."""
-        computed = {p.name for b in self.statements for p in b.flat_proxy_outs}
-        taken = {p.name for p in self.results.values()}
+        """Return a result as a value that shares no memory with others, with the dtype of the program's."""
         if old.dtype is not result.dtype:
             return cast(result, old.dtype)
-        if result.name not in computed or result.name in taken or self._may_alias_argument(result):
+        memory = _memory(self.statements)
+        others = [p.name for p in (*self.args, *self.results.values()) if is_proxy(p)]
+        if memory.find(result.name) in {memory.find(name) for name in others}:
             return prims.clone(result)
         return result
-
-    def _may_alias_argument(self, result: TensorProxy) -> bool:
-        aliases = {a.name for a in self.args if is_proxy(a)}
-        for bsym in self.statements:
-            is_view = bool(views_of(bsym)) if bsym.sym.executor is None else False
-            if is_view and may_alias(bsym) and any(p.name in aliases for p in bsym.flat_proxy_args):
-                aliases.update(p.name for p in bsym.flat_proxy_outs)
-        return result.name in aliases
 
     def _placed(self, bsym: BoundSymbol) -> BoundSymbol:
         last = self.graph.bsyms[max(self.match.covered)]
@@ -308,12 +299,20 @@ def _described(results: Sequence[Any], is_tuple: bool) -> str:
 
 
 def _is_view(graph: ExpressionGraph, match: RuleMatch, old: TensorProxy) -> bool:
-    aliases = {a.name for a in match.args if is_proxy(a)}
-    for position in sorted(match.covered):
-        for view in views_of(graph.bsyms[position]):
-            if view.source.name in aliases:
-                aliases.add(view.output.name)
-    return old.name in aliases
+    """Return whether a result of a match may share memory with an argument or another result."""
+    memory = _memory([graph.bsyms[i] for i in sorted(match.covered)])
+    others = [a.name for a in match.args if is_proxy(a)]
+    others += [v.proxy.name for v in match.outputs if v.proxy.name != old.name]
+    return memory.find(old.name) in {memory.find(name) for name in others}
+
+
+def _memory(bsyms: Iterable[BoundSymbol]) -> DisjointSets:
+    """Return the sets of values that may share memory."""
+    memory = DisjointSets()
+    for bsym in bsyms:
+        for view in views_of(bsym) if bsym.sym.executor is None else ():
+            memory.union(view.source.name, view.output.name)
+    return memory
 
 
 def _strides(bsyms: Sequence[BoundSymbol], proxy: TensorProxy) -> tuple[int, ...] | None:
