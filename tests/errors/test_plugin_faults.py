@@ -357,6 +357,23 @@ def test_the_error_of_a_malformed_trace_is_also_a_trace_error() -> None:
     assert isinstance(error.value, thunder.PluginError)
 
 
+def test_without_the_option_a_meta_function_raises_what_eager_raises_with_a_note() -> None:
+    ex = OperatorExecutor("faulty")
+    op = ex.register_operator("op", meta=raising, fn=raising, replace=True)
+
+    def handled(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return op(x)
+        except KeyError:
+            return x * 3
+
+    compiled = thunder.jit(handled, executors=[ex])
+    torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 3.0))
+    with pytest.raises(KeyError, match="seeded") as error:
+        thunder.jit(lambda x: op(x), executors=[ex])(torch.ones(2))
+    assert any("meta function of operator 'faulty.op', from" in note for note in error.value.__notes__)
+
+
 def test_a_kernel_that_raises_passes_with_a_note() -> None:
     with pytest.raises(KeyError, match="seeded") as error:
         with_operator(fn=lambda x: raising())

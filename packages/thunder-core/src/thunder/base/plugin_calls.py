@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
 from typing import Any, TypeVar
@@ -27,12 +28,30 @@ from thunder.base.errors import (
     TraceError,
 )
 
-__all__ = ["as_plugin_error", "attributed", "kind_of", "plugin_call"]
+__all__ = ["as_plugin_error", "attributed", "checking", "is_checking", "kind_of", "plugin_call"]
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 #: errors that do not concern the function: they come from the process, a warnings filter, or thunder itself
 _PASSED_ON = (RecursionError, MemoryError, Warning, InternalError)
+
+
+_checking: ContextVar[bool] = ContextVar("thunder_checking", default=False)
+
+
+def is_checking() -> bool:
+    """Return whether the running compile is one under `DebugOptions(check_traces=True)`."""
+    return _checking.get()
+
+
+@contextmanager
+def checking(is_on: bool) -> Iterator[None]:
+    """Within the context, a compile runs under `DebugOptions(check_traces=True)`, or does not."""
+    token = _checking.set(is_on)
+    try:
+        yield
+    finally:
+        _checking.reset(token)
 
 
 @contextmanager
@@ -45,6 +64,7 @@ def plugin_call(
     hint: str | None = None,
     passing: tuple[type[Exception], ...] = (),
     may_refuse: bool = True,
+    may_raise: bool = False,
 ) -> Iterator[None]:
     """Within the context, a function of a plugin runs, and its faults become PluginError.
 
@@ -56,6 +76,8 @@ def plugin_call(
         hint: what the author does.
         passing: further errors that pass, whichever code raises them.
         may_refuse: whether errors of thunder pass that the plugin's own code raises.
+        may_raise: whether any error passes with a note, unless `checking` is on: the function may raise what
+            eager raises for these arguments.
     """
     try:
         yield
@@ -70,6 +92,9 @@ def plugin_call(
         if is_refusal or isinstance(error, passing):
             if isinstance(error, ThunderError):
                 error.add_locations(where)
+            raise
+        if may_raise and not is_checking():
+            error.add_note(f"{what if isinstance(what, str) else what()}, from {origin()}, raised it")
             raise
         text = error.asked if isinstance(error, ThunderError) else str(error)
         raise PluginError(

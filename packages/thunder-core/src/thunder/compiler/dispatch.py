@@ -27,6 +27,7 @@ from thunder.base.errors import (
 from thunder.base.extension_origin import origin_of
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS
+from thunder.base.plugin_calls import checking
 from thunder.base.runtime_errors import note_statement
 from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.compile_events import notify_of_compile
@@ -276,6 +277,12 @@ class Dispatcher:
 
         Raises RaisedByProgram with the exception that the program raises.
         """
+        with checking(self.data.debug_options.check_traces):
+            return self._make_entry(args, kwargs, device)
+
+    def _make_entry(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None
+    ) -> CacheEntry:
         data, stats = self.data, self.stats
         self._import_libraries()
         contributions = plugin_contributions()

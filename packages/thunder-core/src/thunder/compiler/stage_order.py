@@ -171,7 +171,7 @@ class StageOrder:
                 hint="Change before= or after= of "
                 f"{' or '.join(repr(name) for name in sorted(providers))}; THUNDER_DISABLE_PLUGINS leaves a "
                 "plugin out.",
-            ) from None
+            ).blame(", ".join(dict.fromkeys(providers.values()))) from None
 
     def _without_inner_stages(self, cycle: Sequence[str]) -> list[str]:
         """Return a cycle from a stage of a plugin to itself; of consecutive stages of core, both ends."""

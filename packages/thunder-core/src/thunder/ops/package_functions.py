@@ -10,7 +10,7 @@ import torch
 
 from thunder.base.errors import OperatorError, PluginError, UnsupportedProgram
 from thunder.base.extension_origin import is_of_core
-from thunder.base.plugin_calls import attributed, kind_of, plugin_call
+from thunder.base.plugin_calls import attributed, is_checking, kind_of, plugin_call
 from thunder.base.pytree import tree_iter
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.requires_grad import any_requires_grad
@@ -27,7 +27,8 @@ _OF_DECOMPOSITIONS = (OperatorError, UnsupportedProgram)
 def checked_meta(meta: Fn, label: str, origin: Callable[[], str], *, is_primitive: bool = True) -> Fn:
     """Return the meta function, or decomposition, of a package's operator with checks of its calls.
 
-    What it raises is a PluginError, apart from the refusal of a call; so is a result that is not metadata.
+    A result that is not metadata is a PluginError. What it raises has a note with its package, and is a
+    PluginError under `DebugOptions(check_traces=True)`, apart from the refusal of a call.
     """
     what = f"the {'meta function' if is_primitive else 'decomposition'} of operator {label!r}"
     hint = "For arguments that the operator refuses it raises thunder.core.errors.OperatorError."
@@ -36,7 +37,9 @@ def checked_meta(meta: Fn, label: str, origin: Callable[[], str], *, is_primitiv
     def extension(*args: Any, **kwargs: Any) -> Any:
         return call_extension(meta, args, kwargs)
 
-    call = meta if is_of_core(meta) else attributed(extension, what, origin, hint=hint, passing=passing)
+    call = meta
+    if not is_of_core(meta):
+        call = attributed(extension, what, origin, hint=hint, passing=passing, may_raise=True)
 
     @wraps(meta)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +53,7 @@ def checked_meta(meta: Fn, label: str, origin: Callable[[], str], *, is_primitiv
                     hint="It returns proxies (TensorProxy(like=x)), numbers, strings, None, or nested tuples "
                     "of them.",
                 ).blame(origin())
-        if any_requires_grad(leaves) and not any_requires_grad((args, kwargs)):
+        if is_checking() and any_requires_grad(leaves) and not any_requires_grad(tree_iter((args, kwargs))):
             raise PluginError(
                 f"{what} returned a result that requires grad, and no argument does",
                 hint="A result requires grad where an argument does, which need not be said; "
