@@ -54,6 +54,7 @@ def test_a_fault_of_a_rule_is_a_plugin_error(example: str, fault: str, route: st
     assert f"Extension.rule, of wrong_{route}.op" in text
     assert f"from:  module {Extension.__module__}" in text
     assert "extension.symbol(*args)" in caught.value.where[0].text
+    assert caught.value.__cause__ is not caught.value
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -184,6 +184,44 @@ def test_a_second_derivative_of_kernels_is_that_of_the_operator() -> None:
     assert torch.autograd.gradgradcheck(compiled, (x, w))
 
 
+@pytest.fixture(scope="module")
+def sines() -> OperatorExecutor:
+    """An executor whose rule of torch.sin has a kernel for its backward."""
+    ex = OperatorExecutor("sines_ex")
+    backward = ex.register_operator(
+        "sine_backward", meta=lambda g, x: like(x), fn=lambda g, x: g * torch.cos(x)
+    )
+
+    def sine(input: Any) -> Any:
+        out = ltorch.sin(input)
+        put_grad(input, backward(get_grad(out), input))
+        return out
+
+    ex.register_implementation("torch.sin", grad_transform=sine)
+    return ex
+
+
+@pytest.mark.parametrize("policy", ["none", "min-cut", 200])
+def test_second_derivatives_are_those_of_the_operator_under_each_policy(
+    sines: OperatorExecutor, policy: str | int
+) -> None:
+    compiled = thunder.jit(
+        lambda x, y: torch.sin(torch.sin(x * y)).exp() * y, executors=[sines], rematerialization=policy
+    )
+    assert torch.autograd.gradcheck(compiled, (leaf(2, 3), leaf(2, 3, seed=1)))
+    assert torch.autograd.gradgradcheck(compiled, (leaf(2, 3), leaf(2, 3, seed=1)))
+
+
+def test_second_derivatives_of_programs_of_several_nodes_and_third_ones(sines: OperatorExecutor) -> None:
+    compiled = thunder.jit(lambda x, y: (torch.sin(x * y) * 2, torch.sin(y).exp(), x * 3), executors=[sines])
+    x, y = leaf(2, 3), leaf(2, 3, seed=1)
+    assert torch.autograd.gradgradcheck(compiled, (x, y))
+    (value,) = torch.autograd.grad(compiled(x, y)[0].sum(), x, create_graph=True)
+    (value,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+    (value,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(value, (-2 * y**3 * torch.cos(x * y)).detach())
+
+
 def test_a_value_of_a_kernel_is_no_constant_in_a_second_derivative() -> None:
     ex = OperatorExecutor("slope_ex")
     both = ex.register_operator(

@@ -190,7 +190,8 @@ def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Itera
             _add_note(error, bsym)
             raise
         if is_complete_by_contract(rule):
-            raise _fault_of_package(error, bsym, rule) from (error.__cause__ or error)
+            cause = error.__cause__ if isinstance(error, PluginError) else error
+            raise _fault_of_package(error, bsym, rule) from cause
         if _is_deliberate(error, rule):
             _add_note(error, bsym)
             raise
