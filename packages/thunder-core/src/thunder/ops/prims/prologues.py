@@ -21,6 +21,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.object_names import Constant
 from thunder.ir.proxies import AnyProxy
 from thunder.ir.symbol import Symbol
+from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 
 # fmt: off
@@ -48,7 +49,11 @@ def _unpacking(fetch: Callable[..., Any], name: str | None = None) -> Symbol:
     def meta(*args: Any, **kwargs: Any) -> AnyProxy:
         return AnyProxy()
 
-    return primitive(name or fetch.__name__, meta, python_impl=fetch, tags=(OpTags.DONT_DCE,))
+    return _declared(name or fetch.__name__, meta, fetch)
+
+
+def _declared(name: str, meta: Callable[..., Any], run: Callable[..., Any]) -> Symbol:
+    return primitive(name, meta, python_impl=run, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,))
 
 
 def _step(kind: StepKind, name: str) -> Symbol:
@@ -145,7 +150,7 @@ def _check(holds: Callable[..., bool]) -> Symbol:
         if not holds(x, *expected):
             raise GuardFailed(holds.__name__, expected, x)
 
-    return primitive(holds.__name__, meta, python_impl=run, tags=(OpTags.DONT_DCE,))
+    return _declared(holds.__name__, meta, run)
 
 
 @_check
