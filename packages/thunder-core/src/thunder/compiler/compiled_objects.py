@@ -58,12 +58,16 @@ class Settings:
 
         Raises InvalidArgument, with its name, for a setting that cannot be pickled.
         """
-        tensors = None if overrides is None else (overrides.tensors, overrides.originals)
+        tensors = None
+        if overrides is not None:
+            tensors = overrides.tensors, overrides.originals, overrides.own_form
         return _unpickled, (fn, _as_stored(self._data), tensors)
 
 
 def _unpickled(
-    fn: Callable[..., Any], stored: Mapping[str, Any], tensors: tuple[dict[str, Any], dict[str, Any]] | None
+    fn: Callable[..., Any],
+    stored: Mapping[str, Any],
+    tensors: tuple[dict[str, Any], dict[str, Any], set[str]] | None,
 ) -> Any:
     """Return the compiled object that pickle stored, with an empty cache."""
     if isinstance(fn, CompiledFunction):  # pickle reads ``m.forward``, which is compiled
@@ -73,6 +77,7 @@ def _unpickled(
         overrides = Overrides(fn)  # type: ignore[arg-type]
         overrides.tensors.update(tensors[0])
         overrides.originals.update(tensors[1])
+        overrides.own_form.update(tensors[2])
     settings = {
         **stored,
         "langctx": resolve_language(stored["langctx"]),

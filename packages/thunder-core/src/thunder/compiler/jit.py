@@ -31,7 +31,7 @@ from thunder.compiler.stats import CompileData
 from thunder.executor_base.executor import Executor, caller_location
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
 from thunder.ops.operator import all_rows
-from thunder.passes.transform import Transform, calling_hook
+from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.plugins.contributions import declared_options
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import Lookaside
@@ -116,8 +116,10 @@ def _validate(transforms: Sequence[Transform], fn: Any, options: Mapping[str, An
 def _transform_module(compiled: Any, transforms: Sequence[Transform]) -> Any:
     """Run each transform's ``transform_module`` on a compiled module, before any trace exists."""
     if isinstance(compiled, ThunderModule):
+        overrides = dispatcher_of(compiled).overrides
         for transform in transforms:
-            with calling_hook(transform, "transform_module"):
+            changes_reads = defines_hook(transform, "transform_traces_pre_prologue")
+            with calling_hook(transform, "transform_module"), overrides.set_by(changes_reads=changes_reads):
                 transform.transform_module(compiled)
     return compiled
 

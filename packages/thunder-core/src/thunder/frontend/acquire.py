@@ -241,16 +241,18 @@ def _input_proxy(
 def _added_tensors(
     session: TracingSession, inputs: list[Input], overrides: Overrides | None
 ) -> list[tuple[TensorProxy, Path]]:
-    """Return the overriding tensors under new names, each with a name of the trace.
+    """Return the overriding tensors that the program does not read, each with a name of the trace.
 
-    The facts about them are noted; the program does not read them.
+    The facts about them are noted, and that tensors with several names are the same objects.
     """
     if overrides is None:
         return []
     count = len(inputs)
+    own = (path for path in session.objects.overridden.values() if path.parent is overrides.path)
+    paths = {path.key: path for path in own}
     with detached_trace():
-        for name, tensor in overrides.added():
-            session.adopt(tensor, overrides.path.step("key", name))
+        for name, tensor in overrides.tensors.items():
+            session.adopt(tensor, paths.get(name) or overrides.path.step("key", name))
     added = _tensors(inputs[count:])
     for proxy, path in added:
         proxy.name = session.trace.make_derived_name(input_name(path, []))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -39,6 +40,8 @@ __all__ = [
 CHECK_TENSOR = "prims.check_tensor_shape_and_metadata"
 CHECK_SAME = "prims.check_same_object"
 UNPACK_MEMBERS = frozenset({"prims.unpack_parameter", "prims.unpack_buffer"})
+UNPACK_OBJECT = "prims.unpack_function_obj"
+COPY_ = "prims.copy_"
 SET_GRAD_ENABLED = "prims.set_grad_enabled"
 #: the values of a prologue that are the compiled module, and its overriding tensors
 OWN_ROOTS = frozenset({"self", "overrides"})
@@ -239,16 +242,27 @@ def module_tensors(prologue: TraceCtx) -> dict[str, TensorProxy]:
     return tensors
 
 
-def _module_tensor(prologue: TraceCtx, name: str) -> TensorProxy:
+def _module_tensor(prologue: TraceCtx, name: str) -> TensorProxy | None:
+    """Return a tensor of the module by its dotted name; None for one that the program does not read."""
     tensors = module_tensors(prologue)
-    if name not in tensors:
-        close = nearest(name, tensors)
+    module = next((b.args[0].value for b in prologue.bound_symbols if _unpacks(b, "self")), None)
+    if name in tensors or not isinstance(module, torch.nn.Module):
+        names = list(tensors)
+    else:
+        members = (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
+        names = list(dict.fromkeys([*tensors, *(member for member, _ in members)]))
+    if name not in names:
+        close = nearest(name, names)
         raise InvalidArgument(
-            f"the prologue unpacks no tensor {name!r}",
-            found={"tensors": ", ".join(tensors)},
+            f"the module has no tensor {name!r}",
+            found={"tensors": ", ".join(names)},
             hint=f"Did you mean {close!r}?" if close else "model.override(name, tensor) adds one.",
         )
-    return tensors[name]
+    return tensors.get(name)
+
+
+def _unpacks(bsym: BoundSymbol, name: str) -> bool:
+    return bsym.sym.id == UNPACK_OBJECT and bsym.output.name == name
 
 
 def add_input(prologue: TraceCtx, computation: TraceCtx, name: str) -> TensorProxy:
@@ -258,6 +272,11 @@ def add_input(prologue: TraceCtx, computation: TraceCtx, name: str) -> TensorPro
     InvalidArgument for a name that the prologue does not unpack.
     """
     tensor = _module_tensor(prologue, name)
+    if tensor is None:
+        raise InvalidArgument(
+            f"the prologue does not unpack {name!r}: the program does not read it",
+            hint="The tensors that a program reads, and those that override one, can become inputs.",
+        )
     for argument in computation.args:
         if argument.name == tensor.name:
             return argument  # type: ignore[no-any-return]
@@ -276,7 +295,7 @@ def replace_input(
     Before its first use, `compute(tensor, *tensors)` is recorded: it gets the proxy of the tensor in use,
     with its own metadata, and those of `others`, which become inputs. The program then reads the result. Both
     traces are changed. A backward computes it again. Returns the result, or None if the program does not read
-    the tensor.
+    the tensor, or if the hook has replaced it under another of its names.
 
         computation(x, w): linear(x, w)   →   computation(x, w, scale): w0 = w * scale; linear(x, w0)
 
@@ -284,16 +303,15 @@ def replace_input(
     UnsupportedProgram if the program writes to the tensor.
     """
     stored = _module_tensor(prologue, name)
+    replaced = _replaced.setdefault(prologue, set())
+    if stored is None or stored.name in replaced:
+        return None
     index = next((i for i, p in enumerate(computation.args) if p.name == stored.name), None)
     if index is None:
         return None
-    original, calls = computation.args[index], computation.bound_symbols
-    for bsym in calls:
-        if has_tags(bsym, {OpTags.IN_PLACE}) and original.name in {p.name for p in bsym.flat_proxy_outs}:
-            raise UnsupportedProgram(
-                f"the program writes to {name}, which a transform computes from another tensor",
-                where=bsym.locations,
-            )
+    replaced.add(stored.name)
+    original = computation.args[index]
+    _refuse_writes(computation, original, name)
     computation.args[index] = stored.replace()
     inputs = [add_input(prologue, computation, other) for other in others]
     recorded, value = _record(computation, compute, computation.args[index], *inputs)
@@ -304,6 +322,7 @@ def replace_input(
         )
     for proxy in (p for bsym in recorded for p in bsym.flat_proxy_outs):
         proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+    calls = computation.bound_symbols
     first = next((i for i, b in enumerate(calls) if b.has_input([original])), None)
     if first is None:
         return None
@@ -312,6 +331,21 @@ def replace_input(
     later = [substitute_operands(bsym, {original.name: value}) for bsym in calls[first:]]
     computation.bound_symbols = [*calls[:first], *recorded, *later]
     return value
+
+
+#: the names of the tensors that a hook has replaced, by the copy of the prologue that it works on
+_replaced: WeakKeyDictionary[TraceCtx, set[str]] = WeakKeyDictionary()
+
+
+def _refuse_writes(computation: TraceCtx, tensor: TensorProxy, name: str) -> None:
+    for bsym in computation.bound_symbols:
+        if has_tags(bsym, {OpTags.IN_PLACE}):
+            targets = bsym.args[1:] if bsym.sym.id == COPY_ else bsym.flat_proxy_args
+            if any(getattr(target, "name", None) == tensor.name for target in targets):
+                raise UnsupportedProgram(
+                    f"the program writes to {name}, which a transform computes from another tensor",
+                    where=bsym.locations,
+                )
 
 
 def add_trace_output(trace: TraceCtx, proxy: Any, subindex: int | None = None) -> None:

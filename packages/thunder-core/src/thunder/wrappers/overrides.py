@@ -6,7 +6,8 @@ jm.override("fc.weight", w)   →   the program reads overrides['fc.weight'] whe
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,17 +24,24 @@ class Overrides:
 
     ``tensors`` is always the same dictionary, from which compiled programs fetch at each call; names are only
     added to it. ``originals`` has the tensor of the module at the time when its name was overridden, or None
-    for a name that the module does not have (``fc.weight.absmax``).
+    for a name that the module does not have (``fc.weight.absmax``). ``own_form`` has the names of tensors
+    that the program is traced with as they are, because the transform that overrode them does not change how
+    they are read.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self.tensors: dict[str, torch.Tensor] = {}
         self.originals: dict[str, torch.Tensor | None] = {}
+        self.own_form: set[str] = set()
+        #: whether what is set now is by a transform that changes how it is read; None for the user
+        self._changes_reads: bool | None = None
         self.path = object_root(OVERRIDES, self.tensors)
 
     def set(self, name: str, tensor: torch.Tensor) -> None:
         """Override a tensor under each of its names in the module, or add a new name.
+
+        Of several names, ``name`` becomes the first one, under which state dicts are transformed.
 
         Raises InvalidArgument for a value that is not a tensor, and for a new name that is not below a
         submodule.
@@ -46,8 +54,21 @@ class Overrides:
         if original is None:
             self._check_new_name(name)
         tied = [] if original is None else [n for n, t in members(self.model) if t is original]
-        for each in tied or [name]:
+        used = self.tensors.get(name)
+        if self._changes_reads is not None and (used is None or has_other_form(used, tensor)):
+            change = self.own_form.difference_update if self._changes_reads else self.own_form.update
+            change(tied or [name])
+        for each in (name, *(other for other in tied if other != name)):
             self.tensors[each], self.originals[each] = tensor, original
+
+    @contextmanager
+    def set_by(self, *, changes_reads: bool) -> Iterator[None]:
+        """Within the context, a transform overrides; ``changes_reads``: it has a hook on the prologue."""
+        self._changes_reads = changes_reads
+        try:
+            yield
+        finally:
+            self._changes_reads = None
 
     def _check_new_name(self, name: str) -> None:
         """Raise InvalidArgument unless a new name is below a submodule or a tensor."""
@@ -97,8 +118,14 @@ class Overrides:
         """
         new = Overrides(model)
         new.tensors.update(self.tensors if memo is None else copy.deepcopy(self.tensors, memo))
+        new.own_form |= self.own_form
         new.originals.update(self.originals if memo is None else copy.deepcopy(self.originals, memo))
         return new
+
+
+def has_other_form(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether two tensors differ in shape or dtype."""
+    return a.shape != b.shape or a.dtype != b.dtype
 
 
 def members(model: torch.nn.Module) -> Iterable[tuple[str, torch.Tensor]]:

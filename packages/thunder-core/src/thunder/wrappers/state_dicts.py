@@ -20,29 +20,38 @@ from thunder.wrappers.overrides import Overrides, member
 
 
 def transformed(
-    module: torch.nn.Module, model: torch.nn.Module, transforms: Sequence[Transform], state: Mapping[str, Any]
+    module: torch.nn.Module, overrides: Overrides, transforms: Sequence[Transform], state: Mapping[str, Any]
 ) -> OrderedDict[str, Any]:
-    """Return the transformed form of an original state dict of ``model``.
+    """Return the transformed form of an original state dict of the model of ``overrides``.
 
     ``module`` is passed to the hooks. A tensor that the model has under several names is transformed once,
-    under the first name in the state dict.
+    under the name by which it was overridden, or else the first name in the state dict.
     """
-    once, seen = {}, set()
-    for name, value in state.items():
+    model, chosen = overrides.model, dict[int, str]()
+    for name in (*(n for n in overrides.tensors if n in state), *state):
         held = member(model, name)
-        if held is None or id(held) not in seen:
-            once[name] = value
-        seen.add(id(held))
+        if held is not None:
+            chosen.setdefault(id(held), name)
+    once = {n: value for n, value in state.items() if chosen.get(id(member(model, n)), n) == n}
     result = _mapped(module, model, transforms, "transform_state_dict_for_submodule", once)
     return _with_metadata(result, state)
 
 
 def original(
-    module: torch.nn.Module, model: torch.nn.Module, transforms: Sequence[Transform], state: Mapping[str, Any]
+    module: torch.nn.Module, overrides: Overrides, transforms: Sequence[Transform], state: Mapping[str, Any]
 ) -> OrderedDict[str, Any]:
-    """Return the original form of a transformed state dict of ``model``."""
+    """Return the original form of a transformed state dict of the model of ``overrides``.
+
+    A tensor that was overridden under several names has the value that the hooks return under the name by
+    which it was overridden.
+    """
     hook = "reverse_transform_state_dict_for_submodule"
-    return _with_metadata(_mapped(module, model, transforms[::-1], hook, state), state)
+    result, chosen = _mapped(module, overrides.model, transforms[::-1], hook, state), dict[int, str]()
+    for name, held in overrides.originals.items():
+        first = chosen.setdefault(id(held), name)
+        if held is not None and first in result and name in result:
+            result[name] = result[first]
+    return _with_metadata(result, state)
 
 
 def _with_metadata(state: OrderedDict[str, Any], source: Mapping[str, Any]) -> OrderedDict[str, Any]:

@@ -151,7 +151,7 @@ class ThunderModule(torch.nn.Module):
         """
         destination, prefix = kwargs.pop("destination", None), kwargs.pop("prefix", "")
         own, in_use = _state(self), self.state_dict(**kwargs)
-        state = state_dicts.original(self, own.model, own.transforms, in_use)
+        state = state_dicts.original(self, own.overrides, own.transforms, in_use)
         if destination is None and not prefix:
             return state
         result: dict[str, Any] = {} if destination is None else destination
@@ -165,7 +165,7 @@ class ThunderModule(torch.nn.Module):
         count as overridden, even those that were replaced.
         """
         own = _state(self)
-        state = state_dicts.transformed(self, own.model, own.transforms, state_dict)
+        state = state_dicts.transformed(self, own.overrides, own.transforms, state_dict)
         loaded = state_dicts.load(own.overrides, state, strict=True, assign=False, once=True)
         own.overrides.accept_originals()
         return loaded

@@ -47,7 +47,7 @@ from thunder.frontend.objects.class_kinds import (
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow
 from thunder.ir.proxies import TensorProxy
-from thunder.wrappers.overrides import Overrides
+from thunder.wrappers.overrides import Overrides, has_other_form
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
 
 
@@ -68,6 +68,7 @@ class ObjectTable:
         self.overridden: dict[
             int, Path
         ] = {}  # by id of a module's tensor, where the one in its place is fetched
+        self.own_form: set[Path] = set()  # of overriding tensors that are traced as they are
         #: whether the proxy of an overriding tensor of another shape or dtype has the original's metadata
         self.keeps_original_metadata = False
         #: compiled modules that were reached, by the id of the module that each wraps
@@ -162,7 +163,7 @@ class ObjectTable:
         original = None
         if instead is not None and path.parent is not instead.parent and not comes_with_arguments(path):
             self.note("is", path, raw)  # the overriding tensor replaces this one, not a later one
-            path, original = instead, raw
+            path, original = instead, None if instead in self.own_form else raw
             raw = path.fetch({})
         entry = self.entries.get(id(raw))
         if entry is not None:
@@ -215,7 +216,7 @@ class ObjectTable:
             raise UnsupportedProgram(
                 f"{path.source} is a tensor with names of dimensions", hint="Pass tensor.rename(None)."
             )
-        if original is not None and not (self.keeps_original_metadata and _has_other_form(raw, original)):
+        if original is not None and not (self.keeps_original_metadata and has_other_form(raw, original)):
             original = None
         proxy: TensorProxy = self.make_input(raw, path, original)
         self.note("tensor", path, TensorFacts.of(raw, to_torch_device(proxy.device)))
@@ -243,7 +244,9 @@ class ObjectTable:
         overrides.refuse_replaced()
         count = len(overrides.tensors)  # names are only ever added
         self.note("len" if count else "empty", overrides.path, count or None)
-        self.overridden.update(overrides.paths())
+        paths = overrides.paths()
+        self.overridden.update(paths)
+        self.own_form.update(path for path in paths.values() if path.key in overrides.own_form)
 
     def _adopt_generator(self, raw: torch.Generator, path: Path) -> torch.Generator:
         """Adopt a generator, whose state no fact is about: each call draws from its own."""
@@ -415,10 +418,6 @@ class ObjectTable:
     def written_overlays(self) -> Iterator[ItemOverlay]:
         """Yield the dicts without a shadow whose items the program replaced."""
         return (overlay for overlay in self.item_overlays.values() if overlay.writes)
-
-
-def _has_other_form(tensor: torch.Tensor, original: torch.Tensor) -> bool:
-    return tensor.shape != original.shape or tensor.dtype != original.dtype
 
 
 def describe(value: Any) -> str:
