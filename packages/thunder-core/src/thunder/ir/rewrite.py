@@ -262,7 +262,7 @@ def _module_tensor(prologue: TraceCtx, name: str) -> TensorProxy | None:
 
 
 def _unpacks(bsym: BoundSymbol, name: str) -> bool:
-    return bsym.sym.id == UNPACK_OBJECT and bsym.output.name == name
+    return bsym.sym.id == UNPACK_OBJECT and bool(bsym.output.name == name)
 
 
 def add_input(prologue: TraceCtx, computation: TraceCtx, name: str) -> TensorProxy:
