@@ -138,8 +138,8 @@ def _renamed(
     outputs, values = proxies_in(bsym.output), proxies_in(results)
     if [_form(p) for p in outputs] != [_form(p) for p in values]:
         raise InvalidArgument(
-            f"a call of {bsym.sym.id} is replaced by results of another form",
-            found={"outputs": list(map(_form, outputs)), "results": list(map(_form, values))},
+            f"a call of {bsym.sym.id} is replaced by results of another form: "
+            f"{', '.join(map(_form, values))} and not {', '.join(map(_form, outputs))}"
         )
     computed = {p.name for b in recorded for p in b.flat_proxy_outs}
     names: dict[str, Any] = {}
@@ -253,10 +253,11 @@ def _module_tensor(prologue: TraceCtx, name: str) -> TensorProxy | None:
         names = list(dict.fromkeys([*tensors, *(member for member, _ in members)]))
     if name not in names:
         close = nearest(name, names)
+        guess = f"; did you mean {close!r}?" if close else ""
         raise InvalidArgument(
-            f"the module has no tensor {name!r}",
+            f"the module has no tensor {name!r}{guess}",
             found={"tensors": ", ".join(names)},
-            hint=f"Did you mean {close!r}?" if close else "model.override(name, tensor) adds one.",
+            hint="model.override(name, tensor) adds one.",
         )
     return tensors.get(name)
 
@@ -316,9 +317,10 @@ def replace_input(
     inputs = [add_input(prologue, computation, other) for other in others]
     recorded, value = _record(computation, compute, computation.args[index], *inputs)
     if not isinstance(value, TensorProxy) or _form(value) != _form(original):
+        computed = _form(value) if isinstance(value, TensorProxy) else type(value).__name__
         raise InvalidArgument(
-            f"{name} is computed with another form than the program reads",
-            found={"program": _form(original), "computed": getattr(value, "type_string", lambda: value)()},
+            f'{name} is computed as "{computed}", and the program reads "{_form(original)}"',
+            hint="The result has the shape, dtype and device of the module's own tensor.",
         )
     for proxy in (p for bsym in recorded for p in bsym.flat_proxy_outs):
         proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
