@@ -111,3 +111,48 @@ def test_a_meta_function_returns_a_string(ex):
     result, text = compiled(torch.ones(2))
     assert torch.equal(result, torch.full((2,), 2.0))
     assert text == "rows first"
+
+
+def shifted(x, shift):
+    return x + shift
+
+
+def test_a_meta_function_as_like_needs_a_gradient_rule(ex):
+    op = ex.register_operator("shifted", like=lambda x, shift: TensorProxy(like=x), fn=shifted)
+    compiled = thunder.jit(lambda x: op(x, 2.0), executors=[ex])
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+    with pytest.raises(thunder.MissingGradient, match=r"like_ex\.shifted has no gradient rule"):
+        compiled(torch.ones(2, requires_grad=True))
+
+
+def test_results_of_a_meta_function_as_like_require_grad(ex):
+    def metadata(x, shift):
+        return TensorProxy(shape=x.shape, device=x.device, dtype=x.dtype)
+
+    op = ex.register_operator("shifted", like=metadata, fn=shifted)
+
+    def with_gradient(x, shift):
+        result = op(x, shift)
+        put_grads((x,), (get_grad(result),))
+        return result
+
+    ex.register_implementation(op, op, grad_transform=with_gradient)
+    compiled = thunder.jit(lambda x: op(x, 2.0), executors=[ex])
+    x = torch.ones(2, requires_grad=True)
+    compiled(x).sum().backward()
+    assert torch.equal(x.grad, torch.ones(2))
+
+
+def test_a_kernel_may_return_an_argument_that_its_meta_function_returns(ex):
+    op = ex.register_operator(
+        "with_table",
+        meta=lambda x, table: (TensorProxy(like=x), table),
+        fn=lambda x, table: (x + table, table),
+    )
+    copies = ex.register_operator("copied", meta=lambda x: TensorProxy(like=x), fn=lambda x: x)
+    options = thunder.DebugOptions(check_traces=True)
+    x, table = torch.ones(2), torch.ones(2)
+    compiled = thunder.jit(lambda x, table: op(x, table)[0], executors=[ex], debug_options=options)
+    assert torch.equal(compiled(x, table), torch.full((2,), 2.0))
+    with pytest.raises(thunder.PluginError, match="returns memory of its argument x"):
+        thunder.jit(lambda x: copies(x), executors=[ex], debug_options=options)(x)

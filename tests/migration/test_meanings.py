@@ -17,7 +17,13 @@ from thunder.core import devices, dtypes, utils
 from thunder.core.interpreter import interpret, last_interpreted_instructions, last_interpreter_log
 from thunder.core.patterns import bind_names
 from thunder.core.proxies import TensorProxy
-from thunder.core.transforms import VJPDual, register_augmented_forward, register_backward
+from thunder.core.transforms import (
+    VJPDual,
+    mean_backward,
+    register_augmented_forward,
+    register_backward,
+    sum_backward,
+)
 from thunder.extend import OperatorExecutor, Refusal, register_option
 
 
@@ -284,3 +290,16 @@ def test_a_trace_is_not_pickled():
     compiled(torch.ones(2))
     with pytest.raises(TypeError, match="a trace cannot be pickled"):
         pickle.dumps(thunder.last_traces(compiled)[-1])
+
+
+@pytest.mark.parametrize("dims", [(0,), (1, -1), (0, 1, 2)])
+def test_gradients_of_sums_and_means_are_torchs(dims):
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    for reduce, backward in (
+        (torch.sum, lambda g: sum_backward(x.shape, dims, g)),
+        (torch.mean, lambda g: mean_backward(x.ndim, x.shape, dims, g)),
+    ):
+        result = reduce(x, dims)
+        g = torch.randn_like(result)
+        (expected,) = torch.autograd.grad(result, x, g)
+        torch.testing.assert_close(thunder.jit(lambda g, backward=backward: backward(g))(g), expected)

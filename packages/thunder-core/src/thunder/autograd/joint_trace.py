@@ -158,7 +158,7 @@ class _TapeWriter:
                     self.write_all([_with_origin_of(bsym, s) for s in bsym.subsymbols], names)
             case NoGradient():
                 self.forward.append(bsym)
-            case None if bsym.sym.is_prim:
+            case None if bsym.sym.is_prim or _computes(bsym, reached):
                 raise missing_gradient(bsym)
             case None:  # the call returns an input
                 self.forward.append(bsym)
@@ -278,6 +278,12 @@ def _with_distinct_results(bsym: BoundSymbol, recorded: list[BoundSymbol], resul
         if b.sym.id in GETTERS and b.args[0].name in copies:
             recorded[i] = b.from_bsym(args=(copies[b.args[0].name],))
     return tree_unflatten(leaves, spec)
+
+
+def _computes(bsym: BoundSymbol, reached: Set[str]) -> bool:
+    """Return whether a call has a result that a gradient reaches and that is not one of its arguments."""
+    arguments = {p.name for p in bsym.flat_proxy_args}
+    return any(requires_grad(p) and p.name in reached - arguments for p in bsym.flat_proxy_outs)
 
 
 def _with_origin_of(call: BoundSymbol, part: BoundSymbol) -> BoundSymbol:

@@ -161,6 +161,8 @@ class Symbol:
                 trace.pop_scope()
             if not subsymbols and _is_identity(output, args):
                 return output
+            if not subsymbols and any_requires_grad(args) and results_require_grad():
+                _require_grad(output)  # a meta function in place of a decomposition
             if isinstance(self.declared_gradient, NoGradient):
                 _require_no_grad(output, args)
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))

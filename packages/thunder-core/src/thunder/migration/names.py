@@ -70,7 +70,7 @@ _PROMOTION = _replaced(
 )
 _PRINTING = _replaced(
     "the text of a trace is trace.python(), of one statement bsym.python(indent=0)",
-    "prettyprint to_printable is_printable SigInfo get_siginfo module_shortname",
+    "prettyprint to_printable is_printable SigInfo get_siginfo module_shortname Printable Positions",
 )
 _INLINE = _replaced(
     "thunder.vjp(f) and thunder.grad(f) return functions to call; no transform has to be inlined", "inline"
@@ -78,6 +78,18 @@ _INLINE = _replaced(
 _DIFFERENTIATION = (
     _aliases(
         "thunder.migration.gradient_registration", "register_augmented_forward register_backward VJPDual"
+    )
+    | _aliases("thunder.migration.reduced_dimensions", "mean_backward sum_backward restore_reduced_dims")
+    | _aliases("thunder.passes.transform", "Transform")
+    | _replaced(
+        "the checker of register_implementation(op, ..., checker=, grad_transform=) decides where a rule "
+        "applies",
+        "register_augmented_forward_with_checker is_constant_for_vjp",
+    )
+    | _replaced(
+        "thunder.core.vjp_utils.set_saved_for_backward_tensors(trace, tensors) changes what is saved",
+        "_update_forward_with_new_saved_for_backward _update_backward_with_new_saved_for_backward "
+        "recompute_saved_for_backward",
     )
     | _INLINE
     | _replaced("torch.func.jvp and torch.func.vmap of the function compute them in eager", "jvp vmap")
@@ -99,20 +111,20 @@ _RETURNS = _replaced(
 )
 _REDUNDANCY = _replaced(
     "thunder.core.transform_common.cse and dce are the clean-up passes",
-    "replace_redundant_inputs remove_duplicate_number_proxies cse_single_bsym order_proxies",
+    "replace_redundant_inputs remove_duplicate_number_proxies cse_single_bsym order_proxies "
+    "NON_FUNCTIONAL_OPS",
 )
 _EXECUTOR_GETTERS = _replaced(
     "thunder.get_executor(name) returns an executor, or raises with the reason why it cannot be used",
     "get_torch_executor get_nvfuser_executor get_torchcompile_executor nvfuser_available "
     "triton_available get_always_executors",
 )
+_ONE_TRACE = Replaced("thunder.executors.passes.transform_for_execution(trace, executors) returns one trace")
 _THUNDER_CALLS: Row = {
     "CompileData": Alias("thunder.compiler.stats:CompileData"),
     "CompileStats": Alias("thunder.compiler.stats:CompileStats"),
     "trace": Alias("thunder.compiler.function_trace:trace"),
-    "transform_for_execution": Replaced(
-        "thunder.executors.passes.transform_for_execution(trace, executors) returns one trace"
-    ),
+    "transform_for_execution": _ONE_TRACE,
 }
 
 NAMES: Final[dict[str, Row]] = {
@@ -129,7 +141,11 @@ NAMES: Final[dict[str, Row]] = {
     "thunder.core.baseutils": _CHECKS
     | _CONVERSIONS
     | _replaced("fields after the third are keyword-only: dataclass(frozen=True)", "default_dataclass_params")
-    | _replaced("test isinstance(x, Proxy | TensorProxy)", "ProxyInterface TensorProxyInterface")
+    | _replaced(
+        "test isinstance(x, Proxy | TensorProxy), isinstance(x, NumberProxy), isinstance(x, BoundSymbol)",
+        "ProxyInterface TensorProxyInterface NumberProxyInterface BoundSymbolInterface",
+    )
+    | _replaced("fn.__qualname__", "extract_callable_name")
     | _replaced("test isinstance(x, list | tuple | dict | set)", "is_collection")
     | _replaced("use functools.cache", "run_once")
     | _replaced("print with a library for terminals, such as rich", "init_colors init_windows_terminal"),
@@ -203,16 +219,23 @@ NAMES: Final[dict[str, Row]] = {
         "the constructors of the classes: TensorProxy(name, like=tensor), NumberProxy(name, value)",
         "tensorproxy numberproxy proxy futuretensorproxy",
     )
-    | _replaced("a package that provides thunder.distributed has the enum", "DistParallelType"),
+    | _replaced("a package that provides thunder.distributed has the enum", "DistParallelType")
+    | _replaced(
+        "trace.make_name() takes a fresh name, trace.is_free(name) says whether it is free",
+        "make_proxy_name is_proxy_name_available",
+    )
+    | _replaced("thunder.trace makes a proxy of each tensor", "is_proxyable"),
     "thunder.core.symbol": _replaced(
         "leave python_printer= out: it is the way in which a call is printed",
         "default_python_printer default_python_impl",
     )
-    | _replaced("bsym.rhs is hashable, for common subexpressions", "BoundSymbolRHS"),
+    | _replaced("bsym.rhs is hashable, for common subexpressions", "BoundSymbolRHS")
+    | _replaced("test isinstance(x, Symbol)", "is_traceable"),
     "thunder.core.prims": _replaced(
         "OperatorExecutor.register_operator(name, meta=..., fn=...) defines a primitive of a package",
         "make_prim register_method",
-    ),
+    )
+    | {"Ops": Alias("thunder.ops.prims:PrimIDs")},
     "thunder.core.trace": {
         "_set_execution_file": Alias("thunder.ir.execution_file:set_execution_callback_file"),
     }
@@ -234,7 +257,7 @@ NAMES: Final[dict[str, Row]] = {
     ),
     "thunder.core.recipe": _aliases("thunder.recipes", "Recipe Plugin")
     | _aliases("thunder.plugins.specs", "Lookaside"),
-    "thunder.executors": _EXECUTOR_GETTERS,
+    "thunder.executors": _EXECUTOR_GETTERS | {"transform_for_execution": _ONE_TRACE},
     "thunder.executors.utils": _aliases("thunder.migration.regions", "Region")
     | _replaced("wrap an autograd.Function as two operators: docs/executors.md", "Context set_saved_tensors"),
     "thunder.executors.data_dependent_partition": _aliases("thunder.migration.regions", "fuse_bound_symbols")
@@ -256,6 +279,9 @@ NAMES: Final[dict[str, Row]] = {
     | _replaced("write `with thunder.core.langctxs.langctx('torch'):`", "torchctx TorchCtx")
     | _replaced(
         "thunder.core.langctxs.resolve_language('torch').functions", "_torch_to_thunder_function_map"
+    ),
+    "thunder.torch.langctx": _replaced(
+        "torchsymbol(..., methods=(name,)) adds a method of tensors", "register_method TorchCtx"
     ),
     "thunder.core.module:ThunderModule": {
         "_overrides_parameters": Alias("thunder.migration.overridden_parameters:overrides_parameters"),

@@ -91,7 +91,7 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
             raise fault(
                 "returns another structure than its meta function", _STRUCTURE, meta=expected, kernel=returned
             )
-        shared = None if may_share else arguments.shared_with(result)
+        shared = None if may_share else arguments.shared_with(_new_results(bsym.output, result, names))
         if shared is not None:
             raise fault(f"returns memory of its argument {shared}", _SHARES)
         if not arguments.require_grad and any(t.requires_grad for t in _tensors(result)):
@@ -99,6 +99,12 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
         return result
 
     return run
+
+
+def _new_results(output: Any, result: Any, names: Sequence[str]) -> list[Any]:
+    """Return the results of a call that its meta function does not declare to be arguments."""
+    pairs = zip(tree_iter(output), tree_iter(result), strict=True)
+    return [value for p, value in pairs if getattr(p, "name", None) not in names]
 
 
 _WRITES = (
