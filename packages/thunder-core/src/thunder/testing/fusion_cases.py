@@ -103,7 +103,7 @@ def check_fused(subject: RegionSubject) -> None:
         raise NothingToTest(f"{subject.id} is not claimed; the case samples-{subject.id} has the reason")
     raise subject.failure(
         "nothing was fused: the executor claims calls of it, and makes no region of any program with it",
-        subject.calls[0] if subject.calls else None,
+        found={"programs that were compiled": ", ".join(sorted({c.program_text for c in subject.calls}))},
         hint="If it fuses certain programs alone, give one: programs={'norm': (function, (x, weight))}. Else "
         "let can_fuse refuse the call with a reason, so that another executor gets it.",
     )

@@ -22,7 +22,7 @@ __all__ = ["check_changing_shapes", "check_compiled_function"]
 
 
 #: how many calls are compiled, and how many shapes one compiled function gets
-MAX_CALLS, MAX_SHAPES = 6, 12
+MAX_CALLS, MAX_SHAPES = 6, 16
 
 
 def check_compiled_function(subject: Subject) -> None:
@@ -73,7 +73,8 @@ def check_changing_shapes(subject: Subject) -> None:
     if _fails_without(group[0].function(), group[0]):
         raise NothingToTest(f"{subject.id} cannot be compiled from a function without the executor either")
     types = {tuple(described(x) for x in call.sample.tensors): call for call in reversed(group)}
-    chosen = list(reversed(types.values()))[:MAX_SHAPES]
+    calls = list(reversed(types.values()))
+    chosen = calls[:: -(-len(calls) // MAX_SHAPES)]
     if len(chosen) < 2:
         raise NothingToTest(f"{subject.id} has no two samples of other types for one function of tensors")
     compiled = jit(chosen[0].function(), executors=[subject.executor])

@@ -21,6 +21,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.passes.placement import is_executable
+from thunder.testing.comparison import written_arguments
 from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of
 from thunder.testing.expense import MAX_ELEMENTS, is_affordable, is_one_call
 from thunder.testing.inner_operators import inner_operators
@@ -116,7 +117,11 @@ class Subject:
             return call
         if call.tracing_error is not None and (self.implements is self.row or sample.variant):
             return None  # programs cannot make the call
-        return call if call.reference_error is None else None
+        if call.reference_error is not None:
+            return None
+        if sample.variant and call.eager is not None and written_arguments(call.eager):
+            return None  # a flag such as `inplace`, which programs have no more when executors get them
+        return call
 
     def _setting(self, table: Mapping[str, Any]) -> Any:
         """Return the entry of a table of settings for the operator, or for the one that it implements."""
@@ -239,12 +244,14 @@ def _resizable(
     samples: list[Sample], dtypes: tuple[torch.dtype, ...]
 ) -> Iterator[tuple[Sample, tuple[int, ...]]]:
     """Yield the samples that get variants of other sizes, and the sizes."""
+    by_rank: dict[int, Sample] = {}
     for sample in samples:
         if any(x.ndim and x.numel() and x.is_floating_point() for x in sample.tensors):
-            yield sample, SIZES
-            if torch.bfloat16 in dtypes:
-                yield cast(sample, torch.bfloat16, "in bfloat16"), SIZES[2:3]
-            return
+            by_rank.setdefault(max(x.ndim for x in sample.tensors), sample)
+    for number, sample in enumerate(by_rank.values()):
+        yield sample, SIZES if number == 0 else SIZES[:2]
+        if number == 0 and torch.bfloat16 in dtypes:
+            yield cast(sample, torch.bfloat16, "in bfloat16"), SIZES[2:3]
 
 
 def _eager_of(row: Operator | None) -> Callable[..., Any] | None:

@@ -39,6 +39,7 @@ def variants(samples: list[Sample], dtypes: tuple[torch.dtype, ...], symbol: Sym
         yield from _other_dtypes(sample, dtypes)
         yield from _other_layouts(sample)
     for sample in inexact[:1]:
+        yield from _one_layout_each(sample)
         yield from _special_values(sample)
         if torch.bfloat16 in dtypes:
             yield from _special_values(cast(sample, torch.bfloat16, "in bfloat16"))
@@ -65,6 +66,13 @@ def _other_layouts(sample: Sample) -> Iterator[Sample]:
         yield sample.mapped(scattered, "not contiguous")
         yield sample.mapped(at_an_offset, "at an offset in their memory")
         yield sample.mapped(expanded, "with rows repeated by stride 0")
+
+
+def _one_layout_each(sample: Sample) -> Iterator[Sample]:
+    """Yield the sample with one of several tensors not contiguous."""
+    tensors = [x for x in sample.tensors if x.numel() > 1]
+    for i, x in enumerate(tensors[:MAX_SPECIAL] if len(tensors) > 1 else ()):
+        yield sample.mapped(lambda t, x=x: scattered(t) if t is x else t, f"with tensor {i} not contiguous")  # type: ignore[misc]
 
 
 def _other_dtypes(sample: Sample, dtypes: tuple[torch.dtype, ...]) -> Iterator[Sample]:
@@ -157,7 +165,7 @@ def _others(value: Any) -> tuple[Any, ...]:
         return (not value,)
     if type(value) is int:
         return (value + 1, -value - 1)
-    return (value * 1.5 + 0.25, -value, 0.0) if value else (0.75, -0.75)
+    return (value * 1.3 + 0.17, -value, 0.0) if value else (0.7, -0.7)
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------
