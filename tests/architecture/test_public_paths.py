@@ -37,6 +37,7 @@ PUBLIC = {
     "thunder.executors.passes": ("del_last_used", "transform_for_execution"),
     "thunder.plugins": ("hookimpl", "ExecutorSpec", "list_plugins"),
     "thunder.testing": ("conformance", "ConformanceTests"),
+    "thunder.recipes": ("Recipe", "Plugin", "Lookaside", "PRE", "POST", "compile"),
     "thunder.transforms": (),
     "thunder.examine": ("examine", "get_fusions", "get_fusion_symbols", "make_trace_dot"),
     "thunder.examine.memory_calculation": ("get_alloc_memory",),

@@ -159,6 +159,8 @@ class Scale:
         (lambda x: doubled(x), Lookaside(doubled, torch.relu), torch.relu),
         (lambda x: doubled(x), Lookaside(doubled, thunder.torch.sin), torch.sin),
         (lambda x: doubled(x), Lookaside(doubled, thunder.prims.sin), torch.sin),
+        (lambda x: doubled(x), Lookaside(doubled, thunder.jit(torch.cos)), torch.cos),
+        (lambda x: doubled(x), Lookaside(doubled, thunder.jit(nn.Tanh())), torch.tanh),
         (lambda x: doubled(x), Lookaside(doubled, Scale(3.0)), lambda x: x * 6),
         (lambda x: doubled(x), Lookaside(doubled, Scale(3.0).__call__), lambda x: x * 6),
         (lambda x: doubled(x), Lookaside(doubled, functools.partial(torch.add, 1.5)), lambda x: x + 1.5),
@@ -181,6 +183,8 @@ class Scale:
         "a function of torch",
         "an operator",
         "a primitive",
+        "a compiled function",
+        "a compiled module",
         "a callable object",
         "a bound method",
         "a partial",
@@ -313,5 +317,7 @@ def test_wrong_declarations_are_refused():
         Lookaside(doubled, 3)
     with pytest.raises(InvalidArgument, match=r"two lookasides replace .*\.doubled"):
         thunder.jit(doubled, lookasides=[Lookaside(doubled, torch.relu), Lookaside(doubled, torch.sin)])
+    with pytest.raises(InvalidArgument, match="thunder's own modules are not traced"):
+        thunder.jit(doubled, lookasides=[Lookaside(doubled, thunder.core.pytree.tree_map)])
     with pytest.raises(InvalidArgument, match="by itself"):
         thunder.jit(doubled, lookasides=[Lookaside(doubled, doubled)])

@@ -14,7 +14,7 @@ from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.lookasides.patches import MODULE_METHODS
 from thunder.frontend.natives.libraries import is_own
 from thunder.frontend.natives.native_calls import CACHED
-from thunder.frontend.traced_replacements import Replacement, full_name
+from thunder.frontend.traced_replacements import Replacement, full_name, python_function
 from thunder.interpreter.machine import NATIVES
 from thunder.ir.symbol import Symbol
 from thunder.plugins.specs import Lookaside
@@ -41,7 +41,21 @@ def replacement_of(lookaside: object) -> Replacement:
         replace_with = _forward(replace_with)
     if replace_with is function:
         raise InvalidArgument(f"a lookaside replaces {full_name(function)} by itself")
+    if _runs_natively(replace_with):
+        raise InvalidArgument(
+            f"{full_name(replace_with)} cannot replace {full_name(function)}: functions of thunder's own "
+            "modules are not traced",
+            hint="Define it in a module of your package.",
+        )
     return Replacement(function, replace_with, owner, lookaside.provided_by or FROM_JIT)
+
+
+def _runs_natively(replace_with: Any) -> bool:
+    """Return whether a replacement is a Python function of thunder, and no operator or compiled object."""
+    if isinstance(replace_with, Symbol) or dispatcher_of(replace_with) is not None:
+        return False
+    function, _ = python_function(replace_with)
+    return function is not None and is_own(function.__globals__)
 
 
 def _target(fn: Any) -> tuple[Any, type | None]:

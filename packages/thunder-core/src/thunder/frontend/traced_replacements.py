@@ -170,7 +170,7 @@ def _adopted(session: TracingSession, replacement: Any) -> Any:
 
 
 def _is_called_by_replacement(policy: Policy, replacement: Replacement, args: Sequence[Any]) -> bool:
-    function, bound = _python_function(replacement.replace_with)
+    function, bound = python_function(replacement.replace_with)
     is_method = bool(args) and _is_method_of(replacement.function, args[0])
     for frame in reversed(policy.machine.frames) if function is not None else ():
         if frame.function is replacement.function:
@@ -181,7 +181,7 @@ def _is_called_by_replacement(policy: Policy, replacement: Replacement, args: Se
     return False
 
 
-def _python_function(callee: Any) -> tuple[types.FunctionType | None, int]:
+def python_function(callee: Any) -> tuple[types.FunctionType | None, int]:
     """Return the function that a call of ``callee`` interprets, and how many arguments it adds in front."""
     bound = 0
     while isinstance(callee, types.MethodType | functools.partial):

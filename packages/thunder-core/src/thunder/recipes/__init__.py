@@ -6,10 +6,11 @@
 A package provides them by the hook `thunder_recipes`.
 """
 
+from thunder.plugins.specs import Lookaside
 from thunder.recipes.recipe import Plugin, PluginPolicy, Recipe
 from thunder.recipes.recipe_names import recipe_names
 from thunder.recipes.run_recipe import compile
 
 PRE, POST = PluginPolicy.PRE, PluginPolicy.POST
 
-__all__ = ["POST", "PRE", "Plugin", "PluginPolicy", "Recipe", "compile", "recipe_names"]
+__all__ = ["POST", "PRE", "Lookaside", "Plugin", "PluginPolicy", "Recipe", "compile", "recipe_names"]
