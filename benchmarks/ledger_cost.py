@@ -33,7 +33,7 @@ from thunder.passes.claim import Claimer
 from thunder.passes.placement import is_executable
 
 NO = Refusal("no-implementation", "")
-WITHOUT_REFUSALS = Choice(None, (), ())
+WITHOUT_REFUSALS = Choice(None, ())
 
 
 def _accepts(self: Executor, bsym: Any) -> bool | Refusal:

@@ -69,7 +69,7 @@ def _grad_transform(bsym: BoundSymbol, executors: Sequence[Executor]) -> Callabl
         return None  # the same whichever executor claims the call, so no checker runs
     with detached_trace():
         claimer = choose(executors, bsym, lambda executor, call: executor.can_execute_or_fuse(call)).executor
-        for executor in in_rank_order(executors, bsym):
+        for executor in in_rank_order(tuple(executors), bsym):
             call = executor.as_registered(bsym)
             if executor is claimer or executor.has_gradient_alone(call):
                 return _of_spelling(executor.get_grad_transform(call.sym), bsym, call)

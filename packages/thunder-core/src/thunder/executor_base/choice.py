@@ -7,7 +7,7 @@ that have one are consulted too, and the least cost decides; of equal costs, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from thunder.executor_base.executor import Executor, Refusal
@@ -24,12 +24,12 @@ class Choice:
     """The executor that runs a call, None if all refuse it, and why the others that were consulted do not.
 
     `cost` is that of the executor's implementation, if costs decided. `order` has the names of the executors
-    as they were consulted.
+    as they were consulted, if ranks changed their order.
     """
 
     executor: Executor | None
     refusals: tuple[tuple[str, Refusal], ...]
-    order: tuple[str, ...]
+    order: tuple[str, ...] = ()
     cost: float | None = None
 
 
@@ -48,8 +48,9 @@ def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = an
     """
     refusals: list[tuple[str, Refusal]] = []
     priced: list[tuple[float, Executor]] = []
-    ordered = in_rank_order(tuple(executors), bsym)
-    names = tuple(executor.name for executor in ordered)
+    candidates = tuple(executors)
+    ordered = in_rank_order(candidates, bsym)
+    names = () if ordered == candidates else tuple(executor.name for executor in ordered)
     for executor in ordered:
         call = executor.as_registered(bsym)
         if priced and not executor.has_cost(call):
@@ -72,19 +73,19 @@ def choose(executors: Iterable[Executor], bsym: BoundSymbol, answer: Answer = an
     return Choice(winner, tuple(refusals), names, least)
 
 
-def in_rank_order(executors: Sequence[Executor], bsym: BoundSymbol) -> list[Executor]:
+def in_rank_order(executors: tuple[Executor, ...], bsym: BoundSymbol) -> tuple[Executor, ...]:
     """Return the executors in the order in which they are consulted about a call.
 
     Those that have a rank for its operator move to the place of an executor with that rank.
     """
+    if not any(executor.uses("rank") for executor in executors):
+        return executors
     ranks = {executor: executor.rank_for(bsym) for executor in executors}
     order = [executor for executor in executors if ranks[executor] is None]
-    if len(order) == len(executors):
-        return order
     places = {executor: place for place, executor in enumerate(executors)}
     key = {e: (e.rank if ranks[e] is None else ranks[e], places[e]) for e in executors}
     for executor in executors:
         if ranks[executor] is not None:
             later = (i for i, other in enumerate(order) if key[other] > key[executor])
             order.insert(next(later, len(order)), executor)
-    return order
+    return tuple(order)

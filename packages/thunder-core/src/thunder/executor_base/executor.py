@@ -139,6 +139,8 @@ class Executor:
         self._from_hooks: Mapping[str, ImplInfo] = {}
         self.hooks_generation: object = None
         self._merged: Mapping[str, ImplInfo] | None = None
+        #: the fields of ImplInfo that some implementation sets
+        self._used_fields: frozenset[str] | None = None
         self._operators: dict[str, Symbol] = {}
         #: the module that constructed it
         self.defined_in: str = _caller().f_globals.get("__name__", "__main__")
@@ -181,12 +183,12 @@ class Executor:
     def declare(self, operator_id: str, info: ImplInfo) -> None:
         """Enter an implementation into the author's layer; it replaces an earlier one."""
         self._own[operator_id] = info
-        self._merged = None
+        self._merged = self._used_fields = None
 
     def set_hook_implementations(self, infos: Mapping[str, ImplInfo], generation: object) -> None:
         """Replace the layer of the plugins' hooks; `generation` identifies their state."""
         self._from_hooks = dict(infos)
-        self._merged = None
+        self._merged = self._used_fields = None
         self.hooks_generation = generation
 
     def add_operator(self, symbol: Symbol) -> None:
@@ -235,6 +237,15 @@ class Executor:
         info = self.implmap.get(sym.id)
         return info.grad_transform if info is not None else None
 
+    def uses(self, field: str) -> bool:
+        """Return whether one of its implementations sets a field, such as `"cost"`."""
+        if self._used_fields is None:
+            infos = (*self._own.values(), *self._from_hooks.values())
+            self._used_fields = frozenset(
+                f.name for f in fields(ImplInfo) if any(getattr(info, f.name) is not None for info in infos)
+            )
+        return field in self._used_fields
+
     def rank_for(self, bsym: BoundSymbol) -> int | None:
         """Return the rank that the implementation of this call's operator has, or None."""
         info = self.implmap.get(self.as_registered(bsym).sym.id)
@@ -242,7 +253,7 @@ class Executor:
 
     def has_cost(self, bsym: BoundSymbol) -> bool:
         """Return whether the implementation of this call's operator has a cost."""
-        info = self.implmap.get(bsym.sym.id)
+        info = self.implmap.get(bsym.sym.id) if self.uses("cost") else None
         return info is not None and info.cost is not None
 
     def cost_of(self, bsym: BoundSymbol) -> float | None:
@@ -250,22 +261,20 @@ class Executor:
 
         Raises PluginError if the cost raises, or is not a finite number that is at least 0.
         """
-        info = self.implmap.get(bsym.sym.id)
-        return (
-            None if info is None or info.cost is None else float(self._amount(info.cost, bsym, "cost", float))
-        )
+        info = self.implmap.get(bsym.sym.id) if self.uses("cost") else None
+        if info is None or info.cost is None:
+            return None
+        return float(self._amount(info.cost, bsym, "cost", float))
 
     def workspace_of(self, bsym: BoundSymbol) -> int:
         """Return the bytes that a call allocates for itself; 0 if the implementation does not say.
 
         Raises PluginError if the workspace raises, or is not an int that is at least 0.
         """
-        info = self.implmap.get(bsym.sym.id)
-        return (
-            0
-            if info is None or info.workspace is None
-            else self._amount(info.workspace, bsym, "workspace", int)
-        )
+        info = self.implmap.get(bsym.sym.id) if self.uses("workspace") else None
+        if info is None or info.workspace is None:
+            return 0
+        return int(self._amount(info.workspace, bsym, "workspace", int))
 
     def _amount(self, function: Callable[..., Any], bsym: BoundSymbol, what: str, kind: type) -> Any:
         """Return what a cost or a workspace returns for a call."""

@@ -116,15 +116,16 @@ class Claimer:
             before = len(scope)
             choice = choose(candidates, bsym)
             del scope[before:]  # calls that an executor records to decide are not part of the program
-            if choice.executor is None:
+            executor = choice.executor
+            if executor is None:
                 return (*earlier, *choice.refusals)
-            refusal = self._record(
-                choice.executor, bsym, replace(choice, refusals=(*earlier, *choice.refusals))
-            )
+            if earlier:
+                choice = replace(choice, refusals=(*earlier, *choice.refusals))
+            refusal = self._record(executor, bsym, choice)
             if refusal is None:
                 return None
-            earlier = (*earlier, (choice.executor.name, refusal))
-            candidates.remove(choice.executor)
+            earlier = (*earlier, (executor.name, refusal))
+            candidates.remove(executor)
 
     def _record(self, executor: Executor, placed: BoundSymbol, choice: Choice) -> Refusal | None:
         """Record the executor's form of a call; return a refusal if it has nothing that runs."""
@@ -152,8 +153,9 @@ class Claimer:
         via: Via = "fusion" if fuses and transform is None else self.via
         if symbol is not None and OpTags.FALLBACK in symbol.tags:  # only torch implements it
             via = "fallback"
-        order = choice.order if choice.order != tuple(e.name for e in self.executors) else ()
-        self.placements.append(Placement(placed, executor.name, via, choice.refusals, choice.cost, order))
+        self.placements.append(
+            Placement(placed, executor.name, via, choice.refusals, choice.cost, choice.order)
+        )
         return None
 
     def _fusible_call(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
