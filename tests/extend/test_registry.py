@@ -233,3 +233,20 @@ def test_executor_is_an_attribute_of_the_package() -> None:
     assert not hasattr(thunder, "no_such_executor")
     with pytest.raises(AttributeError, match=r"there is no executor 'pytroch'\. Did you mean 'pytorch'"):
         _ = thunder.pytroch_executor
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: thunder.extend.register_executor(None), "got None"),
+        (lambda: thunder.extend.register_executor(3), "got 3, of type int"),
+        (lambda: thunder.jit(torch.sin, transforms=[None]), r"transforms\[0\] is None, not a Transform"),
+        (lambda: thunder.jit(torch.sin, executors=[None]), r"executors\[0\] is None"),
+        (lambda: thunder.plan(torch.sin, torch.ones(2), device=3), "got device=3, of type int"),
+    ],
+    ids=["register_executor(None)", "register_executor(3)", "transforms", "executors", "plan"],
+)
+def test_a_value_of_another_type_is_shown_and_none_as_none(call: Any, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words) as error:
+        call()
+    assert "NoneType" not in str(error.value)

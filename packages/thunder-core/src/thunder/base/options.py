@@ -61,7 +61,7 @@ class Option:
             + (f" Did you mean {close!r}?" if close else ""),
             found={
                 "expected": _describe(self.type),
-                "found": f"{value!r} ({type(value).__name__})",
+                "found": "None" if value is None else f"{value!r} ({type(value).__name__})",
                 "default": repr(self.default),
             },
             hint=self.doc,

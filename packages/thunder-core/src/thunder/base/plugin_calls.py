@@ -28,7 +28,7 @@ from thunder.base.errors import (
     TraceError,
 )
 
-__all__ = ["as_plugin_error", "attributed", "checking", "is_checking", "kind_of", "plugin_call"]
+__all__ = ["as_plugin_error", "attributed", "checking", "is_checking", "kind_of", "plugin_call", "shown"]
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -142,6 +142,11 @@ def kind_of(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__qualname__}"
     return f"an object of type {type(value).__name__}"
+
+
+def shown(value: object) -> str:
+    """Return a value with its type, for errors: `"None"`, `"3, of type int"`."""
+    return "None" if value is None else f"{value!r}, of type {type(value).__name__}"
 
 
 def _short_kind(value: object) -> str:

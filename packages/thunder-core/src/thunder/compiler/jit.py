@@ -26,6 +26,7 @@ from thunder.base.options import (
     resolve_options,
     resolve_sharp_edges_option,
 )
+from thunder.base.plugin_calls import shown
 from thunder.compiler.compiled_objects import compiled_object
 from thunder.compiler.stats import CompileData
 from thunder.executor_base.executor import Executor, caller_location
@@ -231,9 +232,7 @@ def _check_transforms(transforms: Sequence[Any]) -> None:
                 hint=f"Write {transform.__qualname__}().",
             )
         if not isinstance(transform, Transform):
-            raise InvalidArgument(
-                f"transforms[{i}] is {transform!r}, of type {type(transform).__name__}, not a Transform"
-            )
+            raise InvalidArgument(f"transforms[{i}] is {shown(transform)}, not a Transform")
 
 
 _places: weakref.WeakKeyDictionary[Transform, Location] = weakref.WeakKeyDictionary()

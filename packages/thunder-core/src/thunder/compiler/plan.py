@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder.base.errors import InvalidArgument, RaisedByProgram
+from thunder.base.plugin_calls import shown
 from thunder.compiler.dispatch import Dispatcher, collector_paused
 from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
@@ -154,7 +155,7 @@ def _assume_device(device: DeviceProfile | str | None) -> Iterator[DeviceProfile
         return
     if not isinstance(device, DeviceProfile | str):
         raise InvalidArgument(
-            f"thunder.plan got device={device!r}, of type {type(device).__name__}",
+            f"thunder.plan got device={shown(device)}",
             hint='Give the name of a profile, such as "h200", or a thunder.plugins.DeviceProfile.',
         )
     profile = profile_named(device) if isinstance(device, str) else device

@@ -10,6 +10,7 @@ import torch
 
 from thunder.base.errors import InvalidArgument, RegistrationError
 from thunder.base.options import CORE_OPTIONS, DebugOptions, Option
+from thunder.base.plugin_calls import shown
 from thunder.executor_base.executor import Refusal
 from thunder.executor_base.operator_definitions import can_be_replaced
 from thunder.executor_base.operator_executor import OperatorExecutor
@@ -77,7 +78,7 @@ def attach_transform(module: _M, transform: Any) -> _M:
     """
     if not isinstance(module, torch.nn.Module):
         raise InvalidArgument(
-            f"attach_transform takes a module, and {module!r} is an object of type {type(module).__name__}",
+            f"attach_transform takes a module, and got {shown(module)}",
             hint="Pass transforms= to thunder.jit for a function.",
         )
     _attached[module] = (*_attached.get(module, ()), transform)

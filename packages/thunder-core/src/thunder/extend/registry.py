@@ -19,6 +19,7 @@ from thunder.base.errors import (
     UserError,
     did_you_mean,
 )
+from thunder.base.plugin_calls import shown
 from thunder.executor_base.executor import Executor
 from thunder.plugins.contributions import contribute, isolated
 from thunder.plugins.inline_plugin import InlinePlugin
@@ -51,7 +52,7 @@ class ExecutorRegistry:
         """
         if not isinstance(ex, Executor):
             raise InvalidArgument(
-                f"register_executor takes an executor, and {ex!r} is an object of type {type(ex).__name__}",
+                f"register_executor takes an executor, and got {shown(ex)}",
                 hint="thunder.extend.OperatorExecutor('my_ex') makes one.",
             )
         for name in (ex.name, *ex.aliases):

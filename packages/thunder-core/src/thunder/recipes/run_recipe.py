@@ -8,7 +8,7 @@ from typing import Any
 
 from thunder.base.errors import InvalidArgument, PluginError, PluginNotInstalledError
 from thunder.base.extension_origin import origin_of
-from thunder.base.plugin_calls import plugin_call
+from thunder.base.plugin_calls import plugin_call, shown
 from thunder.compiler.jit import jit
 from thunder.executor_base.executor import Executor
 from thunder.extend import get_default_executors, resolve_executors
@@ -88,7 +88,7 @@ def _wrong_type(argument: str, value: object, expected: type) -> InvalidArgument
             hint=f"Write {value.__qualname__}().",
         )
     return InvalidArgument(
-        f"thunder.compile received {argument}={value!r}, of type {type(value).__name__}",
+        f"thunder.compile received {argument}={shown(value)}",
         hint=f"Pass a thunder.{expected.__name__}, or the name of one that a package provides.",
     )
 
