@@ -285,6 +285,12 @@ def test_attributes_of_the_module_come_before_names_of_the_table():
         thunder.jit(torch.nn.Linear(1, 1)).no_sync()
 
 
+def test_an_executor_says_what_replaces_a_method():
+    with pytest.raises(AttributeError, match="has no attribute 'register_symbol': register_operator"):
+        OperatorExecutor("asked_ex").register_symbol  # noqa: B018
+    assert not hasattr(OperatorExecutor("asked_ex"), "nothing")
+
+
 def test_a_trace_is_not_pickled():
     compiled = thunder.jit(torch.sin)
     compiled(torch.ones(2))

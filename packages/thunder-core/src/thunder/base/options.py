@@ -244,6 +244,12 @@ RETIRED_ARGUMENTS: Mapping[str, str] = types.MappingProxyType(
         "use_cudagraphs": "Use transforms=[CUDAGraphTransform()].",
         "use_rematerialization": 'Use rematerialization="min-cut" or "none".',
         "interpretation": "There is one interpreter; leave the argument out.",
+        "skip_inplace_functionalization": "Every compile functionalises; leave the argument out.",
+        "disable_torch_autograd_support": "Use disable_torch_autograd=.",
+        "disable_preprocessing": "Use thunder.trace()(fn, *args), which calls the function with proxies.",
+        "only_execute_prims": 'Use executors=["torch"], and read the subsymbols in the trace.',
+        "use_static_caching": 'Use cache="constant values".',
+        "record_history": "Use debug_options=DebugOptions(record_interpreter_history=True).",
     }
 )
 """Arguments of the past, and what replaces them."""

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from thunder.base.errors import InvalidArgument, Location, PluginError
 from thunder.base.extension_origin import is_of_core, origin_of
 from thunder.base.plugin_calls import plugin_call
+from thunder.base.public_names import Replaced, declared_names
 from thunder.base.signature import omittable
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
@@ -334,6 +335,12 @@ class Executor:
 
     def _described(self, kind: str, function: Callable[..., Any], bsym: BoundSymbol) -> str:
         return f"{kind} {_name_of(function)} of executor {self.name!r} for {bsym.sym.id}"
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, which says what replaces a name that other projects have."""
+        declared = declared_names("thunder.extend:Executor").get(name)
+        advice = f": {declared.advice}" if isinstance(declared, Replaced) else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}", name=name)
 
     # -- identity
 

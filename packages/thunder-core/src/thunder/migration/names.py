@@ -280,6 +280,12 @@ NAMES: Final[dict[str, Row]] = {
     | _replaced(
         "thunder.core.langctxs.resolve_language('torch').functions", "_torch_to_thunder_function_map"
     ),
+    "thunder.extend:Executor": _replaced(
+        "register_operator(name, meta=..., fn=...) defines an operator and returns its symbol",
+        "register_symbol",
+    )
+    | _replaced("the functions that operators replace are executor.replacements", "_lookasides")
+    | _replaced("the operator that a package registers is executor.opmap[name]", "_opmap"),
     "thunder.torch.langctx": _replaced(
         "torchsymbol(..., methods=(name,)) adds a method of tensors", "register_method TorchCtx"
     ),
