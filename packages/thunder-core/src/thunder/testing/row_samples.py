@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from thunder.ops.operator import Operator, row_of
+from thunder.ops.prims import packing, prologues
 from thunder.testing.call_harvest import Call, harvested
 from thunder.testing.torch_samples import database_samples
 from thunder.testing.written_samples import written_samples
@@ -22,6 +23,7 @@ DTYPES = (torch.float32, torch.int64, torch.bool)
 
 STATEMENT = "it is a statement of programs, which has no result"
 FRONTEND = "it is a statement that the frontend writes, and runs Python objects"
+PROLOGUE = "it is a statement of prologues or epilogues, on any Python objects"
 GENERATOR = "it changes or reads the state of a generator, and computes no tensor"
 GRADIENT = "it is written in gradient rules, and is in no program that runs"
 MODE = "it changes a mode of torch, and computes no tensor"
@@ -45,6 +47,8 @@ NOT_OPERATORS: Mapping[str, str] = {
         ),
         STATEMENT,
     ),
+    **dict.fromkeys((f"prims.{name}" for name in prologues.__all__ if name != "Constant"), PROLOGUE),
+    **dict.fromkeys((f"prims.{name}" for name in packing.__all__ if name != "Expression"), PROLOGUE),
     **dict.fromkeys(
         (
             "prims.set_grad_enabled",
