@@ -74,7 +74,8 @@ def check_changing_shapes(subject: Subject) -> None:
         raise NothingToTest(f"{subject.id} cannot be compiled from a function without the executor either")
     types = {tuple(described(x) for x in call.sample.tensors): call for call in reversed(group)}
     calls = list(reversed(types.values()))
-    chosen = calls[:: -(-len(calls) // MAX_SHAPES)]
+    head, rest = calls[: MAX_SHAPES // 2], calls[MAX_SHAPES // 2 :]
+    chosen = [*head, *rest[:: max(1, len(rest) // (MAX_SHAPES // 2))]]
     if len(chosen) < 2:
         raise NothingToTest(f"{subject.id} has no two samples of other types for one function of tensors")
     compiled = jit(chosen[0].function(), executors=[subject.executor])

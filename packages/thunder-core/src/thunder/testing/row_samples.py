@@ -30,6 +30,7 @@ MODE = "it changes a mode of torch, and computes no tensor"
 
 #: id of a row → why it has no samples
 NOT_OPERATORS: Mapping[str, str] = {
+    "conformance.opaque": "it is part of the tests of fusion executors",
     **dict.fromkeys(("prims.get_grad", "prims.get_grad_or_none", "prims.put_grad"), GRADIENT),
     **dict.fromkeys(
         (

@@ -75,6 +75,11 @@ class Subject:
         """The sample calls, without variants that eager refuses and torch's samples that the meta refuses."""
         return [call for sample in self._samples() if (call := self._call(sample)) is not None]
 
+    def forget(self) -> None:
+        """Release the calls and their results, which are made again when they are needed."""
+        for name in ("calls", "fused"):
+            self.__dict__.pop(name, None)
+
     @property
     def returns_arguments(self) -> bool:
         """Whether a call of the operator records nothing, and returns an argument."""
