@@ -89,6 +89,13 @@ def rewrite(
     for function, what in ((pattern, "pattern"), (replacement, "replacement"), (check, "check")):
         if not callable(function) and not (what == "check" and function is None):
             raise InvalidArgument(f"the {what} of a rewrite is a function, and got {function!r}")
+    try:
+        inspect.signature(pattern)
+    except ValueError:
+        raise InvalidArgument(
+            f"the pattern of a rewrite is {pattern!r}, which has no signature",
+            hint="Write a Python function that calls it: its parameters are those of the replacement.",
+        ) from None
     name = getattr(pattern, "__name__", "") if name is None else name
     if not re.fullmatch(r"\w+(\.\w+)*", name):
         raise InvalidArgument(
