@@ -24,17 +24,19 @@ _HEAD = """# Operators' rows and primitives
 
 An operator is one row: an id, the functions of torch that it stands for, and
 
-- a *meta function*, if it is a primitive: it takes proxies and returns proxies with the metadata of the results;
+- a *meta function*, if it is a primitive: it takes proxies and returns proxies with the metadata of the
+  results;
 - or a *decomposition*: the same in smaller operators, which the trace shows below the statement;
 - an *eager function*, which computes it on tensors;
-- a *gradient*: formulas, a rule, or none; without it the decomposition is differentiated, and a primitive raises
-  `MissingGradient`;
+- a *gradient*: formulas, a rule, or none; without it the decomposition is differentiated, and a primitive
+  raises `MissingGradient`;
 - *tags*: facts for passes.
 
-Primitives neither broadcast nor promote types, and their arguments are explicit; `thunder.core.prims.<name>` calls one
-under a trace. Rows take what torch's functions take, with torch's defaults; `thunder.torch.<name>` calls one. Executors,
-rules and patterns name both by id: `"prims.<name>"`, `"torch.<path>"`. This page is made by `tools/row_table.py`;
-[how to add an operator](../CONTRIBUTING.md#add-an-operator) and [how to register one for an executor](executors.md) are
+Primitives neither broadcast nor promote types, and their arguments are explicit;
+`thunder.core.prims.<name>` calls one under a trace. Rows take what torch's functions take, with torch's
+defaults; `thunder.torch.<name>` calls one. Executors, rules and patterns name both by id: `"prims.<name>"`,
+`"torch.<path>"`. This page is made by `tools/row_table.py`; [how to add an
+operator](../CONTRIBUTING.md#add-an-operator) and [how to register one for an executor](executors.md) are
 elsewhere.
 
 """
@@ -55,7 +57,7 @@ def page() -> str:
             f"## Primitives ({len(primitives)})\n\n",
             *_table(primitives),
             f"\n## Rows of the torch language ({len(language)})\n\n",
-            "In-place variants (`torch.Tensor.add_`) have the signature of the row that they write the result of.\n\n",
+            "In-place variants (`torch.Tensor.add_`) have the signature of the row whose result they write.\n\n",
             *_table(language),
         )
     )
