@@ -57,7 +57,7 @@ def page() -> str:
             f"## Primitives ({len(primitives)})\n\n",
             *_table(primitives),
             f"\n## Rows of the torch language ({len(language)})\n\n",
-            "In-place variants (`torch.Tensor.add_`) have the signature of the row whose result they write.\n\n",
+            "In-place variants (`torch.Tensor.add_`) take what the row takes whose result they write.\n\n",
             *_table(language),
         )
     )
