@@ -12,7 +12,9 @@ from torch import nn
 import thunder
 import thunder.torch as ltorch
 from soundness.harness import ramp
-from thunder.core.rewrite import add_input, module_tensors, replace_calls, replace_input
+from thunder.core import prims
+from thunder.core.proxies import TensorProxy
+from thunder.core.rewrite import add_input, add_trace_output, module_tensors, replace_calls, replace_input
 
 
 class Stored(thunder.Transform):
@@ -290,6 +292,43 @@ def test_results_require_grad_where_only_an_added_input_does():
     torch.testing.assert_close(gradient, expected)
     with torch.no_grad():
         assert not compiled(x)[0].requires_grad
+
+
+def test_a_constant_is_added_to_a_function_and_trained():
+    table = torch.tensor(3.0, requires_grad=True)
+
+    class Scaled(thunder.Transform):
+        def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
+            proxy, end = TensorProxy("table", like=table), prologue_trace.bound_symbols.pop()
+            metadata = tuple(table.shape), str(table.device), table.dtype, table.requires_grad
+            prologue_trace.bound_symbols += [
+                prims.unpack_function_obj.bind(prims.Constant(table), name="table", output=proxy),
+                prims.check_tensor_shape_and_metadata.bind(proxy, *metadata, output=None),
+                end,
+            ]
+            add_trace_output(prologue_trace, proxy, 0)
+            computation_trace.args.append(proxy)
+
+            def scaled(bsym):
+                return ltorch.sin(*bsym.args) * proxy if bsym.sym.id == "torch.sin" else None
+
+            return prologue_trace, replace_calls(computation_trace, scaled), epilogue_trace
+
+    def program(x):
+        y = torch.sin(x)
+        with torch.no_grad():
+            z = y * 2
+        return y + z
+
+    compiled, x = thunder.jit(program, transforms=[Scaled()]), ramp(3)
+    for factor in (3.0, 2.0):
+        with torch.no_grad():
+            table.fill_(factor)
+        result = compiled(x)
+        torch.testing.assert_close(result, x.sin() * factor * 3)
+        (gradient,) = torch.autograd.grad(result.sum(), table)
+        torch.testing.assert_close(gradient, x.sin().sum())
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_names_of_tensors_are_relative_to_the_compiled_module():

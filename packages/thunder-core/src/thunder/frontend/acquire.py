@@ -167,13 +167,13 @@ def _apply_overrides(
     """Let the program read the overriding tensors.
 
     With ``rewrites_inputs``, one of another shape or dtype than the tensor that it overrides is traced with
-    that tensor's metadata, and an overriding tensor that requires grad may become an input.
+    that tensor's metadata. A tensor that requires grad may become an input then, so that the trace keeps the
+    regions without gradients.
     """
     objects.apply_overrides(overrides)
-    if rewrites_inputs and overrides is not None:
+    if rewrites_inputs:
         objects.keeps_original_metadata = True
-        trains = any(t.requires_grad for t in overrides.tensors.values())
-        trace.grad_enabled = trains and torch.is_grad_enabled() and not disable_grad
+        trace.grad_enabled = torch.is_grad_enabled() and not disable_grad
 
 
 def _needs_grad_mode(trace: TraceCtx, inputs: list[Input], before: bool) -> bool:

@@ -87,7 +87,7 @@ IF_RETURNED = BoundSymbolTag.IF_RETURNED
 
 @dataclass(frozen=True, eq=False)
 class Interface:
-    """What a prologue checks and returns.
+    """The facts that a prologue checks, and the values that it returns.
 
     ``inputs`` are those of the computation, ``reached`` the paths of what the epilogue needs. ``added`` are
     overriding tensors that the program itself does not read; what is not returned of them is not checked.
