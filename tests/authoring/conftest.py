@@ -9,16 +9,21 @@ import pytest
 import thunder.__main__
 from authoring.installing import CORE, ROOT, Environment, build, environment
 
-#: the name of the generated executor; a hyphen, because names of distributions often have one
-NAME = "acme-fast"
+#: name → the command that writes its package; a hyphen, because names of distributions often have one
+COMMANDS = {
+    "acme-fast": ("new-executor",),
+    "acme-fusion": ("new-executor", "--fusion"),
+    "acme-int8": ("new-transform",),
+}
 
 
 @pytest.fixture(scope="session")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `python -m thunder new-executor` writes."""
-    folder = tmp_path_factory.mktemp("generated") / "package"
-    assert thunder.__main__.main(["new-executor", NAME, "--directory", str(folder)]) == 0
-    return folder
+def generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The packages that the commands write, by name."""
+    folder = tmp_path_factory.mktemp("generated")
+    for name, command in COMMANDS.items():
+        assert thunder.__main__.main([*command, name, "--directory", str(folder / name)]) == 0
+    return {name: folder / name for name in COMMANDS}
 
 
 @pytest.fixture(scope="session")
@@ -28,11 +33,11 @@ def example() -> Path:
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory, generated: Path, example: Path) -> Environment:
-    """An environment with wheels of thunder-core and of both packages."""
+def installed(
+    tmp_path_factory: pytest.TempPathFactory, generated: dict[str, Path], example: Path
+) -> Environment:
+    """An environment with wheels of thunder-core and of all these packages."""
     folder = tmp_path_factory.mktemp("installed")
     made = environment(folder)
-    dist = folder / "dist"
-    dist.mkdir()
-    made.install(*(build(source, dist) for source in (CORE, generated, example)))
+    made.install(*build(folder / "dist", CORE, example, *generated.values()))
     return made

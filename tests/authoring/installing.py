@@ -12,13 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "packages" / "thunder-core"
 
 
-def build(source: Path, dist: Path) -> Path:
-    """The wheel of a package, built by its own build system, offline."""
-    before = set(dist.glob("*.whl"))
+def build(dist: Path, *sources: Path) -> list[Path]:
+    """Return the wheels of packages, built offline by their own build systems, in the folder `dist`."""
     options = ("--no-deps", "--no-index", "--no-build-isolation", "--no-cache-dir", "--quiet")
-    _pip("wheel", *options, "--wheel-dir", str(dist), str(source))
-    (wheel,) = set(dist.glob("*.whl")) - before
-    return wheel
+    _pip("wheel", *options, "--wheel-dir", str(dist), *map(str, sources))
+    return sorted(dist.glob("*.whl"))
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,15 @@ class Environment:
         assert not check or done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def test(self, tests: Path) -> str:
-        """Runs the tests of a package, which must pass; returns pytest's summary."""
+    def test(self, *tests: Path) -> list[str]:
+        """Run the tests of packages, which must pass; return the reasons for which tests were skipped."""
         printed = self.python(
             "-m", "pytest", "-q", "-rsxX", "--strict-markers", "-p", "no:cacheprovider",
-            "--rootdir", str(tests), "-c", os.devnull, str(tests),
+            "--rootdir", str(self.home), "-c", os.devnull, *map(str, tests),
         )  # fmt: skip
-        return printed.strip().splitlines()[-1]
+        *lines, summary = printed.strip().splitlines()
+        assert " passed" in summary, printed
+        return [line.rpartition(": ")[2] for line in lines if line.startswith("SKIPPED")]
 
 
 def environment(folder: Path) -> Environment:

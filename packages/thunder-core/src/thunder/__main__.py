@@ -6,10 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from thunder.commands import cache, doctor, explain, new_executor, plugins
+from thunder.commands import cache, doctor, explain, new_executor, new_transform, plugins
 
 #: the commands, in the order of the help
-COMMANDS = (plugins, doctor, explain, new_executor, cache)
+COMMANDS = (plugins, doctor, explain, new_executor, new_transform, cache)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,10 +1,10 @@
-"""The package of a new executor: `python -m thunder new-executor NAME`.
+"""The packages of new executors and transforms: `python -m thunder new-executor`, `new-transform`.
 
-The written package does not depend on this module.
+A written package does not depend on this module.
 """
 
 from __future__ import annotations
 
-from thunder.authoring.package import NewPackage, new_executor
+from thunder.authoring.package import NewPackage, new_executor, new_transform
 
-__all__ = ["NewPackage", "new_executor"]
+__all__ = ["NewPackage", "new_executor", "new_transform"]

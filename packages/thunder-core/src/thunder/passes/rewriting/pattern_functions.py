@@ -33,7 +33,7 @@ from thunder.passes.rewriting.expression_graph import Expression, ExpressionGrap
 #: the length of all dimensions of guessed tensors
 _LENGTH = 6
 _DTYPES = (torch.float32, torch.int64, torch.bool)
-_MOST_GUESSES = 600
+_MOST_GUESSES = 2000
 
 
 class IntVariable(int):
@@ -160,18 +160,18 @@ def skeleton(rule: RewriteRule) -> TracedPattern:
 
 
 def _first_trace(rule: RewriteRule) -> TracedPattern:
-    first: Exception | None = None
+    last: Exception | None = None
     for guess in itertools.islice(_guesses(rule), _MOST_GUESSES):
         try:
             return _traced(rule, guess, grad=False)
         except _Unusable:
             raise
         except Exception as error:  # the function of a package does not take what was guessed
-            first = first or error
+            last = error
     raise PluginError(
-        f"the pattern of rewrite {rule.name!r} cannot be traced: {type(first).__name__}: {first}",
+        f"the pattern of rewrite {rule.name!r} cannot be traced: {type(last).__name__}: {last}",
         hint="Pass examples=, arguments that it takes: meta tensors and numbers.",
-    ).blame(rule.origin) from first
+    ).blame(rule.origin) from last
 
 
 def _guesses(rule: RewriteRule) -> Iterator[Callable[[], Sequence[Any]]]:
