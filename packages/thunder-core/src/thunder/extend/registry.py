@@ -143,7 +143,7 @@ class ExecutorRegistry:
             f"there is no executor {name!r}.{did_you_mean(name, names)}",
             found={"registered": ", ".join(names) or "none"},
             facts={"executor": name},
-            hint="It comes with a package named thunder-<name>, or from thunder.extend.register_executor.",
+            hint="Install a package that provides it, or register it: thunder.extend.register_executor.",
         )
 
     # -- lists
