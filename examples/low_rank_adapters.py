@@ -9,7 +9,7 @@ from torch import nn
 
 import thunder
 import thunder.torch as ltorch
-from thunder.core.rewrite import add_input, module_tensors, replace_calls
+from thunder.core.rewrite import add_input, cast_inputs, module_tensors, replace_calls
 
 
 class LowRankAdapters(thunder.Transform):
@@ -34,13 +34,17 @@ class LowRankAdapters(thunder.Transform):
         tensors = module_tensors(prologue_trace)
         weights = [f"{layer}.weight".lstrip(".") for layer in self.layers]
         names = {tensors[weight].name: weight for weight in weights if weight in tensors}
+        sources = cast_inputs(computation_trace)  # autocast casts a weight before it is read
 
         def adapted(bsym: Any) -> Any:
-            if bsym.sym.id != "torch.nn.functional.linear" or bsym.args[1].name not in names:
+            if bsym.sym.id != "torch.nn.functional.linear":
                 return None
-            weight, (x, w, bias) = names[bsym.args[1].name], bsym.args
-            a = add_input(prologue_trace, computation_trace, f"{weight}.lora_a")
-            b = add_input(prologue_trace, computation_trace, f"{weight}.lora_b")
+            x, w, bias = bsym.args
+            weight = names.get(getattr(sources.get(w.name), "name", ""))
+            if weight is None:
+                return None
+            a = add_input(prologue_trace, computation_trace, f"{weight}.lora_a").type_as(x)
+            b = add_input(prologue_trace, computation_trace, f"{weight}.lora_b").type_as(x)
             return ltorch.linear(x, w, bias) + self.scale * ltorch.linear(ltorch.linear(x, a), b)
 
         return prologue_trace, replace_calls(computation_trace, adapted), epilogue_trace

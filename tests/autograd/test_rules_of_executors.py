@@ -11,8 +11,9 @@ import thunder
 from comparison.inputs import leaf
 from thunder import TensorProxy
 from thunder.core.prims import OpTags
-from thunder.core.transforms import get_grad, put_grad, put_grads
+from thunder.core.transforms import get_grad, put_grad, put_grads, register_grad
 from thunder.extend import OperatorExecutor, Refusal
+from thunder.ir.gradient_declarations import _replacements
 
 ltorch: Any = thunder.torch
 
@@ -210,6 +211,29 @@ def test_second_derivatives_are_those_of_the_operator_under_each_policy(
     )
     assert torch.autograd.gradcheck(compiled, (leaf(2, 3), leaf(2, 3, seed=1)))
     assert torch.autograd.gradgradcheck(compiled, (leaf(2, 3), leaf(2, 3, seed=1)))
+
+
+def test_a_second_derivative_of_a_registered_gradient_is_that_of_the_operator() -> None:
+    ex = OperatorExecutor("registered_ex")
+    backward = ex.register_operator(
+        "cosine_backward", meta=lambda g, x: like(x), fn=lambda g, x: -g * torch.sin(x)
+    )
+
+    def cosine(input: Any) -> Any:
+        out = ltorch.cos(input)
+        put_grad(input, backward(get_grad(out), input))
+        return out
+
+    replaced = _replacements.get("torch.cos")
+    register_grad("torch.cos", cosine)
+    try:
+        compiled = thunder.jit(lambda x: torch.cos(x * 2), executors=[ex])
+        assert torch.autograd.gradgradcheck(compiled, (leaf(3),))
+        names = [b.sym.name for b in thunder.last_backward_traces(compiled)[-1].bound_symbols]
+        assert "cosine_backward" in names
+    finally:
+        assert replaced is None, "no other test registers a gradient of torch.cos"
+        del _replacements["torch.cos"]
 
 
 def test_second_derivatives_of_programs_of_several_nodes_and_third_ones(sines: OperatorExecutor) -> None:

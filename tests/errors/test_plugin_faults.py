@@ -98,6 +98,16 @@ def with_implementation(**parts: Any) -> None:
     run(torch.sin, ex, grad="grad_transform" in parts)
 
 
+def with_cost(**hints: Any) -> None:
+    other = OperatorExecutor("other")
+    op = other.register_operator("sin", like=ltorch.sin, fn=torch.sin, replace=True)
+    other.register_implementation("torch.sin", op, cost=lambda a: 1.0)
+    ex = OperatorExecutor("faulty")
+    mine = ex.register_operator("sin", like=ltorch.sin, fn=torch.sin, replace=True)
+    ex.register_implementation("torch.sin", mine, **hints)
+    thunder.jit(torch.sin, executors=[ex, other], debug_options=CHECKED)(torch.ones(3))
+
+
 def with_other_meta() -> None:
     """An implementation whose meta function differs from the implemented operator's."""
     ex = OperatorExecutor("faulty")
@@ -251,6 +261,12 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a checker misuses core": (lambda: with_implementation(checker=misusing), "raised InvalidArgument"),
     "a checker returns None": (lambda: with_implementation(checker=lambda a: None), "returned None"),
+    "a cost raises": (
+        lambda: with_cost(cost=raising),
+        "cost raising of executor 'faulty' for",
+    ),
+    "a cost returns None": (lambda: with_cost(cost=lambda a: None), "returned None"),
+    "a workspace raises": (lambda: with_cost(workspace=raising), "workspace raising of executor 'faulty'"),
     "an execution transform raises": (
         lambda: with_implementation(execution_transform=raising),
         "execution transform of executor 'faulty' for torch.sin raised KeyError",

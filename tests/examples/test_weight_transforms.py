@@ -164,6 +164,17 @@ def test_the_unpacked_weights_are_not_saved_for_the_backward(kind: str):
     assert saved.isdisjoint({tuple(m.weight.shape) for m in model if isinstance(m, nn.Linear)})
 
 
+@every_transform
+def test_under_autocast_the_same_weights_are_read(kind: str):
+    model, compiled = jitted(kind)
+    eager = merged(model, compiled)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours, theirs = compiled(inputs()), eager(inputs())
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    torch.testing.assert_close(ours, theirs, **BFLOAT16)
+    assert not torch.allclose(ours, model(inputs()).to(ours), **BFLOAT16) or "lora" not in kind
+
+
 def test_a_module_that_is_one_linear_layer_is_transformed():
     for kind in TRANSFORMS:
         model, compiled = jitted(kind, nn.Linear(6, 3))

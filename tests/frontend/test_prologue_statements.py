@@ -218,3 +218,34 @@ def test_parameters_and_buffers_are_in_static_memory_and_arguments_are_not():
     assert tags.pop("input") is False
     assert len(tags) == 5
     assert all(tags.values())
+
+
+def test_writes_and_the_result_of_an_epilogue_are_statements_with_their_values():
+    class Program(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+            self.calls = 0
+
+        def forward(self, x, table):
+            self.count = self.count + 1
+            self.calls += 1
+            table["last"], table["pair"] = x, [x * 2, 1.5]
+            return {"y": x + self.count}
+
+    x, table = ramp(2), {}
+    trace = thunder.last_epilogue_traces(compiled(Program(), x, table))[-1]
+    (buffer,), (attribute,) = (calls_of(trace, symbol) for symbol in (prims.pack_buffer, prims.pack_attr))
+    assert buffer.args[:2] == (buffer.args[0], "count")
+    assert (attribute.args[1], attribute.args[2]) == ("calls", 1)
+    last, pair = calls_of(trace, prims.pack_setitem)
+    assert (last.args[1], last.args[2].name) == ("last", "x")
+    assert [p.name for p in pair.flat_proxy_args if p.name.startswith("t")] == [pair.args[2].values[0].name]
+    assert trace.bound_symbols[-1].sym is prims.python_return
+    text = [str(bsym) for bsym in (buffer, attribute, last)]
+    name = buffer.args[2].name
+    assert text == [
+        f"self._buffers['count'] = {name}",
+        "object.__setattr__(self, 'calls', 1)",
+        "args_1['last'] = x",
+    ]

@@ -242,6 +242,23 @@ def test_a_backward_that_is_not_traced_calls_the_replacement(replacement, capsys
     assert (capsys.readouterr().out, x.grad.tolist()) == ("backward\n", [1000.0, 1000.0])
 
 
+class Node:
+    def __init__(self, parent: Node | None = None) -> None:
+        self.parent = parent
+
+    @property
+    def depth(self) -> int:
+        return 1 if self.parent is None else self.parent.depth + 1
+
+
+def test_a_replaced_property_of_another_object_is_replaced_within_the_replacement():
+    def depth(node):
+        return 0 if node.parent is None else node.parent.depth + 10
+
+    compiled = thunder.jit(lambda x, n: x * n.depth, lookasides=[Lookaside(Node.depth.fget, depth)])
+    assert compiled(torch.ones(()), Node(Node(Node()))).item() == 20
+
+
 def test_a_decorated_function_is_replaced():
     @torch.no_grad()
     def halved(x):

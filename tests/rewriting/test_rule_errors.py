@@ -119,6 +119,7 @@ def test_a_check_sees_metadata_and_numbers():
         (lambda: rewrite(sine, sine, examples=()), "examples= of rewrite 'sine' has 0 arguments"),
         (lambda: rewrite(lambda n=2: n, sine, name="a"), "has no parameter that is a tensor"),
         (lambda: rewrite(lambda x, keepdim=False: x, sine, name="a"), "is not a tensor, int or float"),
+        (lambda: rewrite(torch.sin, sine, name="a"), "which has no signature"),
         (lambda: Rewrites(sine), "Rewrites takes rules"),
     ],
 )

@@ -24,12 +24,12 @@ from thunder.autograd.rule_checks import (
     named_rule,
     paired_results,
 )
-from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, missing_gradient
+from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, missing_gradient, own_gradient_of
 from thunder.autograd.tape import BackwardStep, PackageRule, Tape, recording
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.executor_base.executor import Executor
-from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, Vjp
+from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, OperatorGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import follow_replacements, rename_results, substitute
@@ -87,7 +87,7 @@ def tape_of_call(trace: TraceCtx, bsym: BoundSymbol) -> tuple[list[BoundSymbol],
     New values get names of ``trace``.
     """
     writer = _TapeWriter(trace, (), keep_calls=False)
-    writer.write_all([bsym], {p.name for p in bsym.flat_proxy_outs})
+    writer.differentiate(bsym, {p.name for p in bsym.flat_proxy_outs}, own_gradient_of(bsym))
     return writer.forward, writer.steps
 
 
@@ -138,16 +138,19 @@ class _TapeWriter:
         for bsym, is_passed in zip(bsyms, on_path, strict=True):
             bsym = follow_replacements(bsym, self.replaced)
             if is_passed and any(map(requires_grad, bsym.flat_proxy_args)):
-                self._differentiate(bsym, reached)
+                self.differentiate(bsym, reached, gradient_of(bsym, self.executors))
             else:
                 self.forward.append(bsym)
 
-    def _differentiate(self, bsym: BoundSymbol, reached: set[str]) -> None:
-        match gradient_of(bsym, self.executors):
-            case JointRule() as gradient:
+    def differentiate(
+        self, bsym: BoundSymbol, reached: set[str], gradient: OperatorGradient | Decompose | None
+    ) -> None:
+        """Write a call, and the step of its gradient."""
+        match gradient:
+            case JointRule():
                 with named_rule(bsym, gradient):
                     self._run_rule(gradient.fn, bsym)
-            case Formulas() | Vjp() as gradient:
+            case Formulas() | Vjp():
                 with named_rule(bsym, gradient):
                     self._apply(gradient, bsym, reached)
             case Decompose():

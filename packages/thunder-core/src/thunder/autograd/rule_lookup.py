@@ -11,7 +11,13 @@ from thunder.base.errors import MissingGradient, RegistrationError
 from thunder.executor_base.choice import choose, in_rank_order
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import operator_id
-from thunder.ir.gradient_declarations import JointRule, NoGradient, OperatorGradient, register_grad_rule
+from thunder.ir.gradient_declarations import (
+    JointRule,
+    NoGradient,
+    OperatorGradient,
+    register_grad_rule,
+    row_gradient,
+)
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
 from thunder.ops.same_operators import converted
@@ -53,6 +59,14 @@ def gradient_of(bsym: BoundSymbol, executors: Sequence[Executor] = ()) -> Operat
     transform = _grad_transform(bsym, executors)
     if transform is not None:
         return JointRule(transform)
+    if declared is not None:
+        return declared
+    return DECOMPOSE if bsym.subsymbols else None
+
+
+def own_gradient_of(bsym: BoundSymbol) -> OperatorGradient | Decompose | None:
+    """Return the gradient of a call without executors and :func:`register_grad`, or None."""
+    declared = row_gradient(bsym.sym.id) or bsym.sym.gradient
     if declared is not None:
         return declared
     return DECOMPOSE if bsym.subsymbols else None

@@ -18,7 +18,7 @@ from typing import Any
 
 from thunder.autograd.joint_trace import tape_of_call
 from thunder.autograd.residuals import ForwardGraph
-from thunder.autograd.rule_lookup import Decompose, gradient_of
+from thunder.autograd.rule_lookup import Decompose, gradient_of, own_gradient_of
 from thunder.autograd.tape import BackwardStep, PackageRule
 from thunder.base.errors import MissingGradient
 from thunder.base.extension_origin import origin_of
@@ -51,7 +51,7 @@ def differentiable_steps(
         if rule is None or obstacle is None:
             result.append(step)
             continue
-        if gradient_of(rule.call) is None:
+        if isinstance(own_gradient_of(rule.call), NoGradient | None):
             raise _missing(rule, f"{obstacle.sym.id}, which it calls, has no gradient")
         forward, own_steps = tape_of_call(trace, rule.call)
         if any(map(has_effect, forward)):

@@ -202,6 +202,13 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "The user vouches that everything but the arguments stays: modules, parameters, globals. "
                 "Only arguments and ambient state are guarded.",
             ),
+            Option(
+                "skip_inplace_alias_updates",
+                bool,
+                False,
+                "The user vouches that no two inputs share memory that the program writes; later calls are "
+                "not checked.",
+            ),
             Option("cse", bool, True, "Whether common subexpressions are computed once."),
             Option(
                 "operator_fallback",

@@ -171,8 +171,15 @@ def _public(module: ModuleType) -> list[str]:
     """Return the public names of a module: its `__all__`, and what its own `__dir__` lists."""
     names = list(getattr(module, "__all__", ()))
     if not names or "__dir__" in vars(module):
-        names += [name for name in dir(module) if not name.startswith("_")]
+        names += [name for name in dir(module) if not name.startswith("_") and _is_own(module, name)]
     return names
+
+
+def _is_own(module: ModuleType, name: str) -> bool:
+    """Return whether a name of a module is not merely imported there from outside thunder."""
+    value = vars(module).get(name)
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return not isinstance(home, str) or home.partition(".")[0] == "thunder"
 
 
 def publish(path: str, module: ModuleType) -> None:

@@ -296,6 +296,7 @@ class Dispatcher:
             sharp_edge=SharpEdges(data.sharp_edges, baked),
             disable_grad=data.disable_torch_autograd_support,
             trusted=self._trusted(),
+            inputs_are_disjoint=data.compile_options["skip_inplace_alias_updates"],
             record_log=data.debug_options.record_interpreter_history,
             contributed=_contributed_state(data.transforms),
             overrides=self.overrides,

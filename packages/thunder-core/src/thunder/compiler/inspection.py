@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from thunder.base.errors import NeverCalled, NotCompiled
 from thunder.base.options import CACHE_OPTIONS
+from thunder.base.package_files import is_package_file
 from thunder.compiler.dispatch import Dispatcher
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.frontend.source_locations import is_torch_file
 from thunder.ir.trace import TraceCtx
 from thunder.wrappers.thunder_module import dispatcher_of
 
@@ -123,15 +127,41 @@ def last_interpreter_log(fn: Any) -> list[Any]:
 
 
 def print_last_interpreter_log(
-    fn: Any, /, print_fn: Callable[[str], None] = print, indent: bool = True, max_depth: int | None = None
+    fn: Any,
+    /,
+    print_fn: Callable[[str], Any] = print,
+    use_colors: bool = True,
+    indent: bool = True,
+    max_depth: int | None = None,
+    color_internals: bool = False,
+    print_source_code: bool = True,
 ) -> None:
-    """Print the log of the last compile, or the debug option that enables it."""
+    """Print the log of the last compile, or the debug option that enables it.
+
+    Args:
+        print_fn: called with each line.
+        use_colors: whether lines of source code are coloured, if they are printed to a terminal.
+        indent: whether instructions are indented by the depth of their call.
+        max_depth: the depth of the deepest calls whose instructions are printed.
+        color_internals: whether source code of torch and thunder is coloured too.
+        print_source_code: whether the line of source code is printed before its instructions.
+    """
     log = last_interpreter_log(fn)
     if not log:
         print_fn(
             "There is no log: compile with "
             "debug_options=thunder.DebugOptions(record_interpreter_history=True)."
         )
+    colors = use_colors and print_fn is print and sys.stdout.isatty()
+    line: tuple[int, str] | None = None
     for depth, where, operation, argument in log:
-        if max_depth is None or depth <= max_depth:
-            print_fn(f"{'  ' * depth if indent else ''}{where}  {operation} {argument}".rstrip())
+        if max_depth is not None and depth > max_depth:
+            continue
+        margin = "  " * depth if indent else ""
+        if print_source_code and line != (depth, where):
+            line = depth, where
+            file, _, number = where.rpartition(":")
+            text = f"{margin}# {where}  {linecache.getline(file, int(number)).strip()}"
+            is_colored = colors and (color_internals or not (is_torch_file(file) or is_package_file(file)))
+            print_fn(f"\x1b[36m{text}\x1b[0m" if is_colored else text)
+        print_fn(f"{margin}{where}  {operation} {argument}".rstrip())

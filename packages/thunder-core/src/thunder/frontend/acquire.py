@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from thunder.base.devices import Device
-from thunder.base.errors import OperatorError, RaisedByProgram, ThunderError, UnsupportedProgram
+from thunder.base.errors import (
+    InvalidArgument,
+    OperatorError,
+    RaisedByProgram,
+    ThunderError,
+    UnsupportedProgram,
+)
 from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
@@ -87,6 +93,7 @@ def acquire(
     rewrites_inputs: bool = False,
     device: Device | None = None,
     replacements: Iterable[Replacement] = (),
+    inputs_are_disjoint: bool = False,
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without running an operation or changing an object.
 
@@ -94,12 +101,12 @@ def acquire(
     ``overrides`` are tensors that the program reads in place of those of ``fn``, a module;
     ``rewrites_inputs``: a transform may change how it reads them. With ``device``, all tensors from outside
     are taken to be on it. ``replacements`` are functions in whose place others are traced, first wins.
+    ``inputs_are_disjoint``: no guard checks that inputs which the program writes share no memory.
 
-    Raises RaisedByProgram with what the program raises; UnsupportedProgram or a subclass, with the user's
-    line, if it has no trace.
+    Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
     _refuse_untraceable(fn)
-    trace, inputs = TraceCtx(fn=fn), list[Input]()
+    trace, inputs, roots = TraceCtx(fn=fn), list[Input](), {"args": args, "kwargs": kwargs}
     objects = _object_table(trace, inputs, disable_grad, device)
     _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
@@ -112,8 +119,7 @@ def acquire(
             finalizer = TraceFinalizer(session, inputs, fn)
             computation, epilogue, reached = finalizer.run(result)
         with torch._C.DisableTorchFunction():
-            roots = {"args": args, "kwargs": kwargs}
-            _note_last_facts(session, inputs, roots, contributed or {})
+            _note_last_facts(session, inputs, roots, contributed or {}, inputs_are_disjoint)
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added)
             prologue = prologue_trace(interface, roots, trusted)
@@ -264,11 +270,12 @@ def _note_last_facts(
     inputs: list[Input],
     roots: dict[str, Any],
     contributed: Mapping[str, Callable[[], Mapping[str, Any]]],
+    inputs_are_disjoint: bool,
 ) -> None:
     """Add the facts about the call as a whole."""
     objects = session.objects
     patches.note_special_methods(session, {type(path.fetch(roots)) for _, path in _tensors(inputs)})
-    _note_shared_memory(session.trace, objects, _tensors(inputs), roots)
+    _note_shared_memory(session.trace, objects, _tensors(inputs), roots, inputs_are_disjoint)
     objects.guard_distinctness()
     _note_contributed(objects, contributed)
     weakrefs.hold_weakly(objects)
@@ -287,9 +294,16 @@ def _tensors(inputs: list[Input]) -> list[tuple[TensorProxy, Path]]:
 
 
 def _note_shared_memory(
-    trace: TraceCtx, objects: ObjectTable, inputs: list[tuple[TensorProxy, Path]], roots: dict[str, Any]
+    trace: TraceCtx,
+    objects: ObjectTable,
+    inputs: list[tuple[TensorProxy, Path]],
+    roots: dict[str, Any],
+    inputs_are_disjoint: bool,
 ) -> None:
-    """Guard that all tensors are different objects, and their overlap if memory is written."""
+    """Guard that all tensors are different objects, and their overlap if memory is written.
+
+    With ``inputs_are_disjoint`` the overlap is not guarded. Raises InvalidArgument if there is one.
+    """
     if len(inputs) < 2:
         return
     first, *others = (path for _, path in inputs)
@@ -298,11 +312,23 @@ def _note_shared_memory(
         return
     tensors = [path.fetch(roots) for _, path in inputs]
     groups = overlapping_groups(*tensors)
+    if inputs_are_disjoint:
+        _refuse_overlap(groups, [path.source for _, path in inputs])
+        return
     objects.note("overlap", first, groups, others=tuple(others))
     trace.input_aliases = tuple(
         tuple(InputAlias(inputs[i][0], tensors[i].stride(), offset) for i, offset in group)
         for group in groups
     )
+
+
+def _refuse_overlap(groups: Sequence[Sequence[tuple[int, int]]], sources: Sequence[str]) -> None:
+    for group in groups:
+        raise InvalidArgument(
+            "skip_inplace_alias_updates=True says that no two inputs share memory, and two do",
+            found={"sharing": ", ".join(sources[i] for i, _ in group)},
+            hint="Leave the option out; a guard then checks each call.",
+        )
 
 
 def _refuse_untraceable(fn: Callable[..., Any]) -> None:

@@ -67,7 +67,7 @@ class TraceFinalizer:
             builder.emit(f"{leaf.name}.requires_grad_()")
         for tensor, name, value in session.state(TensorHints).of(list(builder.tensors.values())):
             builder.emit(f"{tensor.name}.{name} = {builder.expression(value)}")
-        builder.emit(f"return {expression}")
+        builder.end(result, expression)
         prims.python_return(tuple(builder.tensors.values()))
         reached = list(builder.reached.values())
         epilogue = _epilogue(builder.statements, [*builder.tensors, *(name for name, _, _ in reached)])

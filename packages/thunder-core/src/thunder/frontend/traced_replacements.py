@@ -197,7 +197,14 @@ def python_function(callee: Any) -> tuple[types.FunctionType | None, int]:
 
 
 def _is_method_of(function: Any, owner: Any) -> bool:
-    return any(value is function for cls in type(owner).__mro__ for value in vars(cls).values())
+    """Return whether an object's class has a function as a method or as the getter of a property."""
+    return any(_getter(value) is function for cls in type(owner).__mro__ for value in vars(cls).values())
+
+
+def _getter(value: Any) -> Any:
+    if isinstance(value, property):
+        return value.fget
+    return value.func if isinstance(value, functools.cached_property) else value
 
 
 _UNKNOWN = object()

@@ -24,6 +24,7 @@ __all__ = [
     "declare_gradient",
     "declared_gradient",
     "register_grad_rule",
+    "row_gradient",
 ]
 
 
@@ -99,6 +100,11 @@ def declare_gradient(operator_id: str, gradient: OperatorGradient | None) -> Non
 def register_grad_rule(operator_id: str, rule: JointRule) -> None:
     """Replace the gradient of an operator's row, whatever it declares."""
     _replacements[operator_id] = rule
+
+
+def row_gradient(operator_id: str) -> OperatorGradient | None:
+    """Return the gradient of an operator's row, whether or not ``register_grad`` replaces it, or None."""
+    return _declared.get(operator_id)
 
 
 def declared_gradient(operator_id: str) -> OperatorGradient | None:

@@ -19,7 +19,7 @@ import torch
 
 from thunder.base import devices, dtypes
 from thunder.base.pytree import registered_node
-from thunder.ir.object_names import Constant, readable_name
+from thunder.ir.object_names import Constant, Expression, readable_name
 from thunder.ir.proxies import Proxy, TensorProxy
 
 #: short names of modules in the text → how they are imported
@@ -128,6 +128,12 @@ def _deque(x: deque[Any], names: Names) -> str:
     return f"{names.obj('deque', deque)}([{_items(x, names)}], {x.maxlen})"
 
 
+def _expression(x: Expression, names: Names) -> str:
+    for name, value in (x.objects or {}).items():
+        names.obj(name, value)
+    return x.text
+
+
 def _slice(x: slice, names: Names) -> str:
     return f"slice({_items((x.start, x.stop, x.step), names)})"
 
@@ -162,6 +168,7 @@ _LITERALS: dict[type, Callable[[Any, Names], str]] = {
     torch.memory_format: _plain,
     torch.device: lambda x, names: f'torch.device("{x}")',
     Constant: lambda x, names: names.obj(readable_name(x.value), x.value),
+    Expression: _expression,
     dtypes.dtype: lambda x, names: names.module("dtypes", f"dtypes.{x.name}"),
     devices.Device: lambda x, names: names.module("devices", f'devices.Device("{x.device_str()}")'),
 }

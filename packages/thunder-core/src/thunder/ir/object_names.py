@@ -6,6 +6,8 @@ import keyword
 import math
 import re
 import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from thunder.base.provenance import own_name
@@ -44,6 +46,16 @@ class Constant:
 
     def __repr__(self) -> str:
         return f"Constant({readable_name(self.value)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """Code that builds an object: its text, the proxies and the other objects that it names."""
+
+    text: str
+    values: tuple[Any, ...] = ()
+    #: a read-only mapping, which is a leaf
+    objects: Mapping[str, Any] | None = None
 
 
 def as_argument(value: Any) -> Any:

@@ -26,6 +26,7 @@ __all__ = [
     "VISIT_TYPE",
     "add_input",
     "add_trace_output",
+    "cast_inputs",
     "eval_trace",
     "get_checks",
     "insert_inplace",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 CHECK_TENSOR = "prims.check_tensor_shape_and_metadata"
+CAST = "prims.convert_element_type"
 CHECK_SAME = "prims.check_same_object"
 UNPACK_MEMBERS = frozenset({"prims.unpack_parameter", "prims.unpack_buffer"})
 UNPACK_OBJECT = "prims.unpack_function_obj"
@@ -240,6 +242,23 @@ def module_tensors(prologue: TraceCtx) -> dict[str, TensorProxy]:
             if isinstance(tensor, TensorProxy):
                 tensors[name if owner.name in OWN_ROOTS else f"{owner.name}.{name}"] = tensor
     return tensors
+
+
+def cast_inputs(trace: TraceCtx) -> dict[str, TensorProxy]:
+    """Return the input that a value is, or of which it is a cast, by the name of the value.
+
+    Under autocast a program casts a weight before it reads it.
+    """
+    inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
+    for bsym in trace.bound_symbols:
+        match bsym.flat_proxy_args, bsym.flat_proxy_outs:
+            case (operand,), (result,) if operand.name in inputs and _casts(bsym):
+                inputs[result.name] = inputs[operand.name]
+    return inputs
+
+
+def _casts(bsym: BoundSymbol) -> bool:
+    return bsym.sym.id == CAST or (bool(bsym.subsymbols) and all(map(_casts, bsym.subsymbols)))
 
 
 def _module_tensor(prologue: TraceCtx, name: str) -> TensorProxy | None:

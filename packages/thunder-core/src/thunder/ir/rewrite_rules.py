@@ -86,19 +86,9 @@ def rewrite(
     Raises InvalidArgument for a pattern with other parameters, or a replacement or check that does not take
     them.
     """
-    for function, what in ((pattern, "pattern"), (replacement, "replacement"), (check, "check")):
-        if not callable(function) and not (what == "check" and function is None):
-            raise InvalidArgument(f"the {what} of a rewrite is a function, and got {function!r}")
     name = getattr(pattern, "__name__", "") if name is None else name
-    if not re.fullmatch(r"\w+(\.\w+)*", name):
-        raise InvalidArgument(
-            f"a rewrite rule cannot be named {name!r}",
-            hint="Pass name=, words with dots in between, such as 'acme.rms_norm'.",
-        )
-    if casts not in get_args(Casts):
-        raise InvalidArgument(
-            f"casts= of rewrite {name!r} is {casts!r}", hint="It is 'through' or 'written'."
-        )
+    _check_functions(pattern, replacement, check)
+    _check_words(name, casts)
     rule = RewriteRule(
         name=name,
         pattern=pattern,
@@ -112,6 +102,31 @@ def rewrite(
     )
     _check_parameters(rule)
     return rule
+
+
+def _check_functions(pattern: object, replacement: object, check: object) -> None:
+    for function, what in ((pattern, "pattern"), (replacement, "replacement"), (check, "check")):
+        if not callable(function) and not (what == "check" and function is None):
+            raise InvalidArgument(f"the {what} of a rewrite is a function, and got {function!r}")
+    try:
+        inspect.signature(pattern)  # type: ignore[arg-type]
+    except ValueError:
+        raise InvalidArgument(
+            f"the pattern of a rewrite is {pattern!r}, which has no signature",
+            hint="Write a Python function that calls it: its parameters are those of the replacement.",
+        ) from None
+
+
+def _check_words(name: str, casts: str) -> None:
+    if not re.fullmatch(r"\w+(\.\w+)*", name):
+        raise InvalidArgument(
+            f"a rewrite rule cannot be named {name!r}",
+            hint="Pass name=, words with dots in between, such as 'acme.rms_norm'.",
+        )
+    if casts not in get_args(Casts):
+        raise InvalidArgument(
+            f"casts= of rewrite {name!r} is {casts!r}", hint="It is 'through' or 'written'."
+        )
 
 
 def _names(names: str | Iterable[str]) -> tuple[str, ...]:

@@ -121,9 +121,8 @@ class ProgramSubject(RegionSubject):
         """The program in eager torch."""
         return self.program
 
-    @cached_property
-    def calls(self) -> list[SampleCall]:
-        """The program on its arguments and on their variants, as far as torch and thunder take them."""
+    def make_calls(self) -> list[SampleCall]:
+        """Make calls of the program on its arguments and on variants that torch and thunder take."""
         sample = Sample(self.args, {}, f"the arguments of the program {self.id!r}")
         candidates = [sample, *inner_variants([sample], self.settings.dtypes)]
         calls = [ProgramCall(self, s) for s in candidates]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from thunder.base.errors import Location
@@ -50,9 +49,8 @@ class RegionSubject(Subject):
             super().__init__(**of)
         self.single, self.others, self.programs = single or self, others, programs
 
-    @cached_property
-    def calls(self) -> list[SampleCall]:
-        """The programs."""
+    def make_calls(self) -> list[SampleCall]:
+        """Make the programs."""
         return list(region_calls(self.single, [s for s in self.others if s is not self.single][:MAX_OTHERS]))
 
     @property
@@ -60,7 +58,7 @@ class RegionSubject(Subject):
         """True: without the executor, the program is run by torch."""
         return True
 
-    @cached_property
+    @property
     def fused(self) -> list[SampleCall]:
         """The programs of which the executor makes regions."""
         return [c for c in self.calls if isinstance(c, RegionCall) and c.is_run and c.is_fused]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from thunder.ops.operator import Operator, row_of
+from thunder.ops.prims import packing, prologues
 from thunder.testing.call_harvest import Call, harvested
 from thunder.testing.torch_samples import database_samples
 from thunder.testing.written_samples import written_samples
@@ -22,12 +23,14 @@ DTYPES = (torch.float32, torch.int64, torch.bool)
 
 STATEMENT = "it is a statement of programs, which has no result"
 FRONTEND = "it is a statement that the frontend writes, and runs Python objects"
+PROLOGUE = "it is a statement of prologues or epilogues, on any Python objects"
 GENERATOR = "it changes or reads the state of a generator, and computes no tensor"
 GRADIENT = "it is written in gradient rules, and is in no program that runs"
 MODE = "it changes a mode of torch, and computes no tensor"
 
 #: id of a row → why it has no samples
 NOT_OPERATORS: Mapping[str, str] = {
+    "conformance.opaque": "it is part of the tests of fusion executors",
     **dict.fromkeys(("prims.get_grad", "prims.get_grad_or_none", "prims.put_grad"), GRADIENT),
     **dict.fromkeys(
         (
@@ -45,6 +48,8 @@ NOT_OPERATORS: Mapping[str, str] = {
         ),
         STATEMENT,
     ),
+    **dict.fromkeys((f"prims.{name}" for name in prologues.__all__ if name != "Constant"), PROLOGUE),
+    **dict.fromkeys((f"prims.{name}" for name in packing.__all__ if name != "Expression"), PROLOGUE),
     **dict.fromkeys(
         (
             "prims.set_grad_enabled",

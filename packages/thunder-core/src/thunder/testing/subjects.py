@@ -64,16 +64,27 @@ class Subject:
         #: the operator whose samples are used: for an operator that only implements another one, that one
         self.implements = implements or self.row
         self.info: ImplInfo = executor.implmap.get(symbol.id) or ImplInfo()
+        self._calls: list[SampleCall] | None = None
 
     @property
     def id(self) -> str:
         """The id of the operator."""
         return self.symbol.id
 
-    @cached_property
+    @property
     def calls(self) -> list[SampleCall]:
         """The sample calls, without variants that eager refuses and torch's samples that the meta refuses."""
+        if self._calls is None:
+            self._calls = self.make_calls()
+        return self._calls
+
+    def make_calls(self) -> list[SampleCall]:
+        """Make `calls`."""
         return [call for sample in self._samples() if (call := self._call(sample)) is not None]
+
+    def forget(self) -> None:
+        """Release the calls and their results, which are made again when they are needed."""
+        self._calls = None
 
     @property
     def returns_arguments(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,6 +31,8 @@ from thunder.testing.samples import SampleSource
 from thunder.testing.subjects import Settings, Subject, subjects
 
 __all__ = ["FUSION_PROPERTIES", "OPERATOR_PROPERTIES", "Case", "conformance"]
+
+SubjectT = TypeVar("SubjectT", bound=Subject)
 
 #: property → its check, for each operator
 OPERATOR_PROPERTIES: Mapping[str, Callable[[Subject], None]] = {
@@ -132,22 +134,37 @@ def _by_id(table: Mapping[str | Symbol, Any] | None) -> dict[str, Any]:
 
 
 def _cases(executor: Executor, settings: Settings) -> Iterator[Case]:
+    recent = _Recent()
     tested = list(subjects(executor, settings))
     programs = [ProgramSubject(executor, name, *given, settings) for name, given in settings.programs.items()]
     for subject in tested:
         for name, check in OPERATOR_PROPERTIES.items():
             if name != "gradient" or subject.has_own_gradient:
-                yield Case(f"{name}-{subject.id}", name, subject.id, partial(check, subject))
+                yield Case(f"{name}-{subject.id}", name, subject.id, partial(recent.run, subject, check))
         if isinstance(executor, FusionExecutor):
-            yield from _fusion_cases(RegionSubject(subject, tested, programs=programs))
+            yield from _fusion_cases(RegionSubject(subject, tested, programs=programs), recent)
     for program in programs:
-        yield from _fusion_cases(program)
+        yield from _fusion_cases(program, recent)
     yield Case("import", "import", None, partial(import_case.check_import, executor, settings))
 
 
-def _fusion_cases(subject: RegionSubject) -> Iterator[Case]:
+def _fusion_cases(subject: RegionSubject, recent: _Recent) -> Iterator[Case]:
     for name, check in FUSION_PROPERTIES.items():
-        yield Case(f"{name}-{subject.id}", name, subject.id, partial(check, subject))
+        yield Case(f"{name}-{subject.id}", name, subject.id, partial(recent.run, subject, check))
+
+
+class _Recent:
+    """The subject whose calls are kept, with their results; those of others are computed again."""
+
+    def __init__(self) -> None:
+        self.subject: Subject | None = None
+
+    def run(self, subject: SubjectT, check: Callable[[SubjectT], None]) -> None:
+        """Run a check of a subject, and release what the subject of the last check has computed."""
+        if self.subject is not None and self.subject is not subject:
+            self.subject.forget()
+        self.subject = subject
+        check(subject)
 
 
 def _expecting(cases: list[Case], expected: dict[str, str]) -> list[Case]:

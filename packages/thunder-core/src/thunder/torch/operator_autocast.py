@@ -1,4 +1,4 @@
-"""What autocast does with an operator: what was declared, or what it does with a replaced function.
+"""The casts of operators under autocast: as declared, or as those of the function that is replaced.
 
 ex.register_operator("linear", …, replaces=F.linear)              lower, as F.linear
 ex.register_operator("linear", …, replaces=F.linear, autocast=None)        nothing

@@ -12,8 +12,10 @@ lists, attributes, globals and cells of the user's) is built by the epilogue:
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter, deque
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,8 +31,10 @@ from thunder.frontend.objects.shadow_copies import ItemOverlay, Shadow
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
 from thunder.ir.object_names import readable_name
-from thunder.ir.proxies import GeneratorProxy, NumberProxy, TensorProxy
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.proxies import AnyProxy, GeneratorProxy, NumberProxy, TensorProxy
+from thunder.ir.symbol import BoundSymbol, Symbol
+from thunder.ir.trace import detached_trace
+from thunder.ops import prims
 
 _PRINTABLE = frozenset({int, bool, str, bytes, type(None), type(...)})
 
@@ -81,6 +85,27 @@ class EpilogueBuilder:
     def emit(self, *lines: str, **objects: Any) -> None:
         """Append a statement."""
         self.statements.append(statement(*lines, **self.named, **objects))
+
+    def pack(self, symbol: Symbol, target: str, key: Any, value: Any, **settings: Any) -> None:
+        """Append the statement that writes a value of the program to an object of the user."""
+        written = self._argument(value, self.expression(value))
+        if symbol is prims.pack_setitem:
+            key = self._argument(key, self.expression(key))
+        with detached_trace():  # the name is one of the epilogue
+            owner = AnyProxy(target)
+        self.statements.append(symbol.bind(owner, key, written, output=None, **settings))
+
+    def end(self, result: Any, text: str) -> None:
+        """Append the return of the program's result, whose expression is ``text``."""
+        self.statements.append(prims.python_return.bind(self._argument(result, text), output=None))
+
+    def _argument(self, value: Any, text: str) -> Any:
+        """Return a value as an argument of a statement: itself, or the expression that builds it."""
+        if isinstance(value, TensorProxy | NumberProxy) or type(value) in _PRINTABLE:
+            return value
+        used = set(re.findall(r"\w+", text))
+        values = tuple(proxy for name, proxy in self.tensors.items() if name in used)
+        return prims.Expression(text, values, MappingProxyType(dict(self.named)))
 
     def refer(self, value: Any) -> str:
         """Return a name for a class or function that no value of the computation has."""
@@ -214,15 +239,17 @@ class EpilogueBuilder:
         previous = dict(before)
         for key, value in now.items():
             if key not in previous or previous[key] is not value:
-                text, named = self.expression(value), self.expression(key)
-                self.emit(f"{target}[{named}] = {text}")
+                self.pack(prims.pack_setitem, target, key, value)
 
     def write_items(self, overlay: ItemOverlay) -> None:
         """Replace items of a dict of the user."""
         assert overlay.path.parent is not None, "the dict is an attribute"
         target = self.reach(overlay.path.parent, overlay.owner)
         for key, value in overlay.writes.items():
-            self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
+            if overlay.path.key == "_buffers":
+                self.pack(prims.pack_buffer, target, key, value)
+            else:
+                self.emit(f"{target}.{overlay.path.key}[{key!r}] = {self.expression(value)}")
 
     def write_entry(self, entry: ObjectEntry) -> None:
         """Write attributes of an object, without its descriptors, which ran while tracing."""
@@ -233,11 +260,8 @@ class EpilogueBuilder:
                 self.emit(f"{self.refer(discard_attribute)}({target}, {name!r})")
             if value is DELETED:
                 continue
-            text = self.expression(value)
-            if _has_plain_setattr(entry.obj, name):
-                self.emit(f"{target}.{name} = {text}")
-            else:
-                self.emit(f"{base}.__setattr__({target}, {name!r}, {text})")
+            plain = _has_plain_setattr(entry.obj, name)
+            self.pack(prims.pack_attr, target, name, value, by=None if plain else base)
 
     def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Write or delete a global variable."""

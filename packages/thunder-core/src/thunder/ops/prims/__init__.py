@@ -14,6 +14,7 @@ from thunder.ops.prims.linalg import *
 from thunder.ops.prims.modes import *
 from thunder.ops.prims.movement import *
 from thunder.ops.prims.nn import *
+from thunder.ops.prims.packing import *
 from thunder.ops.prims.philox import *
 from thunder.ops.prims.prologues import *
 from thunder.ops.prims.random import *

@@ -33,7 +33,7 @@ from thunder.passes.rewriting.expression_graph import Expression, ExpressionGrap
 #: the length of all dimensions of guessed tensors
 _LENGTH = 6
 _DTYPES = (torch.float32, torch.int64, torch.bool)
-_MOST_GUESSES = 2000
+_MOST_GUESSES = 600
 
 
 class IntVariable(int):
@@ -160,18 +160,18 @@ def skeleton(rule: RewriteRule) -> TracedPattern:
 
 
 def _first_trace(rule: RewriteRule) -> TracedPattern:
-    last: Exception | None = None
+    first: Exception | None = None
     for guess in itertools.islice(_guesses(rule), _MOST_GUESSES):
         try:
             return _traced(rule, guess, grad=False)
         except _Unusable:
             raise
         except Exception as error:  # the function of a package does not take what was guessed
-            last = error
+            first = first or error
     raise PluginError(
-        f"the pattern of rewrite {rule.name!r} cannot be traced: {type(last).__name__}: {last}",
+        f"the pattern of rewrite {rule.name!r} cannot be traced: {type(first).__name__}: {first}",
         hint="Pass examples=, arguments that it takes: meta tensors and numbers.",
-    ).blame(rule.origin) from last
+    ).blame(rule.origin) from first
 
 
 def _guesses(rule: RewriteRule) -> Iterator[Callable[[], Sequence[Any]]]:
