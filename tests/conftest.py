@@ -44,7 +44,13 @@ def whole_run(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip `gpu` tests where there is no CUDA device; deselect `sweep` tests without `--sweep`."""
+    """Skip `gpu` tests where there is no CUDA device; deselect `sweep` tests without `--sweep`.
+
+    Raises UsageError for a test whose id has an address, which differs between the processes of a run.
+    """
+    addressed = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if addressed:
+        raise pytest.UsageError(f"a test's id differs in each process; pass ids=: {addressed[0]}")
     if not config.getoption("--sweep"):
         swept = [item for item in items if item.get_closest_marker("sweep")]
         if swept:

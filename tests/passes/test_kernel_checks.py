@@ -87,7 +87,9 @@ def test_a_kernel_that_breaks_its_contract_is_named_with_its_executor_and_packag
 
 
 @pytest.mark.parametrize(
-    "kernel", [lambda x: x * 2, back_and_forth, lambda x: (x + float("nan")).clone()], ids=str
+    "kernel",
+    [lambda x: x * 2, back_and_forth, lambda x: (x + float("nan")).clone()],
+    ids=["another tensor", "written and restored", "nan"],
 )
 def test_a_kernel_that_leaves_its_arguments_as_they_were_passes(kernel: Callable[..., Any]) -> None:
     ex, op = operator(like, kernel)

@@ -233,7 +233,11 @@ def test_two_packages_with_one_name_are_an_error_that_names_both() -> None:
         thunder.compile(Model())
 
 
-@pytest.mark.parametrize("recipes", [3, {"x": 3}, {"x": Squares()}, {"x": int}], ids=repr)
+@pytest.mark.parametrize(
+    "recipes",
+    [3, {"x": 3}, {"x": Squares()}, {"x": int}],
+    ids=["a number", "a number by name", "an object", "another class"],
+)
 def test_a_wrong_declaration_is_the_plugins_fault(recipes: Any) -> None:
     with providing(recipes), pytest.raises(PluginError, match="thunder_recipes of plugin 'providing'"):
         thunder.compile(Model())

@@ -151,17 +151,21 @@ class _Finder:
         for i, bsym in enumerate(bsyms):
             for p in bsym.flat_proxy_args:
                 self.readers.setdefault(p.name, []).append(i)
+        for _ in bsyms:
+            self._merge_inputs(self.graph.add())
 
     def merge_neighbours(self) -> None:
         """Merge groups of which one reads a value of the other, until none can be merged."""
-        merged = True
-        while merged:
-            merged = False
-            for statement in self.graph.groups():
-                group = self.graph.group_of(statement)
-                for other in self.graph.inputs_of(group) if self.fusible[group] else ():
-                    if self.fusible[other] and self._can_merge(other, group):
-                        group, merged = self.graph.merge(other, group), True
+        while any([self._merge_inputs(self.graph.group_of(group)) for group in self.graph.groups()]):
+            pass
+
+    def _merge_inputs(self, group: int) -> bool:
+        """Merge a group with groups that it reads from; return whether there are any."""
+        merged = False
+        for other in self.graph.inputs_of(group) if self.fusible[group] else ():
+            if self.fusible[other] and self._can_merge(other, group):
+                group, merged = self.graph.merge(other, group), True
+        return merged
 
     def merge_independent(self) -> None:
         """Merge groups that do not depend on each other."""
@@ -229,15 +233,15 @@ def replace_regions(
     """
     start = time.perf_counter_ns()
     bsyms = _without_releases(trace)
-    index = {bsym: i for i, bsym in enumerate(bsyms)}
+    calls = [(region, call) for region in regions if (call := replacement(region)) is not None]
     graph = RegionGraph(bsyms)
-    calls: dict[int, list[BoundSymbol]] = {}  # group → the statements in place of its own
-    for region in regions:
-        call = replacement(region)
-        if call is not None:
-            group = index[region.bsyms[0]]
-            for bsym in region.bsyms[1:]:
-                group = graph.merge(group, index[bsym])
-            calls[group] = [call, *region.repeated]
-    statements = [b for group in graph.in_order() for b in calls.get(group, (bsyms[group],))]
+    region_of = {bsym: region for region, call in calls for bsym in region.bsyms}
+    group_of: dict[Region, int] = {}
+    for bsym in bsyms:
+        group = graph.add()
+        region = region_of.get(bsym)
+        if region is not None:
+            group_of[region] = graph.merge(group_of[region], group) if region in group_of else group
+    replaced = {group_of[region]: [call, *region.repeated] for region, call in calls}
+    statements = [b for group in graph.in_order() for b in replaced.get(group, (bsyms[group],))]
     return with_bound_symbols(trace, statements, provenance, time.perf_counter_ns() - start)

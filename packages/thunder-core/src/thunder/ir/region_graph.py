@@ -16,9 +16,11 @@ _BARRIERS = KEPT - {OpTags.RANDOM_OP}
 
 
 class RegionGraph:
-    """Groups of statements, at first one each, and which of them depend on which.
+    """Groups of statements, and which of them depend on which.
 
-    A statement is named by its index in the program, a group by the smallest index in it. There is an edge
+    Statements are added in program order, each as a group. Groups can be merged at any time; early merges are
+    cheaper. A statement is named by its index in the program, a group by the smallest index in it. There is
+    an edge
 
     - from the statement that computes a value to each that reads it;
     - between statements with ordered effects;
@@ -29,16 +31,23 @@ class RegionGraph:
     """
 
     def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
-        self.bsyms = bsyms
-        count = range(len(bsyms))
-        self._direct = _dependencies(bsyms)  # group → groups that it depends on directly
-        self._group = list(count)  # statement → group
-        self._groups = dict.fromkeys(count)  # in order
-        self._members = [1 << i for i in count]  # group → its statements
-        self._ancestors = [0] * len(bsyms)  # group → the statements that it depends on
-        for i in count:
-            for j in self._direct[i]:
-                self._ancestors[i] |= self._ancestors[j] | self._members[j]
+        self._direct = _dependencies(bsyms)  # group → statements that it depends on directly
+        self._groups: dict[int, None] = {}  # in order
+        self._group: list[int] = []  # statement → group
+        self._members: list[int] = []  # group → its statements
+        self._ancestors: list[int] = []  # group → the statements that it depends on
+
+    def add(self) -> int:
+        """Add the next statement of the program as a group of its own; return the group."""
+        statement = len(self._group)
+        ancestors = 0
+        for group in {self._group[i] for i in self._direct[statement]}:
+            ancestors |= self._ancestors[group] | self._members[group]
+        self._groups[statement] = None
+        self._group.append(statement)
+        self._members.append(1 << statement)
+        self._ancestors.append(ancestors)
+        return statement
 
     def groups(self) -> list[int]:
         """Return the groups, in program order of their first statements."""
