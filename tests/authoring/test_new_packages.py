@@ -102,12 +102,18 @@ def test_a_name_that_cannot_be_pythons_is_refused(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "owner"), [("torch", "an executor"), ("pytorch", "an executor"), ("rows", "a plugin")]
+    ("name", "message"),
+    [
+        ("torch", "an executor 'torch'"),
+        ("pytorch", "an executor 'pytorch'"),
+        ("rows", "a plugin 'rows'"),
+        ("core", "a distribution 'thunder-core'"),
+    ],
 )
-def test_the_name_of_what_is_installed_is_refused(tmp_path: Path, name: str, owner: str) -> None:
+def test_the_name_of_what_is_installed_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with get_manager().temporary(SimpleNamespace(), name="rows"):
         for write in (new_executor, new_transform):
-            with pytest.raises(InvalidArgument, match=f"there is {owner} '{name}' already"):
+            with pytest.raises(InvalidArgument, match=f"there is {message} already"):
                 write(name, tmp_path / "p")
 
 

@@ -172,8 +172,8 @@ def _checked(name: str, noun: str) -> str:
             f"the {noun} cannot be named {name!r}",
             hint="Its name becomes part of Python names: letters, digits and underscores, as in my_kernels.",
         )
-    taken = _taken()
-    for used in (plain, NewPackage(plain).title):
+    taken, package = _taken(), NewPackage(plain)
+    for used in (plain, package.title, package.distribution):
         if used in taken:
             raise InvalidArgument(
                 f"there is {taken[used]} {used!r} already",
@@ -188,6 +188,7 @@ def _taken() -> dict[str, str]:
     manager = get_manager()
     executors = (name for ex in get_registry().get_all_executors() for name in (ex.name, *ex.aliases))
     return {
+        "thunder-core": "a distribution",
         **dict.fromkeys((info.name for info in manager.list_plugins()), "a plugin"),
         **dict.fromkeys(transform_names(manager), "a transform"),
         **dict.fromkeys(executors, "an executor"),
