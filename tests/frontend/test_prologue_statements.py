@@ -13,7 +13,7 @@ from thunder.base.errors import GuardFailed, PluginError, TraceError
 from thunder.core import prims
 from thunder.core.rewrite import get_checks, module_tensors
 from thunder.frontend.guards import prologue_trace
-from thunder.frontend.prologue_statements import interface_of
+from thunder.frontend.prologue_reading import interface_of
 
 
 class Hooked(thunder.Transform):

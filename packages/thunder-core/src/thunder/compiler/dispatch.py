@@ -56,7 +56,7 @@ from thunder.frontend.acquire import Acquisition, acquire
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Trusted, ambient_fact, first_failure, prologue_error, prologue_trace
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
-from thunder.frontend.prologue_statements import interface_of
+from thunder.frontend.prologue_reading import interface_of
 from thunder.ir.trace import TraceCtx
 from thunder.passes.transform import Transform, calling_hook, defines_hook
 from thunder.plugins.contributions import cache_state, is_hashable

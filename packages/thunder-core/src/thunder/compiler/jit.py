@@ -29,7 +29,8 @@ from thunder.base.options import (
 from thunder.base.plugin_calls import shown
 from thunder.compiler.compiled_objects import compiled_object
 from thunder.compiler.stats import CompileData
-from thunder.executor_base.executor import Executor, caller_location
+from thunder.executor_base.caller import caller_location
+from thunder.executor_base.executor import Executor
 from thunder.extend import add_executor_lists, attached_transforms, get_always_executors, resolve_executors
 from thunder.ops.operator import all_rows
 from thunder.passes.transform import Transform, calling_hook, defines_hook

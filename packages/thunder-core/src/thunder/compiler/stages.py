@@ -24,7 +24,7 @@ from thunder.base.extension_origin import origin_of
 from thunder.base.tags import OpTags
 from thunder.compiler.context import AutogradState, Branch, Context
 from thunder.compiler.copy_on_edit import copied, edit_copy
-from thunder.frontend.prologue_statements import check_count, check_metadata
+from thunder.frontend.prologue_reading import check_count, check_metadata
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.verify import check_plugin_trace

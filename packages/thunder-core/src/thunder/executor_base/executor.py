@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import wraps
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, ClassVar
 
-from thunder.base.errors import InvalidArgument, Location, PluginError
+from thunder.base.errors import InvalidArgument, PluginError
 from thunder.base.extension_origin import is_of_core, origin_of
 from thunder.base.plugin_calls import plugin_call
 from thunder.base.public_names import Replaced, declared_names
 from thunder.base.signature import omittable
+from thunder.executor_base.caller import INNER, caller_frame
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
 from thunder.ops.same_operators import as_call_of, same_operators
 
-__all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "caller_location", "sentence"]
+__all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "sentence"]
 
 
 class Rank(IntEnum):
@@ -144,7 +144,7 @@ class Executor:
         self._used_fields: frozenset[str] | None = None
         self._operators: dict[str, Symbol] = {}
         #: the module that constructed it
-        self.defined_in: str = _caller().f_globals.get("__name__", "__main__")
+        self.defined_in: str = caller_frame().f_globals.get("__name__", "__main__")
         #: the distribution and the module of the plugin that provides it, in words; None if no plugin does
         self.provided_by: str | None = None
 
@@ -285,7 +285,7 @@ class Executor:
         return amount
 
     def has_gradient_alone(self, bsym: BoundSymbol) -> bool:
-        """Return whether it has a gradient rule for this call, whoever runs it."""
+        """Return whether it has a gradient rule for this call, whichever executor runs it."""
         info = self.implmap.get(self.as_registered(bsym).sym.id)
         return info is not None and info.is_gradient_alone and bool(self._accepts(bsym))
 
@@ -353,7 +353,7 @@ class Executor:
     def __repr__(self) -> str:
         cls = type(self)
         # Classes of these packages are shown under the path from which users import them.
-        module = "thunder.extend" if cls.__module__.startswith(_INNER) else cls.__module__
+        module = "thunder.extend" if cls.__module__.startswith(INNER) else cls.__module__
         return f"{module}.{cls.__qualname__}({self.name!r})"
 
 
@@ -412,20 +412,3 @@ def _unsupported_argument(info: ImplInfo, bsym: BoundSymbol) -> str | None:
 def _takes(fn: Callable[..., Any], name: str) -> bool:
     parameters = inspect.signature(fn).parameters
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-# The caller's line is the first one outside of these folders.
-_INNER = ("thunder.executor_base", "thunder.extend", "thunder.compiler")
-
-
-def caller_location() -> Location:
-    """Return the line that called into these folders, such as the line of a registration."""
-    frame = _caller()
-    return Location.of(frame.f_code.co_filename, frame.f_lineno)
-
-
-def _caller() -> FrameType:
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_INNER):
-        frame = frame.f_back
-    return frame

@@ -11,7 +11,8 @@ from typing import Any
 from thunder.base.errors import Location, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.plugin_calls import plugin_call
-from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal, caller_location
+from thunder.executor_base.caller import caller_location
+from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
 from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_definitions import (
     check_definition,

@@ -24,19 +24,10 @@ __all__ = ["assuming_device", "device_profile", "known_profiles", "profile_named
 
 _assumed: ContextVar[DeviceProfile | None] = ContextVar("thunder_assumed_profile", default=None)
 
-# (generation of the plugins, their profiles): cached, since checkers look profiles up often.
-_cached: tuple[object, Mapping[str, DeviceProfile]] = (None, {})
-
 
 def known_profiles() -> Mapping[str, DeviceProfile]:
     """Return name → profile of all plugins, the built-in `thunder.extend.builtin_devices` included."""
-    global _cached
-    manager = get_manager()
-    manager.load()
-    generation = manager.generation
-    if _cached[0] is not generation:
-        _cached = (generation, device_profiles(manager))
-    return _cached[1]
+    return device_profiles(get_manager())
 
 
 def profile_named(name: str) -> DeviceProfile:

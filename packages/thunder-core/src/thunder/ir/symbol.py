@@ -10,19 +10,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, Self
 
-import torch
-
 from thunder.base.errors import Location, OutsideTrace, TraceError
 from thunder.base.pytree import (
-    is_builtin_node,
     tree_flatten_with_dataclass,
-    tree_iter,
     tree_unflatten,
-    with_children,
 )
 from thunder.base.signature import make_normaliser
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
+from thunder.ir.call_values import (
+    NO_CONTAINERS,
+    is_identity,
+    require_grad,
+    require_no_grad,
+    with_copied_containers,
+)
 from thunder.ir.codegen import statement_lines
 from thunder.ir.gradient_declarations import (
     NONDIFFERENTIABLE,
@@ -31,7 +33,7 @@ from thunder.ir.gradient_declarations import (
     OperatorGradient,
     declared_gradient,
 )
-from thunder.ir.proxies import Proxy, TensorProxy, Variable
+from thunder.ir.proxies import Variable
 from thunder.ir.proxy_leaves import follow, hashable, proxies_in
 from thunder.ir.recorder import PLAIN
 from thunder.ir.requires_grad import any_requires_grad, results_require_grad
@@ -137,8 +139,8 @@ class Symbol:
         if self.meta is None:
             raise TraceError(f"{self.name} has no meta function and can only be bound")
         args, kwargs = self._normaliser(*args, **kwargs)
-        if not _NO_CONTAINERS.issuperset(map(type, (*args, *kwargs.values()))):
-            args, kwargs = _with_copied_containers(args), _with_copied_containers(kwargs)
+        if not NO_CONTAINERS.issuperset(map(type, (*args, *kwargs.values()))):
+            args, kwargs = with_copied_containers(args), with_copied_containers(kwargs)
         recorder = trace.recorder
         is_outermost = recorder is not PLAIN and len(trace.scopes) == 1
         if is_outermost:
@@ -150,21 +152,21 @@ class Symbol:
             output = self.meta(*args, **kwargs)
             if any_requires_grad(args):
                 if results_require_grad() and self._passes_gradient(args):
-                    _require_grad(output)
+                    require_grad(output)
                 else:
-                    _require_no_grad(output, args)
+                    require_no_grad(output, args)
         else:
             trace.push_scope(subsymbols)
             try:
                 output = self.meta(*args, **kwargs)
             finally:
                 trace.pop_scope()
-            if not subsymbols and _is_identity(output, args):
+            if not subsymbols and is_identity(output, args):
                 return output
             if not subsymbols and any_requires_grad(args) and results_require_grad():
-                _require_grad(output)  # a meta function in place of a decomposition
+                require_grad(output)  # a meta function in place of a decomposition
             if isinstance(self.declared_gradient, NoGradient):
-                _require_no_grad(output, args)
+                require_no_grad(output, args)
         bsym = BoundSymbol(self, args, kwargs, output, tuple(subsymbols))
         if is_outermost:
             bsym.source = recorder.location()
@@ -211,54 +213,6 @@ class Symbol:
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-#: types of arguments that are no containers, of which most are
-_NO_CONTAINERS = frozenset(
-    {TensorProxy, int, float, bool, str, type(None), slice, torch.dtype, torch.device, torch.Size}
-)
-
-
-def _with_copied_containers(value: Any) -> Any:
-    """Return an argument with its containers copied.
-
-    The program may change its list after a call of ``torch.cat``.
-    """
-    if type(value) in (list, tuple):
-        return type(value)([_with_copied_containers(v) for v in value])
-    if type(value) is dict:
-        return {k: _with_copied_containers(v) for k, v in value.items()}
-    if is_builtin_node(type(value)):  # an OrderedDict, a deque, a named tuple
-        children = value.values() if isinstance(value, dict) else value
-        return with_children(value, map(_with_copied_containers, children))
-    return value
-
-
-def _is_identity(output: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether a composite that recorded nothing returned its inputs unchanged.
-
-    Such are a cast to the same dtype, and dropout in eval mode.
-    """
-    inputs = {id(a) for a in tree_iter(args)}
-    return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
-
-
-def _require_grad(output: Any) -> None:
-    """Let floating-point and complex outputs require grad, unless the meta function declares otherwise."""
-    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
-        if isinstance(o, TensorProxy) and o.dtype.is_inexact and not o.declared_without_grad:
-            o.requires_grad = True
-
-
-def _require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
-    """Let outputs that are not arguments require no grad.
-
-    An operator without gradient may decompose into operators that have one.
-    """
-    inputs = {id(a) for a in tree_iter(args)}
-    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
-        if isinstance(o, TensorProxy) and id(o) not in inputs:
-            o.requires_grad = False
 
 
 def with_parts(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:

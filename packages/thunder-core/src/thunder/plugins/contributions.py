@@ -95,6 +95,17 @@ def _as_list(manager: PluginManager, plugin: str, hook: str, result: Any) -> Ite
     return () if result is None else result
 
 
+def _list_of(
+    expected: type[T], manager: PluginManager, plugin: str, hook: str, result: Any, hint: str | None = None
+) -> Iterator[T]:
+    """Yield the items of a hook's result; raise PluginError for one of another type."""
+    for item in _as_list(manager, plugin, hook, result):
+        if not isinstance(item, expected):
+            text = f"{hook} of plugin {plugin!r} returned {item!r}, not a {expected.__name__}"
+            raise manager.fault(plugin, text, hook, hint)
+        yield item
+
+
 def _as_mapping(manager: PluginManager, plugin: str, hook: str, result: Any) -> Mapping[str, Any]:
     if result is not None and not isinstance(result, Mapping):
         text = f"{hook} of plugin {plugin!r} returned {result!r}, and should return a mapping"
@@ -201,18 +212,18 @@ def load_transform(manager: PluginManager, name: str) -> Any:
 
 def device_profiles(manager: PluginManager) -> Mapping[str, DeviceProfile]:
     """Return name → profile of all plugins; the first in (rank, name) order keeps a name."""
-    return isolated(manager, lambda: _device_profiles(manager))
+    return _profiles_of(manager)
 
 
 def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
     profiles: dict[str, DeviceProfile] = {}
     for plugin, result in manager.call("thunder_devices"):
-        for profile in _as_list(manager, plugin, "thunder_devices", result):
-            if not isinstance(profile, DeviceProfile):
-                text = f"thunder_devices of plugin {plugin!r} returned {profile!r}, not a DeviceProfile"
-                raise manager.fault(plugin, text, "thunder_devices")
+        for profile in _list_of(DeviceProfile, manager, plugin, "thunder_devices", result):
             profiles.setdefault(profile.name, profile)
     return profiles
+
+
+_profiles_of = PerGeneration(lambda manager: isolated(manager, lambda: _device_profiles(manager)))
 
 
 # --- at every compile, and at every call
@@ -226,12 +237,8 @@ def rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
 def _rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
     rules: list[RewriteRule] = []
     for plugin, result in manager.call("thunder_rewrites"):
-        for rule in _as_list(manager, plugin, "thunder_rewrites", result):
-            if not isinstance(rule, RewriteRule):
-                text = f"thunder_rewrites of plugin {plugin!r} returned {rule!r}, not a rewrite rule"
-                hint = "thunder.core.patterns.rewrite(pattern, replacement) returns one."
-                raise manager.fault(plugin, text, "thunder_rewrites", hint)
-            rules.append(rule)
+        hint = "thunder.core.patterns.rewrite(pattern, replacement) returns one."
+        rules += _list_of(RewriteRule, manager, plugin, "thunder_rewrites", result, hint)
     return tuple(rules)
 
 
@@ -266,10 +273,7 @@ def lookasides(manager: PluginManager) -> Iterator[tuple[HookImpl, Lookaside]]:
     for implementation in manager.implementations("thunder_lookasides"):
         plugin = implementation.plugin_name
         result = manager.call_one(implementation, "thunder_lookasides")
-        for lookaside in _as_list(manager, plugin, "thunder_lookasides", result):
-            if not isinstance(lookaside, Lookaside):
-                text = f"thunder_lookasides of plugin {plugin!r} returned {lookaside!r}, not a Lookaside"
-                raise manager.fault(plugin, text, "thunder_lookasides")
+        for lookaside in _list_of(Lookaside, manager, plugin, "thunder_lookasides", result):
             yield implementation, lookaside
 
 

@@ -1,0 +1,57 @@
+"""Arguments and outputs of a symbol's call, before they are recorded as a bound symbol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder.base.pytree import is_builtin_node, tree_iter, with_children
+from thunder.ir.proxies import Proxy, TensorProxy
+
+#: the most frequent types of arguments that are not containers
+NO_CONTAINERS = frozenset(
+    {TensorProxy, int, float, bool, str, type(None), slice, torch.dtype, torch.device, torch.Size}
+)
+
+
+def with_copied_containers(value: Any) -> Any:
+    """Return an argument with its containers copied.
+
+    The program may change its list after a call of ``torch.cat``.
+    """
+    if type(value) in (list, tuple):
+        return type(value)([with_copied_containers(v) for v in value])
+    if type(value) is dict:
+        return {k: with_copied_containers(v) for k, v in value.items()}
+    if is_builtin_node(type(value)):  # an OrderedDict, a deque, a named tuple
+        children = value.values() if isinstance(value, dict) else value
+        return with_children(value, map(with_copied_containers, children))
+    return value
+
+
+def is_identity(output: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a composite that recorded nothing returned its inputs unchanged.
+
+    Such are a cast to the same dtype, and dropout in eval mode.
+    """
+    inputs = {id(a) for a in tree_iter(args)}
+    return all(id(o) in inputs or not isinstance(o, TensorProxy | Proxy) for o in tree_iter(output))
+
+
+def require_grad(output: Any) -> None:
+    """Let floating-point and complex outputs require grad, unless the meta function declares otherwise."""
+    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
+        if isinstance(o, TensorProxy) and o.dtype.is_inexact and not o.declared_without_grad:
+            o.requires_grad = True
+
+
+def require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
+    """Let outputs that are not arguments require no grad.
+
+    An operator without gradient may decompose into operators that have one.
+    """
+    inputs = {id(a) for a in tree_iter(args)}
+    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
+        if isinstance(o, TensorProxy) and id(o) not in inputs:
+            o.requires_grad = False
