@@ -182,10 +182,10 @@ def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Itera
     An error of a package's rule becomes a PluginError, a fault of a rule of core an InternalError. A rule
     that runs the user's program raises what that raises.
     """
-    rule = author_of(gradient)
     try:
         yield
     except Exception as error:
+        rule = author_of(gradient)
         if bsym.sym.gradient is gradient or module_of(rule).startswith("thunder.frontend."):
             _add_note(error, bsym)
             raise

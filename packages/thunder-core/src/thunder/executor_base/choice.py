@@ -78,7 +78,10 @@ def in_rank_order(executors: tuple[Executor, ...], bsym: BoundSymbol) -> tuple[E
 
     Those that have a rank for its operator move to the place of an executor with that rank.
     """
-    if not any(executor.uses("rank") for executor in executors):
+    for executor in executors:
+        if executor.uses("rank"):
+            break
+    else:
         return executors
     ranks = {executor: executor.rank_for(bsym) for executor in executors}
     order = [executor for executor in executors if ranks[executor] is None]

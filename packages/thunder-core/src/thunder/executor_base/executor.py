@@ -27,7 +27,7 @@ from thunder.base.signature import omittable
 from thunder.executor_base.caller import INNER, caller_frame
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
-from thunder.ops.same_operators import as_call_of, same_operators
+from thunder.ops.same_operators import CONVERSIONS, as_call_of
 
 __all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "sentence"]
 
@@ -212,9 +212,9 @@ class Executor:
         A call of `torch.softmax` is returned as one of `torch.nn.functional.softmax` if only that is
         registered; any other call is returned as it is.
         """
-        others = same_operators(bsym.sym.id)
-        if others and bsym.sym.id not in self.implmap:
-            for other in others:
+        operator_id = bsym.sym.id
+        if operator_id in CONVERSIONS and operator_id not in self.implmap:
+            for other in CONVERSIONS[operator_id]:
                 call = as_call_of(bsym, other) if other in self.implmap else None
                 if call is not None:
                     return call

@@ -20,11 +20,14 @@ def with_copied_containers(value: Any) -> Any:
 
     The program may change its list after a call of ``torch.cat``.
     """
-    if type(value) in (list, tuple):
-        return type(value)([with_copied_containers(v) for v in value])
-    if type(value) is dict:
+    cls = type(value)
+    if cls is tuple and NO_CONTAINERS.issuperset(map(type, value)):
+        return value
+    if cls is list or cls is tuple:
+        return cls([v if type(v) in NO_CONTAINERS else with_copied_containers(v) for v in value])
+    if cls is dict:
         return {k: with_copied_containers(v) for k, v in value.items()}
-    if is_builtin_node(type(value)):  # an OrderedDict, a deque, a named tuple
+    if cls not in NO_CONTAINERS and is_builtin_node(cls):  # an OrderedDict, a deque, a named tuple
         children = value.values() if isinstance(value, dict) else value
         return with_children(value, map(with_copied_containers, children))
     return value

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Protocol, Self
 
 from thunder.base.errors import Location, OutsideTrace, TraceError
@@ -271,14 +272,12 @@ class BoundSymbol:
         self.header: str | list[str] | None = header if header is not None else _header.get()
         self._flat: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
 
-    sym = property(lambda self: self._sym, _refused("sym"), doc="The symbol that is called.")
-    args = property(lambda self: self._args, _refused("args"), doc="Positional arguments, a tuple.")
-    kwargs = property(lambda self: self._kwargs, _refused("kwargs"), doc="Keyword arguments.")
-    output = property(
-        lambda self: self._output, _refused("output"), doc="A pytree of proxies and Python values."
-    )
+    sym = property(attrgetter("_sym"), _refused("sym"), doc="The symbol that is called.")
+    args = property(attrgetter("_args"), _refused("args"), doc="Positional arguments, a tuple.")
+    kwargs = property(attrgetter("_kwargs"), _refused("kwargs"), doc="Keyword arguments.")
+    output = property(attrgetter("_output"), _refused("output"), doc="A pytree of proxies and Python values.")
     subsymbols = property(
-        lambda self: self._subsymbols,
+        attrgetter("_subsymbols"),
         _refused("subsymbols"),
         doc="The calls that this one decomposes into.",
     )
@@ -287,7 +286,7 @@ class BoundSymbol:
         _refused("tags"),
         doc="The tags of the call and of its symbol.",
     )
-    own_tags = property(lambda self: self._tags, doc="The tags of the call, without those of its symbol.")
+    own_tags = property(attrgetter("_tags"), doc="The tags of the call, without those of its symbol.")
     source_filename = property(lambda self: self.source.file if self.source else None, doc="The user's file.")
     source_positions = property(
         lambda self: self.source.line if self.source else None, doc="The user's line."

@@ -215,9 +215,11 @@ def put_gradients(gradient: Formulas | Vjp, call: BoundSymbol, g: Any, is_comple
             found={"arguments": ", ".join(arguments), "gradients": ", ".join(gradients)},
             hint="None in place of a gradient declares that there is none.",
         )
-    types = [x for x in (*call.flat_proxy_args, *call.flat_proxy_outs) if isinstance(x, TensorProxy)]
+    types = None
+    if is_complete:
+        types = [x for x in (*call.flat_proxy_args, *call.flat_proxy_outs) if isinstance(x, TensorProxy)]
     for name, value in gradients.items():
-        _put(name, arguments[name], value, types if is_complete else None)
+        _put(name, arguments[name], value, types)
 
 
 def _bound(operator_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,7 +249,7 @@ def _put(name: str, value: Any, gradient: Any, types: Sequence[TensorProxy] | No
 def _check_fits(name: str, value: TensorProxy, gradient: Any, types: Sequence[TensorProxy] | None) -> None:
     """Raise PluginError unless summation and conversion make a gradient one of ``value``."""
     is_fitting = isinstance(gradient, TensorProxy) and gradient.dtype.is_inexact
-    if is_fitting:
+    if is_fitting and gradient.shape != value.shape:
         shape, of = tuple(value.shape), tuple(gradient.shape)[gradient.ndim - value.ndim :]
         is_fitting = gradient.ndim >= value.ndim and all(n in (1, m) for n, m in zip(shape, of, strict=True))
     if is_fitting and types is not None:

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from thunder.base.attribute_paths import find_torch
 from thunder.base.langctx import TORCH
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ops.operator import row_of, symbol_of
 
-__all__ = ["as_call_of", "declare_same", "declare_spelling", "operator_of", "same_operators", "spellings"]
+__all__ = [
+    "CONVERSIONS",
+    "as_call_of",
+    "declare_same",
+    "declare_spelling",
+    "operator_of",
+    "same_operators",
+    "spellings",
+]
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 #: the arguments of a row → those of another row that mean the same; None if there are none
 Conversion = Callable[..., Arguments | None]
 
 _conversions: dict[str, dict[str, Conversion]] = {}
+#: operator id → the rows that are the same operator, if there are any, with the conversions to them
+CONVERSIONS: Final[Mapping[str, Mapping[str, Conversion]]] = MappingProxyType(_conversions)
 _NO_CONVERSIONS: Mapping[str, Conversion] = MappingProxyType({})
 #: functions of torch with other arguments than the row's → the operator's id, the conversion to the row's
 _spellings: dict[Any, tuple[str, Conversion]] = {}
