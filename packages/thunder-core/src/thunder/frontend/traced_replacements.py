@@ -95,6 +95,8 @@ class ReplacementTable:
 
     def of(self, fn: Any) -> dict[type | None, Replacement] | None:
         """Return the replacements of a function by their owners, or None."""
+        if not self._rows:
+            return None
         row = self._rows.get(id(fn))
         if row is None and type(fn) is CACHED:
             return self._rows.get(id(fn.__wrapped__))

@@ -54,7 +54,11 @@ def require_no_grad(output: Any, args: tuple[Any, ...]) -> None:
 
     An operator without gradient may decompose into operators that have one.
     """
+    leaves = (output,) if isinstance(output, TensorProxy) else tree_iter(output)
+    requiring = [o for o in leaves if isinstance(o, TensorProxy) and o.requires_grad]
+    if not requiring:
+        return
     inputs = {id(a) for a in tree_iter(args)}
-    for o in (output,) if isinstance(output, TensorProxy) else tree_iter(output):
-        if isinstance(o, TensorProxy) and id(o) not in inputs:
+    for o in requiring:
+        if id(o) not in inputs:
             o.requires_grad = False

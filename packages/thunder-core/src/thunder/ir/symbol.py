@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Protocol, Self
 
 from thunder.base.errors import Location, OutsideTrace, TraceError
+from thunder.base.extension_origin import is_of_core
 from thunder.base.pytree import (
     tree_flatten_with_dataclass,
     tree_unflatten,
@@ -111,6 +112,11 @@ class Symbol:
         if declared is None and OpTags.NONDIFFERENTIABLE in self.tags:
             return NONDIFFERENTIABLE
         return declared
+
+    @cached_property
+    def is_of_package(self) -> bool:
+        """Whether a package or the program defines the operator, and not core."""
+        return self.executor is not None or not is_of_core(self.meta or self.python_impl)
 
     @cached_property
     def _normaliser(self) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:

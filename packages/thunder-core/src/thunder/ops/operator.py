@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from thunder.base.errors import RegistrationError, nearest
-from thunder.base.extension_origin import is_of_core
 from thunder.base.tags import OpenTag, OpTags
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import (
@@ -174,9 +173,7 @@ def _did_you_mean(operator_id: str) -> str:
 
 def is_of_package(symbol: Any) -> TypeGuard[Symbol]:
     """Return whether an operator is defined by a package or the program, and not by core."""
-    return isinstance(symbol, Symbol) and (
-        symbol.executor is not None or not is_of_core(symbol.meta or symbol.python_impl)
-    )
+    return isinstance(symbol, Symbol) and symbol.is_of_package
 
 
 def all_rows() -> tuple[Operator, ...]:
