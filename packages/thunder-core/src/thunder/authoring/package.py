@@ -32,7 +32,7 @@ def _project(folder: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PackageKind:
-    """What a new package contains.
+    """The contents of a new package.
 
     Attributes:
         noun: what the package's name is the name of.

@@ -25,8 +25,8 @@ from thunder.autograd.wiring import (
 )
 from thunder.base.errors import UnsupportedProgram
 from thunder.executor_base.executor import Executor
+from thunder.ir.evaluation import eval_trace
 from thunder.ir.proxies import TensorProxy, is_proxy
-from thunder.ir.rewrite import eval_trace
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, from_trace
 from thunder.ir.trace_context import tracectx

@@ -1,8 +1,8 @@
 """Compiled artefacts on disk: files that packages keep from one process to the next.
 
 A file is written whole or not at all, so that processes may share the directory. It is read only if the
-user owns it and nobody else can write to it, and if its content is what was written under the same key by the
-same versions; any other file is ignored, with a warning.
+user owns it and no other user can write to it, and if its content is what was written under the same key by
+the same versions; any other file is ignored, with a warning.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from thunder.base.errors import InvalidArgument, RegistrationError, UnknownOption, did_you_mean, nearest
+from thunder.base.option_types import accepts, describe_type, literals_of
 
 __all__ = [
     "CACHE_OPTIONS",
@@ -45,22 +46,22 @@ class Option:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise RegistrationError(f"option {self.name!r} cannot be written as a keyword argument")
-        if not _accepts(self.type, self.default):
+        if not accepts(self.type, self.default):
             raise RegistrationError(
                 f"option {self.name!r} has a default of the wrong type",
-                found={"expected": _describe(self.type), "default": repr(self.default)},
+                found={"expected": describe_type(self.type), "default": repr(self.default)},
             )
 
     def check(self, value: object, *, of: str = "thunder.jit") -> None:
         """Raise InvalidArgument, which lists the allowed values, for a value of another type."""
-        if _accepts(self.type, value):
+        if accepts(self.type, value):
             return
-        close = nearest(value, _literals(self.type)) if isinstance(value, str) else None
+        close = nearest(value, literals_of(self.type)) if isinstance(value, str) else None
         raise InvalidArgument(
             f"{of} got an invalid value for option {self.name!r}."
             + (f" Did you mean {close!r}?" if close else ""),
             found={
-                "expected": _describe(self.type),
+                "expected": describe_type(self.type),
                 "found": "None" if value is None else f"{value!r} ({type(value).__name__})",
                 "default": repr(self.default),
             },
@@ -68,59 +69,11 @@ class Option:
         )
 
 
-def _alternatives(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _literals(kind: Any) -> list[str]:
-    return [
-        v
-        for alt in _alternatives(kind)
-        if get_origin(alt) is Literal
-        for v in get_args(alt)
-        if isinstance(v, str)
-    ]
-
-
-def _accepts(kind: Any, value: object) -> bool:
-    return any(_accepts_one(alternative, value) for alternative in _alternatives(kind))
-
-
-def _accepts_one(kind: Any, value: object) -> bool:
-    origin = get_origin(kind)
-    if origin is Literal:
-        return any(type(value) is type(allowed) and value == allowed for allowed in get_args(kind))
-    if kind is Any:
-        return True
-    if kind is None:
-        return value is None
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, origin or kind)
-
-
-def _describe(kind: Any) -> str:
-    """Return the text of a type: `'"eager" or "error"'`, `"int or None"`."""
-    words: list[str] = []
-    for alternative in _alternatives(kind):
-        if get_origin(alternative) is Literal:
-            words += [f'"{v}"' if isinstance(v, str) else repr(v) for v in get_args(alternative)]
-        else:
-            words.append(
-                "None"
-                if alternative is types.NoneType
-                else getattr(alternative, "__name__", str(alternative))
-            )
-    return " or ".join(words)
-
-
 # --- enumerations
 
 
 class CACHE_OPTIONS(Enum):
-    """How a compiled object reuses compiled programs; the values are what users write."""
+    """The ways to reuse compiled programs; the values are what users write."""
 
     CONSTANT_VALUES = "constant values"
     SYMBOLIC_VALUES = "symbolic values"
@@ -398,7 +351,7 @@ class DebugOptions:
     def list_options(cls) -> str:
         """Return one line per option: name, type, default, meaning."""
         return "\n".join(
-            f"{o.name}: {_describe(o.type)} = {o.default!r}  {o.doc}" for o in cls._declared.values()
+            f"{o.name}: {describe_type(o.type)} = {o.default!r}  {o.doc}" for o in cls._declared.values()
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from time import perf_counter_ns
 from typing import Any
 
@@ -24,13 +22,14 @@ from thunder.base.errors import (
     RecompileWarning,
     SameInputViolation,
 )
-from thunder.base.extension_origin import origin_of
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS
 from thunder.base.plugin_calls import checking
 from thunder.base.runtime_errors import note_statement
 from thunder.compiler.assumed_device import with_device_profile
+from thunder.compiler.collector import collector_paused
 from thunder.compiler.compile_events import notify_of_compile
+from thunder.compiler.contributed_state import contributed_state
 from thunder.compiler.failed_calls import (
     FailurePlan,
     RunningCall,
@@ -58,8 +57,7 @@ from thunder.frontend.guards import Trusted, ambient_fact, first_failure, prolog
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.frontend.prologue_reading import interface_of
 from thunder.ir.trace import TraceCtx
-from thunder.passes.transform import Transform, calling_hook, defines_hook
-from thunder.plugins.contributions import cache_state, is_hashable
+from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.manager import get_manager
 from thunder.plugins.specs import DeviceProfile
 from thunder.torch.fallback.unknown_functions import without_fallback
@@ -298,7 +296,7 @@ class Dispatcher:
             trusted=self._trusted(),
             inputs_are_disjoint=data.compile_options["skip_inplace_alias_updates"],
             record_log=data.debug_options.record_interpreter_history,
-            contributed=_contributed_state(data.transforms),
+            contributed=contributed_state(data.transforms),
             overrides=self.overrides,
             rewrites_inputs=_rewrites_inputs(data.transforms),
             device=None if device is None else Device(device.type),
@@ -409,42 +407,3 @@ def _entry(
 def _rewrites_inputs(transforms: Sequence[Transform]) -> bool:
     """Return whether a transform can change how a program reads its inputs."""
     return any(defines_hook(transform, "transform_traces_pre_prologue") for transform in transforms)
-
-
-def _contributed_state(transforms: Sequence[Transform]) -> dict[str, Callable[[], Mapping[str, Any]]]:
-    """Return the state that plugins and transforms add to the guards: name → function."""
-    states: dict[str, Callable[[], Mapping[str, Any]]] = {
-        f"transforms[{position}], {type(transform).__name__}": functools.partial(_state_of, transform)
-        for position, transform in enumerate(transforms)
-        if defines_hook(transform, "cache_state")
-    }
-    if get_manager().implementations("thunder_cache_state"):
-        states["plugins"] = functools.partial(cache_state, get_manager())
-    return states
-
-
-def _state_of(transform: Transform) -> dict[str, Hashable]:
-    """Return a copy of a transform's state, which may change in place later."""
-    with calling_hook(transform, "cache_state"):
-        state = transform.cache_state()
-    if isinstance(state, Mapping) and all(map(is_hashable, state.values())):
-        return dict(state)
-    raise PluginError(
-        f"{type(transform).__name__}.cache_state returned {state!r}",
-        hint="It returns a mapping of names to hashable values, which are guarded by equality.",
-    ).blame(origin_of(type(transform)))
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause the cyclic garbage collector.
-
-    A trace consists of many objects that all stay alive, and each collection would traverse them again.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

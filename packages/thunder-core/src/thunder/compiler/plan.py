@@ -10,7 +10,8 @@ from typing import Any
 
 from thunder.base.errors import InvalidArgument, RaisedByProgram
 from thunder.base.plugin_calls import shown
-from thunder.compiler.dispatch import Dispatcher, collector_paused
+from thunder.compiler.collector import collector_paused
+from thunder.compiler.dispatch import Dispatcher
 from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.memory_estimate import MemoryEstimate, estimate_memory

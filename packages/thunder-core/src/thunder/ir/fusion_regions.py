@@ -28,7 +28,7 @@ __all__ = ["Bounds", "Region", "partition", "replace_regions"]
 
 @dataclass(frozen=True)
 class Bounds:
-    """How large a region may become. None is no bound.
+    """Limits on the size of a region; None is unlimited.
 
     Attributes:
         operators: the most calls.
@@ -60,7 +60,7 @@ class Region:
         bsyms: the calls, in program order.
         inputs: the proxies that they read and do not compute, in the order of their first use.
         outputs: the proxies that they compute and other statements read, in program order.
-        repeated: those of the calls that run behind the region as well, because others read the views that
+        repeated: those of the calls that run after the region as well, because others read the views that
             they return.
     """
 
@@ -133,7 +133,7 @@ def partition(
 #
 # The caller gets two tensors that share memory. Were the transposition compiled into a region,
 # its result would have memory of its own. So a region returns no view of its inputs or values: the call of
-# which it would be a result runs behind the region, and in it as well if the region reads its result.
+# which it would be a result runs after the region, and in it as well if the region reads its result.
 #
 #     [t0, t2] = myFusion0(x); t1 = t0.mT; return t0, t1, t2
 

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class NoGradient:
-    """No gradient flows through the operator, and its results do not require grad."""
+    """The declaration that an operator's results do not require grad."""
 
     def __repr__(self) -> str:
         return "NONDIFFERENTIABLE"

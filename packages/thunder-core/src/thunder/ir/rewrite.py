@@ -11,16 +11,15 @@ from weakref import WeakKeyDictionary
 import torch
 
 from thunder.base.errors import InvalidArgument, TraceError, UnsupportedProgram, nearest
-from thunder.base.pytree import tree_flatten_with_dataclass
-from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
+from thunder.base.structural_ids import RETURN
 from thunder.base.tags import OpTags
 from thunder.ir.dataflow import producers
-from thunder.ir.proxies import ProxyTag, TensorProxy, is_proxy
+from thunder.ir.evaluation import eval_trace
+from thunder.ir.proxies import ProxyTag, TensorProxy
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.substitution import substitute, substitute_in_tree, substitute_operands
 from thunder.ir.symbol import BoundSymbol, has_tags
-from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, get_tracectx, tracectx
+from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 
 __all__ = [
     "VISIT_TYPE",
@@ -50,7 +49,7 @@ OWN_ROOTS = frozenset({"self", "overrides"})
 
 
 class VISIT_TYPE(Enum):
-    """Where the calls that a visitor recorded go, relative to the visited bound symbol."""
+    """The place of the calls that a visitor recorded, relative to the visited bound symbol."""
 
     INSERT_BEFORE = auto()
     INSERT_AFTER = auto()
@@ -154,59 +153,6 @@ def _renamed(
 
 def _form(p: Any) -> str:
     return str(p.type_string())
-
-
-# -- evaluating --------------------------------------------------------------------------------------------
-
-
-def eval_trace(trace: TraceCtx, *args: Any, **kwargs: Any) -> Any:
-    """Record the calls of a trace into the current trace, and return its result.
-
-    `args` replace the proxies in `trace.args`, in order. A call without gradients (recorded under
-    `torch.no_grad()`) is recorded without gradients again. Raises InvalidArgument for a wrong number of
-    arguments, and TraceError where no trace is current.
-    """
-    if get_tracectx() is None:
-        raise TraceError("eval_trace records, and no trace is current", hint="Use tracectx(trace).")
-    if len(args) != len(trace.args) or set(kwargs) != set(trace.kwargs):
-        raise InvalidArgument(
-            "eval_trace: the arguments do not match those of the trace",
-            found={"trace": [len(trace.args), *trace.kwargs], "call": [len(args), *kwargs]},
-        )
-    values: dict[str, Any] = {}
-    _bind(values, [*trace.args, *trace.kwargs.values()], [*args, *(kwargs[k] for k in trace.kwargs)])
-    return _evaluate(trace.bound_symbols, values)
-
-
-def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[str, Any]) -> Any:
-    for bsym in bsyms:
-        if bsym.sym.id in RELEASES or bsym.sym.id == COMMENT:
-            continue
-        args, kwargs = substitute_in_tree((bsym.args, bsym.kwargs), values)
-        if bsym.sym.id == RETURN:
-            return args[0] if len(args) == 1 else args
-        if bsym.sym.meta is None:  # an executor's form of its subsymbols
-            _evaluate(bsym.subsymbols, values)
-        else:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
-                _bind(values, bsym.output, bsym.sym(*args, **kwargs))
-    return None
-
-
-def _cuts_gradients(bsym: BoundSymbol) -> bool:
-    """Return whether arguments of a call require grad, and none of its results does."""
-    return any_requires_grad(bsym.flat_proxy_args) and not any_requires_grad(bsym.flat_proxy_outs)
-
-
-def _bind(values: dict[str, Any], formal: Any, actual: Any) -> None:
-    proxies, spec = tree_flatten_with_dataclass(formal)
-    results, actual_spec = tree_flatten_with_dataclass(actual)
-    if len(proxies) != len(results):
-        raise TraceError(
-            "the result of a call has another structure than in the trace",
-            found={"trace": spec, "call": actual_spec},
-        )
-    values.update({p.name: v for p, v in zip(proxies, results, strict=True) if is_proxy(p)})
 
 
 # -- prologues ---------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ for _tag in ("RECOMPUTE_IN_BACKWARD", "DETACHED_AUTOGRAD_GRAPH", "STATIC_MEMORY_
 
 
 class CONSTRAINT(Enum):
-    """How far the value of a number is fixed.
+    """The degree to which the value of a number is fixed.
 
     DYNAMIC: it may differ from call to call. CONSTRAINABLE: it may differ until the program depends on it.
     STATIC: it is a constant of the program.

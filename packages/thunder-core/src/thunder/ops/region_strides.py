@@ -29,7 +29,7 @@ class EagerStrides:
         self._known: dict[tuple[Strides | None, ...], tuple[Strides | None, ...]] = {}
 
     def of(self, inputs: Sequence[Any]) -> tuple[Strides | None, ...]:
-        """Return the strides (elements) of each output for these inputs; None for one that is no tensor.
+        """Return the strides (elements) of each output for these inputs; None for one that is not a tensor.
 
         Raises UnsupportedProgram for a call that cannot be run without data.
         """

@@ -1,4 +1,4 @@
-"""How close results must be to exact ones, by dtype, and where a tensor differs by more."""
+"""Tolerances of results by dtype, and the places where a tensor exceeds them."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ import torch
 
 from thunder.base.errors import MissingGradient
 from thunder.frontend.epilogue.subtrace import returning
+from thunder.ir.evaluation import eval_trace
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.rewrite import eval_trace
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import TraceCtx
 from thunder.ops.gradient_rules import fitted

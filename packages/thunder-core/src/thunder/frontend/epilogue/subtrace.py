@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from thunder.ir.evaluation import eval_trace
 from thunder.ir.proxies import Variable
 from thunder.ir.proxy_leaves import proxies_in
-from thunder.ir.rewrite import eval_trace
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, tracectx, with_bound_symbols
 from thunder.ops import prims
