@@ -169,5 +169,6 @@ FAULTS: dict[str, tuple[Parts, str]] = {
         Parts(cotangents=lambda ex, results, args: [get_grad(r * 1) for r in results]),
         "get_grad of .*, a value that the rule does not return",
     ),
+    "in-place write": (Parts(gradient=lambda g: ltorch.mul_(g, 2)), "writes in place, with mul_"),
     "exception": (Parts(gradient=_raise), "raised KeyError: 'kernels'"),
 }

@@ -86,6 +86,7 @@ FORMULAS: dict[str, tuple[Any, str]] = {
     "a number": ({"x": lambda c: 1.0, "w": lambda c: c.g}, "does not fit"),
     "another device": ({"x": lambda c: TensorProxy(like=c.g, device="meta"), "w": lambda c: c.g}, "fit"),
     "without the cotangent": ({"x": lambda c: c.w, "w": lambda c: c.x}, "do not read the cotangent"),
+    "an in-place write": ({"x": lambda c: c.g.mul_(c.w), "w": lambda c: c.g}, "writes in place, with mul_"),
     "an exception": ({"x": lambda c: c.nonsense, "w": lambda c: c.g}, "no argument 'nonsense'"),
 }
 

@@ -20,6 +20,7 @@ from thunder.autograd.rule_checks import (
     author_of,
     check_cotangents_are_used,
     check_gradients_are_moved,
+    check_nothing_is_written,
     is_complete_by_contract,
     named_rule,
     paired_results,
@@ -214,6 +215,8 @@ class _TapeWriter:
                 result = rule(*bsym.args, **bsym.kwargs)
         results = paired_results(bsym, result)
         check_gradients_are_moved(bsym, recorded, result, is_complete)
+        if is_complete:
+            check_nothing_is_written(bsym, recorded)
         recorded = [b for b in recorded if b.sym.id != PUT_GRAD or b.args[1] is not None]
         recorded = rename_results(recorded, bsym, results, self.replaced)
         read = {b.args[0].name for b in recorded if b.sym.id in GETTERS}
@@ -256,6 +259,7 @@ def _step_of(
         put_gradients(gradient, bsym, g, is_complete)
     if is_complete:
         check_cotangents_are_used(bsym, step)
+        check_nothing_is_written(bsym, step)
     return step
 
 

@@ -15,21 +15,24 @@ from typing import Any
 from thunder.base.errors import InternalError, OperatorError, PluginError, ThunderError
 from thunder.base.extension_origin import module_of, origin_of
 from thunder.base.pytree import tree_flatten
+from thunder.base.tags import OpTags
 from thunder.ir.gradient_declarations import Formulas, JointRule, Vjp
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.requires_grad import requires_grad
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ops.rule_parts import GETTERS, PUT_GRAD
 
 __all__ = [
     "author_of",
     "check_cotangents_are_used",
     "check_gradients_are_moved",
+    "check_nothing_is_written",
     "is_complete_by_contract",
     "named_rule",
     "paired_results",
 ]
 
+_WRITES = frozenset({OpTags.IN_PLACE})
 _NO_GRADIENT = "put_grads((x,), (None,)) declares that x has no gradient."
 
 
@@ -148,6 +151,22 @@ def _check_all_read(bsym: BoundSymbol, results: Sequence[Any], read: set[str]) -
                 found={f"result {index}": f'"{output.type_string()}"'},
                 hint="A result without gradient is marked by the meta function: "
                 "TensorProxy(…, requires_grad=False).",
+            )
+
+
+def check_nothing_is_written(bsym: BoundSymbol, recorded: Sequence[BoundSymbol]) -> None:
+    """Raise PluginError for an in-place write of a gradient rule, unless its operator writes.
+
+    A cotangent may be that of other values too, and what a rule saves is read by every backward.
+    """
+    if has_tags(bsym, _WRITES):
+        return
+    for b in recorded:
+        if has_tags(b, _WRITES):
+            raise PluginError(
+                f"a gradient rule writes in place, with {b.sym.name}",
+                found={"write": b.line},
+                hint="It computes new values: g * 2 in place of g.mul_(2).",
             )
 
 
