@@ -322,6 +322,25 @@ def test_a_result_that_the_meta_function_declares_without_gradient_requires_none
     torch.testing.assert_close(alone, 3 * x.detach())
 
 
+def test_an_integer_result_like_an_argument_that_requires_grad_has_no_gradient() -> None:
+    ex = OperatorExecutor("indices_ex")
+    largest = ex.register_operator(
+        "largest",
+        meta=lambda x: (TensorProxy(like=x, shape=()), TensorProxy(like=x, shape=(), dtype=torch.int64)),
+        fn=lambda x: (x.amax(), x.argmax()),
+    )
+
+    def rule(x: Any) -> Any:
+        value, index = largest(x)
+        put_grad(x, get_grad(value) * (torch.arange(3) == index))
+        return value, index
+
+    ex.register_implementation(largest, grad_transform=rule)
+    value, index = thunder.jit(lambda x: largest(x), executors=[ex])(x := leaf(3))
+    assert not index.requires_grad
+    assert torch.autograd.grad(value, x)[0].argmax() == index
+
+
 @pytest.mark.parametrize("how", ["tag", "meta"])
 def test_an_operator_without_gradient_gives_results_that_require_none(how: str) -> None:
     ex = OperatorExecutor(f"without_{how}_ex")

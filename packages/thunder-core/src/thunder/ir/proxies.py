@@ -157,7 +157,6 @@ class TensorProxy(torch.Tensor):
             shape = like.shape if shape is None else shape
             device = like.device if device is None else device
             dtype = like.dtype if dtype is None else dtype
-            requires_grad = like.requires_grad if requires_grad is None else requires_grad
         missing = [n for n, v in (("shape", shape), ("device", device), ("dtype", dtype)) if v is None]
         if missing:
             raise InvalidArgument(f"TensorProxy needs like=, or {', '.join(missing)}")
@@ -168,6 +167,8 @@ class TensorProxy(torch.Tensor):
         )
         self.name = take_name(name, prefix or "t")
         self.device = device if type(device) is devices.Device else devices.to_device(device)
+        if requires_grad is None and like is not None:
+            requires_grad = like.requires_grad and self.dtype.is_inexact
         self.requires_grad, self.declared_without_grad = bool(requires_grad), is_declared
         self._grad = grad
         self.tags = set(tags or ())
