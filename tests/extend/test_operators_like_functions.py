@@ -117,6 +117,29 @@ def shifted(x, shift):
     return x + shift
 
 
+@pytest.mark.parametrize(
+    ("function", "args"), [(torch.relu, ()), (torch.sum, (0,)), (torch.nn.functional.gelu, ())]
+)
+def test_a_function_of_torch_is_its_operator(ex, function, args):
+    calls = []
+
+    def kernel(*args, **kwargs):
+        calls.append(args)
+        return function(*args, **kwargs)
+
+    ex.register_operator("op", like=function, fn=kernel, replaces=function)
+    x = torch.randn(2, 3)
+    assert torch.equal(thunder.jit(lambda x: function(x, *args), executors=[ex])(x), function(x, *args))
+    assert len(calls) == 1
+
+
+def test_a_function_without_a_signature_is_refused(ex):
+    with pytest.raises(
+        thunder.RegistrationError, match="or a function that has a signature, and is <built-in"
+    ):
+        ex.register_operator("op", like=max, fn=shifted)
+
+
 def test_a_meta_function_as_like_needs_a_gradient_rule(ex):
     op = ex.register_operator("shifted", like=lambda x, shift: TensorProxy(like=x), fn=shifted)
     compiled = thunder.jit(lambda x: op(x, 2.0), executors=[ex])

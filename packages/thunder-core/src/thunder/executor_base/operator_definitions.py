@@ -37,17 +37,27 @@ def check_definition(
             hint="Pass exactly one: meta= defines a primitive, like= is an operator or a function that "
             "computes the same.",
         )
-    defines = like.meta is not None if isinstance(like, Symbol) else callable(like)
+    defines = like.meta is not None if isinstance(like, Symbol) else _has_signature(like)
     if like is not None and not defines:
         raise RegistrationError(
-            f"like= of operator {label!r} has to be a symbol with a meta function, or a function, and is "
-            f"{like!r}"
+            f"like= of operator {label!r} has to be a symbol with a meta function, or a function that has a "
+            f"signature, and is {like!r}"
         )
     if fn is not None and module is not None:
         raise RegistrationError(
             f"operator {label!r} got both of fn= and module=",
             hint="fn= runs under its bare name; module= makes the program call module.name. Pass one.",
         )
+
+
+def _has_signature(function: object) -> bool:
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError):  # a function written in C that is not an operator
+        return False
+    return True
 
 
 def replaced_functions(

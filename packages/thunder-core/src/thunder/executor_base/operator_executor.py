@@ -34,7 +34,7 @@ from thunder.ops.operator import (
     symbol_of,
 )
 from thunder.ops.package_functions import checked_bind_postprocess, checked_meta, checked_printer
-from thunder.ops.same_operators import operator_of
+from thunder.ops.same_operators import operator_of, symbol_of_function
 
 __all__ = [
     "OperatorExecutor",
@@ -87,9 +87,9 @@ class OperatorExecutor(Executor):
 
         Exactly one of `meta` and `like` is required. `meta` has the operator's signature, receives proxies
         and Python values, and returns proxies, numbers, strings, None, or nested tuples and lists of them.
-        `like` is a symbol whose meta function, tags and decomposition are used, or a Python function that
-        computes the same with torch: it becomes the decomposition, through which the operator has a
-        gradient.
+        `like` is a symbol whose meta function, tags and decomposition are used, the function of torch that
+        this symbol is, or a Python function that computes the same with torch: it becomes the decomposition,
+        through which the operator has a gradient.
 
         `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
         calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
@@ -104,6 +104,7 @@ class OperatorExecutor(Executor):
         Raises RegistrationError for a name that cannot be used, and PluginError if `fn` does not take the
         arguments of `meta`.
         """
+        like = symbol_of_function(like) or like
         check_definition(self, name, meta, like, fn, module)
         place = caller_location()
         self._check_free(name, place, replace)

@@ -24,6 +24,7 @@ __all__ = [
     "operator_of",
     "same_operators",
     "spellings",
+    "symbol_of_function",
 ]
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,6 +53,12 @@ def declare_spelling(function: Any, symbol: Symbol, to_row: Conversion) -> None:
 def same_operators(operator_id: str) -> Mapping[str, Conversion]:
     """Return the ids of the rows that are the same operator, with conversions of the arguments to them."""
     return _conversions.get(operator_id, _NO_CONVERSIONS)
+
+
+def symbol_of_function(function: Any) -> Symbol | None:
+    """Return the symbol that calls of a function of torch become; None for another function."""
+    meaning = TORCH.resolve(function) if callable(function) else None
+    return meaning if isinstance(meaning, Symbol) else None
 
 
 def operator_of(function_or_path: Any) -> str | None:
