@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thunder.base.memory_layout import byte_span, contiguous_strides, element_span
+from thunder.base.memory_layout import byte_span, contiguous_strides, element_span, may_repeat
 
 TENSORS = {
     "scalar": torch.zeros(()),
@@ -33,3 +33,9 @@ def test_spans_hold_the_first_and_the_last_element(x):
     first, last = (int(positions.min()), int(positions.max())) if x.numel() else (0, -1)
     assert element_span(x.shape, x.stride()) == last - first + 1
     assert byte_span(x) == (first * x.element_size(), (last + 1) * x.element_size())
+
+
+@pytest.mark.parametrize("x", TENSORS.values(), ids=TENSORS.keys())
+def test_a_layout_may_repeat_elements_where_it_does(x):
+    positions = torch.arange(x.untyped_storage().nbytes()).as_strided(x.shape, x.stride())
+    assert may_repeat(x.shape, x.stride()) == (positions.unique().numel() < x.numel())

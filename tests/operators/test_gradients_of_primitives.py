@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import thunder
 from operators.gradients import check_gradients, gradient_samples, has_second_order, sample_of
 from operators.samples import RANDOM
 from operators.test_gradients import ENTRIES
@@ -124,3 +125,29 @@ def test_gradients_of_a_primitive_are_those_of_what_it_stands_for(name: str) -> 
         return symbol(a, *rest) if isinstance(a, TensorProxy) else meaning(a, *rest)
 
     assert check_gradients(sample_of(either, *args), second=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [
+        ((2, 3), (4, 1), 1),
+        ((2, 3), (1, 2), 3),
+        ((2, 3), (4, 2), 0),
+        ((2, 3), (2, 1), 0),
+        ((3, 2), (1, 2), 1),
+        ((2, 0), (1, 1), 0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(12,), (3, 4)], ids=str)
+def test_gradients_of_windows_are_finite_differences(
+    size: tuple[int, ...], stride: tuple[int, ...], offset: int, shape: tuple[int, ...]
+) -> None:
+    def write(a: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return prims.as_strided_scatter(a, value, size, stride, offset)
+
+    def read(a: torch.Tensor) -> torch.Tensor:
+        return prims.as_strided(a, size, stride, offset)
+
+    assert torch.autograd.gradcheck(thunder.jit(write), (real(*shape), real(*size)))
+    assert torch.autograd.gradcheck(thunder.jit(read), (real(*shape),))

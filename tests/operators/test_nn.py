@@ -11,9 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import thunder
 from operators.trace_evaluator import evaluated, traced
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.pytree import tree_iter
+from thunder.ops import prims
 
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
 
@@ -221,3 +223,17 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         traced(fn, *tensors)
+
+
+@pytest.mark.parametrize(
+    "update", [prims.instance_norm_update, prims.batch_norm_update], ids=lambda p: p.name
+)
+def test_of_a_normalisation_that_updates_statistics_only_the_result_requires_grad(update):
+    x, weight, bias = (torch.randn(*s, requires_grad=True) for s in ((2, 3, 4), (3,), (3,)))
+    mean, variance = torch.zeros(3), torch.ones(3)
+    program = thunder.jit(lambda x, m, v, w, b: update(x, m, v, w, b, 0.1, 1e-5))
+    result, *statistics = program(x, mean, variance, weight, bias)
+    assert result.requires_grad
+    assert [s.requires_grad for s in statistics] == [False] * len(statistics)
+    eager = torch.native_batch_norm(x, weight, bias, mean, variance, True, 0.1, 1e-5)
+    assert [t.requires_grad for t in eager] == [True, False, False]

@@ -74,7 +74,7 @@ class Location(NamedTuple):
         return f"{position}   {self.text}" if self.text else position
 
 
-def nearest(name: str, candidates: Iterable[str], *, cutoff: float = 0.5) -> str | None:
+def nearest(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the candidate most similar to `name`, or None if none is close.
 
     The similarity is the Ratcliff/Obershelp ratio, as `difflib` computes it. Candidates are sorted first, so

@@ -30,6 +30,19 @@ def element_span(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
+def may_repeat(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether a layout may have an element of the storage at several indices.
+
+    False is certain: ordered by stride, each dimension steps over all that the smaller ones reach.
+    """
+    reach = 1
+    for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride < reach:
+            return 0 not in shape
+        reach += (n - 1) * stride
+    return False
+
+
 def byte_span(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first byte of its storage that belongs to a tensor, and one past the last.
 

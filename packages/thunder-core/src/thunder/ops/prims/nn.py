@@ -13,8 +13,9 @@ from thunder.base.dtypes import dtype as Dtype
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
-from thunder.ops.meta_kernels import eager_checked_meta
+from thunder.ops.meta_kernels import eager_checked_meta, eager_error
 from thunder.ops.prims.declaration import primitive
+from thunder.ops.torch_errors import operator_error
 
 __all__ = [
     "batch_norm_update",
@@ -65,8 +66,15 @@ def _convolution_meta(
     """``a: (n, c, *space)``, ``weight: (o, c / groups, *kernel)`` → ``(n, o, *space)``.
 
     The weight of a transposed convolution is ``(c, o / groups, *kernel)``. Sizes: Dumoulin and Visin, A guide
-    to convolution arithmetic for deep learning (2016), relationships 6 and 14.
+    to convolution arithmetic for deep learning (2016), relationships 6 and 14. Which empty tensors are
+    accepted is decided by torch's kernel.
     """
+    sizes = (stride, padding, dilation, transposed, output_padding, groups)
+    is_empty = 0 in a.shape or 0 in weight.shape
+    if is_empty:
+        error = eager_error(torch.convolution, (a, weight, bias, *sizes), {})
+        if error is not None:
+            raise operator_error(error, (a, weight, bias, *sizes), {})
     spatial = len(a.shape) - 2
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
     if spatial < 1 or len(weight.shape) != len(a.shape) or a.shape[1] != channels or weight.shape[0] % groups:
@@ -78,19 +86,21 @@ def _convolution_meta(
     out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
     if bias is not None and bias.shape != (out_channels,):
         raise OperatorError(f"convolution with a bias {bias.type_string()} for {out_channels} channels")
-    sizes = []
+    space = []
     for i in range(spatial):
         reach = dilation[i] * (weight.shape[2 + i] - 1)
         if transposed:
             size = (a.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1
         else:
             size = (a.shape[2 + i] + 2 * padding[i] - reach - 1) // stride[i] + 1
-        if size <= 0:
+        if size <= 0 and not is_empty:
             raise OperatorError(
                 f"convolution of {a.type_string()} with a kernel {weight.type_string()} has no output"
             )
-        sizes.append(size)
-    return TensorProxy(shape=(a.shape[0], out_channels, *sizes), device=a.device, dtype=a.dtype)
+        space.append(size)
+    # torch's result of an input without channels has none
+    shape = (a.shape[0], out_channels if a.shape[1] else 0, *space)
+    return TensorProxy(shape=shape, device=a.device, dtype=a.dtype)
 
 
 convolution = primitive(
@@ -202,15 +212,18 @@ def _updated_meta(
     momentum: float,
     eps: float,
 ) -> tuple[TensorProxy, TensorProxy, TensorProxy]:
-    """``a: (n, c, *)``, statistics and parameters ``(c,)`` → normalised, new statistics."""
+    """``a: (n, c, *)``, statistics and parameters ``(c,)`` → normalised, new statistics.
+
+    Statistics do not require grad.
+    """
     vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != (a.shape[1:2] or a.shape):
             raise OperatorError(f"{name} is {vector.type_string()} for an input {a.type_string()}")
     return (
         TensorProxy(shape=a.shape, device=a.device, dtype=a.dtype),
-        TensorProxy(like=running_mean),
-        TensorProxy(like=running_var),
+        TensorProxy(like=running_mean, requires_grad=False),
+        TensorProxy(like=running_var, requires_grad=False),
     )
 
 
@@ -241,7 +254,9 @@ def _batch_norm_update_meta(
     updated = _updated_meta(a, running_mean, running_var, weight, bias, momentum, eps)
     dtype = statistics_dtype(a, weight, bias, running_mean, running_var)
     shape = running_mean.shape
-    mean, rstd = (TensorProxy(shape=shape, device=a.device, dtype=dtype) for _ in range(2))
+    mean, rstd = (
+        TensorProxy(shape=shape, device=a.device, dtype=dtype, requires_grad=False) for _ in range(2)
+    )
     return *updated, mean, rstd
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from thunder.base.memory_layout import element_span
+from thunder.base.dtypes import int64
+from thunder.base.memory_layout import element_span, may_repeat
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.gradient_rules import Formula, VjpCall, conj, formulas
@@ -232,11 +234,24 @@ def _outside_window(c: VjpCall) -> TensorProxy:
     return ltorch.where(shown == 0, c.g, 0)
 
 
-formulas(
-    "prims.as_strided_scatter",
-    a=_outside_window,
-    value=lambda c: ltorch.as_strided_like(c.g, c.a, c.size, c.stride, c.offset),
-)
+def _in_window(c: VjpCall) -> TensorProxy:
+    """Return the gradient of the values written through a window.
+
+    Of several values written to one element of memory, the one that remains gets the gradient. Writing their
+    numbers through the same window, in the same order, gives the remaining ones.
+    """
+    shown: TensorProxy = ltorch.as_strided_like(c.g, c.a, c.size, c.stride, c.offset)
+    size, stride = tuple(c.size), tuple(c.stride)
+    if not may_repeat(size, stride):
+        return shown
+    memory = ltorch.zeros((element_span(size, stride),), dtype=int64, device=c.g.device)
+    numbers = reshaped(ltorch.arange(math.prod(size), device=c.g.device), size)
+    written = prims.as_strided_scatter(memory, numbers, size, stride, 0)
+    remaining = prims.as_strided(written, size, stride, 0)
+    return ltorch.where(remaining == numbers, shown, 0)
+
+
+formulas("prims.as_strided_scatter", a=_outside_window, value=_in_window)
 formulas(
     "prims.diagonal_scatter",
     a=lambda c: prims.diagonal_scatter(c.g, zeros(c.value.shape, c.g), c.offset, c.dim1, c.dim2),

@@ -91,7 +91,7 @@ def _of_convolution_backward(c: VjpCall) -> dict[str, TensorProxy | None]:
             terms.append(_convolution(ex, conj(c.weight), *sizes))
         if ew is not None:
             terms.append(_convolution(conj(c.input), ew, *sizes))
-        if eb is not None:
+        if eb is not None and c.grad_output.shape[1]:  # no channels: their cotangent has no elements
             by_channel = ltorch.reshape(eb, (1, -1, *(1,) * (len(c.input.shape) - 2)))
             terms.append(ltorch.expand(by_channel, c.grad_output.shape))
         grads["grad_output"] = _added(terms)

@@ -58,7 +58,7 @@ def _convolved(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None, *s
         for w in (prims.real(weight), prims.imag(weight))
     )
     out = ltorch.complex(prims.sub(of_real[0], of_imag[1]), prims.add(of_real[1], of_imag[0]))
-    if bias is None:
+    if bias is None or not out.shape[1]:
         return out
     return ltorch.add(out, ltorch.reshape(bias, (-1, *(1,) * (len(weight.shape) - 2))))
 
