@@ -141,7 +141,7 @@ NAMES = {
         le lt maximum minimum mul ne nextafter pow py_floordiv remainder sub zeta lerp where amax
         amin prod sum var var_mean std argmax argmin topk sort gather scatter scatter_add take
         take_along_axis index_add index_copy index_put copy_with_setitem matmul linear convolution
-        embedding _grouped_mm
+        embedding embedding_backward _grouped_mm
     """,
 }
 
@@ -204,7 +204,7 @@ MEMBERS = {
     "compiled module": """
         parameters named_parameters named_buffers get_parameter get_buffer set_buffer get_submodule
         state_dict load_state_dict original_state_dict load_original_state_dict train eval overrides
-        override to cuda half requires_grad_ training
+        override release_original to cuda half requires_grad_ training
     """,
     "executor": """
         name version rank implmap opmap can_execute can_fuse can_execute_or_fuse

@@ -10,6 +10,7 @@ import torch
 
 from thunder.wrappers import state_dicts
 from thunder.wrappers.module_state import ModuleState
+from thunder.wrappers.released_tensors import convert, is_released
 
 
 def attribute(module: Any, state: ModuleState, name: str) -> Any:
@@ -111,7 +112,13 @@ def _applying(module: Any, state: ModuleState) -> Callable[..., Any]:
     """Return ``Module._apply``, which ``to`` and ``half`` use, for overriding tensors too."""
 
     def apply(fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        state.model._apply(fn, recurse)
+        def applied(tensor: torch.Tensor) -> torch.Tensor:
+            if not is_released(tensor):
+                return fn(tensor)
+            convert(tensor, fn)
+            return tensor
+
+        state.model._apply(applied, recurse)
         done = {id(t) for t in (*state.model.parameters(), *state.model.buffers())}
         for tensor in state.overrides.tensors.values():
             if id(tensor) not in done:

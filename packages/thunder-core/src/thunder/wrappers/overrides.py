@@ -14,6 +14,7 @@ import torch
 
 from thunder.base.errors import InvalidArgument, nearest
 from thunder.base.provenance import Path, object_root
+from thunder.wrappers.released_tensors import release
 
 #: the name of the root of a module's overriding tensors
 OVERRIDES = "overrides"
@@ -81,6 +82,21 @@ class Overrides:
             f"override({name!r}): the module has no tensor, submodule or parent of a new tensor of this name",
             hint=f"Did you mean {close!r}?" if close else None,
         )
+
+    def release_original(self, name: str) -> None:
+        """Drop the storage of the module's tensor that is overridden under ``name``.
+
+        Raises InvalidArgument if it is not overridden, or by itself.
+        """
+        original = self.originals.get(name)
+        if original is None or self.tensors[name] is original:
+            raise InvalidArgument(
+                f"release_original({name!r}): the module has no tensor of this name that is overridden",
+                found={"overridden": ", ".join(n for n, t in self.originals.items() if t is not None)},
+                hint="Call override(name, tensor) first.",
+            )
+        self.refuse_replaced()
+        release(original, name)
 
     def accept_originals(self) -> None:
         """Treat the tensors that the module has now as those which were overridden."""

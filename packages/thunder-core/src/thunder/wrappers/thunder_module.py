@@ -32,7 +32,7 @@ class ThunderModule(torch.nn.Module):
     compiled call, those of the user's module are traced. The compiled module is equal to the user's module,
     and is another object.
 
-    It also has ``override``, ``overrides``, ``set_buffer``, ``original_state_dict``,
+    It also has ``override``, ``overrides``, ``release_original``, ``set_buffer``, ``original_state_dict``,
     ``load_original_state_dict`` and ``_model``. An attribute of the same name of the user's module comes
     first; then write ``ThunderModule.override(compiled, …)`` and :func:`get_thunder_module`. With overriding
     tensors, the parameters, buffers and state dicts are those in use, and the user's module keeps its own.
@@ -134,6 +134,14 @@ class ThunderModule(torch.nn.Module):
         name that is not below a submodule.
         """
         _state(self).overrides.set(name, tensor)
+
+    def release_original(self, name: str) -> None:
+        """Drop the storage of the user's module's tensor that is overridden under ``name``.
+
+        Reading its values then raises RequirementNotMet with the name; its metadata stay.
+        Raises InvalidArgument if no tensor of the module is overridden under this name.
+        """
+        _state(self).overrides.release_original(name)
 
     def set_buffer(self, name: str, value: torch.Tensor | None) -> None:
         """Replace a buffer by its dotted name: the overriding tensor, or the user's module's own."""
@@ -312,5 +320,6 @@ _OWN: dict[str, Callable[[Any], Any]] = {
 }
 #: attributes that other modules do not have; an attribute of the user's module comes first
 _ADDED = frozenset(
-    {"_model", "override", "overrides", "set_buffer", "original_state_dict", "load_original_state_dict"}
+    {"_model", "override", "overrides", "release_original", "set_buffer"}
+    | {"original_state_dict", "load_original_state_dict"}
 )
