@@ -306,6 +306,8 @@ def test_a_pickled_compiled_function_keeps_its_lookasides():
 REFUSED: dict[str, tuple[Any, str]] = {
     "in C, of torch": (torch.add, r"torch\.add, which is implemented in C(.|\n)*replaces=fn"),
     "in C": (len, "builtins.len, which is implemented in C"),
+    "in C, a method": (str.upper, "str.upper, which is implemented in C"),
+    "in C, of tensors": (torch.Tensor.add_, r"(.|\n)*Tensor.*add_"),
     "a rule": (torch.utils.checkpoint.checkpoint, "checkpoint, which thunder carries out by a rule"),
     "a rule, of a class": (torch.autograd.Function.apply, "Function.apply, which thunder carries out"),
     "a rule of modules": (nn.Module.__call__, "(.|\n)*Pass the class, for its forward"),

@@ -233,4 +233,5 @@ def full_name(fn: Any) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
     named = fn if hasattr(fn, "__qualname__") else type(fn)
-    return f"{named.__module__}.{named.__qualname__}"
+    owner = getattr(fn, "__objclass__", named)  # methods that are implemented in C have no module
+    return f"{owner.__module__}.{named.__qualname__}"
