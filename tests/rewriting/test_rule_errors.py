@@ -40,6 +40,14 @@ def test_a_replacement_with_other_metadata_is_an_error(what):
     assert "pattern:  cpu f32[3, 4]" in str(caught.value)
 
 
+def test_a_replacement_that_writes_to_a_tensor_is_an_error():
+    for replacement in (lambda x: x.clamp_(0, 1).sin(), lambda x: (x * 1).view(-1).sin_().view(x.shape)):
+        fn, x = compiled(sine, rewrite(sine, replacement, name="acme.sine")), X.clone()
+        with pytest.raises(thunder.PluginError, match=r"writes to a tensor(.|\n)*writes:  torch"):
+            fn(x)
+        torch.testing.assert_close(x, X)
+
+
 def test_a_replacement_that_loses_the_gradient_is_an_error():
     fn = compiled(sine, rewrite(sine, lambda x: sine(x).detach(), name="acme.sine"))
     torch.testing.assert_close(fn(X), sine(X))

@@ -19,12 +19,13 @@ from typing import Any
 
 from thunder.base.errors import Location, PluginError, UnsupportedProgram
 from thunder.base.plugin_calls import plugin_call
+from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Refusal
 from thunder.ir.aliasing import DisjointSets, views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.substitution import follow_replacements
-from thunder.ir.symbol import BoundSymbol
+from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ir.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.casting import cast
@@ -214,6 +215,7 @@ class _Recording:
         with _calling(graph, match, "a replacement"):
             recorded = record(match.rule.replacement, self.args, trace, grad=match.grad)
         self.statements = recorded.bsyms
+        self._check_writes()
         self.results: dict[Variable, Any] = {}
         outputs = self._checked_results(recorded.result)
         with tracectx(trace):
@@ -224,6 +226,13 @@ class _Recording:
             finally:
                 trace.pop_scope()
         self.statements[:] = [self._placed(b) for b in self.statements]
+
+    def _check_writes(self) -> None:
+        """Raise PluginError for a write: the program's own have been functionalised already."""
+        writes = [b.sym.id for b in self.statements if has_tags(b, {OpTags.IN_PLACE})]
+        if writes:
+            what = "has a replacement that writes to a tensor"
+            raise _fault(self.graph, self.match, what, writes=", ".join(map(str, writes)))
 
     def _checked_results(self, result: Any) -> tuple[TensorProxy, ...]:
         expected = tuple(v.proxy for v in self.match.traced.outputs)
