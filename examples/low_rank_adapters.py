@@ -47,7 +47,7 @@ class LowRankAdapters(thunder.Transform):
             b = add_input(prologue_trace, computation_trace, f"{weight}.lora_b").type_as(x)
             return ltorch.linear(x, w, bias) + self.scale * ltorch.linear(ltorch.linear(x, a), b)
 
-        return prologue_trace, replace_calls(computation_trace, adapted), epilogue_trace
+        return prologue_trace, replace_calls(computation_trace, adapted, nested=True), epilogue_trace
 
     def transform_state_dict_for_submodule(self, model: Any, submodule_name: str, state_dict: Any) -> Any:
         if submodule_name in self.layers and "weight" in state_dict:  # what is loaded has merged adapters

@@ -14,7 +14,14 @@ import thunder.torch as ltorch
 from soundness.harness import ramp
 from thunder.core import prims
 from thunder.core.proxies import TensorProxy
-from thunder.core.rewrite import add_input, add_trace_output, module_tensors, replace_calls, replace_input
+from thunder.core.rewrite import (
+    add_input,
+    add_trace_output,
+    cast_inputs,
+    module_tensors,
+    replace_calls,
+    replace_input,
+)
 
 
 class Stored(thunder.Transform):
@@ -344,3 +351,70 @@ def test_names_of_tensors_are_relative_to_the_compiled_module():
     of_module, of_closure = list(seen)[:2], list(seen)[2:]
     assert of_module == ["0.weight", "0.bias"]
     assert [name.partition(".")[2] for name in of_closure] == ["weight", "bias"]
+
+
+class Doubled(thunder.Transform):
+    """Doubles what linear layers compute with one weight, and adds a parameter to it."""
+
+    def __init__(self, name, size):
+        self.name, self.size = name, size
+
+    def transform_module(self, model):
+        model.override(f"{self.name}.shift", nn.Parameter(ramp(self.size)))
+
+    def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
+        stored = module_tensors(prologue_trace)[self.name].name
+        sources = cast_inputs(computation_trace)
+
+        def doubled(bsym):
+            is_linear = bsym.sym.id == "torch.nn.functional.linear"
+            if not is_linear or getattr(sources.get(bsym.args[1].name), "name", None) != stored:
+                return None
+            shift = add_input(prologue_trace, computation_trace, f"{self.name}.shift")
+            return ltorch.linear(*bsym.args) * 2 + shift
+
+        return prologue_trace, replace_calls(computation_trace, doubled, nested=True), epilogue_trace
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_calls_with_a_weight_that_another_transform_computes_are_replaced(is_first):
+    model, x = layer(), ramp(2, 3)
+    transforms = [Doubled("weight", 4), sharded(model)]
+    compiled = thunder.jit(model, transforms=transforms if is_first else transforms[::-1])
+    torch.testing.assert_close(compiled(x), model(x) * 2 + ramp(4))
+
+
+def test_calls_within_composites_are_replaced():
+    model, x = nn.MultiheadAttention(4, 2, batch_first=True), ramp(2, 3, 4)
+    compiled = thunder.jit(model, transforms=[Doubled("out_proj.weight", 4)])
+    outputs, weights = compiled(x, x, x)
+    expected, expected_weights = model(x, x, x)
+    torch.testing.assert_close((outputs, weights), (expected * 2 + ramp(4), expected_weights))
+    outputs.sin().sum().backward()
+    gradients = {name: p.grad for name, p in compiled.named_parameters()}
+    for p in model.parameters():
+        p.grad = None
+    shift = ramp(4).requires_grad_()
+    (model(x, x, x)[0] * 2 + shift).sin().sum().backward()
+    torch.testing.assert_close(gradients["out_proj.weight.shift"], shift.grad)
+    torch.testing.assert_close(gradients["in_proj_weight"], model.in_proj_weight.grad)
+
+
+def test_a_function_that_computes_an_input_or_replaces_a_call_does_not_write():
+    model, x = layer(), ramp(2, 3)
+    rows = nn.Parameter(model.weight.detach()[:2].clone())
+    transform = Stored({"weight": rows}, {"weight": (lambda w: torch.cat([w.mul_(2), w]),)})
+    with torch.no_grad(), pytest.raises(thunder.PluginError, match="computes weight writes to a tensor"):
+        thunder.jit(model, transforms=[transform])(x)
+    torch.testing.assert_close(rows, model.weight[:2])
+
+    class Writes(Nothing):
+        def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
+            def scaled(bsym):
+                return bsym.args[0].mul_(2).relu() if bsym.sym.name == "relu" else None
+
+            return prologue_trace, replace_calls(computation_trace, scaled), epilogue_trace
+
+    with pytest.raises(thunder.PluginError, match=r"torch.relu writes to a tensor, by torch.*mul_"):
+        thunder.jit(torch.relu, transforms=[Writes()])(x)
+    torch.testing.assert_close(x, ramp(2, 3))

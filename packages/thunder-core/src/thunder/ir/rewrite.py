@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -105,28 +105,60 @@ def replace_inplace(trace: TraceCtx, idx: int, fn: Callable[[BoundSymbol], Any])
 
 
 def replace_calls(
-    trace: TraceCtx, replacement: Callable[[BoundSymbol], Any], *, provenance: str | None = None
+    trace: TraceCtx,
+    replacement: Callable[[BoundSymbol], Any],
+    *,
+    nested: bool = False,
+    provenance: str | None = None,
 ) -> TraceCtx:
     """Return a trace in which calls are replaced by what a function records for them.
 
-    `replacement(bsym)` is called for every top-level call. It returns None to keep the call, else the results
-    that replace the outputs of `bsym`, in the same structure; later calls read them. Raises InvalidArgument
-    for a result of another shape, dtype or device than the output that it replaces.
+    `replacement(bsym)` is called for every top-level call; with `nested=True` also for those of which a
+    composite consists, such as the linear layers of `multi_head_attention_forward`: if one of them is
+    replaced, they take the place of the composite. It returns None to keep the call, else the results that
+    replace the outputs of `bsym`, in the same structure; later calls read them. Raises InvalidArgument for a
+    result of another shape, dtype or device than the output that it replaces, and for a write to a tensor.
     """
     start = time.perf_counter_ns()
     new, replaced, grad_mode = from_trace(trace), dict[str, Any](), torch.is_grad_enabled()
-    for bsym in trace.bound_symbols:
+
+    def changed(bsym: BoundSymbol) -> list[BoundSymbol]:
         bsym = substitute_operands(bsym, replaced)
-        if bsym.sym.id == SET_GRAD_ENABLED:
-            grad_mode = bool(bsym.args[0])
         with torch.set_grad_enabled(grad_mode):
             recorded, results = _record(new, replacement, bsym)
-        new.bound_symbols += [bsym] if results is None else _renamed(recorded, bsym, results, replaced)
+        if results is not None:
+            if not has_tags(bsym, {OpTags.IN_PLACE}):
+                _refuse_new_writes(recorded, f"replaces a call of {bsym.sym.id}")
+            return _renamed(recorded, bsym, results, replaced)
+        calls = [changed(sub) for sub in bsym.subsymbols] if nested else []
+        if all(call is sub for (call, *_), sub in zip(calls, bsym.subsymbols, strict=False)):
+            return [bsym]
+        return [_in_place_of(call, bsym) for part in calls for call in part]
+
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id == SET_GRAD_ENABLED:
+            grad_mode = bool(bsym.args[0])
+        new.bound_symbols += changed(bsym)
     new.args = list(trace.args)  # `replacement` may have added inputs
     took = time.perf_counter_ns() - start
     name = provenance or str(getattr(replacement, "__name__", "Replacement of calls"))
     new.set_provenance(TraceProvenance(name, took))
     return new
+
+
+def _refuse_new_writes(recorded: Iterable[BoundSymbol], purpose: str) -> None:
+    """Raise InvalidArgument for a write to a tensor: the program's own have been functionalised already."""
+    for bsym in recorded:
+        if has_tags(bsym, {OpTags.IN_PLACE}):
+            raise InvalidArgument(
+                f"the function that {purpose} writes to a tensor, by {bsym.sym.id}",
+                hint="Use an out-of-place operator.",
+            )
+
+
+def _in_place_of(call: BoundSymbol, bsym: BoundSymbol) -> BoundSymbol:
+    """Return a call with the source line and the tags of the one that it replaces."""
+    return call.from_bsym(source=call.source or bsym.source, tags=call.own_tags | bsym.own_tags)
 
 
 def _renamed(
@@ -148,7 +180,7 @@ def _renamed(
         if value.name in computed and value.name not in names:
             names[value.name] = value.replace(name=output.name)
         replaced[output.name] = names.get(value.name, value)
-    return [substitute(b, names).from_bsym(source=b.source or bsym.source) for b in recorded]
+    return [_in_place_of(substitute(b, names), bsym) for b in recorded]
 
 
 def _form(p: Any) -> str:
@@ -193,14 +225,22 @@ def module_tensors(prologue: TraceCtx) -> dict[str, TensorProxy]:
 def cast_inputs(trace: TraceCtx) -> dict[str, TensorProxy]:
     """Return the input that a value is, or of which it is a cast, by the name of the value.
 
-    Under autocast a program casts a weight before it reads it.
+    Under autocast a program casts a weight before it reads it. A value that `replace_input` has computed
+    is taken for the tensor in use.
     """
     inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
-    for bsym in trace.bound_symbols:
+    inputs |= {value: inputs[stored] for value, stored in trace.computed_inputs.items() if stored in inputs}
+    _add_casts(trace.bound_symbols, inputs)
+    return inputs
+
+
+def _add_casts(bsyms: Iterable[BoundSymbol], inputs: dict[str, TensorProxy]) -> None:
+    for bsym in bsyms:
         match bsym.flat_proxy_args, bsym.flat_proxy_outs:
             case (operand,), (result,) if operand.name in inputs and _casts(bsym):
                 inputs[result.name] = inputs[operand.name]
-    return inputs
+            case _:
+                _add_casts(bsym.subsymbols, inputs)
 
 
 def _casts(bsym: BoundSymbol) -> bool:
@@ -265,8 +305,8 @@ def replace_input(
 
         computation(x, w): linear(x, w)   →   computation(x, w, scale): w0 = w * scale; linear(x, w0)
 
-    Raises InvalidArgument if the result has another shape, dtype or device than the program reads, and
-    UnsupportedProgram if the program writes to the tensor.
+    Raises InvalidArgument if the result has another shape, dtype or device than the program reads, or if
+    `compute` writes to a tensor, and UnsupportedProgram if the program writes to the tensor.
     """
     stored = _module_tensor(prologue, name)
     replaced = _replaced.setdefault(prologue, set())
@@ -281,6 +321,7 @@ def replace_input(
     computation.args[index] = stored.replace()
     inputs = [add_input(prologue, computation, other) for other in others]
     recorded, value = _record(computation, compute, computation.args[index], *inputs)
+    _refuse_new_writes(recorded, f"computes {name}")
     if not isinstance(value, TensorProxy) or _form(value) != _form(original):
         computed = _form(value) if isinstance(value, TensorProxy) else type(value).__name__
         raise InvalidArgument(
@@ -297,6 +338,7 @@ def replace_input(
         first = 0  # a later use may be in another grad mode
     later = [substitute_operands(bsym, {original.name: value}) for bsym in calls[first:]]
     computation.bound_symbols = [*calls[:first], *recorded, *later]
+    computation.computed_inputs = {**computation.computed_inputs, value.name: stored.name}
     return value
 
 

@@ -5,7 +5,7 @@ One trace is *current* at a time (per context): calling a symbol records into it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,6 +108,8 @@ class TraceCtx:
         self.plain = False
         #: groups of inputs that overlap in memory (see ``thunder.ir.aliasing.InputAlias``)
         self.input_aliases: tuple[tuple[InputAlias, ...], ...] = ()
+        #: name of a value that a transform computes in place of an input → name of the input
+        self.computed_inputs: Mapping[str, str] = {}
         self.names: set[str] = set()
         self.provenance: TraceProvenance | None = None
         #: how calls are recorded now; :func:`tracectx` installs another one
@@ -288,7 +290,7 @@ def from_trace(trace: TraceCtx) -> TraceCtx:
     """
     new = TraceCtx(trace.fn, args=trace.args, kwargs=trace.kwargs, tags=trace.tags, name=trace.name)
     new.grad_enabled, new.star_args, new.plain = trace.grad_enabled, trace.star_args, trace.plain
-    new.input_aliases = trace.input_aliases
+    new.input_aliases, new.computed_inputs = trace.input_aliases, trace.computed_inputs
     new.names = set(trace.names)
     new._counter, new._object_names = trace._counter, dict(trace._object_names)
     return new
