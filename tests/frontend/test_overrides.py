@@ -283,6 +283,8 @@ def test_moving_the_wrapper_moves_the_overriding_tensors():
         ("0.weight", [1.0], r"override\('0\.weight'\) needs a tensor"),
         ("7.weight", torch.ones(3), r"override\('7\.weight'\): the module has no tensor"),
         ("", torch.ones(3), r"override\(''\): the module has no tensor"),
+        ("0", torch.ones(3), r"is not a parameter or buffer(.|\n)*type:  Linear"),
+        ("0.training", torch.ones(3), r"override\('0.training'\): this attribute of the module is not"),
     ],
 )
 def test_an_override_that_cannot_be_meant_is_refused(name, tensor, reason):

@@ -6,6 +6,7 @@ jm.override("fc.weight", w)   →   the program reads overrides['fc.weight'] whe
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,7 +46,7 @@ class Overrides:
         Of several names, ``name`` becomes the first one, under which state dicts are transformed.
 
         Raises InvalidArgument for a value that is not a tensor, and for a new name that is not below a
-        submodule.
+        submodule or is that of another attribute, such as a parametrised weight.
         """
         if not isinstance(tensor, torch.Tensor):
             raise InvalidArgument(
@@ -72,9 +73,15 @@ class Overrides:
             self._changes_reads = None
 
     def _check_new_name(self, name: str) -> None:
-        """Raise InvalidArgument unless a new name is below a submodule or a tensor."""
+        """Raise InvalidArgument unless a new name is free, and below a submodule or a tensor."""
         owner, _, last = name.rpartition(".")
         modules = dict(self.model.named_modules(remove_duplicate=False))
+        if owner in modules and (attribute := _attribute(modules[owner], last)) is not None:
+            raise InvalidArgument(
+                f"override({name!r}): this attribute of the module is not a parameter or buffer",
+                found={"type": type(attribute).__qualname__},
+                hint="Choose another name.",
+            )
         if last and (owner in modules or owner in self.tensors or member(self.model, owner) is not None):
             return
         close = nearest(name, [n for n, _ in members(self.model)])
@@ -137,6 +144,12 @@ class Overrides:
         new.own_form |= self.own_form
         new.originals.update(self.originals if memo is None else copy.deepcopy(self.originals, memo))
         return new
+
+
+def _attribute(module: torch.nn.Module, name: str) -> object:
+    """Return a submodule or another attribute of a module, without calling properties; None if there is none."""
+    submodule = module._modules.get(name)
+    return inspect.getattr_static(module, name, None) if submodule is None else submodule
 
 
 def has_other_form(a: torch.Tensor, b: torch.Tensor) -> bool:
