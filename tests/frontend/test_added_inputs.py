@@ -385,7 +385,7 @@ def test_calls_with_a_weight_that_another_transform_computes_are_replaced(is_fir
 
 
 def test_calls_within_composites_are_replaced():
-    model, x = nn.MultiheadAttention(4, 2, batch_first=True), ramp(2, 3, 4)
+    model, x = nn.MultiheadAttention(4, 2, batch_first=True).double(), ramp(2, 3, 4).double()
     compiled = thunder.jit(model, transforms=[Doubled("out_proj.weight", 4)])
     outputs, weights = compiled(x, x, x)
     expected, expected_weights = model(x, x, x)
