@@ -147,7 +147,7 @@ class Overrides:
 
 
 def _attribute(module: torch.nn.Module, name: str) -> object:
-    """Return a submodule or another attribute of a module, without calling properties; None if there is none."""
+    """Return a submodule or attribute of a module, or None, without calling properties."""
     submodule = module._modules.get(name)
     return inspect.getattr_static(module, name, None) if submodule is None else submodule
 
