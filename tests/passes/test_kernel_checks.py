@@ -60,6 +60,7 @@ FAULTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     "a tensor for None": (lambda x: (TensorProxy(like=x), None), lambda x: (x * 2, x * 3), "meta:  None"),
     "another dtype": (like, lambda x: x.double(), "cpu f64[3]"),
     "another shape": (like, lambda x: torch.ones(4), "cpu f32[4]"),
+    "draws random numbers": (like, torch.rand_like, "draws random numbers"),
     "a result that requires grad": (like, lambda x: x * WEIGHT, "requires grad, and no argument does"),
 }
 
@@ -97,6 +98,16 @@ def test_a_kernel_that_leaves_its_arguments_as_they_were_passes(kernel: Callable
     compiled = thunder.jit(lambda x: op(x), executors=[ex], debug_options=CHECKED)
     torch.testing.assert_close(compiled(x), kernel(x.clone()), equal_nan=True)
     assert x.signbit().tolist() == [False, False, True]
+
+
+def test_an_operator_that_draws_random_numbers_says_so() -> None:
+    ex, op = operator(like, torch.rand_like, tags=[OpTags.RANDOM_OP])
+    x = torch.ones(3)
+    compiled = thunder.jit(lambda x: op(x) - op(x), executors=[ex], debug_options=CHECKED)
+    torch.manual_seed(0)
+    found = compiled(x)
+    torch.manual_seed(0)
+    assert torch.equal(found, torch.rand_like(x) - torch.rand_like(x))
 
 
 def test_an_operator_that_may_return_a_view_says_so() -> None:

@@ -64,9 +64,10 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
     """Return a kernel that raises PluginError where it breaks the contract of the call `bsym`.
 
     It must not write to its arguments, unless the operator has the tag `IN_PLACE`; not return their memory,
-    unless it has `VIEW` or `MAYBE_VIEW`; and return the structure, numbers and requirement of gradients of
-    the call's output.
+    unless it has `VIEW` or `MAYBE_VIEW`; not draw random numbers of torch, unless it has `RANDOM_OP`; and
+    return the structure, numbers and requirement of gradients of the call's output.
     """
+    may_draw = has_tags(bsym, {OpTags.RANDOM_OP})
     may_write, may_share = has_tags(bsym, {OpTags.IN_PLACE}), has_tags(bsym, _VIEWS | {OpTags.IN_PLACE})
     names = [p.name for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
 
@@ -80,8 +81,10 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
 
     @wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
-        arguments = _Arguments.of((args, kwargs), names)
+        arguments, states = _Arguments.of((args, kwargs), names), _generator_states()
         result = kernel(*args, **kwargs)
+        if not may_draw and not all(map(torch.equal, states, _generator_states())):
+            raise fault("draws random numbers", _DRAWS)
         written = None if may_write else arguments.written()
         if written is not None:
             raise fault(f"writes to {written}", _WRITES)
@@ -112,8 +115,15 @@ _WRITES = (
     "x.copy_(result)."
 )
 _SHARES = "It returns a tensor of its own (x.clone()), or the operator has tags=(OpTags.MAYBE_VIEW,)."
+_DRAWS = "The operator has tags=(OpTags.RANDOM_OP,), so that equal calls are not computed once."
 _STRUCTURE = "The kernel returns what the meta function returns: the same tuples, numbers and None."
 _REQUIRES = "A tensor that the kernel holds gets no gradient: pass it to the operator as an argument."
+
+
+def _generator_states() -> list[torch.Tensor]:
+    """Return the states of torch's default generators, of CUDA devices only if CUDA is in use."""
+    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *on_devices]
 
 
 def _owned(symbol: Symbol) -> str:
