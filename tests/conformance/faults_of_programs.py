@@ -144,24 +144,6 @@ def _result_without_gradient(x: Any, w: Any, alpha: float = 1.0) -> Any:
     return TensorProxy(like=x, requires_grad=False)
 
 
-@fault("the result of a differentiable operator is declared without gradient", "training")
-def the_result_of_a_differentiable_operator_is_declared_without_gradient() -> Trial:
-    """The implementation of gelu is right, and the operator that it runs drops the gradient."""
-
-    def transform(input: Any, approximate: str) -> Any:
-        return thunder.torch.mul(gelu_transform(input, approximate).detach(), 1.0)
-
-    trial = gelu_executor()
-    info = trial.executor.implmap["torch.nn.functional.gelu"]
-    trial.executor.register_implementation(  # type: ignore[attr-defined]
-        "torch.nn.functional.gelu",
-        checker=info.checker,
-        execution_transform=gelu_transform,
-        grad_transform=transform,
-    )
-    return trial
-
-
 def _gelu_with_rule(rule: Callable[..., Any]) -> Trial:
     trial = gelu_executor()
     info = trial.executor.implmap["torch.nn.functional.gelu"]
@@ -172,6 +154,16 @@ def _gelu_with_rule(rule: Callable[..., Any]) -> Trial:
         grad_transform=rule,
     )
     return trial
+
+
+@fault("the result of a differentiable operator is declared without gradient", "training")
+def the_result_of_a_differentiable_operator_is_declared_without_gradient() -> Trial:
+    """The implementation of gelu is right, and the operator that it runs drops the gradient."""
+
+    def rule(input: Any, approximate: str) -> Any:
+        return thunder.torch.mul(gelu_transform(input, approximate).detach(), 1.0)
+
+    return _gelu_with_rule(rule)
 
 
 @fault("the gradient of an approximation", "training")
