@@ -29,6 +29,7 @@ COMPLETED = {
     "thunder/autograd/rule_checks.py:_refuse_put",
     "thunder/autograd/rule_checks.py:check_cotangents_are_used",
     "thunder/autograd/rule_checks.py:check_gradients_are_moved",
+    "thunder/autograd/rule_checks.py:check_nothing_is_written",
     "thunder/autograd/rule_checks.py:paired_results",
     "thunder/ops/gradient_rules.py:_unfit",
     "thunder/ops/gradient_rules.py:put_gradients",
