@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder.base.context_variables import assigned
 from thunder.base.errors import InvalidArgument, nearest
 
 
@@ -61,8 +62,5 @@ def current_language() -> LanguageContext:
 def using_language(language: LanguageContext | str | None) -> Iterator[LanguageContext]:
     """Within the context, proxies resolve their methods in ``language``."""
     resolved = resolve_language(language)
-    token = _current.set(resolved)
-    try:
+    with assigned(_current, resolved):
         yield resolved
-    finally:
-        _current.reset(token)

@@ -13,12 +13,13 @@ a call that the function made is a fault of the function.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
 from typing import Any, TypeVar
 
+from thunder.base.context_variables import assigned
 from thunder.base.errors import (
     InternalError,
     Location,
@@ -44,14 +45,9 @@ def is_checking() -> bool:
     return _checking.get()
 
 
-@contextmanager
-def checking(is_on: bool) -> Iterator[None]:
+def checking(is_on: bool) -> AbstractContextManager[None]:
     """Within the context, a compile runs under `DebugOptions(check_traces=True)`, or does not."""
-    token = _checking.set(is_on)
-    try:
-        yield
-    finally:
-        _checking.reset(token)
+    return assigned(_checking, is_on)
 
 
 @contextmanager

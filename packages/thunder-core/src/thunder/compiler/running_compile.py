@@ -6,10 +6,12 @@ The compiler itself passes settings as arguments and does not read this.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from thunder.base.context_variables import assigned
 
 if TYPE_CHECKING:
     from thunder.compiler.stats import CompileData
@@ -25,14 +27,9 @@ def running_compile() -> CompileData | None:
     return _running.get()
 
 
-@contextmanager
-def compiling(data: CompileData | None) -> Iterator[None]:
+def compiling(data: CompileData | None) -> AbstractContextManager[None]:
     """Within the context, a compile with these settings runs."""
-    token = _running.set(data)
-    try:
-        yield
-    finally:
-        _running.reset(token)
+    return assigned(_running, data)
 
 
 def during_compile(method: _Method) -> _Method:

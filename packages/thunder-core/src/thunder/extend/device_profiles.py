@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.context_variables import assigned
 from thunder.base.devices import Device, to_device
 from thunder.base.errors import InvalidArgument, did_you_mean
 from thunder.extend.builtin_devices import cuda_profile
@@ -56,11 +57,8 @@ def assuming_device(profile: DeviceProfile | str) -> Iterator[DeviceProfile]:
     """
     if isinstance(profile, str):
         profile = profile_named(profile)
-    token = _assumed.set(profile)
-    try:
+    with assigned(_assumed, profile):
         yield profile
-    finally:
-        _assumed.reset(token)
 
 
 def device_profile(device: Any) -> DeviceProfile:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
 from weakref import ref
+
+from thunder.base.context_variables import assigned
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -20,14 +22,9 @@ def is_jitting() -> bool:
     return _jitting.get()
 
 
-@contextmanager
-def jitting() -> Iterator[None]:
+def jitting() -> AbstractContextManager[None]:
     """Within it :func:`is_jitting` is true; entered by a tracer around its interpretation."""
-    token = _jitting.set(True)
-    try:
-        yield
-    finally:
-        _jitting.reset(token)
+    return assigned(_jitting, True)
 
 
 def make_opaque(fn: _F) -> _F:

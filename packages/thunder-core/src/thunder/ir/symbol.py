@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Protocol, Self
 
+from thunder.base.context_variables import assigned
 from thunder.base.errors import Location, OutsideTrace, TraceError
 from thunder.base.extension_origin import is_of_core
 from thunder.base.pytree import (
@@ -52,14 +53,9 @@ BoundSymbolTag.register_tag("BACKWARD")
 _header: ContextVar[str | None] = ContextVar("thunder_bsym_header", default=None)
 
 
-@contextmanager
-def bsym_header(text: str) -> Iterator[None]:
+def bsym_header(text: str) -> AbstractContextManager[None]:
     """Within the context, new bound symbols have ``text`` as their header."""
-    token = _header.set(text)
-    try:
-        yield
-    finally:
-        _header.reset(token)
+    return assigned(_header, text)
 
 
 class SymbolOwner(Protocol):

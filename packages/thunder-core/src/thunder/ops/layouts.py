@@ -8,8 +8,8 @@ meta tensors do not (convolution in channels-last, attention).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._mode_utils import no_dispatch
 
+from thunder.base.context_variables import assigned
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import OperatorError, UnsupportedProgram
@@ -62,17 +63,12 @@ _STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {"torch.nn.functional.pad"}
 _absent_device: ContextVar[str | None] = ContextVar("thunder_absent_device", default=None)
 
 
-@contextmanager
-def without_touching_device(kind: str) -> Iterator[None]:
+def without_touching_device(kind: str) -> AbstractContextManager[None]:
     """Within the context, layouts of tensors on this kind of device are those of the CPU.
 
     A fake tensor of a CUDA device makes torch initialise the device, and fails where torch has no CUDA.
     """
-    token = _absent_device.set(kind)
-    try:
-        yield
-    finally:
-        _absent_device.reset(token)
+    return assigned(_absent_device, kind)
 
 
 def _fake_device(device: Any) -> torch.device:
