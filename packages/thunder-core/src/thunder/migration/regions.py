@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
-from graphlib import TopologicalSorter
 from typing import Any, Generic, TypeVar
 
-from thunder.base.structural_ids import COMMENT, RETURN
-from thunder.ir.dataflow import ProxyDict, bsym_list_to_dag
+from thunder.base.structural_ids import COMMENT
+from thunder.ir.dataflow import ProxyDict
 from thunder.ir.proxies import Variable
+from thunder.ir.region_graph import RegionGraph
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 
@@ -84,8 +84,6 @@ class Group:
 
     def __init__(self, bsym: BoundSymbol) -> None:
         self.group_bsyms = [bsym]
-        #: the groups that have to run before this one, directly or not
-        self.before: set[Group] = set()
 
 
 def fuse_bound_symbols(
@@ -97,48 +95,15 @@ def fuse_bound_symbols(
     `merge_function(group, Group(call))` is true, unless a third group would have to run between the two.
     The order of calls follows from their values and effects; the return is last.
     """
-    parents = _parents(trace.bound_symbols)
-    group_of: dict[BoundSymbol, Group] = {}
-    groups: list[Group] = []
+    graph = RegionGraph(trace.bound_symbols)
+    groups: dict[int, Group] = {}  # by their first statements
     for bsym in trace.bound_symbols:
-        single = Group(bsym)
-        needed = {group_of[parent] for parent in parents[bsym]}
-        group = next((g for g in reversed(groups) if _fits(g, needed) and merge_function(g, single)), None)
-        if group is None:
-            group = single
-            groups.append(group)
+        index, single = graph.add(), Group(bsym)
+        for first, group in reversed(groups.items()):
+            if graph.can_merge(first, index) and merge_function(group, single):
+                graph.merge(first, index)
+                group.group_bsyms.append(bsym)
+                break
         else:
-            group.group_bsyms.append(bsym)
-        group_of[bsym] = group
-        _run_before(needed - {group}, group, groups)
-    order = TopologicalSorter({group: sorted(group.before, key=groups.index) for group in groups})
-    return [group.group_bsyms for group in order.static_order()]
-
-
-def _fits(group: Group, needed: set[Group]) -> bool:
-    """Return whether a call that needs some groups may join one: none of the others needs that one."""
-    return not any(group in other.before for other in needed if other is not group)
-
-
-def _run_before(needed: set[Group], group: Group, groups: list[Group]) -> None:
-    """Enter that a group, and all that need it, need further groups."""
-    added = needed.union(*(other.before for other in needed))
-    for other in groups:
-        if other is group or group in other.before:
-            other.before |= added
-
-
-def _parents(bsyms: Sequence[BoundSymbol]) -> dict[BoundSymbol, list[BoundSymbol]]:
-    """Return the calls that have to run before each call, by its values and effects."""
-    nodes, pending = {}, bsym_list_to_dag(bsyms)[0]
-    while pending:
-        node = pending.pop()
-        if node.bsym not in nodes:
-            nodes[node.bsym] = node
-            pending += node.children
-    return {
-        bsym: [node.bsym for node in nodes[bsym].parents]
-        if bsym.sym.id != RETURN
-        else [other for other in bsyms if other is not bsym]
-        for bsym in bsyms
-    }
+            groups[index] = single
+    return [groups[first].group_bsyms for first in graph.in_order()]
