@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thunder.base.structural_ids import RELEASES
+from thunder.base.structural_ids import RELEASES, RETURN
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import is_ordered
 from thunder.ir.proxies import TensorProxy
-from thunder.ir.region_graph import RegionGraph, is_immovable
+from thunder.ir.region_graph import RegionGraph
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, with_bound_symbols
 
@@ -146,7 +146,7 @@ class _Finder:
     ) -> None:
         self.bsyms, self.bounds = bsyms, bounds
         self.graph = RegionGraph(bsyms)
-        self.fusible = [not is_ordered(b) and not is_immovable(b) and bool(can_fuse(b)) for b in bsyms]
+        self.fusible = [b.sym.id != RETURN and not is_ordered(b) and bool(can_fuse(b)) for b in bsyms]
         self.readers: dict[str, list[int]] = {}
         for i, bsym in enumerate(bsyms):
             for p in bsym.flat_proxy_args:
@@ -185,8 +185,10 @@ class _Finder:
     def _can_merge(self, a: int, b: int) -> bool:
         if not self.graph.can_merge(a, b):
             return False
+        if self.bounds == UNBOUNDED:
+            return True
         members = sorted((*self.graph.members(a), *self.graph.members(b)))
-        return self.bounds == UNBOUNDED or self.bounds.allow(self._region(members))
+        return self.bounds.allow(self._region(members))
 
     def _can_run_together(self, a: int, b: int) -> bool:
         return not self.graph.depends(a, b) and not self.graph.depends(b, a) and self._can_merge(a, b)

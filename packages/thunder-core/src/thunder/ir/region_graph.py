@@ -115,11 +115,6 @@ class RegionGraph:
         return order
 
 
-def is_immovable(bsym: BoundSymbol) -> bool:
-    """Return whether statements before and after this one have to stay there."""
-    return bsym.sym.id == RETURN or (is_ordered(bsym) and has_tags(bsym, _BARRIERS))
-
-
 def _dependencies(bsyms: Sequence[BoundSymbol]) -> list[set[int]]:
     """Return for each statement the earlier ones that it depends on directly."""
     producer: dict[str, int] = {}
@@ -127,12 +122,13 @@ def _dependencies(bsyms: Sequence[BoundSymbol]) -> list[set[int]]:
     direct: list[set[int]] = []
     for i, bsym in enumerate(bsyms):
         earlier = {producer[p.name] for p in bsym.flat_proxy_args if p.name in producer}
-        if is_immovable(bsym):
+        has_order = is_ordered(bsym)
+        if bsym.sym.id == RETURN or (has_order and has_tags(bsym, _BARRIERS)):
             earlier.update(range(max(barrier, 0), i))
             barrier = ordered = i
         elif barrier >= 0:
             earlier.add(barrier)
-        if is_ordered(bsym):
+        if has_order:
             if ordered >= 0:
                 earlier.add(ordered)
             ordered = i
