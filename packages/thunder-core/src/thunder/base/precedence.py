@@ -29,13 +29,13 @@ def in_precedence(
             if other in earlier:
                 earlier[other].add(name)
         earlier[name].update(other for other in after.get(name, ()) if other in earlier)
-    order: list[str] = []
-    while len(order) < len(earlier):
-        ready = next((n for n in names if n not in order and earlier[n] <= set(order)), None)
+    placed: dict[str, None] = {}  # in order
+    while len(placed) < len(earlier):
+        ready = next((n for n in names if n not in placed and earlier[n] <= placed.keys()), None)
         if ready is None:
-            raise PrecedenceCycle(_cycle({n: earlier[n] - set(order) for n in names if n not in order}))
-        order.append(ready)
-    return order
+            raise PrecedenceCycle(_cycle({n: earlier[n] - placed.keys() for n in names if n not in placed}))
+        placed[ready] = None
+    return list(placed)
 
 
 def _cycle(earlier: Mapping[str, set[str]]) -> list[str]:
