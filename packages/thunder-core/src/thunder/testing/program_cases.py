@@ -12,7 +12,7 @@ from thunder.compiler.inspection import explain
 from thunder.compiler.jit import jit
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.testing.comparison import value_difference
-from thunder.testing.conformance_failure import NothingToTest, described, tensors_in
+from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, described, tensors_in
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.sample_lowering import seeded
 from thunder.testing.subjects import Subject
@@ -23,6 +23,9 @@ __all__ = ["check_changing_shapes", "check_compiled_function"]
 
 #: how many calls are compiled, and how many shapes one compiled function gets: 16 compiles give a warning
 MAX_CALLS, MAX_SHAPES = 6, 14
+#: the two kinds of compiled functions, as errors name them
+_ONCE = "a compiled function that calls it"
+_WITH_OTHER_SHAPES = "a compiled function that was called with other shapes"
 
 
 def check_compiled_function(subject: Subject) -> None:
@@ -81,18 +84,13 @@ def check_changing_shapes(subject: Subject) -> None:
     compiled = jit(chosen[0].function(), executors=[subject.executor])
     for call in (*chosen, *reversed(chosen[:-1]), *chosen[::2]):
         try:
-            with torch.no_grad(), seeded():
-                result = compiled(*call.sample.copy().tensors)
-        except Exception as error:
+            hint = "Keep nothing from one shape, dtype or layout for another."
+            result = _result(subject, call, compiled, torch.no_grad, _WITH_OTHER_SHAPES, hint)
+        except ConformanceFailure:
             if _fails_without(call.function(), call):
                 continue
-            raise subject.failure(
-                "a compiled function that was called with other shapes fails",
-                call,
-                found={"raised": f"{type(error).__name__}: {error}"},
-                hint="Keep nothing from one shape, dtype or layout for another.",
-            ) from error
-        _check_value(subject, call, result, "a compiled function that was called with other shapes")
+            raise
+        _check_value(subject, call, result, _WITH_OTHER_SHAPES)
 
 
 def _autocast() -> Any:
@@ -104,15 +102,20 @@ def _compiled(
 ) -> tuple[Any, Any]:
     """Return the compiled function and its result under a mode."""
     compiled = jit(function, executors=[subject.executor])
+    hint = "The executor gets the call as the function makes it, with the casts of autocast."
+    return compiled, _result(subject, call, compiled, mode, _ONCE, hint)
+
+
+def _result(
+    subject: Subject, call: SampleCall, compiled: Any, mode: Callable[[], Any], what: str, hint: str
+) -> Any:
+    """Return what a compiled function returns under a mode. Raises ConformanceFailure if it raises."""
     try:
         with mode(), seeded():
-            return compiled, compiled(*call.sample.copy().tensors)
+            return compiled(*call.sample.copy().tensors)
     except Exception as error:
         raise subject.failure(
-            "a compiled function that calls it fails",
-            call,
-            found={"raised": f"{type(error).__name__}: {error}"},
-            hint="The executor gets the call as the function makes it, with the casts of autocast.",
+            f"{what} fails", call, found={"raised": f"{type(error).__name__}: {error}"}, hint=hint
         ) from error
 
 
@@ -144,9 +147,7 @@ def _check_ledger(subject: Subject, call: SampleCall, compiled: Any) -> None:
         )
 
 
-def _check_value(
-    subject: Subject, call: SampleCall, result: Any, what: str = "a compiled function that calls it"
-) -> None:
+def _check_value(subject: Subject, call: SampleCall, result: Any, what: str = _ONCE) -> None:
     assert call.eager is not None, "the call was chosen for its reference"
     if not call.promises_values:
         return
