@@ -18,7 +18,7 @@ from thunder.compiler.stages import LATE_STAGES
 from thunder.ir.proxies import is_proxy
 from thunder.ir.trace import TraceCtx
 from thunder.passes.placement import Placement
-from thunder.passes.rewriting.replacement import Rewriting
+from thunder.passes.rewriting.rewriting_result import Rewriting
 
 __all__ = ["Compiled", "compiled_program"]
 

@@ -19,7 +19,7 @@ from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace, check_trace
 from thunder.ops.operator import is_of_package
 from thunder.passes.placement import Placement
-from thunder.passes.rewriting.replacement import Rewriting
+from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.passes.transform import Transform
 
 __all__ = ["AutogradState", "Branch", "Context"]

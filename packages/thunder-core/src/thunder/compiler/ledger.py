@@ -20,7 +20,7 @@ from thunder.compiler.stats import CacheEntry
 from thunder.executor_base.executor import Executor
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.passes.placement import Placement
-from thunder.passes.rewriting.replacement import Rewriting
+from thunder.passes.rewriting.rewriting_result import Rewriting
 
 __all__ = ["ExecutorReason", "Explanation", "LedgerRow", "check_requirements", "explain_placements"]
 

@@ -38,7 +38,6 @@ from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
 from thunder.passes.requires_grad_flow import propagate_requires_grad
-from thunder.passes.rewriting.replacement import apply_rewrites
 from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
@@ -170,6 +169,8 @@ def _rewrite(trace: TraceCtx, context: Context) -> TraceCtx:
     rules = rules_of(get_manager(), context.transforms, names)
     if not rules:
         return trace
+    from thunder.passes.rewriting.replacement import apply_rewrites
+
     rewritten, context.rewritings = apply_rewrites(trace, rules)
     return rewritten
 

@@ -14,7 +14,7 @@ from thunder.executor_base.executor import Executor
 from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
-from thunder.passes.rewriting.replacement import Rewriting
+from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.plugins.specs import Lookaside
 
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
-from thunder.base.errors import Location, PluginError, UnsupportedProgram
+from thunder.base.errors import PluginError, UnsupportedProgram
 from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Refusal
@@ -34,43 +33,9 @@ from thunder.passes.rewriting.expression_graph import ExpressionGraph
 from thunder.passes.rewriting.match_selection import Place, select
 from thunder.passes.rewriting.pattern_functions import outputs_of, record
 from thunder.passes.rewriting.pattern_matching import RuleMatch, find_matches
+from thunder.passes.rewriting.rewriting_result import Rewriting
 
-__all__ = ["Rewriting", "apply_rewrites"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rewriting:
-    """One place where a rule replaced `outputs`, or left them for the reason `refusal`.
-
-    `statements` counts the statements that compute them, without casts. `source` is the user's line.
-    """
-
-    rewrite: RewriteRule
-    outputs: tuple[str, ...]
-    statements: int
-    source: Location | None
-    refusal: Refusal | None = None
-
-    @property
-    def rule(self) -> str:
-        """The name of the rule."""
-        return self.rewrite.name
-
-    @property
-    def origin(self) -> str:
-        """The package and the module of the rule, in words."""
-        return self.rewrite.origin
-
-    @property
-    def is_applied(self) -> bool:
-        """Whether the rule replaced the statements."""
-        return self.refusal is None
-
-    def __str__(self) -> str:
-        place = f" at {self.source}" if self.source is not None else ""
-        calls = "1 call" if self.statements == 1 else f"{self.statements} calls"
-        what = f"{', '.join(self.outputs)} ({calls}{place}) by rule {self.rule} of {self.origin}"
-        return f"rewritten: {what}" if self.refusal is None else f"not rewritten: {what}: {self.refusal}"
+__all__ = ["apply_rewrites"]
 
 
 def apply_rewrites(trace: TraceCtx, rules: Sequence[RewriteRule]) -> tuple[TraceCtx, list[Rewriting]]:
