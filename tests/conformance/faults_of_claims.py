@@ -229,3 +229,15 @@ _of_gelu(
         gelu_transform(input, approximate),
     )[1],
 )
+
+
+@fault("copies in place of a view", "claims")
+def copies_in_place_of_a_view() -> Trial:
+    executor = OperatorExecutor(name())
+    executor.register_implementation(
+        "torch.transpose",
+        execution_transform=lambda input, dim0, dim1: thunder.torch.clone(
+            thunder.torch.transpose(input, dim0, dim1)
+        ),
+    )
+    return Trial(executor, {"samples": {"torch.transpose": [((tensor(2, 3), 0, 1), {})]}})

@@ -133,7 +133,6 @@ def test_an_execution_transform_may_return_an_input(ex):
     result = compiled(trace, (ex, *EAGER))
     assert body(result.traces[-1])[0].startswith("t1 = torch.cos(x)")
     assert torch.equal(result.fn(torch.ones(4)), torch.ones(4).cos())
-    assert body(compiled(sine(), (ex, *EAGER)).traces[-1]) == ["return x"]
 
 
 def test_an_execution_transform_may_return_one_value_twice(ex):
@@ -141,7 +140,10 @@ def test_an_execution_transform_may_return_one_value_twice(ex):
     trace = traced(lambda x: pair(x), "x")
     unclaimed = dataclasses.replace(pair, python_impl=None)
     trace.bound_symbols[0] = trace.bound_symbols[0].from_bsym(sym=unclaimed)
-    assert body(compiled(trace, (ex, *EAGER)).traces[-1])[-1] == "return (t0, t0)"
+    returned = compiled(trace, (ex, *EAGER))
+    assert body(returned.traces[-1])[-1] == "return (t0, t1)"
+    first, second = returned.fn(torch.ones(4))
+    assert first.data_ptr() != second.data_ptr()
 
 
 @pytest.mark.parametrize(

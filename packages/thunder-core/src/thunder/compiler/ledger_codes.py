@@ -22,6 +22,7 @@ RefusalCode = Literal[
     "no-function",
     "refused",
     "cost",
+    "view",
 ]
 SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost"]
 AbsenceCode = Literal["not-listed", "unavailable", "failed", "incompatible", "disabled"]
@@ -38,6 +39,7 @@ REFUSED: Mapping[RefusalCode, str] = MappingProxyType(
         "no-function": "it registered the operator without a function",
         "refused": "its `can_execute` or `can_fuse` returned False",
         "cost": "it accepts the call, and another executor's implementation costs less",
+        "view": "it copies, and the operator returns a view, which the program returns",
     }
 )
 

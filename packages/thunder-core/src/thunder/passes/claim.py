@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from thunder.base.errors import NoExecutor, PluginError
+from thunder.base.extension_origin import is_of_core
 from thunder.base.plugin_calls import plugin_call
 from thunder.base.pytree import tree_flatten
 from thunder.base.structural_ids import STRUCTURAL
@@ -27,19 +28,23 @@ from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.workspaces import with_workspace
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
-from thunder.ir.substitution import follow_replacements, rename_results
+from thunder.ir.substitution import follow_replacements, rename_results, substitute_outputs
 from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
+from thunder.ops import prims
 from thunder.ops.extension_code import call_extension
 from thunder.ops.operator import row_of, symbol_of
 from thunder.ops.rule_parts import split_rule
 from thunder.passes.mutations import COPY, writes
 from thunder.passes.placement import Placement, Via, is_executable
+from thunder.passes.result_memory import ProgramMemory, copied_view, with_own_memory
 
 #: (name of an executor, why it does not run a call)
 Refusals = tuple[tuple[str, Refusal], ...]
 
 PROVENANCE = "Transform for execution"
+
+_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, list[Placement]]:
@@ -49,7 +54,7 @@ def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, lis
     :func:`~thunder.passes.fuse.fuse`. Raises NoExecutor for a primitive that no executor claims.
     """
     start = time.perf_counter_ns()
-    claimer = Claimer(from_trace(trace), executors, "operator")
+    claimer = Claimer(from_trace(trace), executors, "operator", ProgramMemory(trace))
     claimer.place_all(trace.bound_symbols)
     claimer.trace.set_provenance(TraceProvenance(PROVENANCE, time.perf_counter_ns() - start))
     return claimer.trace, claimer.placements
@@ -58,8 +63,11 @@ def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, lis
 class Claimer:
     """Consults executors about bound symbols; fills `trace` and `placements`."""
 
-    def __init__(self, trace: TraceCtx, executors: Sequence[Executor], via: Via) -> None:
+    def __init__(
+        self, trace: TraceCtx, executors: Sequence[Executor], via: Via, memory: ProgramMemory
+    ) -> None:
         self.trace = trace
+        self.memory = memory
         self.executors = tuple(executors)
         self.via = via
         self.placements: list[Placement] = []
@@ -137,14 +145,23 @@ class Claimer:
         if transform is None and symbol is not None and not is_executable(symbol):
             transform = symbol  # a composite operator
         if transform is not None:
-            parts = expand(executor, transform, bsym, self.trace, self._replaced)
-            recorded = [self._fusible_call(part, executor) if fuses else part for part in parts]
+            parts = expand(executor, transform, bsym, self.trace, self._replaced, self.memory)
+            if isinstance(parts, Refusal):
+                return parts
+            recorded = [
+                self._fusible_call(part, executor) if fuses and part.sym is not prims.clone else part
+                for part in parts
+            ]
         elif fuses:
             recorded = [self._fusible_call(bsym, executor)]
         elif _checked_owner(bsym.sym) is executor:
             recorded = [bsym]
         elif symbol is not None:
-            recorded = [bind_to(symbol, bsym, executor)]
+            claimed = bind_to(symbol, bsym, executor)
+            bound = self._with_eager_memory(claimed, bsym, executor)
+            if isinstance(bound, Refusal):
+                return bound
+            recorded = bound
         else:
             return Refusal("no-implementation", f"{executor.name} has nothing that runs {bsym.sym.id}")
         workspace = executor.workspace_of(bsym)
@@ -157,6 +174,30 @@ class Claimer:
             Placement(placed, executor.name, via, choice.refusals, choice.cost, choice.order)
         )
         return None
+
+    def _with_eager_memory(
+        self, claimed: BoundSymbol, bsym: BoundSymbol, executor: Executor
+    ) -> list[BoundSymbol] | Refusal:
+        """Return a call of a package's operator, with copies of results that may share memory.
+
+        A refusal is returned for an operator that is not declared to return the view that `bsym` returns.
+        """
+        if is_of_core(executor.defined_in) or claimed.sym.tags & _VIEWS == bsym.sym.tags & _VIEWS:
+            return [claimed]
+        with tracectx(self.trace):
+            fresh = {
+                p.name: p.replace(name=self.trace.make_name())
+                for p in bsym.flat_proxy_outs
+                if isinstance(p, TensorProxy)
+            }
+        results = [(p, fresh.get(p.name, p)) for p in bsym.flat_proxy_outs]
+        call = substitute_outputs(claimed, fresh)
+        declared = [call.from_bsym(subsymbols=())]  # the views that its tags declare
+        refusal = copied_view(bsym, declared, results, self.memory)
+        if refusal is not None:
+            return refusal
+        copies, separate = with_own_memory(self.trace, bsym, declared, results, self.memory)
+        return rename_results([call, *copies], bsym, separate, self._replaced) if copies else [claimed]
 
     def _fusible_call(self, bsym: BoundSymbol, executor: Executor) -> BoundSymbol:
         """Return the call as one that a fusion executor may put into a region."""
@@ -224,11 +265,14 @@ def expand(
     bsym: BoundSymbol,
     trace: TraceCtx,
     replaced: dict[Variable, Any],
-) -> list[BoundSymbol]:
+    memory: ProgramMemory,
+) -> list[BoundSymbol] | Refusal:
     """Return the calls that an execution transform records, with the call's output names.
 
-    An output that the transform did not compute (it returned an operand) is entered into `replaced`. Raises
-    PluginError if the structure or the metadata of the results differ from those of the call's outputs.
+    An output that the transform did not compute (it returned an operand) is entered into `replaced`. Results
+    have memory of their own where the operator's have. A transform that copies where the operator returns a
+    view that the program returns is refused. Raises PluginError if the structure or the metadata of the
+    results differ from those of the call's outputs.
     """
     recorded: list[BoundSymbol] = []
     trace.push_scope(recorded)
@@ -252,7 +296,11 @@ def expand(
     _check_writes(executor, transform, bsym, recorded)
     if transform is executor.get_grad_transform(bsym.sym):
         recorded, _ = split_rule(recorded, {p.name for _, p in results if is_proxy(p)})
-    renamed = rename_results(recorded, bsym, results, replaced)
+    refusal = copied_view(bsym, recorded, results, memory)
+    if refusal is not None:
+        return refusal
+    copies, separate = with_own_memory(trace, bsym, recorded, results, memory)
+    renamed = rename_results([*recorded, *copies], bsym, separate, replaced)
     parts = [b.from_bsym(source=b.source or bsym.source) for b in renamed]
     if parts and parts[0].header is None:
         parts[0].header = bsym.header

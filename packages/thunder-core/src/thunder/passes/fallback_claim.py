@@ -13,6 +13,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.passes.claim import PROVENANCE, Claimer
 from thunder.passes.placement import Placement, is_executable
+from thunder.passes.result_memory import ProgramMemory
 
 
 def claim_rest(
@@ -27,7 +28,7 @@ def claim_rest(
     if all(is_executable(b.sym) for b in trace.bound_symbols):
         return trace, list(placements)
     start = time.perf_counter_ns()
-    claimer = Claimer(from_trace(trace), executors, "always")
+    claimer = Claimer(from_trace(trace), executors, "always", ProgramMemory(trace))
     placements_of = {(p.symbol, p.outputs): [p] for p in placements}
     with tracectx(claimer.trace):
         for bsym in trace.bound_symbols:

@@ -20,6 +20,7 @@ from thunder.base.plugin_calls import kind_of
 from thunder.base.pytree import tree_flatten, tree_iter
 from thunder.base.tags import OpTags
 from thunder.executor_base.executor import Executor
+from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
 
@@ -64,11 +65,13 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
     """Return a kernel that raises PluginError where it breaks the contract of the call `bsym`.
 
     It must not write to its arguments, unless the operator has the tag `IN_PLACE`; not return their memory,
-    unless it has `VIEW` or `MAYBE_VIEW`; not draw random numbers of torch, unless it has `RANDOM_OP`; and
-    return the structure, numbers and requirement of gradients of the call's output.
+    or one memory twice, unless it has `VIEW` or `MAYBE_VIEW`, and return a view if it has `VIEW`; not draw
+    random numbers of torch, unless it has `RANDOM_OP`; and return the structure, numbers and requirement of
+    gradients of the call's output.
     """
     may_draw = has_tags(bsym, {OpTags.RANDOM_OP})
-    may_write, may_share = has_tags(bsym, {OpTags.IN_PLACE}), has_tags(bsym, _VIEWS | {OpTags.IN_PLACE})
+    may_write, is_view = has_tags(bsym, {OpTags.IN_PLACE}), OpTags.VIEW in bsym.sym.tags
+    may_share = may_write or not _VIEWS.isdisjoint(bsym.sym.tags) or bool(views_of(bsym))
     names = [p.name for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
 
     def fault(deed: str, hint: str, **found: object) -> PluginError:
@@ -94,9 +97,14 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
             raise fault(
                 "returns another structure than its meta function", _STRUCTURE, meta=expected, kernel=returned
             )
-        shared = None if may_share else arguments.shared_with(_new_results(bsym.output, result, names))
+        results = _new_results(bsym.output, result, names)
+        shared = None if may_share else arguments.shared_with(results)
         if shared is not None:
             raise fault(f"returns memory of its argument {shared}", _SHARES)
+        if not may_share and _is_shared(results):
+            raise fault("returns two results in one memory", _SHARES)
+        if is_view and not may_write and not arguments.have_memory_of(results):
+            raise fault("returns a copy, and is declared to return a view", _COPIES)
         if not arguments.require_grad and any(t.requires_grad for t in _tensors(result)):
             raise fault("returns a result that requires grad, and no argument does", _REQUIRES)
         return result
@@ -115,6 +123,10 @@ _WRITES = (
     "x.copy_(result)."
 )
 _SHARES = "It returns a tensor of its own (x.clone()), or the operator has tags=(OpTags.MAYBE_VIEW,)."
+_COPIES = (
+    "It returns a view of its first argument, or has no tag OpTags.VIEW: then it runs calls whose result the "
+    "program does not return."
+)
 _DRAWS = "The operator has tags=(OpTags.RANDOM_OP,), so that equal calls are not computed once."
 _STRUCTURE = "The kernel returns what the meta function returns: the same tuples, numbers and None."
 _REQUIRES = "A tensor that the kernel holds gets no gradient: pass it to the operator as an argument."
@@ -170,6 +182,17 @@ class _Arguments:
         """Return the name of an argument in whose memory a result is, or None."""
         memory = {_memory(t): name for name, t, _, _ in self.tensors if _memory(t)}
         return next((memory[_memory(t)] for t in _tensors(result) if _memory(t) in memory), None)
+
+    def have_memory_of(self, results: Any) -> bool:
+        """Return whether each result that has memory is in the memory of an argument."""
+        memory = {_memory(t) for _, t, _, _ in self.tensors}
+        return all(_memory(t) in memory for t in _tensors(results) if _memory(t))
+
+
+def _is_shared(results: Any) -> bool:
+    """Return whether two results are in one memory."""
+    memory = [_memory(t) for t in _tensors(results) if _memory(t)]
+    return len(set(memory)) < len(memory)
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:

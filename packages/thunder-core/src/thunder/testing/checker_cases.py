@@ -273,14 +273,19 @@ def _check_placement(subject: Subject, call: SampleCall) -> None:
     """Check that the executor that claims the call runs it in the program."""
     if isinstance(subject.executor, FusionExecutor):
         return  # it may fuse a call or leave it
-    placed = {p.claimed_by for p in call.program.placements}
-    if subject.executor.name not in placed:
+    placements, executor = call.program.placements, subject.executor.name
+    placed = {p.claimed_by for p in placements}
+    if executor not in placed:
+        refusals = [str(refusal) for p in placements for name, refusal in p.refusals if name == executor]
         raise subject.failure(
-            "it claims a call for which it has no implementation",
+            "it claims a call that it does not run",
             call,
-            found={"run by": ", ".join(sorted(str(p) for p in placed))},
+            found={
+                "run by": ", ".join(sorted(str(p) for p in placed)),
+                "refused": "; ".join(refusals) or None,
+            },
             hint="can_execute returns True only if implmap has an operator or an execution transform for "
-            "the call.",
+            "the call, and a view of the argument is what it returns where the operator does.",
         )
 
 
