@@ -11,6 +11,7 @@ import thunder
 from thunder.core import prims
 from thunder.core.devices import Device
 from thunder.core.patterns import Pattern
+from thunder.core.symbol import Symbol
 from thunder.core.utils import ProxyDict
 from thunder.extend import FusionExecutor, OperatorExecutor, StatefulExecutor
 
@@ -126,24 +127,32 @@ NAMES = {
         get_alloc_memory
     """,
     "thunder.core.prims": """
-        PrimIDs OpTags check_tensor_shape_and_metadata check_none check_empty check_len check_keys
-        check_set check_type check_literal_like check_number_type_and_value check_string_value
-        check_same_object check_has_attr unpack_trivial unpack_sequence unpack_dict_key unpack_attr
-        unpack_getitem unpack_parameter unpack_buffer unpack_submodule unpack_function_obj
-        python_return python_del python_print comment shape sink item get_grad put_grad
-        convert_element_type device_put bitcast clone shallow_copy copy_ update_aliases stride_order
-        full iota empty tensor_from_sequence uniform uniform_philox randn randint multinomial
-        get_and_update_rng_state broadcast_in_dim cat flip pad reshape slice_prim squeeze transpose
-        unfold view abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh digamma erf erfc
-        erfcinv erfinv exp exp2 expm1 floor frexp imag isfinite lgamma log log10 log1p log2 ndtri
-        neg py_abs real reciprocal round rsqrt sign signbit sin sinh sqrt tan tanh trunc add atan2
-        bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div eq fmod ge gt
-        le lt maximum minimum mul ne nextafter pow py_floordiv remainder sub zeta lerp where amax
-        amin prod sum var var_mean std argmax argmin topk sort gather scatter scatter_add take
-        take_along_axis index_add index_copy index_put copy_with_setitem matmul linear convolution
-        embedding embedding_backward _grouped_mm
+        PrimIDs OpTags
     """,
 }
+
+PRIMITIVES = """
+    check_tensor_shape_and_metadata check_tensors check_none check_empty check_len check_keys
+    check_set check_type check_instance check_literal_like check_number_type_and_value
+    check_string_value check_slice_value check_same_object check_has_attr check_compare
+    unpack_trivial unpack_sequence unpack_tuple unpack_list unpack_dict_key unpack_attr
+    unpack_getitem unpack_parameter unpack_buffer unpack_submodule unpack_function_obj pack_buffer
+    pack_attr pack_setitem pack_list construct_tuple dataclass_new numpy_array_to_torch_tensor
+    python_return python_del python_print comment shape sink item get_grad put_grad
+    convert_element_type device_put bitcast clone shallow_copy copy_ update_aliases stride_order
+    full iota empty tensor_from_sequence uniform uniform_philox randn randint multinomial
+    get_and_update_rng_state broadcast_in_dim cat flip pad reshape slice_prim squeeze transpose
+    unfold view abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh digamma erf erfc
+    erfcinv erfinv exp exp2 expm1 floor frexp imag isfinite lgamma log log10 log1p log2 ndtri
+    neg py_abs real reciprocal round rsqrt sign signbit sin sinh sqrt tan tanh trunc add atan2
+    bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div eq fmod ge gt
+    le lt maximum minimum mul ne nextafter pow py_floordiv remainder sub zeta lerp where amax
+    amin prod sum var var_mean std argmax argmin topk sort gather scatter scatter_add take
+    take_along_axis index_add index_copy index_put copy_with_setitem matmul linear convolution
+    embedding embedding_backward _grouped_mm
+"""
+#: primitives whose id is not their name in upper case
+SHORT_IDS = {"python_return": "RETURN", "python_del": "DEL", "python_print": "PRINT", "slice_prim": "SLICE"}
 
 #: paths that packages provide
 OF_PACKAGES = ("thunder.distributed", "thunder.dynamo", "thunder.benchmarks", "thunder.tests")
@@ -283,6 +292,13 @@ def test_a_module_has_the_names_that_are_promised(path):
 @pytest.mark.parametrize("kind", MEMBERS)
 def test_an_object_has_the_attributes_that_are_promised(objects, kind):
     assert [name for name in MEMBERS[kind].split() if not hasattr(objects[kind], name)] == []
+
+
+@pytest.mark.parametrize("name", PRIMITIVES.split())
+def test_a_primitive_is_a_symbol_with_its_id(name):
+    symbol = getattr(prims, name)
+    assert isinstance(symbol, Symbol)
+    assert symbol.id == getattr(prims.PrimIDs, SHORT_IDS.get(name, name.upper()))
 
 
 def test_the_tags_of_operators_are_there():

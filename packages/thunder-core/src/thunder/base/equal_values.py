@@ -1,10 +1,24 @@
-"""Equality of the values that guards compare: by type and value, keys by identity where needed."""
+"""Comparisons of guards: values by type and value, keys by identity where needed, numbers by order."""
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
+
+#: the function of each operator that a guard may compare by
+COMPARISONS: dict[Comparison, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def same_leaf(a: Any, b: Any) -> bool:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import CellType, MappingProxyType, ModuleType, WrapperDescriptorType
 from typing import Any, Final, Literal, NamedTuple
 
+import torch
+
 
 class _Absent:
     """The type of :data:`ABSENT`."""
@@ -112,7 +114,7 @@ class PathStep(NamedTuple):
 #: the kinds of steps, and "root"
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "item", "index", "global"]
-    | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr"]
+    | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -144,6 +146,7 @@ STEPS: dict[StepKind, PathStep] = {
         "proxied({p})",
     ),
     "typeattr": PathStep(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
+    "array": PathStep(lambda p, k: p, lambda o, k: torch.from_numpy(o), "from_numpy({p})"),
 }
 
 

@@ -45,7 +45,7 @@ from thunder.compiler.plugin_contributions import (
     plugin_contributions,
     replacements_of,
 )
-from thunder.compiler.recompile_reasons import limit_text, recompile_reason
+from thunder.compiler.recompile_reasons import failure_of_new_entry, limit_text, recompile_reason
 from thunder.compiler.running_compile import during_compile
 from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stages import blamed_on
@@ -53,7 +53,7 @@ from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
 from thunder.frontend.facts import Fact
-from thunder.frontend.guards import Trusted, ambient_fact, first_failure, prologue_error, prologue_trace
+from thunder.frontend.guards import Trusted, ambient_fact, first_failure, prologue_trace
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.frontend.prologue_reading import interface_of
 from thunder.ir.trace import TraceCtx
@@ -245,8 +245,7 @@ class Dispatcher:
             inputs = entry.prologue_fn(*args, **kwargs)
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs
-        cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
-        raise InternalError("the guards of a new entry do not hold for its own call") from cause
+        raise failure_of_new_entry(entry, args, kwargs)
 
     def _store(self, entry: CacheEntry) -> None:
         entries = [entry, *self._stored]

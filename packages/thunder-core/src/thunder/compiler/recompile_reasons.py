@@ -1,18 +1,18 @@
-"""The reasons of recompiles: for each entry that a call could not use, the first fact that changed."""
+"""The facts that do not hold: of each entry that a call could not use, and of one just compiled for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from thunder.base.errors import InternalError
+from thunder.base.errors import InternalError, PluginError, ThunderError
 from thunder.base.provenance import own_name
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.frontend.facts import expected_text
 from thunder.frontend.guards import first_failure, prologue_error
 
-__all__ = ["limit_text", "recompile_reason"]
+__all__ = ["failure_of_new_entry", "limit_text", "recompile_reason"]
 
 
 def recompile_reason(
@@ -33,6 +33,24 @@ def recompile_reason(
     return RecompileReason(entry, text, expected_text(fact), actual, fact.source)
 
 
+def failure_of_new_entry(entry: CacheEntry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ThunderError:
+    """Return the error for an entry whose guards do not hold for the call that it was compiled for.
+
+    It is a PluginError if a transform changed the prologue.
+    """
+    failure = first_failure(entry.guards, args, kwargs)
+    if failure is not None and len(entry.prologue_traces) > 1:
+        fact, actual = failure
+        return PluginError(
+            "a check of the prologue that a transform returned does not hold for the call",
+            found={"fact": str(fact), "expected": expected_text(fact), "found": actual},
+            hint="A transform adds checks of what holds when the program is compiled.",
+        )
+    error = InternalError("the guards of a new entry do not hold for its own call")
+    error.__cause__ = prologue_error(entry.prologue_traces[-1], args, kwargs)
+    return error
+
+
 def _changed_names(expected: object, actual: object) -> str:
     """Return the names of the entries in which two states differ, as the end of a sentence."""
     if not (isinstance(expected, Mapping) and isinstance(actual, Mapping)):
@@ -48,6 +66,5 @@ def limit_text(stats: CompileStats, data: CompileData) -> str:
     reasons = "; ".join(str(r) for r in stats.last_recompile_reasons[:3])
     return (
         f"{name} was compiled {stats.cache_misses} times. Last reasons: {reasons}. "
-        'Keep the changing fact out of the program, or use cache="symbolic values" for numbers and '
-        "dimensions."
+        "Keep the changing fact out of the program: pass a number as a tensor, pad to a few shapes."
     )

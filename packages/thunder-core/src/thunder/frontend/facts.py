@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from thunder.base.equal_values import has_keys, same_leaf
+from thunder.base.equal_values import COMPARISONS, Comparison, has_keys, same_leaf
 from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
 from thunder.frontend.objects.input_overlap import overlapping_groups
 
@@ -62,30 +62,13 @@ class TensorFacts:
         return None
 
 
+# fmt: off
 GuardKind = Literal[
-    "is",
-    "refers",
-    "type",
-    "equal",
-    "int",
-    "str",
-    "len",
-    "keys",
-    "order",
-    "lacks",
-    "has_key",
-    "lacks_key",
-    "empty",
-    "tensor",
-    "dir",
-    "offset",
-    "seed",
-    "state",
-    "same",
-    "overlap",
-    "distinct",
+    "is", "refers", "type", "instance", "equal", "int", "str", "len", "keys", "order", "lacks", "has_key",
+    "lacks_key", "empty", "tensor", "dir", "offset", "seed", "state", "same", "overlap", "distinct",
     "different",
-]
+] | Comparison
+# fmt: on
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -247,6 +230,10 @@ def _is_present(fact: Fact, value: Any) -> str:
     return f"{fact.expected!r} is there"
 
 
+def _comparison(fact: Fact) -> str:
+    return f"{fact.source} {fact.kind} {fact.others[0].source}"
+
+
 KINDS: dict[GuardKind, FactKind | Relation] = {
     "is": FactKind(lambda x, e: x is e, _is_another, "identity"),
     # "is" without holding the object; the reference returns None when it is gone, which is another object
@@ -256,6 +243,7 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
     "type": FactKind(
         lambda x, e: type(x) is e, _fails_if("type({x}) is not {e}"), "type", lambda fact, x: type(x)
     ),
+    "instance": FactKind(isinstance, _fails_if("not isinstance({x}, {e})"), "class", lambda fact, x: type(x)),
     "equal": FactKind(same_leaf, _fails_if("not same_leaf({x}, {e})"), "value", _number_or_type),
     "int": FactKind(same_leaf, _fails_if("type({x}) is not int or {x} != {e}"), "value", _number_or_type),
     "str": FactKind(same_leaf, _fails_if("type({x}) is not str or {x} != {e}"), "value", _number_or_type),
@@ -295,6 +283,7 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
     ),
     "distinct": Relation(_are_distinct, None, lambda fact: "all tensors are different objects"),
     "different": Relation(_are_distinct, _has_other_relation, lambda fact: f"difference of {fact.sources}"),
+    **{sign: Relation(compare, _has_other_relation, _comparison) for sign, compare in COMPARISONS.items()},
 }
 
 

@@ -277,10 +277,11 @@ HELPERS = {
     "proxied": proxied,
     "referent": referent,
     "ref": weakref.ref,
+    "from_numpy": torch.from_numpy,
 }
 
 
 _OWN_NAMES = frozenset({*HELPERS, "args", "kwargs", "check_tensors", "ambient_details"})
 #: names of functions that the text calls, which an argument may have as well
-_CALLED = _OWN_NAMES | ambient_state.AMBIENT_QUERIES.keys() | {"len", "type", "hasattr"}
+_CALLED = _OWN_NAMES | ambient_state.AMBIENT_QUERIES.keys() | {"len", "type", "hasattr", "isinstance"}
 _VARIABLE = re.compile(r"v\d+")

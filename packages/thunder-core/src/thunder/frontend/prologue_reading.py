@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.equal_values import COMPARISONS
 from thunder.base.errors import PluginError
 from thunder.base.provenance import Path, StepKind, object_root, root
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
@@ -106,6 +107,10 @@ def _described(value: Any) -> str:
     return f"{value.type_string()}{grad}"
 
 
+#: the unpackings of all elements, and the type of the container
+CONTAINERS = {prims.unpack_tuple.id: tuple, prims.unpack_list.id: list}
+
+
 class _StatementReader:
     """Reads statements in order; a path is one object for each value, however often it is used."""
 
@@ -124,7 +129,12 @@ class _StatementReader:
         symbol = bsym.sym.id
         if symbol == COMMENT or symbol in RELEASES:
             return
-        if bsym.output is not None:
+        if symbol in CONTAINERS:
+            self._read_elements(bsym)
+        elif symbol == prims.check_tensors.id:
+            for proxy, metadata in zip(*bsym.args, strict=True):
+                self.read(prims.check_tensor_shape_and_metadata.bind(proxy, *metadata, output=None))
+        elif bsym.output is not None:
             self.paths[bsym.output.name] = self._unpacked(bsym)
         elif symbol == prims.check_tensor_shape_and_metadata.id:
             self.facts.append(self._tensor_fact(bsym))
@@ -140,12 +150,21 @@ class _StatementReader:
             known = self._steps[id(path), kind, key] = path.step(kind, key)
         return known
 
+    def _read_elements(self, bsym: BoundSymbol) -> None:
+        """Note the elements that a tuple or list is unpacked into, with its type and its length."""
+        container, n = bsym.args
+        path = self.path(container)
+        self.facts += [Fact("type", path, CONTAINERS[bsym.sym.id]), Fact("len", path, n)]
+        for index, element in enumerate(bsym.output):
+            self.paths[element.name] = self._step(path, "index", index)
+
     def _unpacked(self, bsym: BoundSymbol) -> Path:
         symbol, (first, *rest) = bsym.sym.id, bsym.args
         if symbol == prims.unpack_function_obj.id:
             return object_root(bsym.kwargs.get("name", "object"), argument_value(first))
         if symbol in KIND_OF_STEP:
-            return self._step(self.path(first), KIND_OF_STEP[symbol], argument_value(rest[0]))
+            key = argument_value(rest[0]) if rest else None
+            return self._step(self.path(first), KIND_OF_STEP[symbol], key)
         if symbol not in DICT_OF_MEMBER:
             raise _unknown(bsym)
         path, (name,) = self.path(first), rest
@@ -179,6 +198,11 @@ class _StatementReader:
                 return Fact("has_key" if expected[1:] != [False] else "lacks_key", path, expected[0])
             case "check_empty":
                 return Fact("empty", path, None)
+            case "check_compare" if expected[0] in COMPARISONS:
+                value = expected[1]
+                return Fact(expected[0], path, True, others or (object_root(repr(value), value),))
+            case "check_compare":
+                raise _unknown(bsym)
         return Fact(KIND_OF_CHECK[symbol], path, expected[0])
 
     def _tensor_fact(self, bsym: BoundSymbol) -> Fact:

@@ -40,6 +40,7 @@ STEPS: dict[StepKind, Symbol] = {
     "reference": prims.unpack_reference,
     "proxied": prims.unpack_proxied,
     "typeattr": prims.unpack_type_attr,
+    "array": prims.numpy_array_to_torch_tensor,
 }
 KIND_OF_STEP = {symbol.id: kind for kind, symbol in STEPS.items()}
 #: the unpacking of an item of each dictionary of a module
@@ -54,6 +55,7 @@ CHECKS: dict[GuardKind, Symbol] = {
     "is": prims.check_same_object,
     "refers": prims.check_referent,
     "type": prims.check_type,
+    "instance": prims.check_instance,
     "equal": prims.check_literal_like,
     "int": prims.check_number_type_and_value,
     "str": prims.check_string_value,
@@ -65,7 +67,8 @@ CHECKS: dict[GuardKind, Symbol] = {
     "seed": prims.check_initial_seed,
     "state": prims.check_state,
 }
-KIND_OF_CHECK = {symbol.id: kind for kind, symbol in CHECKS.items()}
+KIND_OF_CHECK: dict[str, GuardKind] = {symbol.id: kind for kind, symbol in CHECKS.items()}
+KIND_OF_CHECK[prims.check_slice_value.id] = "equal"
 ALL_CHECKS = frozenset(KIND_OF_CHECK) | {
     prims.check_other_object.id,
     prims.check_none.id,
@@ -74,6 +77,7 @@ ALL_CHECKS = frozenset(KIND_OF_CHECK) | {
     prims.check_has_attr.id,
     prims.check_contains.id,
     prims.check_empty.id,
+    prims.check_compare.id,
 }
 
 BoundSymbolTag.register_tag("IF_RETURNED")
@@ -152,7 +156,8 @@ class _StatementBuilder:
             symbol, owner, key = member
             args = self.value(owner), key
         else:
-            symbol, args = STEPS[path.kind], (self.value(path.parent), as_argument(path.key))
+            key = () if path.kind == "array" else (as_argument(path.key),)
+            symbol, args = STEPS[path.kind], (self.value(path.parent), *key)
         return self._record(symbol, *args, output=self._proxy(path))
 
     def _root(self, path: Path) -> Any:
@@ -204,6 +209,10 @@ class _StatementBuilder:
                 return prims.check_contains, value, expected, fact.kind == "has_key"
             case "empty":
                 return prims.check_empty, value
+            case "equal" if type(fact.expected) is slice:
+                return prims.check_slice_value, value, expected
+            case "==" | "!=" | "<" | "<=" | ">" | ">=":
+                return prims.check_compare, value, fact.kind, *others
             case "is" if fact.expected is None:
                 return prims.check_none, value
             case "is" if not isinstance(fact.expected, bool):

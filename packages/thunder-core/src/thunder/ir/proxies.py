@@ -330,13 +330,31 @@ def _replaced_method(func: Any) -> Any:
 
 
 class FutureTensorProxy(Proxy):
-    """The result of an asynchronous collective; ``wait`` returns the tensor."""
+    """The result of an asynchronous collective, of the metadata of the tensor ``like``.
+
+    The operator that replaces ``FutureTensorProxy.wait`` (``replaces=`` of ``register_operator``, ``torch=``
+    of a row) returns the tensor.
+    """
 
     prefix = "ft"
 
     def __init__(self, name: str | None = None, *, like: TensorProxy) -> None:
         super().__init__(name)
         self.shape, self.device, self.dtype = like.shape, like.device, like.dtype
+
+    def wait(self) -> TensorProxy:
+        """Record the wait for the collective and return the tensor.
+
+        Raises UnsupportedProgram if no operator replaces this method.
+        """
+        operator = current_language().resolve(FutureTensorProxy.wait)
+        if operator is None:
+            raise UnsupportedProgram(
+                "no operator waits for the results of asynchronous collectives",
+                hint="The package that provides the collective registers one with "
+                "replaces=FutureTensorProxy.wait.",
+            )
+        return operator(self)  # type: ignore[no-any-return]
 
     def type_string(self) -> str:
         dims = ", ".join(map(str, self.shape))

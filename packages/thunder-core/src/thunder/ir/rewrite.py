@@ -195,7 +195,8 @@ def get_checks(prologue: TraceCtx) -> dict[str, tuple[BoundSymbol, BoundSymbol]]
     unpacked = producers(prologue)
     return {
         bsym.args[0].name: (bsym, unpacked[bsym.args[0]])
-        for bsym in prologue.bound_symbols
+        for statement in prologue.bound_symbols
+        for bsym in (statement, *statement.subsymbols)
         if bsym.sym.id == CHECK_TENSOR
     }
 

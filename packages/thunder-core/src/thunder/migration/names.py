@@ -235,6 +235,23 @@ NAMES: Final[dict[str, Row]] = {
         "OperatorExecutor.register_operator(name, meta=..., fn=...) defines a primitive of a package",
         "make_prim register_method",
     )
+    | _replaced(
+        "unpack_function_obj unpacks the compiled module, and unpack_parameter and unpack_buffer its tensors "
+        "and those that override them",
+        "unpack_thunder_module",
+    )
+    | _replaced(
+        "a prologue always checks the ambient state of torch; check_state(read, value) checks another state",
+        "unpack_cache_info",
+    )
+    | _replaced("check_tensor_shape_and_metadata", "assert_tensor_metadata")
+    | _replaced("check_compare(a, op, b)", "assert_compare")
+    | _replaced("check_literal_like(x, value)", "check_bool_conversion")
+    | _replaced(
+        "unpack_getitem, unpack_dict_key, unpack_global and the like each fetch one value",
+        "python_vars unpack_empty_dict unpack_iter unpack_next unpack_key",
+    )
+    | _replaced("thunder.core.rewrite.add_input adds an input to a computation", "exogenous_like")
     | {"Ops": Alias("thunder.ops.prims:PrimIDs")},
     "thunder.core.trace": {
         "_set_execution_file": Alias("thunder.ir.execution_file:set_execution_callback_file"),

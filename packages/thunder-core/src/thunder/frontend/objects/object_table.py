@@ -304,8 +304,8 @@ class ObjectTable:
         ):
             raise UnsupportedProgram(
                 f"{path.source} is {_a(t.__qualname__)}, whose content thunder cannot read and guard",
-                hint="Pass tensors, numbers, strings, plain containers, dataclasses "
-                "or objects of Python classes.",
+                hint="Pass tensors (of a NumPy array, torch.from_numpy), numbers, strings, plain containers, "
+                "dataclasses or objects of Python classes.",
             )
         self._track(raw, path, raw)
         return raw

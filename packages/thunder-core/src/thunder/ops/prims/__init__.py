@@ -20,6 +20,6 @@ from thunder.ops.prims.prologues import *
 from thunder.ops.prims.random import *
 from thunder.ops.prims.reduction import *
 from thunder.ops.prims.rng_state import *
-from thunder.ops.prims.shape import *
+from thunder.ops.prims.shapes import *
 from thunder.ops.prims.strided import *
 from thunder.ops.prims.utility import *

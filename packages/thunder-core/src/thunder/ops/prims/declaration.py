@@ -54,8 +54,11 @@ def primitive(
     return symbol
 
 
-def composite(name: str, decomposition: Callable[..., Any]) -> Symbol:
-    """Declare ``prims.<name>``, which calls primitives, and return its symbol."""
-    symbol = register(Operator(id=f"prims.{name}", decomposition=decomposition, module="prims"))
+def composite(name: str, decomposition: Callable[..., Any], **row: Any) -> Symbol:
+    """Declare ``prims.<name>``, which calls primitives, and return its symbol.
+
+    Other keywords are fields of :class:`~thunder.ops.operator.Operator`.
+    """
+    symbol = register(Operator(id=f"prims.{name}", decomposition=decomposition, module="prims", **row))
     setattr(PrimIDs, name.upper(), symbol.id)
     return symbol

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from thunder.base.equal_values import has_keys, same_leaf
+from thunder.base.equal_values import COMPARISONS, Comparison, has_keys, same_leaf
 from thunder.base.errors import GuardFailed
 from thunder.base.provenance import ABSENT, STEPS, StepKind, lookup_instance
 from thunder.base.tags import OpTags
@@ -22,19 +22,19 @@ from thunder.ir.object_names import Constant
 from thunder.ir.proxies import AnyProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import NONDIFFERENTIABLE
-from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.declaration import composite, primitive
 
 # fmt: off
 __all__ = [
-    "Constant",
-    "check_contains", "check_different", "check_dir", "check_empty", "check_has_attr", "check_initial_seed",
-    "check_keys", "check_len", "check_literal_like", "check_none", "check_number_type_and_value",
-    "check_other_object", "check_overlap", "check_referent", "check_same_object", "check_set", "check_state",
-    "check_storage_offset", "check_string_value", "check_tensor_shape_and_metadata", "check_type",
-    "unpack_attr", "unpack_buffer", "unpack_cell", "unpack_closure", "unpack_default", "unpack_dict_key",
-    "unpack_function_obj", "unpack_getitem", "unpack_global", "unpack_item", "unpack_own_attr",
-    "unpack_parameter", "unpack_proxied", "unpack_reference", "unpack_referent", "unpack_slot",
-    "unpack_submodule", "unpack_type_attr",
+    "Constant", "check_compare", "check_contains", "check_different", "check_dir", "check_empty",
+    "check_has_attr", "check_initial_seed", "check_instance", "check_keys", "check_len", "check_literal_like",
+    "check_none", "check_number_type_and_value", "check_other_object", "check_overlap", "check_referent",
+    "check_same_object", "check_set", "check_slice_value", "check_state", "check_storage_offset",
+    "check_string_value", "check_tensor_shape_and_metadata", "check_tensors", "check_type",
+    "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cell", "unpack_closure",
+    "unpack_default", "unpack_dict_key", "unpack_function_obj", "unpack_getitem", "unpack_global",
+    "unpack_item", "unpack_list", "unpack_own_attr", "unpack_parameter", "unpack_proxied", "unpack_reference",
+    "unpack_referent", "unpack_slot", "unpack_submodule", "unpack_tuple", "unpack_type_attr",
 ]
 # fmt: on
 
@@ -102,6 +102,32 @@ def unpack_function_obj(x: Any, *, name: str = "fn") -> Any:
     return x
 
 
+def _unpacking_of(container: type) -> Symbol:
+    """Declare the unpacking of all ``n`` elements of a tuple or list, whose type and length it checks."""
+    name = f"unpack_{container.__name__}"
+
+    def meta(x: Any, n: int) -> tuple[AnyProxy, ...]:
+        return tuple(AnyProxy() for _ in range(n))
+
+    def unpack(x: Any, n: int) -> Any:
+        elements = tuple(x) if type(x) is container else ()
+        if type(x) is not container or len(elements) != n:
+            raise GuardFailed(name, n, x)
+        return elements
+
+    return _declared(name, meta, unpack)
+
+
+unpack_tuple = _unpacking_of(tuple)
+unpack_list = _unpacking_of(list)
+
+
+@_unpacking
+def numpy_array_to_torch_tensor(a: Any) -> Any:
+    """Return the tensor that shares the memory of a NumPy array."""
+    return ABSENT if a is ABSENT else STEPS["array"].fetch(a, None)
+
+
 def _submodule(module: Any, name: str) -> Any:
     """Return a submodule by its dotted name, from the dictionaries of the modules on the way."""
     for part in name.split(".") if name else ():
@@ -153,6 +179,18 @@ def _check(holds: Callable[..., bool]) -> Symbol:
     return _declared(holds.__name__, meta, run)
 
 
+def _has_metadata(
+    t: Any, shape: tuple[int, ...], device: str, dtype: torch.dtype, requires_grad: bool
+) -> bool:
+    return (
+        isinstance(t, torch.Tensor)
+        and tuple(t.shape) == shape
+        and str(t.device) == device
+        and t.dtype == dtype
+        and t.requires_grad == requires_grad
+    )
+
+
 @_check
 def check_tensor_shape_and_metadata(
     t: Any, shape: tuple[int, ...], device: str, dtype: torch.dtype, requires_grad: bool
@@ -162,13 +200,30 @@ def check_tensor_shape_and_metadata(
     The prologue that runs checks it together with all other tensors, and by the type, the strides and the
     dispatch keys of the tensor of the compiled call as well.
     """
-    return (
-        isinstance(t, torch.Tensor)
-        and tuple(t.shape) == shape
-        and str(t.device) == device
-        and t.dtype == dtype
-        and t.requires_grad == requires_grad
-    )
+    return _has_metadata(t, shape, device, dtype, requires_grad)
+
+
+def _check_tensors(tensors: Sequence[Any], metadata: Sequence[tuple[Any, ...]]) -> None:
+    """Check the metadata of several tensors, and that they are different objects."""
+    for tensor, expected in zip(tensors, metadata, strict=True):
+        check_tensor_shape_and_metadata(tensor, *expected)
+    if len(tensors) > 1:
+        check_different(*tensors)
+
+
+def _run_check_tensors(tensors: Sequence[Any], metadata: Sequence[tuple[Any, ...]]) -> None:
+    for tensor, expected in zip(tensors, metadata, strict=True):
+        if not _has_metadata(tensor, *expected):
+            raise GuardFailed("check_tensors", expected, tensor)
+    if not _are_different(*tensors):
+        raise GuardFailed("check_tensors", "different objects", tensors)
+
+
+#: the checks of several tensors at once: ``check_tensors(tensors, metadata)``, where the metadata of a tensor
+#: are the further arguments of ``check_tensor_shape_and_metadata``
+check_tensors = composite(
+    "check_tensors", _check_tensors, python_impl=_run_check_tensors, tags=frozenset({OpTags.DONT_DCE})
+)
 
 
 @_check
@@ -202,6 +257,18 @@ def check_type(x: Any, type_: type) -> bool:
 
 
 @_check
+def check_instance(x: Any, types: type | tuple[type, ...]) -> bool:
+    """Check that ``isinstance(x, types)``."""
+    return isinstance(x, types)
+
+
+@_check
+def check_compare(a: Any, op: Comparison, b: Any) -> bool:
+    """Check a comparison of two values; ``op`` is one of ``== != < <= > >=``."""
+    return bool(COMPARISONS[op](a, b))
+
+
+@_check
 def check_literal_like(x: Any, v: Any) -> bool:
     """Check that ``x`` and ``v`` are equal by type and value."""
     return same_leaf(x, v)
@@ -216,6 +283,12 @@ def check_number_type_and_value(n: Any, v: int) -> bool:
 @_check
 def check_string_value(s: Any, v: str) -> bool:
     """Check that ``s`` is this string."""
+    return same_leaf(s, v)
+
+
+@_check
+def check_slice_value(s: Any, v: slice) -> bool:
+    """Check that ``s`` is a slice with these bounds and this step."""
     return same_leaf(s, v)
 
 
@@ -285,7 +358,11 @@ def check_overlap(first: Any, expected: Any, compute: Callable[..., Any], *other
     return bool(compute(first, *others) == expected)
 
 
+def _are_different(*values: Any) -> bool:
+    return len({id(x) for x in values}) == len(values)
+
+
 @_check
 def check_different(first: Any, *others: Any) -> bool:
     """Check that all values are different objects."""
-    return len({id(x) for x in (first, *others)}) == 1 + len(others)
+    return _are_different(first, *others)

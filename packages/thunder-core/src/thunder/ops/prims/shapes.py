@@ -10,13 +10,14 @@ import torch
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
+from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.ops.prims.declaration import primitive
 from thunder.ops.promotion import complex_result, real_result
 
 # fmt: off
 __all__ = [
-    "broadcast_in_dim", "cat", "conj", "diagonal", "flip", "pad", "reshape", "slice_prim", "squeeze",
-    "transpose", "unfold", "view", "view_as_complex", "view_as_real",
+    "broadcast_in_dim", "cat", "conj", "diagonal", "flip", "pad", "reshape", "shape", "slice_prim",
+    "squeeze", "transpose", "unfold", "view", "view_as_complex", "view_as_real",
 ]
 # fmt: on
 
@@ -252,4 +253,14 @@ def _conj_meta(a: TensorProxy) -> TensorProxy:
 
 conj = primitive(
     "conj", _conj_meta, eager=torch.conj, eager_path="torch.conj", tags=(*_VIEW, OpTags.POINTWISE_OP)
+)
+
+
+def _shape_meta(t: TensorProxy) -> Shape:
+    return tuple(t.shape)
+
+
+#: the dimensions of a tensor, which are known when the program is compiled
+shape = primitive(
+    "shape", _shape_meta, python_impl=lambda t: tuple(t.shape), vjp=NONDIFFERENTIABLE, tags=(OpTags.SHAPE_OP,)
 )
