@@ -156,8 +156,8 @@ class _StatementBuilder:
             symbol, owner, key = member
             args = self.value(owner), key
         else:
-            key = () if path.kind == "array" else (as_argument(path.key),)
-            symbol, args = STEPS[path.kind], (self.value(path.parent), *key)
+            step_key = () if path.kind == "array" else (as_argument(path.key),)
+            symbol, args = STEPS[path.kind], (self.value(path.parent), *step_key)
         return self._record(symbol, *args, output=self._proxy(path))
 
     def _root(self, path: Path) -> Any:

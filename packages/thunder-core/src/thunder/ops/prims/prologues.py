@@ -102,7 +102,7 @@ def unpack_function_obj(x: Any, *, name: str = "fn") -> Any:
     return x
 
 
-def _unpacking_of(container: type) -> Symbol:
+def _unpacking_of(container: type[tuple[Any, ...]] | type[list[Any]]) -> Symbol:
     """Declare the unpacking of all ``n`` elements of a tuple or list, whose type and length it checks."""
     name = f"unpack_{container.__name__}"
 
@@ -110,10 +110,11 @@ def _unpacking_of(container: type) -> Symbol:
         return tuple(AnyProxy() for _ in range(n))
 
     def unpack(x: Any, n: int) -> Any:
-        elements = tuple(x) if type(x) is container else ()
-        if type(x) is not container or len(elements) != n:
-            raise GuardFailed(name, n, x)
-        return elements
+        if type(x) is container:
+            elements = list(x)
+            if len(elements) == n:
+                return elements
+        raise GuardFailed(name, n, x)
 
     return _declared(name, meta, unpack)
 
