@@ -15,7 +15,8 @@ from thunder.interpreter.lookup import (
     python_special,
 )
 from thunder.interpreter.native_registry import Args, Entries, Kwargs, by_method
-from thunder.interpreter.operator_protocols import COMPARISON_OPERATORS, truth
+from thunder.interpreter.operator_protocols import truth
+from thunder.interpreter.operator_tables import BINARY_OPERATORS, COMPARISON_OPERATORS
 from thunder.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _sum(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
         return machine.policy.call_native(sum, (values, start), {})
     if is_a(start, str | bytes | bytearray):
         return machine.policy.call_native(sum, (values, start), {})
-    add = operator_protocols.BINARY_OPERATORS["+"]
+    add = BINARY_OPERATORS["+"]
     for value in values:
         start = operator_protocols.binary(machine, add, start, value)
     return start

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from thunder.interpreter import iteration, operator_protocols, string_protocols
+from thunder.interpreter import iteration, operator_protocols, operator_tables, string_protocols
 from thunder.interpreter.lookup import NATIVE_TYPES, call_special, is_a, python_special
 from thunder.interpreter.native_registry import Args, Entries, Kwargs, Native, by_method
-from thunder.interpreter.operator_protocols import COMPARISON_OPERATORS, truth
+from thunder.interpreter.operator_protocols import truth
+from thunder.interpreter.operator_tables import COMPARISON_OPERATORS
 from thunder.interpreter.policy import MISSING
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ ENTRIES: Final = Entries()
 
 
 def _to_absolute(machine: Machine, value: Any) -> Any:
-    return operator_protocols.unary(machine, operator_protocols.ABSOLUTE, value)
+    return operator_protocols.unary(machine, operator_tables.ABSOLUTE, value)
 
 
 for _native, _convert in [
@@ -122,13 +123,13 @@ def _trunc(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
 def _divmod(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if kwargs or len(args) != 2:
         return machine.policy.call_native(divmod, args, kwargs)
-    return operator_protocols.binary(machine, operator_protocols.DIVMOD, *args)
+    return operator_protocols.binary(machine, operator_tables.DIVMOD, *args)
 
 
 @ENTRIES.entry(pow)
 def _pow(machine: Machine, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and not kwargs:
-        return operator_protocols.binary(machine, operator_protocols.BINARY_OPERATORS["**"], *args)
+        return operator_protocols.binary(machine, operator_tables.BINARY_OPERATORS["**"], *args)
     return by_method(machine, pow, "__pow__", args, kwargs)
 
 
@@ -139,14 +140,14 @@ def _operate(apply: Callable[..., Any], row: Any, machine: Machine, *operands: A
     return apply(machine, row, *operands)
 
 
-for _row in operator_protocols.BINARY_OPERATORS.values():
+for _row in operator_tables.BINARY_OPERATORS.values():
     ENTRIES.two_operands(_row.native, partial(_operate, operator_protocols.binary, _row))
 for _comparison in COMPARISON_OPERATORS.values():
     ENTRIES.two_operands(_comparison.native, partial(_operate, operator_protocols.compare, _comparison))
 for _unary in (
-    operator_protocols.UNARY_NEGATIVE,
-    operator_protocols.UNARY_POSITIVE,
-    operator_protocols.UNARY_INVERT,
+    operator_tables.UNARY_NEGATIVE,
+    operator_tables.UNARY_POSITIVE,
+    operator_tables.UNARY_INVERT,
 ):
     ENTRIES.one_operand(_unary.native, partial(_operate, operator_protocols.unary, _unary))
 ENTRIES.two_operands(operator.getitem, operator_protocols.load_item)

@@ -20,7 +20,7 @@ from thunder.interpreter.handlers import (
     matching,
     variables,
 )
-from thunder.interpreter.operator_protocols import (
+from thunder.interpreter.operator_tables import (
     BINARY_OPERATORS,
     COMPARISON_OPERATORS,
     UNARY_INVERT,

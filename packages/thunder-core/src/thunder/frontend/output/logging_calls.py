@@ -17,7 +17,8 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.output import output_replay
 from thunder.frontend.output.printing import is_plain, printable
 from thunder.frontend.session import TracingSession
-from thunder.interpreter.operator_protocols import BINARY_OPERATORS, binary
+from thunder.interpreter.operator_protocols import binary
+from thunder.interpreter.operator_tables import BINARY_OPERATORS
 from thunder.ops import prims
 
 TABLE = LookasideTable()

@@ -7,7 +7,7 @@ from typing import Any
 from thunder.interpreter import operator_protocols, string_protocols
 from thunder.interpreter.frame import Frame
 from thunder.interpreter.lookup import LEAF_TYPES
-from thunder.interpreter.operator_protocols import BinaryOperator, ComparisonOperator, UnaryOperator
+from thunder.interpreter.operator_tables import BinaryOperator, ComparisonOperator, UnaryOperator
 from thunder.interpreter.policy import MISSING
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from thunder.interpreter.decode import Reader
 from thunder.interpreter.frame import Frame
 from thunder.interpreter.handlers import calling, containers, exceptions, expressions, generators
-from thunder.interpreter.operator_protocols import UNARY_POSITIVE
+from thunder.interpreter.operator_tables import UNARY_POSITIVE
 
 
 def PRINT_EXPR(frame: Frame, stack: list[Any], arg: None) -> None:
