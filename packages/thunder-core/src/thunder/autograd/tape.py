@@ -34,12 +34,8 @@ GET_GRAD = prims.get_grad.id
 def recording(trace: TraceCtx) -> Iterator[list[BoundSymbol]]:
     """Yield the list into which symbols record, with names of ``trace`` and with gradients on."""
     scope: list[BoundSymbol] = []
-    with tracectx(trace), using_language(TORCH), torch.enable_grad():
-        trace.push_scope(scope)
-        try:
-            yield scope
-        finally:
-            trace.pop_scope()
+    with tracectx(trace), using_language(TORCH), torch.enable_grad(), trace.recording_into(scope):
+        yield scope
 
 
 @dataclass(frozen=True)

@@ -194,10 +194,19 @@ class TraceCtx:
         self.scopes.append(scope)
 
     def pop_scope(self) -> list[BoundSymbol]:
-        """End and returns the innermost scope."""
+        """End and return the innermost scope."""
         if len(self.scopes) == 1:
             raise TraceError("the base scope of a trace cannot be popped")
         return self.scopes.pop()
+
+    @contextmanager
+    def recording_into(self, scope: list[BoundSymbol]) -> Iterator[None]:
+        """Within the context, bound symbols are recorded into ``scope``."""
+        self.push_scope(scope)
+        try:
+            yield
+        finally:
+            self.pop_scope()
 
     def peek_scope(self) -> list[BoundSymbol]:
         """Return the innermost scope."""

@@ -93,12 +93,13 @@ class _TorchTypes(Policy):
 def record(fn: Callable[..., Any], args: Sequence[Any], trace: TraceCtx, *, grad: bool) -> Recorded:
     """Return what `fn(*args)` records into a scope of its own, and its result."""
     scope: list[BoundSymbol] = []
-    with tracectx(trace), using_language(TORCH), torch.set_grad_enabled(grad):
-        trace.push_scope(scope)
-        try:
-            result = Machine(_TorchTypes()).call(fn, tuple(args), {})
-        finally:
-            trace.pop_scope()
+    with (
+        tracectx(trace),
+        using_language(TORCH),
+        torch.set_grad_enabled(grad),
+        trace.recording_into(scope),
+    ):
+        result = Machine(_TorchTypes()).call(fn, tuple(args), {})
     return Recorded(scope, result)
 
 

@@ -183,13 +183,9 @@ class _Recording:
         self._check_writes()
         self.results: dict[Variable, Any] = {}
         outputs = self._checked_results(recorded.result)
-        with tracectx(trace):
-            trace.push_scope(self.statements)
-            try:
-                for value, result in zip(match.outputs, outputs, strict=True):
-                    self.results[Variable(value.proxy)] = self._as_value(value.proxy, result)
-            finally:
-                trace.pop_scope()
+        with tracectx(trace), trace.recording_into(self.statements):
+            for value, result in zip(match.outputs, outputs, strict=True):
+                self.results[Variable(value.proxy)] = self._as_value(value.proxy, result)
         self.statements[:] = [self._placed(b) for b in self.statements]
 
     def _check_writes(self) -> None:
