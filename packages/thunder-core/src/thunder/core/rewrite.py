@@ -1,7 +1,34 @@
-"""Tools to edit traces: the public path of `thunder.ir.rewrite`."""
+"""Tools to edit traces, and to change the parameters and buffers that a computation takes."""
 
-from thunder.base.public_names import publish
-from thunder.ir import rewrite as _module
-from thunder.ir.rewrite import *  # noqa: F403  (for type checkers)
+from functools import partial
 
-publish(__name__, _module)
+from thunder.base.public_names import missing_name
+from thunder.ir.evaluation import eval_trace
+from thunder.ir.module_inputs import add_input, cast_inputs, get_checks, module_tensors, replace_input
+from thunder.ir.rewrite import (
+    VISIT_TYPE,
+    add_trace_output,
+    insert_inplace,
+    replace_calls,
+    replace_inplace,
+    trace_with_replaced_proxy_metadata,
+    visitor_transform,
+)
+
+__all__ = [
+    "VISIT_TYPE",
+    "add_input",
+    "add_trace_output",
+    "cast_inputs",
+    "eval_trace",
+    "get_checks",
+    "insert_inplace",
+    "module_tensors",
+    "replace_calls",
+    "replace_inplace",
+    "replace_input",
+    "trace_with_replaced_proxy_metadata",
+    "visitor_transform",
+]
+
+__getattr__ = partial(missing_name, __name__)

@@ -26,9 +26,9 @@ from thunder.frontend.prologue_statements import (
     Interface,
     metadata,
 )
+from thunder.ir.module_inputs import module_tensors
 from thunder.ir.object_names import argument_value
 from thunder.ir.proxies import is_proxy
-from thunder.ir.rewrite import module_tensors
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
