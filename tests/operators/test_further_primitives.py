@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import thunder
 from thunder.core import prims
@@ -46,13 +47,53 @@ def test_a_grouped_product_and_its_gradients_are_those_of_its_groups(form):
     [
         (torch.ones(2), torch.ones(2), torch.ones(1, dtype=torch.int32), "takes matrices"),
         (torch.ones(2, 3), torch.ones(2, 4, 3), torch.ones(2, dtype=torch.int32), "cannot be multiplied"),
-        (torch.ones(2, 3), torch.ones(2, 3, 3), torch.ones(2), "a vector of int32"),
+        (torch.ones(2, 3), torch.ones(2, 3, 3), torch.ones(2), "have to be int32"),
         (torch.ones(2, 3), torch.ones(2, 3, 3).double(), torch.ones(2, dtype=torch.int32), "factors differ"),
+        (torch.ones(2, 3), torch.ones(2, 3, 3), None, "Have to provide offsets"),
+        (torch.ones(2, 3).double(), torch.ones(2, 3, 3).double(), None, "Expected mat_a to be Float32"),
     ],
 )
 def test_factors_that_do_not_fit_are_refused(a, b, offsets, text):
     with pytest.raises(thunder.OperatorError, match=text):
         thunder.jit(lambda a, b, o: prims._grouped_mm(a, b, o))(a, b, offsets)
+
+
+CALLS = {
+    "weights": lambda x, w, o: F.grouped_mm(x, w.transpose(-2, -1), offs=o),
+    "batches": lambda x, w, o: torch._grouped_mm(torch.stack([x, x + 1, x - 1]), w.mT),
+    "columns": lambda x, w, o: torch._grouped_mm(w, x.t(), o),
+    "sums": lambda x, w, o: torch._grouped_mm(x.t(), w.reshape(8, -1), o),
+    "padded rows": lambda x, w, o: torch._grouped_mm(x, w[:, :5].mT, o).reshape(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", CALLS)
+def test_grouped_products_of_torch_are_those_of_eager(name, dtype):
+    program, offsets = CALLS[name], torch.tensor([2, 4, 8], dtype=torch.int32)
+    x, w = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((8, 16), (3, 8, 16)))
+    compiled = thunder.jit(program, debug_options=thunder.DebugOptions(check_traces=True))
+    result, expected = compiled(x, w, offsets), program(x, w, offsets)
+    assert torch.equal(result, expected)
+    assert result.stride() == expected.stride()
+    if name != "padded rows":  # torch has no gradient of those
+        g = torch.randn_like(expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(result, (x, w), g), torch.autograd.grad(expected, (x, w), g)
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"bias": torch.ones(16)}, "Bias not supported"),
+        ({"out_dtype": torch.float64}, "output dtype must match"),
+    ],
+)
+def test_options_that_torch_refuses_are_refused(options, text):
+    x, w, offsets = torch.ones(8, 16), torch.ones(1, 16, 16), torch.tensor([8], dtype=torch.int32)
+    with pytest.raises(thunder.OperatorError, match=text):
+        thunder.jit(lambda x, w, o: torch._grouped_mm(x, w, o, **options))(x, w, offsets)
 
 
 def uniform(seed, offset, shape=(1000,)):

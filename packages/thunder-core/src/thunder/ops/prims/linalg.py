@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder.base.dtypes import int32
+from thunder.base.dtypes import bfloat16, float16, float32, int32
 from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
@@ -57,25 +57,40 @@ matmul = primitive(
 )
 
 
-def _grouped_mm_meta(a: TensorProxy, b: TensorProxy, offsets: TensorProxy) -> TensorProxy:
+def _grouped_mm_meta(a: TensorProxy, b: TensorProxy, offsets: TensorProxy | None) -> TensorProxy:
     """One product for each group; `offsets: (g,)` are the ends of the groups in the grouped dimension.
 
     `a: (m, k), b: (g, k, n)` groups rows of `a`, to `(m, n)`; `a: (g, m, k), b: (k, n)` columns of `b`, to
-    `(m, n)`; `a: (m, k), b: (k, n)` the dimension that is summed over, to `(g, m, n)`.
+    `(m, n)`; `a: (m, k), b: (k, n)` the dimension that is summed over, to `(g, m, n)`. Two batches, without
+    offsets, are multiplied one by one. Rows of the result begin at multiples of 16 bytes.
     """
     ranks = len(a.shape), len(b.shape)
-    if ranks not in ((2, 3), (3, 2), (2, 2)):
+    if not {2, 3}.issuperset(ranks):
         raise OperatorError(f"a grouped product takes matrices, one of them perhaps batched, not {ranks}")
     if a.dtype is not b.dtype or a.device is not b.device:
         raise OperatorError(f"the factors differ: {a.type_string()} and {b.type_string()}")
-    if len(offsets.shape) != 1 or offsets.dtype is not int32:
-        raise OperatorError(f"the offsets are a vector of int32, not {offsets.type_string()}")
-    (groups,) = offsets.shape
-    batched = a if ranks[0] == 3 else b if ranks[1] == 3 else None
-    if a.shape[-1] != b.shape[-2] or (batched is not None and batched.shape[0] != groups):
+    if a.dtype not in (float32, float16, bfloat16):
+        raise OperatorError(
+            f"Expected mat_a to be Float32, BFloat16 or Float16 matrix, got {a.dtype.torch_dtype}"
+        )
+    if (offsets is None) != (ranks == (3, 3)):
+        raise OperatorError(
+            "Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d"
+        )
+    if offsets is not None and (len(offsets.shape) != 1 or offsets.dtype is not int32):
+        raise OperatorError(
+            f"Offsets have to be int32, and a vector of the ends of groups, not {offsets.type_string()}"
+        )
+    groups = (offsets if offsets is not None else a).shape[0]
+    if a.shape[-1] != b.shape[-2] or any(len(x.shape) == 3 and x.shape[0] != groups for x in (a, b)):
         raise OperatorError(f"{a.shape} and {b.shape} cannot be multiplied in {groups} groups")
-    shape = (a.shape[-2], b.shape[-1]) if batched is not None else (groups, a.shape[0], b.shape[1])
-    return TensorProxy(shape=shape, device=a.device, dtype=a.dtype)
+    rows, columns = a.shape[-2], b.shape[-1]
+    aligned = 16 // a.dtype.itemsize
+    row = -(-columns // aligned) * aligned
+    if ranks[0] != ranks[1]:
+        return TensorProxy(shape=(rows, columns), device=a.device, dtype=a.dtype, strides=(row, 1))
+    shape, strides = (groups, rows, columns), (rows * row, row, 1)
+    return TensorProxy(shape=shape, device=a.device, dtype=a.dtype, strides=strides)
 
 
 _grouped_mm = primitive(

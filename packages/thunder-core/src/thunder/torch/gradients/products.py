@@ -62,11 +62,18 @@ def right_gradient(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return ltorch.matmul(adjoint(a), g)
 
 
+def grouped_gradient(operand: Tensor, left: Tensor, right: Tensor, offsets: Tensor | None) -> Tensor:
+    """The gradient of an operand of a grouped product, in columns where an input is (torch's layout)."""
+    if operand.strides is not None and operand.strides[-2:] == (1, operand.shape[-2]):
+        return adjoint(prims._grouped_mm(adjoint(right), adjoint(left), offsets))
+    return prims._grouped_mm(left, right, offsets)
+
+
 formulas("prims.matmul", a=lambda c: left_gradient(c.g, c.a, c.b), b=lambda c: right_gradient(c.g, c.a, c.b))
 formulas(
     "prims._grouped_mm",  # the three forms are each other's gradients
-    a=lambda c: prims._grouped_mm(c.g, adjoint(c.b), c.offsets),
-    b=lambda c: prims._grouped_mm(adjoint(c.a), c.g, c.offsets),
+    a=lambda c: grouped_gradient(c.a, c.g, adjoint(c.b), c.offsets),
+    b=lambda c: grouped_gradient(c.b, adjoint(c.a), c.g, c.offsets),
 )
 formulas(
     "torch.matmul",

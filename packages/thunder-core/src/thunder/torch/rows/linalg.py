@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from thunder.base.dtypes import dtype as Dtype
-from thunder.base.dtypes import int64
+from thunder.base.dtypes import int64, to_dtype
 from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
@@ -60,6 +60,22 @@ def bmm(input: TensorProxy, mat2: TensorProxy) -> TensorProxy:
     if input.shape[0] != mat2.shape[0]:
         raise OperatorError(f"bmm: expected equal batch sizes, got {input.shape[0]} and {mat2.shape[0]}")
     return prims.matmul(input, mat2)
+
+
+@torchsymbol("torch._grouped_mm", tags=MATMUL)
+def _grouped_mm(
+    self: TensorProxy,
+    mat2: TensorProxy,
+    offs: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    out_dtype: Any = None,
+) -> TensorProxy:
+    """One product for each group of rows, columns or summands; see ``prims._grouped_mm``."""
+    if bias is not None:
+        raise OperatorError("Bias not supported yet")
+    if out_dtype is not None and to_dtype(out_dtype) is not self.dtype:
+        raise OperatorError("Grouped gemm output dtype must match `mat_a` dtype")
+    return prims._grouped_mm(self, mat2, offs)
 
 
 @torchsymbol("torch.mv", methods=("mv",), tags=MATMUL)
