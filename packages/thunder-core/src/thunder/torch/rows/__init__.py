@@ -10,6 +10,7 @@ from thunder.torch.rows import (  # noqa: F401  (each fills the table)
     linalg,
     nn,
     padding,
+    python_data,
     random,
     rearrangement,
     reduction,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +11,8 @@ import torch
 from thunder.base.devices import Device, to_device
 from thunder.base.dtypes import dtype as Dtype
 from thunder.base.dtypes import int64, to_dtype
-from thunder.base.errors import OperatorError, UnsupportedOperator, UnsupportedProgram
+from thunder.base.errors import OperatorError, UnsupportedOperator
 from thunder.base.tags import OpTags
-from thunder.base.torch_versions import ASARRAY_KEEPS_GRADIENTS
 from thunder.ir.proxies import TensorProxy, number_in, pytype
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
@@ -24,7 +23,7 @@ from thunder.torch.argument_binding import BindingError, unpacked
 from thunder.torch.broadcasting import broadcast_to_shape, operands
 from thunder.torch.inplace import assign, write_back
 from thunder.torch.registration import torch_names, torchsymbol
-from thunder.torch.rows.casts import check_memory_format, detach, to
+from thunder.torch.rows.casts import check_memory_format, to
 from thunder.torch.rows.shape import diagonal, unsqueeze
 
 
@@ -288,79 +287,6 @@ def eye(n: int, m: int, *, dtype: Any = None, device: Any = None) -> TensorProxy
     rows = prims.broadcast_in_dim(rows, shape, (0,))
     columns = prims.broadcast_in_dim(columns, shape, (1,))
     return prims.convert_element_type(prims.eq(rows, columns), default_dtype(dtype))
-
-
-# -- from Python data ----------------------------------------------------------------------------------------
-
-
-def _numbers(data: Any) -> Iterator[Any]:
-    if isinstance(data, list | tuple):
-        for item in data:
-            yield from _numbers(item)
-    else:
-        yield data
-
-
-def _data_dtype(data: Any) -> Dtype:
-    kinds = {number_dtype(pytype(x)) for x in _numbers(data)}
-    if not kinds:
-        return default_dtype(None)
-    wide: torch.dtype | None = None
-    for kind in kinds:
-        wide = kind.torch_dtype if wide is None else torch.promote_types(wide, kind.torch_dtype)
-    return to_dtype(wide)
-
-
-@torchsymbol("torch.tensor", vjp=NONDIFFERENTIABLE)
-def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """A tensor from a number or nested lists of numbers; from a tensor, a detached copy."""
-    if isinstance(data, TensorProxy):
-        return prims.clone(prims.detach(to(data, device, dtype)))
-    for x in _numbers(data):
-        if not isinstance(x, bool | int | float | complex) and pytype(x) is type(x):
-            raise UnsupportedOperator(
-                f"torch.tensor of {type(x).__name__} objects",
-                hint="Use torch.stack for a list of tensors, and lists of numbers otherwise.",
-            )
-    result_type = _data_dtype(data) if dtype is None else to_dtype(dtype)
-    where = default_device(device)
-    if isinstance(data, list | tuple):
-        return prims.tensor_from_sequence(data, dtype=result_type, device=where)
-    return prims.full((), data, device=where, dtype=result_type)
-
-
-@torch_names("torch.as_tensor")
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """``tensor``, except that a tensor with the dtype and device is returned itself."""
-    if isinstance(data, TensorProxy):
-        return to(data, device, dtype)
-    return tensor(data, dtype=dtype, device=device)
-
-
-@torch_names("torch.asarray")
-def asarray(obj: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """``as_tensor``, whose result does not require grad in older versions of torch.
-
-    Those clear ``requires_grad`` of a leaf that has the dtype and device; that is refused.
-    """
-    result = as_tensor(obj, dtype, device)
-    if ASARRAY_KEEPS_GRADIENTS or not result.requires_grad:
-        return result
-    if result is obj and obj.declared_leaf is not None:
-        raise UnsupportedProgram(
-            "torch.asarray of this version of torch would set requires_grad of its argument to False",
-            found={obj.name: f'"{obj.type_string()}"'},
-            hint="Use torch.as_tensor, or detach().",
-        )
-    return detach(result)
-
-
-@torch_names(methods=("new_tensor",))
-def new_tensor(input: TensorProxy, data: Any, *, dtype: Any = None, device: Any = None) -> TensorProxy:
-    """``tensor`` with the input's dtype and device."""
-    return tensor(
-        data, dtype=input.dtype if dtype is None else dtype, device=input.device if device is None else device
-    )
 
 
 # -- compositions --------------------------------------------------------------------------------------------
