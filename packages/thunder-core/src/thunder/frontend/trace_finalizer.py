@@ -16,6 +16,7 @@ from thunder.frontend.epilogue.epilogue_builder import EpilogueBuilder, is_simpl
 from thunder.frontend.lookasides.grad_requests import GradRequests, returned_leaves
 from thunder.frontend.lookasides.tensor_hints import TensorHints
 from thunder.frontend.objects.shadow_copies import Shadow
+from thunder.frontend.objects.shared_attributes import refuse_shared_attributes
 from thunder.frontend.session import TracingSession
 from thunder.frontend.value_names import Input, input_order, name_values, parameter_names
 from thunder.ir.symbol import BoundSymbol
@@ -36,7 +37,7 @@ class TraceFinalizer:
         """Return the computation, its epilogue or None, and the paths of what that needs."""
         name_values(self.trace, self.inputs, self.parameters)
         objects, session = self.session.objects, self.session
-        objects.refuse_shared_attributes()
+        refuse_shared_attributes(objects.entries.values())
         self.trace.args = [proxy for proxy, _ in self.inputs]
         written = list(objects.written_shadows())
         overlays, entries = list(objects.written_overlays()), list(objects.written_entries())

@@ -30,7 +30,6 @@ from thunder.base.provenance import (
     own_name,
     proxied,
 )
-from thunder.base.torch_versions import has_dimension_names
 from thunder.frontend.facts import Fact, GuardKind, TensorFacts
 from thunder.frontend.natives.libraries import is_numpy_scalar, is_ufunc
 from thunder.frontend.objects.class_kinds import (
@@ -46,6 +45,7 @@ from thunder.frontend.objects.class_kinds import (
 )
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.objects.shadow_copies import CONTAINERS, ItemOverlay, Shadow
+from thunder.frontend.objects.unmodelled_tensors import refuse_unmodelled
 from thunder.ir.proxies import TensorProxy
 from thunder.wrappers.overrides import Overrides, has_other_form
 from thunder.wrappers.thunder_module import ThunderModule, dispatcher_of, get_thunder_module
@@ -65,9 +65,8 @@ class ObjectTable:
         self.shadows: list[Shadow] = []
         self.item_overlays: dict[int, ItemOverlay] = {}  # by id of a dict of the user's without a shadow
         self.facts: list[Fact] = []
-        self.overridden: dict[
-            int, Path
-        ] = {}  # by id of a module's tensor, where the one in its place is fetched
+        #: the path of the tensor that overrides one of a module, by the id of that one
+        self.overridden: dict[int, Path] = {}
         self.own_form: set[Path] = set()  # of overriding tensors that are traced as they are
         #: whether the proxy of an overriding tensor of another shape or dtype has the original's metadata
         self.keeps_original_metadata = False
@@ -195,27 +194,7 @@ class ObjectTable:
     def _adopt_tensor(
         self, raw: torch.Tensor, path: Path, original: torch.Tensor | None = None
     ) -> TensorProxy:
-        if torch.nn.parameter.is_lazy(raw):
-            raise UnsupportedProgram(
-                f"{path.source} has no shape yet: it belongs to a lazy module that was never called",
-                hint="Call the module once before it is compiled.",
-            )
-        if type(raw) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-            raise UnsupportedProgram(
-                f"the tensor subclass {type(raw).__module__}.{type(raw).__qualname__} "
-                "is not one that thunder models",
-                found={path.source: type(raw).__name__},
-                hint="Pass a plain tensor: tensor.as_subclass(torch.Tensor).",
-            )
-        if raw.layout is not torch.strided or raw.is_quantized or raw.is_nested:
-            kind = "nested" if raw.is_nested else "quantized" if raw.is_quantized else f"{raw.layout}"
-            raise UnsupportedProgram(
-                f"{path.source} is a tensor of layout {kind}", hint="Pass a dense tensor."
-            )
-        if has_dimension_names(raw):
-            raise UnsupportedProgram(
-                f"{path.source} is a tensor with names of dimensions", hint="Pass tensor.rename(None)."
-            )
+        refuse_unmodelled(raw, path)
         if original is not None and not (self.keeps_original_metadata and has_other_form(raw, original)):
             original = None
         proxy: TensorProxy = self.make_input(raw, path, original)
@@ -390,24 +369,6 @@ class ObjectTable:
             if entry.writes and id(entry) not in seen:
                 seen.add(id(entry))
                 yield entry
-
-    def refuse_shared_attributes(self) -> None:
-        """Refuse writes to an object that shares its ``__dict__`` with another one.
-
-        What is written to one would be read from the other.
-        """
-        written = {type(entry.obj) for entry in self.written_entries() if type(entry.obj).__dictoffset__}
-        owners: dict[int, ObjectEntry] = {}
-        for entry in {id(r): r for r in self.entries.values()}.values():
-            if type(entry.obj) in written and not isinstance(entry.obj, type):
-                own = object.__getattribute__(entry.obj, "__dict__")
-                other = owners.setdefault(id(own), entry)
-                if other is not entry:
-                    raise UnsupportedProgram(
-                        f"{entry.path.source} and {other.path.source} have one __dict__, "
-                        "and the program writes an attribute",
-                        hint="Keep the shared state in an object or dictionary of its own.",
-                    )
 
     def forget(self) -> None:
         """Release the user's objects, when the program has been traced."""
