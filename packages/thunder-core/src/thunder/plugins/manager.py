@@ -29,6 +29,7 @@ from thunder.plugins.hook_validation import hook_fault
 from thunder.plugins.inline_plugin import InlinePlugin
 from thunder.plugins.load_policy import LoadPolicy
 from thunder.plugins.markers import PROJECT
+from thunder.plugins.name_conflicts import check_names
 from thunder.plugins.plugin_info import Declarations, PluginInfo, PluginState, collect_declarations
 from thunder.plugins.specs import ExecutorSpec, Unavailable, load_target, resolve_executor
 
@@ -261,7 +262,7 @@ class PluginManager:
             self._pluggy.register(plugin, name=info.name)
             self._pluggy.check_pending()
             declares = collect_declarations(lambda hook: self._call_one(plugin, hook))
-            self._check_names(info.name, declares)
+            check_names(info.name, declares, self._plugins.values())
         except Exception as error:
             # A historic hook that raises leaves the plugin half registered.
             if self._pluggy.has_plugin(info.name):
@@ -276,32 +277,6 @@ class PluginManager:
             None if usable else f"needs {', '.join(declares.executors[0].missing)}, which is not installed"
         )
         self._enter(replace(info, state=state, reason=reason, declares=declares))
-
-    def _check_names(self, plugin: str, declares: Declarations) -> None:
-        for info in self._plugins.values():
-            self._check_against(info, declares)
-        names = [name for spec in declares.executors for name in (spec.name, *spec.aliases)]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise PluginError(f"plugin {plugin!r} declares executor {sorted(twice)[0]!r} twice")
-
-    @staticmethod
-    def _check_against(other: PluginInfo, declares: Declarations) -> None:
-        theirs = {name for spec in other.declares.executors for name in (spec.name, *spec.aliases)}
-        for spec in declares.executors:
-            for name in (spec.name, *spec.aliases):
-                if name in theirs:
-                    raise PluginError(f"executor {name!r} is already provided by plugin {other.name!r}")
-        transforms = {spec.name for spec in other.declares.transforms}
-        for transform in declares.transforms:
-            if transform.name in transforms:
-                raise PluginError(
-                    f"transform {transform.name!r} is already provided by plugin {other.name!r}"
-                )
-        options = {option.name: option for option in other.declares.options}
-        for option in declares.options:
-            if options.get(option.name, option) != option:
-                raise PluginError(f"plugin {other.name!r} declares option {option.name!r} differently")
 
     # -- reading
 
