@@ -25,7 +25,8 @@ import thunder
 from litgpt_model import gpt
 from measure import command_line, machine_facts, one_thread, print_table
 from thunder.executor_base.choice import Choice, answer_as_executor
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
+from thunder.executor_base.refusal import Refusal
 from thunder.extend import OperatorExecutor
 from thunder.ir.substitution import follow_replacements
 from thunder.passes import claim

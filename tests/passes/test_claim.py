@@ -13,9 +13,10 @@ from ir.example_symbols import like, pair, toy
 from thunder.base.errors import InvalidArgument, NoExecutor, PluginError, RequirementNotMet, TraceError
 from thunder.base.tags import OpTags
 from thunder.compiler.ledger import check_requirements, explain_placements
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.trace import from_trace
 from thunder.ops import prims
 from thunder.passes.claim import claim

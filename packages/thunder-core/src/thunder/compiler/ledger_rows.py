@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder.base.errors import Location
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.passes.placement import Via
 
 __all__ = ["ExecutorReason", "LedgerRow"]

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
 from thunder.compiler.rich_output import rich_module
-from thunder.executor_base.executor import sentence
+from thunder.executor_base.refusal import sentence
 
 __all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table"]
 

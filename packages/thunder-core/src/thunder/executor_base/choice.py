@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol
 
 __all__ = ["Choice", "answer_as_executor", "choose", "in_rank_order"]

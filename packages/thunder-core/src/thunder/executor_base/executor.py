@@ -25,11 +25,12 @@ from thunder.base.plugin_calls import plugin_call
 from thunder.base.public_names import Replaced, declared_names
 from thunder.base.signature import omittable
 from thunder.executor_base.caller import INNER, caller_frame
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import detached_trace
 from thunder.ops.same_operators import CONVERSIONS, as_call_of
 
-__all__ = ["Executor", "ImplInfo", "Rank", "Refusal", "sentence"]
+__all__ = ["Executor", "ImplInfo", "Rank"]
 
 
 class Rank(IntEnum):
@@ -38,44 +39,6 @@ class Rank(IntEnum):
     KERNEL = 100
     FUSION = 200
     EAGER = 300
-
-
-class Refusal:
-    """The reason why an executor does not run a call; falsy.
-
-    `code` is a short word for programs, `message` a sentence for readers, `facts` the values that decided.
-    """
-
-    __slots__ = ("code", "facts", "message")
-
-    def __init__(self, code: str, message: str, **facts: object) -> None:
-        self.code = code
-        self.message = message
-        self.facts: Mapping[str, object] = MappingProxyType(facts)
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Refusal):
-            return NotImplemented
-        return (self.code, self.message, self.facts) == (other.code, other.message, other.facts)
-
-    def __hash__(self) -> int:
-        return hash((self.code, self.message))
-
-    def __str__(self) -> str:
-        return sentence(self.message, self.facts)
-
-    def __repr__(self) -> str:
-        facts = "".join(f", {name}={value!r}" for name, value in self.facts.items())
-        return f"Refusal({self.code!r}, {self.message!r}{facts})"
-
-
-def sentence(message: str, facts: Mapping[str, object]) -> str:
-    """Return a reason as a sentence: `"takes widths that 8 divides (width=3)"`."""
-    text = ", ".join(f"{name}={value!s}" for name, value in facts.items())
-    return f"{message} ({text})" if text else message
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from thunder.base.errors import InvalidArgument, PluginError
-from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
+from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_executor import operator_id
+from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.unfused import left_out
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy

@@ -12,13 +12,14 @@ from thunder.base.errors import Location, RegistrationError
 from thunder.base.langctx import LanguageContext
 from thunder.base.plugin_calls import plugin_call
 from thunder.executor_base.caller import caller_location
-from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
+from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_definitions import (
     check_definition,
     check_signatures,
     replaced_functions,
 )
+from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.torch_spellings import other_spellings
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
 from thunder.ir.gradient_declarations import NoGradient, as_gradient

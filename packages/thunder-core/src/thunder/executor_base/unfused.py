@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thunder.base.tags import OpenTag
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol
 
 __all__ = ["left_out", "reason_left_out"]

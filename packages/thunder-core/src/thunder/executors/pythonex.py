@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import platform
 
-from thunder.executor_base.executor import Rank, Refusal
+from thunder.executor_base.executor import Rank
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol
 
 __all__ = ["PythonExecutor", "ex"]

@@ -6,9 +6,10 @@ from functools import partial
 
 from thunder.base.artefact_cache import ArtefactCache
 from thunder.base.public_names import missing_name
-from thunder.executor_base.executor import Executor, ImplInfo, Rank, Refusal
+from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.extend.device_profiles import assuming_device, device_profile, known_profiles, profile_named
 from thunder.extend.inline_extensions import (
     attach_transform,

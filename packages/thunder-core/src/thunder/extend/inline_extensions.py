@@ -11,9 +11,9 @@ import torch
 from thunder.base.errors import InvalidArgument, RegistrationError
 from thunder.base.options import CORE_OPTIONS, DebugOptions, Option
 from thunder.base.plugin_calls import shown
-from thunder.executor_base.executor import Refusal
 from thunder.executor_base.operator_definitions import can_be_replaced
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.extend.registry import get_registry
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.plugins.contributions import declared_options

@@ -23,8 +23,9 @@ from thunder.base.pytree import tree_flatten
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import OpTags
 from thunder.executor_base.choice import Choice, choose
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.workspaces import with_workspace
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy

@@ -6,8 +6,9 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.unfused import reason_left_out
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thunder.base.errors import Location
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import BoundSymbol, Symbol
 
 #: How a call runs. `"operator"`: by an operator of the executor. `"fusion"`: as a part of a region that the

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.aliasing import DisjointSets, View, views_of
 from thunder.ir.effects import may_alias
 from thunder.ir.proxies import TensorProxy

@@ -16,7 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from thunder.base.options import Option
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator

@@ -11,8 +11,9 @@ from unittest import mock
 import torch
 
 from thunder.base import dtypes
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.extend import assuming_device
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol

@@ -10,8 +10,8 @@ import torch
 
 from thunder.base.langctx import TORCH, using_language
 from thunder.base.pytree import tree_iter, tree_map
-from thunder.executor_base.executor import Refusal
 from thunder.executor_base.operator_executor import OperatorExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import TraceCtx, tracectx

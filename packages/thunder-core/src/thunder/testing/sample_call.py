@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.base.tags import OpTags
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import has_tags
 from thunder.testing.conformance_failure import described_call, tensors_in
 from thunder.testing.reproduction import call_text, callee_text, function_of

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.passes.rewriting.expression_graph import ExpressionGraph
 from thunder.passes.rewriting.pattern_matching import RuleMatch
 

@@ -19,7 +19,7 @@ from typing import Any
 from thunder.base.errors import PluginError, UnsupportedProgram
 from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.aliasing import DisjointSets, views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule

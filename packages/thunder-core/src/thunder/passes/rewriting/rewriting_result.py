@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thunder.base.errors import Location
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.rewrite_rules import RewriteRule
 
 __all__ = ["Rewriting"]
