@@ -13,9 +13,10 @@ def computation(x, w):              def joint(x, w, t2):
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
+from thunder.autograd.kept_calls import package_claimer, why_not_again, why_not_kept
 from thunder.autograd.rule_checks import (
     author_of,
     check_cotangents_are_used,
@@ -29,12 +30,12 @@ from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, mis
 from thunder.autograd.tape import BackwardStep, PackageRule, Tape, recording
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
-from thunder.executor_base.executor import Executor
+from thunder.executor_base.executor import Executor, Refusal
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, OperatorGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import follow_replacements, rename_results, substitute
-from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
+from thunder.ir.symbol import BoundSymbol, BoundSymbolTag, with_parts
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import get_tracectx, tracectx
 from thunder.ops import prims
@@ -70,8 +71,9 @@ def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_c
     """Return the tape of a functional trace: gradients of its results by its inputs.
 
     ``executors`` may have gradient rules (:func:`~thunder.autograd.rule_lookup.gradient_of`). A call that no
-    gradient passes stays as it is. With ``keep_calls`` so does one that an executor claims whole and that is
-    differentiated by its subsymbols: these, rounded each, would give other numbers. Raises MissingGradient
+    gradient passes stays as it is. So does one for which a package's executor has code
+    (Note [Kernels without a gradient]), and with ``keep_calls`` one that any executor claims whole and that
+    is differentiated by its subsymbols: these, rounded each, would give other numbers. Raises MissingGradient
     for a primitive without a gradient that a gradient passes.
     """
     writer = _TapeWriter(from_trace(trace), executors, keep_calls)
@@ -79,7 +81,8 @@ def differentiate(trace: TraceCtx, executors: Sequence[Executor] = (), *, keep_c
     results = {p.name for p in differentiable_outputs(trace)}
     results.update(b.args[0].name for b in body if b.sym is prims.copy_)
     writer.write_all(body, results)
-    return Tape(writer.trace, writer.forward, writer.steps, frozenset(trace.names - writer.ignored))
+    differentiable = frozenset(trace.names - writer.ignored)
+    return Tape(writer.trace, writer.forward, writer.steps, differentiable, writer.unclaimed)
 
 
 def tape_of_call(trace: TraceCtx, bsym: BoundSymbol) -> tuple[list[BoundSymbol], list[BackwardStep]]:
@@ -126,6 +129,8 @@ class _TapeWriter:
         self.replaced: dict[Variable, Any] = {}
         #: results whose gradient a rule does not read
         self.ignored: set[str] = set()
+        #: calls that other calls take the place of, with the executor that would run them, and the reason
+        self.unclaimed: list[tuple[BoundSymbol, str, Refusal]] = []
 
     def write_all(self, bsyms: Sequence[BoundSymbol], results: set[str]) -> None:
         """Write each call, and a step for those that a gradient of the results passes."""
@@ -148,18 +153,11 @@ class _TapeWriter:
     ) -> None:
         """Write a call, and the step of its gradient."""
         match gradient:
-            case JointRule():
-                with named_rule(bsym, gradient):
-                    self._run_rule(gradient.fn, bsym)
+            case JointRule() | Decompose():
+                self._replace(bsym, gradient, reached.intersection(p.name for p in bsym.flat_proxy_outs))
             case Formulas() | Vjp():
                 with named_rule(bsym, gradient):
                     self._apply(gradient, bsym, reached)
-            case Decompose():
-                names = reached.intersection(p.name for p in bsym.flat_proxy_outs)
-                if self.keep_calls and claimer_of(bsym, self.executors) is not None:
-                    self._keep(bsym, names)
-                else:
-                    self.write_all([_with_origin_of(bsym, s) for s in bsym.subsymbols], names)
             case NoGradient():
                 self.forward.append(bsym)
             case None if bsym.sym.is_prim or _computes(bsym, reached):
@@ -167,27 +165,49 @@ class _TapeWriter:
             case None:  # the call returns an input
                 self.forward.append(bsym)
 
-    def _keep(self, bsym: BoundSymbol, with_gradient: Set[str]) -> None:
-        """Write a call whole, and again by its subsymbols, whose results get its gradients.
+    def _replace(self, bsym: BoundSymbol, gradient: JointRule | Decompose, with_gradient: Set[str]) -> None:
+        """Write the calls that a rule records for a call, or that it decomposes into; or keep the call."""
+        claimer = package_claimer(bsym, self.executors, gradient)
+        if claimer is None and self.keep_calls and isinstance(gradient, Decompose):
+            claimer = claimer_of(bsym, self.executors)
+        refusal = why_not_kept(bsym, gradient) if claimer is not None else None
+        start, steps = len(self.forward), len(self.steps)
+        if claimer is not None and refusal is None:
+            self._keep(bsym, with_gradient, gradient)
+            refusal = why_not_again(bsym, self.forward[start + 1 :])
+            if refusal is None:
+                return
+            del self.forward[start:], self.steps[steps:]
+        self._write(bsym, gradient, with_gradient)
+        if refusal is not None and all(b.sym.id != bsym.sym.id for b in self.forward[start:]):
+            assert claimer is not None, "an executor refuses"
+            self.unclaimed.append((bsym, claimer.name, refusal))
 
-        Of the second call only what the gradients of its subsymbols read is computed.
+    def _write(self, bsym: BoundSymbol, gradient: JointRule | Decompose, with_gradient: Set[str]) -> None:
+        if isinstance(gradient, JointRule):
+            with named_rule(bsym, gradient):
+                self._run_rule(gradient.fn, bsym)
+        else:
+            self.write_all([_with_origin_of(bsym, s) for s in bsym.subsymbols], set(with_gradient))
+
+    def _keep(self, bsym: BoundSymbol, with_gradient: Set[str], gradient: JointRule | Decompose) -> None:
+        """Write a call whole, and again as its gradient computes it, whose results get its gradients.
+
+        Of the second call only what the gradients read is computed, in the backward.
         """
         self.forward.append(bsym)
-        arguments = {p.name for p in bsym.flat_proxy_args}
         with tracectx(self.trace):
-            results = [
-                o for o in bsym.flat_proxy_outs if isinstance(o, TensorProxy) and o.name not in arguments
-            ]
-            second = {o.name: o.replace(name=self.trace.make_name()) for o in results}
-        subsymbols = substitute(bsym, second).subsymbols
-        self.write_all(
-            [_with_origin_of(bsym, s) for s in subsymbols],
-            {second[name].name if name in second else name for name in with_gradient},
-        )
+            second = {p.name: p.replace(name=self.trace.make_name()) for p in _computed(bsym)}
+        start = len(self.forward)
+        self._write(substitute(bsym, second), gradient, {second[name].name for name in with_gradient})
+        for b in self.forward[start:]:
+            for p in b.flat_proxy_outs:
+                p.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+        outputs = {p.name: p for p in bsym.flat_proxy_outs}
         with recording(self.trace) as step:
-            for o in results:
-                if o.name in with_gradient:
-                    prims.put_grad(second[o.name], prims.get_grad(o))
+            for name, value in second.items():
+                if name in with_gradient:
+                    prims.put_grad(value, prims.get_grad(outputs[name]))
         self._add_step(step, bsym)
 
     def _apply(self, gradient: Formulas | Vjp, bsym: BoundSymbol, reached: set[str]) -> None:
@@ -285,6 +305,16 @@ def _with_distinct_results(bsym: BoundSymbol, recorded: list[BoundSymbol], resul
         if b.sym.id in GETTERS and b.args[0].name in copies:
             recorded[i] = b.from_bsym(args=(copies[b.args[0].name],))
     return tree_unflatten(leaves, spec)
+
+
+def _computed(bsym: BoundSymbol) -> Iterator[Any]:
+    """Yield the values that a call computes, with those of the calls that it decomposes into, each once."""
+    seen = {p.name for p in bsym.flat_proxy_args}
+    for b in with_parts((bsym,)):
+        for p in b.flat_proxy_outs:
+            if p.name not in seen:
+                seen.add(p.name)
+                yield p
 
 
 def _computes(bsym: BoundSymbol, reached: Set[str]) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from thunder.base.langctx import TORCH, using_language
+from thunder.executor_base.executor import Refusal
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
@@ -81,13 +82,16 @@ class Tape:
     """A differentiated program: its forward, and its backward steps in the forward's order.
 
     ``differentiable`` are the names of the values into which gradients flow back: the program's values, and
-    not those that gradient rules computed for themselves.
+    not those that gradient rules computed for themselves. ``unclaimed`` are calls that are not in the
+    forward, since gradient rules compute them with others: each with the name of the executor that would run
+    it, and the reason.
     """
 
     trace: TraceCtx
     forward: Sequence[BoundSymbol]
     steps: Sequence[BackwardStep]
     differentiable: frozenset[str]
+    unclaimed: Sequence[tuple[BoundSymbol, str, Refusal]] = ()
 
     def backward(
         self,

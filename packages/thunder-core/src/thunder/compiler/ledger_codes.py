@@ -23,6 +23,7 @@ RefusalCode = Literal[
     "refused",
     "cost",
     "view",
+    "gradient",
 ]
 SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost"]
 AbsenceCode = Literal["not-listed", "unavailable", "failed", "incompatible", "disabled"]
@@ -40,6 +41,7 @@ REFUSED: Mapping[RefusalCode, str] = MappingProxyType(
         "refused": "its `can_execute` or `can_fuse` returned False",
         "cost": "it accepts the call, and another executor's implementation costs less",
         "view": "it copies, and the operator returns a view, which the program returns",
+        "gradient": "in training, the gradient rule computes the call with other operators",
     }
 )
 

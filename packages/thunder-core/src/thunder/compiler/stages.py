@@ -37,6 +37,7 @@ from thunder.passes.fallback_claim import claim_rest
 from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
+from thunder.passes.placement import Placement
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
@@ -213,7 +214,11 @@ def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
-    claimed, context.branch.placements = claim(trace, context.executors)
+    claimed, placements = claim(trace, context.executors)
+    autograd = context.autograd if context.branch is context.forward else None
+    unclaimed = autograd.tape.unclaimed if autograd is not None else ()
+    replaced = [Placement(bsym, None, "decomposed", ((name, why),)) for bsym, name, why in unclaimed]
+    context.branch.placements = [*replaced, *placements]
     return claimed
 
 

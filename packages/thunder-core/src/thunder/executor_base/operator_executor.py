@@ -22,11 +22,10 @@ from thunder.executor_base.operator_definitions import (
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.torch_spellings import other_spellings
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration, check_autocast
-from thunder.ir.gradient_declarations import NoGradient, as_gradient
+from thunder.ir.gradient_declarations import as_gradient, row_gradient
 from thunder.ir.symbol import BoundSymbol, Symbol
 from thunder.ir.trace import get_tracectx
 from thunder.ops.operator import (
-    NONDIFFERENTIABLE,
     GradientDeclaration,
     Operator,
     register,
@@ -88,9 +87,9 @@ class OperatorExecutor(Executor):
 
         Exactly one of `meta` and `like` is required. `meta` has the operator's signature, receives proxies
         and Python values, and returns proxies, numbers, strings, None, or nested tuples and lists of them.
-        `like` is a symbol whose meta function, tags and decomposition are used, the function of torch that
-        this symbol is, or a Python function that computes the same with torch: it becomes the decomposition,
-        through which the operator has a gradient.
+        `like` is a symbol whose meta function, tags, gradient and decomposition are used, the function of
+        torch that this symbol is, or a Python function that computes the same with torch: it becomes the
+        decomposition, through which the operator has a gradient.
 
         `fn` runs it: the program calls it under its bare name, with torch tensors. With `module` the program
         calls `module.name` instead. `replaces` are Python functions whose traced calls become this operator.
@@ -149,14 +148,14 @@ class OperatorExecutor(Executor):
         if symbol is None or not composite:
             assert definition is not None, "a definition has a meta function or like="
             definition = checked_meta(definition, own, lambda: self.origin, is_primitive=not composite)
-        without_gradient = symbol is not None and isinstance(symbol.declared_gradient, NoGradient)
+        inherited = row_gradient(symbol.id) or symbol.gradient if symbol is not None else None
         row = Operator(
             id=own,
             eager=fn if fn is not None or not isinstance(module, ModuleType) else getattr(module, name, None),
             eager_path=call_path,
             meta=None if composite else definition,
             decomposition=definition if composite else None,
-            vjp=NONDIFFERENTIABLE if without_gradient and vjp is None else vjp,
+            vjp=inherited if vjp is None else vjp,
             autocast=autocast,
             tags=frozenset(tags or ()) | (symbol.tags if symbol is not None else frozenset()),
             python_printer=checked_printer(python_printer, own, lambda: self.origin),

@@ -60,7 +60,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ops import prims
 from thunder.ops.casting import cast
 from thunder.ops.extension_code import call_extension
-from thunder.ops.operator import NONDIFFERENTIABLE, symbol_of
+from thunder.ops.operator import NONDIFFERENTIABLE, row_of, symbol_of
 from thunder.ops.prims.gradient import put_grad
 
 Formula = Callable[["VjpCall"], Any]
@@ -198,7 +198,7 @@ def put_gradients(gradient: Formulas | Vjp, call: BoundSymbol, g: Any, is_comple
     Raises PluginError for a gradient that does not fit its argument, and with ``is_complete`` for an argument
     that requires grad and has neither a gradient nor None.
     """
-    arguments = _bound(call.sym.id, call.args, call.kwargs)
+    arguments = _bound(call)
     run = call_extension if is_complete else _run
     gradients = vjp_function(gradient, run)(VjpCall(arguments, call.output, g))
     if not isinstance(gradients, Mapping):
@@ -222,11 +222,16 @@ def put_gradients(gradient: Formulas | Vjp, call: BoundSymbol, g: Any, is_comple
         _put(name, arguments[name], value, types)
 
 
-def _bound(operator_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    names = _parameters(operator_id)
+def _bound(call: BoundSymbol) -> dict[str, Any]:
+    """Return the arguments of a call by name."""
+    meta = call.sym.meta
+    if row_of(call.sym) is not None or meta is None:
+        names = _parameters(call.sym.id)
+    else:  # an operator of one compile is not registered
+        names = tuple(inspect.signature(meta).parameters)
     if names[:1] == ("args",):
-        return {"args": args, **kwargs}
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+        return {"args": call.args, **call.kwargs}
+    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
 
 
 def _put(name: str, value: Any, gradient: Any, types: Sequence[TensorProxy] | None) -> None:
