@@ -336,7 +336,7 @@ def test_the_page_on_plans_lists_all_codes_with_their_sentences() -> None:
 
 def test_each_refusal_of_core_has_a_code_of_the_table() -> None:
     folder = Path(thunder.__file__).parent
-    files = [f for name in ("executor_base", "passes") for f in (folder / name).glob("*.py")]
+    files = [f for name in ("executor_base", "passes", "autograd") for f in (folder / name).glob("*.py")]
     codes = {code for f in files for code in re.findall(r'Refusal\(\s*"([\w-]+)"', f.read_text())}
     assert codes == set(ledger_codes.REFUSED)
 
