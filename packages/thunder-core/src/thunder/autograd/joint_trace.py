@@ -30,7 +30,8 @@ from thunder.autograd.rule_lookup import Decompose, claimer_of, gradient_of, mis
 from thunder.autograd.tape import BackwardStep, PackageRule, Tape, recording
 from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, OperatorGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.requires_grad import requires_grad

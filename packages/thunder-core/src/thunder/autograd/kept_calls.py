@@ -22,8 +22,9 @@ from thunder.autograd.rule_checks import is_complete_by_contract
 from thunder.autograd.rule_lookup import Decompose
 from thunder.base.extension_origin import is_of_core, origin_of
 from thunder.executor_base.choice import choose
-from thunder.executor_base.executor import Executor, Refusal
+from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.effects import has_effect
 from thunder.ir.gradient_declarations import JointRule
 from thunder.ir.symbol import BoundSymbol

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from thunder.base.langctx import TORCH, using_language
-from thunder.executor_base.executor import Refusal
+from thunder.executor_base.refusal import Refusal
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.symbol import BoundSymbol
