@@ -14,6 +14,7 @@ from typing import Any
 
 from thunder.base.errors import InternalError, OperatorError, PluginError, ThunderError
 from thunder.base.extension_origin import module_of, origin_of
+from thunder.base.plugin_calls import plugin_call
 from thunder.base.pytree import tree_flatten
 from thunder.base.tags import OpTags
 from thunder.ir.gradient_declarations import Formulas, JointRule, Vjp
@@ -33,6 +34,10 @@ __all__ = [
 ]
 
 _WRITES = frozenset({OpTags.IN_PLACE})
+_HINT = (
+    "A rule has the operator's signature. It computes and returns the result, reads gradients with get_grad, "
+    "and adds to them with put_grad."
+)
 _NO_GRADIENT = "put_grads((x,), (None,)) declares that x has no gradient."
 
 
@@ -209,8 +214,18 @@ def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Itera
             _add_note(error, bsym)
             raise
         if is_complete_by_contract(rule):
-            cause = error.__cause__ if isinstance(error, PluginError) else error
-            raise _fault_of_package(error, bsym, rule) from cause
+            name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
+            if isinstance(error, PluginError):
+                error.found = {**(error.found if isinstance(error.found, dict) else {}), "rule": name}
+            with plugin_call(
+                "a gradient rule",
+                lambda: origin_of(rule),
+                found=lambda: {"call": bsym.line, "rule": name},
+                where=bsym.locations,
+                hint=_HINT,
+                may_refuse=False,
+            ):
+                raise
         if _is_deliberate(error, rule):
             _add_note(error, bsym)
             raise
@@ -220,20 +235,6 @@ def named_rule(bsym: BoundSymbol, gradient: JointRule | Formulas | Vjp) -> Itera
 def _add_note(error: Exception, bsym: BoundSymbol) -> None:
     at = f", called at {bsym.source.file}:{bsym.source.line}" if bsym.source is not None else ""
     error.add_note(f"in the gradient rule of {bsym.sym.id}{at}")
-
-
-def _fault_of_package(error: Exception, bsym: BoundSymbol, rule: Callable[..., Any]) -> PluginError:
-    fault = error
-    if not isinstance(fault, PluginError):
-        fault = PluginError(
-            f"a gradient rule raised {type(error).__name__}: {error}",
-            found={"call": bsym.line},
-            hint="A rule has the operator's signature. It computes and returns the result, reads gradients "
-            "with get_grad, and adds to them with put_grad.",
-        )
-    name = f"{getattr(rule, '__qualname__', rule)}, of {bsym.sym.id}"
-    fault.found = {**(fault.found if isinstance(fault.found, dict) else {}), "rule": name}
-    return fault.blame(origin_of(rule)).add_locations(bsym.locations)
 
 
 def _is_deliberate(error: Exception, rule: Callable[..., Any]) -> bool:
