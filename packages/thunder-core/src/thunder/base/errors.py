@@ -189,7 +189,7 @@ class NeverCalled(UserError, TypeError):
 
 
 class UnknownExecutor(UserError, ValueError):
-    """No executor is registered under this name."""
+    """A name under which no executor is registered."""
 
 
 class ExecutorUnavailable(UserError, RuntimeError):
@@ -269,7 +269,7 @@ class MissingGradient(UnsupportedProgram):
 
 
 class NoExecutor(UnsupportedProgram):
-    """No executor of the list claims a primitive."""
+    """A primitive that no executor of the list claims."""
 
 
 # --- the fault is not the user's
