@@ -33,6 +33,7 @@ COMPLETED = {
     "thunder/autograd/rule_checks.py:paired_results",
     "thunder/ops/gradient_rules.py:_unfit",
     "thunder/ops/gradient_rules.py:put_gradients",
+    "thunder/compiler/recompile_reasons.py:failure_of_new_entry",
     "thunder/frontend/prologue_reading.py:_returned",
     "thunder/frontend/prologue_reading.py:_unknown",
     "thunder/frontend/prologue_reading.py:_wrong_check",
@@ -40,8 +41,8 @@ COMPLETED = {
     "thunder/frontend/prologue_reading.py:check_metadata",
     "thunder/ops/prims/gradient.py:_put_grad_meta",
     "thunder/ops/prims/gradient.py:put_grads",
-    "thunder/plugins/manager.py:_check_against",
-    "thunder/plugins/manager.py:_check_names",
+    "thunder/plugins/name_conflicts.py:_check_against",
+    "thunder/plugins/name_conflicts.py:check_names",
     "thunder/plugins/plugin_info.py:_check_types",
     "thunder/plugins/plugin_info.py:_items",
 }

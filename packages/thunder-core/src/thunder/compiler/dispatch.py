@@ -245,7 +245,8 @@ class Dispatcher:
             inputs = entry.prologue_fn(*args, **kwargs)
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs
-        raise failure_of_new_entry(entry, args, kwargs)
+        with blamed_on(self.data.transforms):
+            raise failure_of_new_entry(entry, args, kwargs)
 
     def _store(self, entry: CacheEntry) -> None:
         entries = [entry, *self._stored]
