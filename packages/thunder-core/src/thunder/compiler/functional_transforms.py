@@ -8,17 +8,16 @@ from typing import Any, TypeVar
 
 import torch
 
-from thunder.base.errors import InvalidArgument
+from thunder.base.errors import InvalidArgument, UnsupportedProgram
 from thunder.base.pytree import tree_flatten, tree_iter, tree_unflatten
+from thunder.compiler.inspection import DIFFERENTIATES
 from thunder.compiler.jit import jit
+from thunder.interpreter.process_marks import is_jitting
 from thunder.wrappers.thunder_module import dispatcher_of
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-#: attribute of the functions that this module returns: they are called as they are, not compiled
-_GRADIENT = "__thunder_gradient__"
 
 
 def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -37,7 +36,7 @@ def grad(fn: Callable[..., Any]) -> Callable[..., tuple[torch.Tensor, ...]]:
     def gradients(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         return both(*args, **kwargs)[1]
 
-    return _marked(gradients)
+    return _differentiates(gradients, both)
 
 
 def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, ...]]]:
@@ -51,7 +50,7 @@ def value_and_grad(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[tor
 
         return _differentiated(compiled, args, kwargs, ones)
 
-    return _marked(run)
+    return _differentiates(run, compiled)
 
 
 def vjp(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, ...]]]:
@@ -81,16 +80,17 @@ def vjp(fn: Callable[..., Any]) -> Callable[..., tuple[Any, tuple[torch.Tensor, 
         result, gradients = _differentiated(compiled, args, kwargs, matching)
         return result, gradients[: sum(map(_can_require_grad, tree_iter(args)))]
 
-    return _marked(run)
+    return _differentiates(run, compiled)
 
 
-def _marked(fn: _F) -> _F:
-    setattr(fn, _GRADIENT, True)
-    return fn
+def _differentiates(gradients: _F, fn: Callable[..., Any]) -> _F:
+    """Mark a function that computes the gradients of ``fn``: it is called as it is, not compiled."""
+    setattr(gradients, DIFFERENTIATES, fn)
+    return gradients
 
 
 def _compiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    is_gradient = _GRADIENT in getattr(fn, "__dict__", {})
+    is_gradient = DIFFERENTIATES in getattr(fn, "__dict__", {})
     return fn if is_gradient or dispatcher_of(fn) is not None else jit(fn)
 
 
@@ -116,6 +116,11 @@ def _real_results(result: Any) -> list[torch.Tensor]:
 def _differentiated(
     fn: Callable[..., Any], args: Any, kwargs: Any, cotangents_of: Callable[[Any], list[Any]]
 ) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    if is_jitting():
+        raise UnsupportedProgram(
+            "a compiled program calls a function that grad, value_and_grad or vjp returned",
+            hint="Call it outside: it compiles the function that it differentiates.",
+        )
     leaves, spec = tree_flatten((args, kwargs))
     differentiable_twice = torch.is_grad_enabled() and any(map(_tracks, leaves))
     with torch.enable_grad():

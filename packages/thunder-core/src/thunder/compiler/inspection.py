@@ -17,15 +17,25 @@ from thunder.frontend.source_locations import is_torch_file
 from thunder.ir.trace import TraceCtx
 from thunder.wrappers.thunder_module import dispatcher_of
 
+#: attribute of the functions that `grad`, `value_and_grad` and `vjp` return: what they differentiate
+DIFFERENTIATES = "__thunder_differentiates__"
+
+
+def _inspected(fn: Any) -> Dispatcher | None:
+    """Return the dispatcher of a compiled object, also of one that a gradient function differentiates."""
+    while DIFFERENTIATES in getattr(fn, "__dict__", {}):
+        fn = getattr(fn, DIFFERENTIATES)
+    return dispatcher_of(fn)  # type: ignore[no-any-return]
+
 
 def _dispatcher(fn: Any) -> Dispatcher:
-    dispatcher = dispatcher_of(fn)
+    dispatcher = _inspected(fn)
     if dispatcher is None:
         name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
         raise NotCompiled(
             f"{name} doesn't seem to be a thunder compiled function.", hint="Pass what thunder.jit returned."
         )
-    return dispatcher  # type: ignore[no-any-return]
+    return dispatcher
 
 
 def _last_entry(fn: Any) -> CacheEntry:
@@ -38,13 +48,13 @@ def _last_entry(fn: Any) -> CacheEntry:
 
 def compile_data(fn: Any) -> CompileData | None:
     """Return the settings of a compiled object; None if it is not compiled."""
-    dispatcher = dispatcher_of(fn)
+    dispatcher = _inspected(fn)
     return dispatcher.data if dispatcher is not None else None
 
 
 def compile_stats(fn: Any) -> CompileStats | None:
     """Return the statistics of a compiled object; None if it is not compiled."""
-    dispatcher = dispatcher_of(fn)
+    dispatcher = _inspected(fn)
     return dispatcher.stats if dispatcher is not None else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Sequence
@@ -121,3 +122,32 @@ def check_signatures(
             found={"meta": meta_signature, "fn": signature},
             hint="Both have the operator's signature.",
         ).blame(executor.origin) from error
+
+
+def narrowed(like: Symbol, fn: Callable[..., Any]) -> Symbol | Callable[..., Any]:
+    """Return `like` with the signature of an `fn` that lacks its last arguments, all of which have defaults.
+
+        like(input, other, *, alpha=1), fn(a, b)   →   (a, b) -> like(a, b)
+
+    Any other symbol is returned unchanged.
+    """
+    try:
+        signature, takes = inspect.signature(fn), inspect.signature(like.meta or fn)
+    except (TypeError, ValueError):  # a function written in C has no signature
+        return like
+    kinds = inspect.Parameter
+    if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) for p in signature.parameters.values()):
+        return like
+    keywords = {p.name: None for p in signature.parameters.values() if p.kind is kinds.KEYWORD_ONLY}
+    try:
+        bound = takes.bind(*(name for name in signature.parameters if name not in keywords), **keywords)
+    except TypeError:
+        return like
+    if len(bound.arguments) == len(takes.parameters):
+        return like
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return like(*args, **kwargs)
+
+    return call

@@ -17,6 +17,7 @@ from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_definitions import (
     check_definition,
     check_signatures,
+    narrowed,
     replaced_functions,
 )
 from thunder.executor_base.refusal import Refusal
@@ -105,6 +106,8 @@ class OperatorExecutor(Executor):
         arguments of `meta`.
         """
         like = symbol_of_function(like) or like
+        if isinstance(like, Symbol) and fn is not None and replaces is None:
+            like = narrowed(like, fn)
         check_definition(self, name, meta, like, fn, module)
         place = caller_location()
         self._check_free(name, place, replace)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -14,7 +16,7 @@ from thunder.ir.trace import TraceCtx
 __all__ = ["Match", "Pattern"]
 
 #: `(bsym, previous, context)` → whether it matches, and what to add to the context
-Matcher: TypeAlias = Callable[[BoundSymbol, "Match", dict[str, Any]], tuple[bool, dict[str, Any]]]
+Matcher: TypeAlias = Callable[[BoundSymbol, "Match", dict[str, Any]], tuple[bool, dict[str, Any] | None]]
 #: (position in the trace, bound symbol), in order
 Match: TypeAlias = list[tuple[int, BoundSymbol]]
 
@@ -24,6 +26,23 @@ class _MatchStep:
     matcher: Matcher
     min_times: int
     max_times: int
+
+
+def _positional(matcher: Callable[..., Any]) -> Matcher:
+    """Return a matcher that is called with positional arguments."""
+    try:
+        parameters = inspect.signature(matcher).parameters
+    except (TypeError, ValueError):  # a function written in C has no signature
+        return matcher
+    names = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+    if not {"previously_matched", "match_ctx"}.issuperset(names) or not names:
+        return matcher
+
+    def call(bsym: BoundSymbol, previous: Match, context: dict[str, Any]) -> tuple[bool, Any]:
+        facts = {"previously_matched": [call for _, call in previous], "match_ctx": context}
+        return matcher(bsym, **{name: facts[name] for name in names})  # type: ignore[no-any-return]
+
+    return call
 
 
 class Pattern:
@@ -48,14 +67,18 @@ class Pattern:
         """Add a step of `min_times` to `max_times` calls that match; return the pattern itself.
 
         `matcher(bsym, previous, context)` returns whether the call matches, and facts to add to the context.
-        `previous` is the match so far, `context` the facts that earlier steps returned.
+        `previous` is the match so far, `context` the facts that earlier steps returned. A matcher with the
+        keyword-only parameters `previously_matched` and `match_ctx` receives the calls of the match, and the
+        facts, by these names. A negative `max_times` is no limit.
         """
+        if max_times < 0:
+            max_times = sys.maxsize
         if not 0 <= min_times <= max_times or max_times == 0:
             raise InvalidArgument(
                 f"a step cannot match {min_times} to {max_times} times",
                 hint="min_times is at least 0, max_times at least 1 and at least min_times.",
             )
-        self._steps.append(_MatchStep(matcher, min_times, max_times))
+        self._steps.append(_MatchStep(_positional(matcher), min_times, max_times))
         return self
 
     def __call__(self, trace: TraceCtx) -> list[Match]:
@@ -121,7 +144,7 @@ class _Search:
                 if matches:
                     yield _Partial(
                         [*partial.match, (index, self.bsyms[index])],
-                        {**partial.context, **facts},
+                        {**partial.context, **(facts or {})},
                         index + 1,
                         partial.step,
                         partial.times + 1,

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from enum import StrEnum
+from enum import EnumType, StrEnum
+from typing import NoReturn
 
 from thunder.base.langctx import LanguageContext, current_language, using_language
 
 __all__ = ["Languages", "get_default_langctx", "get_langctx", "langctx"]
 
 
-class Languages(StrEnum):
+class _Languages(EnumType):
+    """The type of ``Languages``: a member that it lacks is an error with the language to write."""
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        raise AttributeError(
+            f"there is no language {name!r} here: write torch, thunder.torch "
+            "(`import thunder.torch as ltorch`) or thunder.core.prims, in Languages.TORCH"
+        )
+
+
+class Languages(StrEnum, metaclass=_Languages):
     """The languages that there are."""
 
     TORCH = "torch"

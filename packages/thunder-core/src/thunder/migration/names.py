@@ -56,9 +56,14 @@ _WEAK = _replaced(
     "bool8_ uint8_ int8_ int16_ int32_ int64_ bfloat16_ float16_ float32_ float64_ complex32_ complex64_ "
     "complex128_ weak_dtypes strong_dtypes",
 )
-_COMPILE_DATA = _aliases(
-    "thunder.migration.current_compile", "get_compile_data get_compile_option using_symbolic_values"
-) | _replaced("thunder.compile_data(f) and thunder.compile_stats(f) have both", "compile_data_and_stats")
+_COMPILE_DATA = (
+    _aliases("thunder.migration.current_compile", "get_compile_data get_compile_option using_symbolic_values")
+    | _replaced(
+        "thunder.compile_data(f) and thunder.compile_stats(f) have both; no code of a package sets them",
+        "compile_data_and_stats set_compile_data_and_stats reset_compile_data_and_stats",
+    )
+    | _replaced("get_compile_data().cache_option is the mode", "get_cache_option using_static_caching")
+)
 _CONVERSIONS = _replaced(
     "write Python: a comprehension, zip(..., strict=True), functools.partial or tree_flatten",
     "safe_map safe_map_flat safe_zip unzip2 unzip3 sequencify flatten_func partial_map dict_join list_join",
