@@ -9,6 +9,7 @@ from typing import Any
 from thunder.base.devices import to_device
 from thunder.base.dtypes import to_dtype
 from thunder.ir.proxies import NumberProxy, pytype
+from thunder.ops.promotion import python_type_of
 
 __all__ = [
     "canonicalize_dim",
@@ -76,7 +77,7 @@ def check_same_dtype(*args: Any) -> tuple[type | None, Any]:
     check(len(set(dtypes)) < 2, lambda: f"the dtypes differ: {dtypes}")
     number, dtype = next(iter(numbers), None), next(iter(dtypes), None)
     if number is not None and dtype is not None:
-        kind = bool if dtype.is_bool else int if dtype.is_integer else complex if dtype.is_complex else float
+        kind = python_type_of(dtype)
         check(number is kind, lambda: f"{dtype} is a type of {kind.__name__}, not of {number}")
     return number, dtype
 

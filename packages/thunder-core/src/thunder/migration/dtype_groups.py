@@ -19,6 +19,7 @@ from thunder.base.dtypes import (
     int64,
     to_dtype,
 )
+from thunder.ops.promotion import python_type_of
 
 __all__ = [
     "all_dtypes_and_numbertypes",
@@ -61,6 +62,8 @@ def _group(belongs: Callable[[dtype], bool]) -> frozenset[dtype]:
     return frozenset(d for d in all_dtypes if belongs(d))
 
 
+_NUMBER_TYPES = (bool, int, float, complex)
+
 boolean_dtypes = frozenset({bool8})
 integer_dtypes = _group(lambda d: d.is_integer)
 signed_integer_dtypes = _group(lambda d: d.is_integer and d.is_signed)
@@ -71,11 +74,10 @@ complex_dtypes = _group(lambda d: d.is_complex)
 inexact_dtypes = float_dtypes | complex_dtypes
 float_8bit_dtypes = _group(lambda d: d.is_floating_point and d.name.startswith("float8"))
 float_math_dtypes = frozenset({bfloat16, float16, float32, float64})
-low_precision_dtypes = (float_dtypes | complex_dtypes) - {float32, float64, complex64, complex128}
-all_numbertypes = frozenset({bool, int, float, complex})
+low_precision_dtypes = inexact_dtypes - {float32, float64, complex64, complex128}
+all_numbertypes = frozenset(_NUMBER_TYPES)
 all_dtypes_and_numbertypes = frozenset(all_dtypes) | all_numbertypes
 
-_NUMBER_TYPES = (bool, int, float, complex)
 _COMPLEX_OF = {float16: complex32, float32: complex64, float64: complex128}
 _REAL_OF = {c: f for f, c in _COMPLEX_OF.items()}
 
@@ -121,8 +123,7 @@ def to_strong_dtype(x: Any) -> dtype:
 
 def dtype_to_numbertype(x: Any) -> type:
     """Return Python's type of the numbers in a tensor of this dtype."""
-    d = to_dtype(x)
-    return bool if d.is_bool else int if d.is_integer else complex if d.is_complex else float
+    return python_type_of(to_dtype(x))
 
 
 def numbertype_to_dtype(x: type) -> dtype:
