@@ -39,6 +39,13 @@ OPAQUE = OperatorExecutor("conformance").register_operator(
 )
 
 
+def _called_with(symbol: Symbol, sample: Sample, tensors: Sequence[TensorProxy]) -> Any:
+    """Make the call of a sample on other tensors; return its result."""
+    images = {id(old): new for old, new in zip(sample.tensors, tensors, strict=True)}
+    args, kwargs = tree_map(lambda x: images.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
+    return symbol(*args, **kwargs)
+
+
 class CallTemplate:
     """A call of a fusible operator, of which programs are composed; `f` makes it on other tensors."""
 
@@ -47,12 +54,7 @@ class CallTemplate:
 
     def f(self, *tensors: TensorProxy) -> Any:
         """Make the call with these tensors in place of its first ones; return its result."""
-        values = (*tensors, *self.x[len(tensors) :])
-        new = {id(old): x for old, x in zip(self.sample.tensors, values, strict=True)}
-        args, kwargs = tree_map(
-            lambda x: new.get(id(x), x), (tuple(self.sample.args), dict(self.sample.kwargs))
-        )
-        return self.symbol(*args, **kwargs)
+        return _called_with(self.symbol, self.sample, (*tensors, *self.x[len(tensors) :]))
 
     def first(self, *tensors: TensorProxy) -> TensorProxy:
         """Make the call; return the first tensor of its result."""
@@ -174,9 +176,7 @@ def _followed_by(other: Symbol, sample: Sample) -> Callable[[CallTemplate], Any]
 
     def of(first: TensorProxy, rest: TensorProxy) -> Any:
         values = [first, *([rest] * len(sample.tensors))][: len(sample.tensors)]
-        images = {id(old): new for old, new in zip(sample.tensors, values, strict=True)}
-        args, kwargs = tree_map(lambda x: images.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
-        return other(*args, **kwargs)
+        return _called_with(other, sample, values)
 
     return program
 
@@ -259,8 +259,9 @@ class RegionCall(SampleCall):
         return list(dict.fromkeys(setup)), lines
 
     def _statement(self, bsym: BoundSymbol, texts: dict[str, str], setup: list[str]) -> str:
-        named = tree_map(lambda x: _Name(texts.get(x.name, x.name)) if is_proxy(x) else x, bsym.args)
-        kwargs = tree_map(lambda x: _Name(texts.get(x.name, x.name)) if is_proxy(x) else x, bsym.kwargs)
+        named, kwargs = tree_map(
+            lambda x: _Name(texts.get(x.name, x.name)) if is_proxy(x) else x, (bsym.args, bsym.kwargs)
+        )
         if bsym.sym is prims.python_return:
             return "return " + ", ".join(map(repr, named))
         if bsym.sym is prims.copy_:
