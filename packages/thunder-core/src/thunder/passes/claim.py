@@ -276,23 +276,22 @@ def expand(
     results differ from those of the call's outputs.
     """
     recorded: list[BoundSymbol] = []
-    trace.push_scope(recorded)
-    try:
-        with plugin_call(
+    with (
+        trace.recording_into(recorded),
+        plugin_call(
             partial(_of, executor, bsym),
             lambda: executor.origin_of(transform),
             found=lambda: {"call": bsym.line},
             where=bsym.locations,
             hint="It has the operator's signature. Let the checker refuse calls that it cannot do.",
             may_refuse=False,
-        ):
-            result = (
-                transform(*bsym.args, **bsym.kwargs)
-                if isinstance(transform, Symbol)
-                else call_extension(transform, bsym.args, bsym.kwargs)
-            )
-    finally:
-        trace.pop_scope()
+        ),
+    ):
+        result = (
+            transform(*bsym.args, **bsym.kwargs)
+            if isinstance(transform, Symbol)
+            else call_extension(transform, bsym.args, bsym.kwargs)
+        )
     results = _paired_results(executor, transform, bsym, result)
     _check_writes(executor, transform, bsym, recorded)
     if transform is executor.get_grad_transform(bsym.sym):

@@ -265,8 +265,6 @@ def specialised(rule: RewriteRule, args: Sequence[Any], *, grad: bool) -> Traced
             cache.clear()
         try:
             cache[key] = _traced(rule, lambda: [_stand_in(arg) for arg in args], grad=grad)
-        except (_Unusable, PluginError):
-            cache[key] = None
         except Exception:  # the pattern does not take such arguments, so there is no match
             cache[key] = None
     return cache[key]
