@@ -37,7 +37,7 @@ from typing import Any
 from thunder.autograd.rule_lookup import has_gradient
 from thunder.base.errors import InvalidArgument
 from thunder.base.tags import OpTags
-from thunder.ir.aliasing import DisjointSets, views_of
+from thunder.ir.aliasing import shared_memory
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
@@ -72,10 +72,7 @@ class ForwardGraph:
         self.held_by_caller = self._held_by_caller()
 
     def _held_by_caller(self) -> set[str]:
-        memories = DisjointSets()
-        for bsym in self.bsyms:
-            for view in views_of(bsym):
-                memories.union(view.output.name, view.source.name)
+        memories = shared_memory(self.bsyms)
         held = {memories.find(p.name) for p in (*self.inputs, *self.results) if isinstance(p, TensorProxy)}
         return {name for name in self.values if memories.find(name) in held}
 

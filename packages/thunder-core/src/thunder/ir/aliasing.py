@@ -6,13 +6,14 @@ primitives that are tagged ``VIEW`` or ``MAYBE_VIEW``, whose result is a view of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_iter
 from thunder.base.tags import OpTags
+from thunder.ir.effects import may_alias
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 
@@ -113,6 +114,28 @@ class DisjointSets:
     def union(self, a: str, b: str) -> None:
         """Unite the sets of two names."""
         self._parent[self.find(a)] = self.find(b)
+
+
+def shared_memory(bsyms: Iterable[BoundSymbol], *, certain: bool = False) -> DisjointSets:
+    """Return the sets of values that may share memory; with `certain`, of those that do."""
+    memory = DisjointSets()
+    for bsym in bsyms:
+        for view in views_of(bsym):
+            if view.certain or not certain:
+                memory.union(view.source.name, view.output.name)
+    return memory
+
+
+def escaping(bsyms: Sequence[BoundSymbol]) -> frozenset[str]:
+    """Return the names of values whose memory may be that of a result of the program.
+
+    The last statement is the return.
+    """
+    names = {p.name for end in bsyms[-1:] for p in end.flat_proxy_args}
+    for bsym in reversed(bsyms[:-1]):
+        if any(p.name in names for p in bsym.flat_proxy_outs) and may_alias(bsym):
+            names.update(p.name for p in bsym.flat_proxy_args)
+    return frozenset(names)
 
 
 def before_first_write(proxies: Iterable[Any]) -> dict[str, TensorProxy]:

@@ -6,13 +6,12 @@ program can tell: it writes to one tensor and reads another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from thunder.executor_base.refusal import Refusal
-from thunder.ir.aliasing import DisjointSets, View, views_of
-from thunder.ir.effects import may_alias
+from thunder.ir.aliasing import DisjointSets, View, escaping, shared_memory, views_of
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
@@ -25,7 +24,7 @@ Results = Sequence[tuple[Any, Any]]
 
 
 class ProgramMemory:
-    """What a caller holds after a program: its inputs and results, and what shares memory with them."""
+    """The memory that the caller of a program holds: of its inputs and results, and of their views."""
 
     def __init__(self, trace: TraceCtx) -> None:
         self._trace = trace
@@ -33,16 +32,11 @@ class ProgramMemory:
     @cached_property
     def _escaping(self) -> frozenset[str]:
         """The names of values whose memory may be that of a result."""
-        body, end = self._trace.bound_symbols[:-1], self._trace.bound_symbols[-1:]
-        names = {p.name for b in end for p in b.flat_proxy_args}
-        for bsym in reversed(body):
-            if any(p.name in names for p in bsym.flat_proxy_outs) and may_alias(bsym):
-                names.update(p.name for p in bsym.flat_proxy_args)
-        return frozenset(names)
+        return escaping(self._trace.bound_symbols)
 
     @cached_property
     def _memory(self) -> DisjointSets:
-        return memory_of(self._trace.bound_symbols)
+        return shared_memory(self._trace.bound_symbols)
 
     @cached_property
     def _holders(self) -> Mapping[str, set[str]]:
@@ -64,16 +58,6 @@ class ProgramMemory:
         return self.escapes(name) and len(self._holders.get(self._memory.find(name), ())) > 1
 
 
-def memory_of(bsyms: Iterable[BoundSymbol], *, certain: bool = False) -> DisjointSets:
-    """Return the sets of values that may share memory; with `certain`, of those that do."""
-    memory = DisjointSets()
-    for bsym in bsyms:
-        for view in views_of(bsym):
-            if view.certain or not certain:
-                memory.union(view.source.name, view.output.name)
-    return memory
-
-
 def with_own_memory(
     trace: TraceCtx,
     bsym: BoundSymbol,
@@ -86,12 +70,11 @@ def with_own_memory(
     A result in the memory of an argument, or of a result before it, is copied if the operator's own result
     has other memory, and the caller may hold it.
     """
-    memory, own = memory_of(recorded), memory_of((bsym,))
+    memory, own = shared_memory(recorded), shared_memory((bsym,))
     values = {p.name: p.name for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)}
     separate: list[tuple[Any, Any]] = []
     copies: list[BoundSymbol] = []
-    trace.push_scope(copies)
-    try:
+    with trace.recording_into(copies):
         for output, result in results:
             if isinstance(result, TensorProxy) and output.name not in values:
                 sharing = [o for o, value in values.items() if memory.find(value) == memory.find(result.name)]
@@ -101,8 +84,6 @@ def with_own_memory(
                     result = prims.clone(result)
                 values[output.name] = result.name
             separate.append((output, result))
-    finally:
-        trace.pop_scope()
     return copies, separate
 
 
@@ -116,7 +97,7 @@ def copied_view(
     views: list[View] = [view for view in views_of(bsym) if view.certain and program.is_observed(view)]
     if not views:
         return None
-    memory = memory_of(recorded, certain=True)
+    memory = shared_memory(recorded, certain=True)
     values = {output.name: result for output, result in results}
     for view in views:
         value = values.get(view.output.name)

@@ -22,7 +22,8 @@ import torch
 
 from thunder.base import dtypes
 from thunder.base.structural_ids import STRUCTURAL
-from thunder.ir.effects import has_effect, is_barrier, may_alias
+from thunder.ir.aliasing import escaping
+from thunder.ir.effects import has_effect, is_barrier
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
@@ -99,11 +100,7 @@ class ExpressionGraph:
     @cached_property
     def escaping(self) -> frozenset[str]:
         """The names of values whose memory may be that of a result of the program."""
-        names = {p.name for p in self.bsyms[-1].flat_proxy_args}
-        for bsym in reversed(self.bsyms[:-1]):
-            if any(p.name in names for p in bsym.flat_proxy_outs) and may_alias(bsym):
-                names.update(p.name for p in bsym.flat_proxy_args)
-        return frozenset(names)
+        return escaping(self.bsyms)
 
     def labels_of(self, statements: Iterable[int]) -> frozenset[tuple[str, ...]]:
         """Return the different labels of statements, without those of casts and broadcasts."""

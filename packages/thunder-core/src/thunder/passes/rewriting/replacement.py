@@ -20,7 +20,7 @@ from thunder.base.errors import PluginError, UnsupportedProgram
 from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
 from thunder.executor_base.refusal import Refusal
-from thunder.ir.aliasing import DisjointSets, views_of
+from thunder.ir.aliasing import DisjointSets, shared_memory
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.substitution import follow_replacements
@@ -278,11 +278,7 @@ def _is_view(graph: ExpressionGraph, match: RuleMatch, old: TensorProxy) -> bool
 
 def _memory(bsyms: Iterable[BoundSymbol]) -> DisjointSets:
     """Return the sets of values that may share memory."""
-    memory = DisjointSets()
-    for bsym in bsyms:
-        for view in views_of(bsym) if bsym.sym.executor is None else ():
-            memory.union(view.source.name, view.output.name)
-    return memory
+    return shared_memory(bsym for bsym in bsyms if bsym.sym.executor is None)
 
 
 def _strides(bsyms: Sequence[BoundSymbol], proxy: TensorProxy) -> tuple[int, ...] | None:
