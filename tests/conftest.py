@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import os
@@ -35,6 +36,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _artefacts_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep compiled artefacts out of the user's cache."""
     os.environ["THUNDER_CACHE_DIR"] = str(tmp_path_factory.mktemp("artefacts"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _older_objects_are_frozen() -> None:
+    """Take all that is there before a module's tests out of garbage collections.
+
+    A collection is then quick, and runs no finalizer of another module's objects.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

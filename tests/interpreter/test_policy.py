@@ -362,7 +362,7 @@ RUN_NATIVELY = [
     "program", [p for p in load_programs() if "asyncio" not in p.name], ids=lambda program: program.name
 )
 def test_no_python_function_runs_natively(program: Program, capsys):
-    gc.collect()  # a program that collects garbage would run the finalizers of other tests' objects
+    gc.collect()  # a program that collects garbage would run the finalizers of an earlier program's objects
     found = set()
     for arguments in program.arguments:
         with contextlib.suppress(Exception):
