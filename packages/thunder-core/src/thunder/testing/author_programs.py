@@ -62,14 +62,7 @@ class ProgramCall(RegionCall):
 
     def has_fused(self, operator_id: str) -> bool:
         """Return whether the executor made a region with a call of an operator, or any for the program."""
-        return super().has_fused(operator_id) or (operator_id == self.subject.id and self._has_fusion)
-
-    @property
-    def _has_fusion(self) -> bool:
-        return any(
-            b.sym.is_fusion and b.sym.executor == self.subject.executor
-            for b in self.program.trace.bound_symbols
-        )
+        return super().has_fused(operator_id) or (operator_id == self.subject.id and bool(self.fusions()))
 
     def function(self) -> Callable[..., Any]:
         """Return the program as a function of its tensors."""

@@ -18,7 +18,7 @@ from thunder.extend import assuming_device
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.plugins import DeviceProfile
-from thunder.testing.conformance_failure import NothingToTest, definition_of, described
+from thunder.testing.conformance_failure import NothingToTest, definition_of, described, error_text
 from thunder.testing.row_samples import NOT_OPERATORS
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.sample_lowering import TracedCall, lowered, trace_call
@@ -195,7 +195,7 @@ def _answer(subject: Subject, name: str, traced: TracedCall, where: Any) -> Any:
         cause = error.__cause__ or error
         raise subject.failure(
             "its checker raises",
-            found={"call": traced.bsym, "sample": name, "raised": f"{type(cause).__name__}: {cause}"},
+            found={"call": traced.bsym, "sample": name, "raised": error_text(cause)},
             where=where,
             hint="A checker decides every call of the operator, in every dtype and on every device, and "
             "returns True or a thunder.extend.Refusal. It gets proxies, which have shape, dtype and device, "
@@ -254,7 +254,7 @@ def check_claims(subject: Subject) -> None:
             raise subject.failure(
                 "it claims a call that cannot be compiled",
                 call,
-                found={"raised": _text(call.lowering_error)},
+                found={"raised": error_text(call.lowering_error)},
                 hint="Let the checker refuse what the implementation cannot do. An execution transform "
                 "returns what the operator returns: the same structure, shapes, dtypes and devices.",
             ) from call.lowering_error
@@ -263,7 +263,10 @@ def check_claims(subject: Subject) -> None:
             raise subject.failure(
                 "it claims a call that fails when it runs",
                 call,
-                found={"raised": _text(call.running_error), "program": "\n" + call.program.trace.python()},
+                found={
+                    "raised": error_text(call.running_error),
+                    "program": "\n" + call.program.trace.python(),
+                },
                 hint="Let the checker refuse what the implementation cannot do, with the reason.",
             ) from call.running_error
     for call in subject.calls[:3]:
@@ -315,10 +318,6 @@ def _check_claims_on_cuda(subject: Subject, call: SampleCall) -> None:
                 raise subject.failure(
                     "it claims a call on another device that cannot be compiled",
                     call,
-                    found={"call": traced.bsym, "raised": _text(error)},
+                    found={"call": traced.bsym, "raised": error_text(error)},
                     hint="An execution transform makes its tensors on the device of the arguments.",
                 ) from error
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

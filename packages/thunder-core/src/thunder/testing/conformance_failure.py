@@ -21,6 +21,7 @@ __all__ = [
     "definition_of",
     "described",
     "described_call",
+    "error_text",
     "tensors_in",
 ]
 
@@ -54,6 +55,11 @@ def described_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     """Return the text of a call, with each argument as :func:`described` shows it."""
     parts = [*(described(a) for a in args), *(f"{k}={described(v)}" for k, v in kwargs.items())]
     return f"{name}({', '.join(parts)})"
+
+
+def error_text(error: BaseException) -> str:
+    """Return the class and the message of an exception."""
+    return f"{type(error).__name__}: {error}"
 
 
 def definition_of(*functions: Callable[..., Any] | None) -> list[Location]:

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder.testing.comparison import compare_inputs, value_difference
-from thunder.testing.conformance_failure import NothingToTest, tensors_in
+from thunder.testing.conformance_failure import NothingToTest, error_text, tensors_in
 from thunder.testing.global_state import changed, restored
 from thunder.testing.sample_call import Outcome, SampleCall
 from thunder.testing.sample_lowering import seeded
@@ -120,7 +120,7 @@ def _check_failure(subject: Subject, call: SampleCall, number: int) -> None:
         raise subject.failure(
             "a call that runs out of memory raises another error",
             call,
-            found={**place, "raised": f"{type(error).__name__}: {error}"},
+            found={**place, "raised": error_text(error)},
             hint="Let the exception pass: programs catch torch.OutOfMemoryError to take a smaller batch.",
         ) from error
     _check_unchanged(subject, call, given, place)

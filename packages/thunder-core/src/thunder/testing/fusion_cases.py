@@ -9,7 +9,7 @@ from thunder.base.errors import Location
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.testing import failure_cases, global_state_cases, program_cases, result_cases, training_cases
 from thunder.testing.comparison import ASPECTS
-from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of
+from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of, error_text
 from thunder.testing.region_programs import RegionCall, region_calls
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.sample_lowering import LoweredProgram
@@ -115,7 +115,7 @@ def check_regions(subject: RegionSubject) -> None:
             raise subject.failure(
                 "it cannot be fused and run",
                 call,
-                found={"raised": f"{type(error).__name__}: {error}"},
+                found={"raised": error_text(error)},
                 hint="fusion_pass keeps every call and every name that is read later, in an order in which "
                 "values are computed before they are read.",
             ) from error

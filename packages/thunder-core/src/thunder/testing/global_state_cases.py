@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from thunder.base.pytree import tree_iter
-from thunder.testing.conformance_failure import NothingToTest, described, tensors_in
+from thunder.testing.conformance_failure import NothingToTest, described, error_text, tensors_in
 from thunder.testing.global_state import changed, restored
 from thunder.testing.interleaving import interleaved
 from thunder.testing.sample_call import Outcome, SampleCall
@@ -103,7 +103,7 @@ def _rerun_under(mode: Callable[[], Any], call: SampleCall, name: str) -> tuple[
             if other.is_claimed:
                 return other, other.run()
     except Exception as error:
-        raise _under(call.subject, call, name, {"raised": f"{type(error).__name__}: {error}"}) from error
+        raise _under(call.subject, call, name, {"raised": error_text(error)}) from error
     answer = other.tracing_error or other.checker_error or other.answer
     raise _under(call.subject, call, name, {"answer": answer})
 
@@ -162,7 +162,7 @@ def check_threads(subject: Subject) -> None:
     judged = [(alone, r, call) for r in results.mine] + [(alone_other, r, other) for r in results.others]
     for expected, result, which in judged:
         if isinstance(result, Exception):
-            raise _disturbed(subject, which, {"raised": f"{type(result).__name__}: {result}"}) from result
+            raise _disturbed(subject, which, {"raised": error_text(result)}) from result
         tensors = tensors_in(result)
         if len(tensors) != len(expected) or not all(map(same_bits, tensors, expected)):
             raise _disturbed(subject, which, {"alone": expected, "interrupted": tensors})

@@ -15,7 +15,7 @@ from thunder.extend import get_always_executors
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.trace import TraceCtx, from_trace, tracectx
 from thunder.ops import prims
-from thunder.testing.conformance_failure import NothingToTest, definition_of, described
+from thunder.testing.conformance_failure import NothingToTest, definition_of, described, error_text
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.sample_lowering import SEED, lowered, seeded, trace_call
 from thunder.testing.samples import Sample, cast
@@ -109,7 +109,7 @@ def _check_case(case: GradientCase) -> bool:
     except Exception as error:
         raise case.failure(
             "its gradient cannot be traced",
-            {"raised": "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])},
+            {"raised": "\n".join([error_text(error), *getattr(error, "__notes__", ())])},
             "A rule has the operator's signature, computes and returns its result, gets cotangents with "
             "get_grad(result) and puts gradients with put_grads(arguments, gradients), each with the shape "
             "and dtype of its argument.",
@@ -143,7 +143,7 @@ def _run(case: GradientCase, joint: TraceCtx, expected: Expected) -> tuple[Seque
     except Exception as error:
         raise case.failure(
             "its gradient fails when it runs",
-            {"raised": f"{type(error).__name__}: {error}", "cotangents": described(cotangents)},
+            {"raised": error_text(error), "cotangents": described(cotangents)},
             "A cotangent may be expanded, with strides of 0, as that of a sum: call contiguous() on it if a "
             "kernel needs that.",
         ) from error

@@ -12,7 +12,13 @@ from thunder.compiler.inspection import explain
 from thunder.compiler.jit import jit
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.testing.comparison import value_difference
-from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, described, tensors_in
+from thunder.testing.conformance_failure import (
+    ConformanceFailure,
+    NothingToTest,
+    described,
+    error_text,
+    tensors_in,
+)
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.sample_lowering import seeded
 from thunder.testing.subjects import Subject
@@ -115,7 +121,7 @@ def _result(
             return compiled(*call.sample.copy().tensors)
     except Exception as error:
         raise subject.failure(
-            f"{what} fails", call, found={"raised": f"{type(error).__name__}: {error}"}, hint=hint
+            f"{what} fails", call, found={"raised": error_text(error)}, hint=hint
         ) from error
 
 

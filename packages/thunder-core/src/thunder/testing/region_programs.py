@@ -41,8 +41,7 @@ OPAQUE = OperatorExecutor("conformance").register_operator(
 
 def _called_with(symbol: Symbol, sample: Sample, tensors: Sequence[TensorProxy]) -> Any:
     """Make the call of a sample on other tensors; return its result."""
-    images = {id(old): new for old, new in zip(sample.tensors, tensors, strict=True)}
-    args, kwargs = tree_map(lambda x: images.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
+    args, kwargs = sample.with_tensors(dict(zip(map(id, sample.tensors), tensors, strict=True)))
     return symbol(*args, **kwargs)
 
 
@@ -231,12 +230,12 @@ class RegionCall(SampleCall):
 
     def has_fused(self, operator_id: str) -> bool:
         """Return whether the executor made a region with a call of an operator."""
-        fusions = [
-            b
-            for b in self.program.trace.bound_symbols
-            if b.sym.is_fusion and b.sym.executor == self.subject.executor
-        ]
-        return any(_has_operator(b, operator_id) or not b.subsymbols for b in fusions)
+        return any(_has_operator(b, operator_id) or not b.subsymbols for b in self.fusions())
+
+    def fusions(self) -> list[BoundSymbol]:
+        """Return the calls of regions that the executor made."""
+        calls = self.program.trace.bound_symbols
+        return [b for b in calls if b.sym.is_fusion and b.sym.executor == self.subject.executor]
 
     def may_alias(self, ours: set[str], theirs: set[str]) -> bool:
         """Return whether results may share this memory: each result of a fusion has its own."""

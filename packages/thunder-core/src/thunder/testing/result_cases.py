@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from thunder.testing.comparison import ASPECTS
-from thunder.testing.conformance_failure import definition_of, tensors_in
+from thunder.testing.conformance_failure import definition_of, error_text, tensors_in
 from thunder.testing.sample_call import SampleCall
 from thunder.testing.samples import other_values
 from thunder.testing.subjects import Subject
@@ -30,7 +30,7 @@ def check_metadata(subject: Subject) -> None:
             raise subject.failure(
                 "its meta function refuses a sample call",
                 call,
-                found={"raised": f"{type(call.tracing_error).__name__}: {call.tracing_error}"},
+                found={"raised": error_text(call.tracing_error)},
                 where=definition_of(subject.symbol.meta),
                 hint="Correct the meta function, or leave the sample out: a program that makes the call "
                 "fails as well.",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder.base.langctx import TORCH, using_language
-from thunder.base.pytree import tree_map
 from thunder.executor_base.executor import Executor
 from thunder.extend import get_always_executors
 from thunder.ir.proxies import TensorProxy
@@ -74,7 +73,7 @@ def trace_call(
             id(x): proxy_of(x, device=device, requires_grad=i in positions) for i, x in enumerate(tensors)
         }
         trace.args = list(proxies.values())
-        args, kwargs = tree_map(lambda x: proxies.get(id(x), x), (tuple(sample.args), dict(sample.kwargs)))
+        args, kwargs = sample.with_tensors(proxies)
         out = symbol(*args, **kwargs)
         prims.python_return(plain(out))
     return TracedCall(trace, trace.bound_symbols[0], tensors)

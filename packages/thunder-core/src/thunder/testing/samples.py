@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -93,6 +94,11 @@ class Sample:
         storages: Storages = {}
         return self.mapped(lambda x: rebuilt(x, change, storages), variant)
 
+    def with_tensors(self, images: Mapping[int, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with images in place of tensors; `images` has them by the tensor's `id`."""
+        args, kwargs = tree_map(lambda x: images.get(id(x), x), (tuple(self.args), dict(self.kwargs)))
+        return args, kwargs
+
     def mapped(self, fn: Callable[[torch.Tensor], torch.Tensor], variant: str = "") -> Sample:
         """Return the call with `fn` applied to each tensor, once to a repeated one."""
         images: dict[int, torch.Tensor] = {}
@@ -157,10 +163,17 @@ def samples_of(row: Operator | None, given: SampleSource | None, device: torch.d
     elif row is not None and row.samples is not None:
         yield from _listed(row.samples, device, f"sample of the row {row.id}", "row")
     elif row is not None:
-        with torch.random.fork_rng(devices=()), warnings.catch_warnings():
-            torch.manual_seed(0)
-            warnings.simplefilter("ignore")  # torch warns about some of its own samples
+        with _drawing():
             yield from _of_torch(row, device)
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Within the context, samples are drawn from the same random numbers each time, without warnings."""
+    with torch.random.fork_rng(devices=()), warnings.catch_warnings():
+        torch.manual_seed(0)
+        warnings.simplefilter("ignore")  # torch warns about some of its own samples
+        yield
 
 
 def _of_torch(row: Operator, device: torch.device) -> Iterator[Sample]:
@@ -173,9 +186,7 @@ def _of_torch(row: Operator, device: torch.device) -> Iterator[Sample]:
 
 def own_samples_of(row: Operator, device: torch.device) -> Iterator[Sample]:
     """Yield the samples that the tests have for an operator, where torch's have none that it takes."""
-    with torch.random.fork_rng(devices=()), warnings.catch_warnings():
-        torch.manual_seed(0)
-        warnings.simplefilter("ignore")
+    with _drawing():
         for number, (args, kwargs) in enumerate(itertools.islice(row_samples(row, device), MAX_SAMPLES)):
             yield Sample(args, kwargs, f"sample {number} of thunder.testing", source="torch")
 

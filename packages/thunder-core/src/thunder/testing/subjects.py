@@ -22,7 +22,7 @@ from thunder.ir.symbol import Symbol
 from thunder.ops.operator import Operator, row_of, symbol_of
 from thunder.passes.placement import is_executable
 from thunder.testing.comparison import written_arguments
-from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of
+from thunder.testing.conformance_failure import ConformanceFailure, NothingToTest, definition_of, error_text
 from thunder.testing.expense import MAX_ELEMENTS, is_affordable, is_one_call
 from thunder.testing.inner_operators import inner_operators
 from thunder.testing.reproduction import program_of
@@ -207,7 +207,7 @@ class Subject:
                 raise self.failure(
                     "its reference refuses a sample call",
                     call,
-                    found={"raised": f"{type(call.reference_error).__name__}: {call.reference_error}"},
+                    found={"raised": error_text(call.reference_error)},
                     where=definition_of(self.reference),
                     hint="A reference has the operator's signature. Correct it, or leave the sample out.",
                 ) from call.reference_error

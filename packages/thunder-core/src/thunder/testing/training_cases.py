@@ -9,7 +9,7 @@ import torch
 
 from thunder.base.errors import MissingGradient
 from thunder.compiler.jit import jit
-from thunder.testing.conformance_failure import NothingToTest, tensors_in
+from thunder.testing.conformance_failure import NothingToTest, error_text, tensors_in
 from thunder.testing.gradient_cases import (
     GradientCase,
     compare_gradients,
@@ -101,6 +101,6 @@ def _fails_without(function: Callable[..., Any], case: GradientCase) -> bool:
 def _failure(case: GradientCase, what: str, error: Exception) -> Exception:
     return case.failure(
         what,
-        {"raised": f"{type(error).__name__}: {error}"},
+        {"raised": error_text(error)},
         "A kernel gets tensors in every layout; a cotangent may be expanded, with strides of 0.",
     )
