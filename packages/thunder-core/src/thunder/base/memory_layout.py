@@ -19,6 +19,15 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
+def order_of_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the rank of each dimension's stride, 0 for the innermost; None for a layout with gaps."""
+    inner_first = sorted(range(len(shape)), key=lambda d: (strides[d], shape[d], -d))
+    expected = contiguous_strides([shape[d] for d in reversed(inner_first)])
+    if [strides[d] for d in reversed(inner_first)] != list(expected):
+        return None
+    return tuple(inner_first.index(d) for d in range(len(shape)))
+
+
 def element_span(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Return the number of elements of a storage between a tensor's first and last element.
 

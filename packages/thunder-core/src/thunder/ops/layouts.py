@@ -56,6 +56,14 @@ CONTIGUOUS_RESULTS = frozenset(
     )
 )
 
+#: operators of matrices, whose results are contiguous for arguments in any layout
+MATRIX_PRODUCTS = frozenset(f"torch.{name}" for name in ("bmm", "matmul", "mm", "nn.functional.linear"))
+#: views that exist for some layouts only, or read the memory of their argument
+READ_LAYOUTS = frozenset(
+    {"torch.as_strided", "torch.view_as_complex", "torch.Tensor.as_strided"}
+    | {f"torch.Tensor.{name}" for name in ("unflatten", "view", "view_as")}
+)
+
 #: operators for which torch's kernels without data return other strides than those on a CPU, or read data
 _STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {"torch.nn.functional.pad"}
 
@@ -93,6 +101,10 @@ class Layouts:
         self._groups = {alias.proxy.name: tuple(group) for group in groups for alias in group}
         self._producers = {p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs}
         self._mode: FakeTensorMode | None = None
+
+    def extend(self, program: Iterable[BoundSymbol]) -> None:
+        """Add calls, which compute other values."""
+        self._producers.update({p.name: b for b in reversed(list(program)) for p in b.flat_proxy_outs})
 
     def producer_of(self, proxy: TensorProxy) -> BoundSymbol | None:
         """Return the call that computed a tensor, before the cast that fits it to an ``out=``."""

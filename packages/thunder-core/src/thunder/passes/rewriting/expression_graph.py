@@ -26,6 +26,7 @@ from thunder.ir.aliasing import escaping
 from thunder.ir.effects import has_effect, is_barrier
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
+from thunder.ops.layouts import CONTIGUOUS_RESULTS, MATRIX_PRODUCTS, READ_LAYOUTS
 from thunder.ops.operator import row_of
 
 CONVERT = "prims.convert_element_type"
@@ -101,6 +102,20 @@ class ExpressionGraph:
     def escaping(self) -> frozenset[str]:
         """The names of values whose memory may be that of a result of the program."""
         return escaping(self.bsyms)
+
+    @cached_property
+    def layout_read(self) -> frozenset[str]:
+        """The names of values on whose strides a result of the program, or what it has read, may depend."""
+        names = {p.name for p in self.bsyms[-1].flat_proxy_args}
+        for bsym in reversed(self.bsyms[:-1]):
+            outputs = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
+            names.update(p.name for p in outputs if p.derived_strides is not None)
+            if bsym.sym.id in READ_LAYOUTS or (
+                any(p.name in names and p.ndim for p in outputs)
+                and bsym.sym.id not in CONTIGUOUS_RESULTS | MATRIX_PRODUCTS
+            ):
+                names.update(p.name for p in bsym.flat_proxy_args)
+        return frozenset(names)
 
     def labels_of(self, statements: Iterable[int]) -> frozenset[tuple[str, ...]]:
         """Return the different labels of statements, without those of casts and broadcasts."""

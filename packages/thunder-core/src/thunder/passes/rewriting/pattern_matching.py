@@ -66,7 +66,7 @@ def find_matches(graph: ExpressionGraph, rule: RewriteRule) -> Iterator[RuleMatc
 def _match_at(
     graph: ExpressionGraph, rule: RewriteRule, pattern: TracedPattern, value: Expression
 ) -> RuleMatch | None:
-    for binding in itertools.islice(_bindings(graph, pattern, value), _MOST_CHOICES):
+    for binding in itertools.islice(_bindings(graph, pattern, value, rule.parameters), _MOST_CHOICES):
         if (
             binding.tensors.keys() == pattern.inputs.keys()
             and binding.numbers.keys() == pattern.numbers.keys()
@@ -93,10 +93,12 @@ class _Binding:
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _bindings(graph: ExpressionGraph, pattern: TracedPattern, value: Expression) -> Iterator[_Binding]:
+def _bindings(
+    graph: ExpressionGraph, pattern: TracedPattern, value: Expression, types: Mapping[str, type | None]
+) -> Iterator[_Binding]:
     """Yield the assignments in which the pattern's first output is `value`."""
     names = {expression: name for name, expression in pattern.inputs.items()}
-    unifier = _Unifier(graph, pattern, names)
+    unifier = _Unifier(graph, pattern, names, types)
     first, *others = (through(output) for output in pattern.outputs)
     for binding in unifier.unified(first, value, _Binding()):
         yield from unifier.with_outputs(others, binding)
@@ -107,6 +109,7 @@ class _Unifier:
     graph: ExpressionGraph
     pattern: TracedPattern
     names: Mapping[Expression, str]
+    types: Mapping[str, type | None]
 
     def with_outputs(self, outputs: Sequence[Expression], binding: _Binding) -> Iterator[_Binding]:
         """Yield the extensions of a binding by further outputs of the pattern."""
@@ -187,11 +190,24 @@ class _Unifier:
         for leaf, number in pairs:
             for name, variable in self.pattern.numbers.items():
                 if is_variable(leaf, variable):
-                    if type(number) not in (int, float) and not isinstance(number, NumberProxy):
-                        return None
-                    if not equal_constants(found.setdefault(name, number), number):
+                    number = _as_declared(self.types[name], number)
+                    if number is None or not equal_constants(found.setdefault(name, number), number):
                         return None
         return found
+
+
+def _as_declared(kind: type | None, number: Any) -> Any:
+    """Return a number of a program as the parameter of a pattern takes it; None for one that it does not.
+
+    A parameter that is annotated `int` takes whole numbers.
+    """
+    if isinstance(number, NumberProxy):
+        return number if kind is not int or number.python_type is int else None
+    if type(number) not in (int, float):
+        return None
+    if kind is int and type(number) is float:
+        return int(number) if number.is_integer() else None
+    return number
 
 
 def _expression_pairs(a: Any, b: Any) -> list[tuple[Expression, Expression]] | None:

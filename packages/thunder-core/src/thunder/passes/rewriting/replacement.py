@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from thunder.base.errors import PluginError, UnsupportedProgram
+from thunder.base.errors import OperatorError, PluginError, UnsupportedProgram
+from thunder.base.memory_layout import order_of_strides
 from thunder.base.plugin_calls import plugin_call
 from thunder.base.tags import OpTags
 from thunder.executor_base.refusal import Refusal
@@ -24,7 +25,7 @@ from thunder.ir.aliasing import DisjointSets, shared_memory
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.rewrite_rules import RewriteRule
 from thunder.ir.substitution import follow_replacements
-from thunder.ir.symbol import BoundSymbol, has_tags
+from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx, TraceProvenance, detached_trace, from_trace, tracectx
 from thunder.ops import prims
 from thunder.ops.casting import cast
@@ -138,12 +139,12 @@ def _replaced(
     values: dict[Variable, Any] = {}
     statements: list[BoundSymbol] = []
     removable: set[BoundSymbol] = set()
-    pending = list(places)
+    pending, layouts = list(places), Layouts((), trace.bound_symbols)
     for position, bsym in enumerate(trace.bound_symbols):
         while pending and pending[0].position == position:
             match = pending.pop(0).match
             recorded = _Recording(new, graph, match, values)
-            refusal = recorded.refusal()
+            refusal = recorded.refusal(layouts)
             done.append(_rewriting(graph, match, refusal))
             if refusal is None:
                 statements += recorded.statements
@@ -175,7 +176,9 @@ class _Recording:
     def __init__(
         self, trace: TraceCtx, graph: ExpressionGraph, match: RuleMatch, values: Mapping[Variable, Any]
     ) -> None:
-        self.graph, self.match = graph, match
+        self.trace, self.graph, self.match = trace, graph, match
+        #: the refusal of a replacement that promotes the dtypes of its arguments in another way
+        self.other_dtypes: Refusal | None = None
         self.args = [values.get(Variable(a), a) if is_proxy(a) else a for a in match.args]
         with _calling(graph, match, "a replacement"):
             recorded = record(match.rule.replacement, self.args, trace, grad=match.grad)
@@ -183,6 +186,8 @@ class _Recording:
         self._check_writes()
         self.results: dict[Variable, Any] = {}
         outputs = self._checked_results(recorded.result)
+        if self.other_dtypes is not None:
+            return
         with tracectx(trace), trace.recording_into(self.statements):
             for value, result in zip(match.outputs, outputs, strict=True):
                 self.results[Variable(value.proxy)] = self._as_value(value.proxy, result)
@@ -199,20 +204,30 @@ class _Recording:
         expected = tuple(v.proxy for v in self.match.traced.outputs)
         is_tuple = isinstance(result, tuple | list)
         results = outputs_of(result)
-        if (
-            is_tuple is not self.match.traced.is_tuple
-            or len(results) != len(expected)
-            or not all(_same_metadata(a, b) for a, b in zip(expected, results, strict=True))
-        ):
-            raise _fault(
-                self.graph,
-                self.match,
-                "has a replacement whose results differ from the pattern's in structure, shape, dtype, "
-                "device or requires_grad",
-                pattern=_described(expected, self.match.traced.is_tuple),
-                replacement=_described(results, is_tuple),
-            )
-        return results
+        has_structure = is_tuple is self.match.traced.is_tuple and len(results) == len(expected)
+        if has_structure and all(map(_same_metadata, expected, results)):
+            dtypes = [
+                (a.dtype, b.dtype) for a, b in zip(expected, results, strict=True) if a.dtype is not b.dtype
+            ]
+            if not dtypes:
+                return results
+            if len({arg.dtype for arg in self.match.args if isinstance(arg, TensorProxy)}) > 1:
+                before, after = dtypes[0]
+                self.other_dtypes = Refusal(
+                    "dtype",
+                    "the replacement promotes the dtypes of its arguments in another way",
+                    pattern=before.shortname(),
+                    replacement=after.shortname(),
+                )
+                return results
+        raise _fault(
+            self.graph,
+            self.match,
+            "has a replacement whose results differ from the pattern's in structure, shape, dtype, "
+            "device or requires_grad",
+            pattern=_described(expected, self.match.traced.is_tuple),
+            replacement=_described(results, is_tuple),
+        )
 
     def _as_value(self, old: TensorProxy, result: TensorProxy) -> Any:
         """Return a result as a value that shares no memory with others, with the dtype of the program's."""
@@ -229,30 +244,52 @@ class _Recording:
         tags = bsym.own_tags | last.own_tags
         return bsym.from_bsym(source=bsym.source or last.source, tags=tags)
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self, layouts: Layouts) -> Refusal | None:
         """Return why the results cannot take the place of the program's values, or None.
 
-        Results of the program have eager's strides, and are views where eager's are.
+        Results of the program have eager's strides, and are views where eager's are. `layouts` are those of
+        the program and of the replacements before this one.
         """
+        if self.other_dtypes is not None:
+            return self.other_dtypes
+        layouts.extend(self.statements)
         for value in self.match.outputs:
             old = value.proxy
-            if old.derived_strides is None and old.name not in self.graph.escaping:
-                continue
-            if _is_view(self.graph, self.match, old):
+            if old.name in self.graph.escaping and _is_view(self.graph, self.match, old):
                 return Refusal("view", "a result of the program is a view of an argument of the match")
-            before = _strides(self.graph.bsyms, old)
-            after = _strides(self.statements, self.results[Variable(old)])
-            if before is not None and after is not None and before != after:
-                return Refusal(
-                    "strides", "the replacement has other strides", pattern=before, replacement=after
-                )
+            if old.derived_strides is not None or old.name in self.graph.layout_read:
+                refusal = self._with_strides(old, layouts)
+                if refusal is not None:
+                    return refusal
+        return None
+
+    def _with_strides(self, old: TensorProxy, layouts: Layouts) -> Refusal | None:
+        """Give a result the strides of the program's value, or return why it cannot have them.
+
+        Only the result of a package's operator, whose strides are known when it runs, is copied if need be.
+        """
+        before = _strides(layouts, old)
+        if before is None:
+            return Refusal("strides", "the strides of the program's value cannot be derived")
+        result = self.results[Variable(old)]
+        if all(b.sym.executor is None for b in with_parts(self.statements)):
+            after = _strides(layouts, result)
+            if after == before:
+                return None
+            return Refusal("strides", "the replacement has other strides", pattern=before, replacement=after)
+        order = order_of_strides(old.shape, before)
+        if order is None:
+            return Refusal("strides", "the strides of the program's value are not those of a dense tensor")
+        with tracectx(self.trace), self.trace.recording_into(self.statements):
+            self.results[Variable(old)] = prims.stride_order(result, order)
+        self.statements[-1] = self._placed(self.statements[-1])
         return None
 
 
 def _same_metadata(old: TensorProxy, new: object) -> bool:
-    return isinstance(new, TensorProxy) and (old.shape, old.dtype, old.device, old.requires_grad) == (
+    """Return whether a replacement's result has the metadata of the pattern's, apart from the dtype."""
+    return isinstance(new, TensorProxy) and (old.shape, old.device, old.requires_grad) == (
         new.shape,
-        new.dtype,
         new.device,
         new.requires_grad,
     )
@@ -281,9 +318,9 @@ def _memory(bsyms: Iterable[BoundSymbol]) -> DisjointSets:
     return shared_memory(bsym for bsym in bsyms if bsym.sym.executor is None)
 
 
-def _strides(bsyms: Sequence[BoundSymbol], proxy: TensorProxy) -> tuple[int, ...] | None:
+def _strides(layouts: Layouts, proxy: TensorProxy) -> tuple[int, ...] | None:
     """Return eager's strides of a value; None where they cannot be derived."""
     try:
-        return Layouts((), bsyms).strides(proxy)
-    except UnsupportedProgram:
+        return layouts.strides(proxy)
+    except (UnsupportedProgram, OperatorError):
         return None
