@@ -215,8 +215,10 @@ def test_misspelt_methods_and_values_are_refused() -> None:
 
 
 def test_another_interpreter_is_that_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidArgument, match=r"a package that provides thunder\.dynamo"):
-        thunder.compile(doubled, thunder.Recipe(interpreter="thunder.fx"))
+    with monkeypatch.context() as patched:
+        patched.setattr("thunder.recipes.run_recipe._FX", "thunder.distributed:absent")
+        with pytest.raises(InvalidArgument, match=r"a package that provides thunder\.dynamo"):
+            thunder.compile(doubled, thunder.Recipe(interpreter="thunder.fx"))
     package = types.ModuleType("thunder.dynamo")
     package.thunderfx = lambda fn, **settings: (fn, sorted(settings))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "thunder.dynamo", package)

@@ -1,0 +1,1 @@
+"""Thunder with TorchInductor and TorchDynamo."""

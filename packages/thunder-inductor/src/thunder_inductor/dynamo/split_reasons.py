@@ -1,0 +1,55 @@
+"""Why a graph of TorchDynamo is cut, and where in the user's program."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import torch
+
+__all__ = ["SplitReason", "SplitReasonType", "user_line"]
+
+
+class SplitReasonType(Enum):
+    """The kinds of reasons for which a node does not run in thunder."""
+
+    UNSUPPORTED_NODE = auto()
+    """A higher-order operator, or a call that changes torch's state, that thunder does not compile."""
+    MISSING_OP_SUPPORT = auto()
+    """An operator that thunder does not support, or not with these arguments."""
+    EXCEPTION_PROXY_THUNDER_OP = auto()
+    """Values of the node that cannot be described to thunder, such as sizes that depend on data."""
+    EXCEPTION_META_THUNDER_OP = auto()
+    """Another error while thunder compiled the node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitReason:
+    """The reason for which a node, or a part of a graph, does not run in thunder.
+
+    `node` is the name of the node in the graph, None if the cause is not one node; `line` is the user's line,
+    such as `model.py:41  q = f(x)`, empty if torch did not keep it.
+    """
+
+    type: SplitReasonType
+    info: str
+    node: str | None = None
+    line: str = ""
+    exception: Exception | None = None
+
+    def __str__(self) -> str:
+        place = f"\n  at  {self.line}" if self.line else ""
+        return f"{self.type.name}: {self.node or 'graph'}: {self.info}{place}"
+
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*\n\s*(?P<text>[^\n]*)')
+
+
+def user_line(node: torch.fx.Node) -> str:
+    """Return the user's line of a node, `file:line  text`; empty if the node does not have it."""
+    frames = list(_FRAME.finditer(node.meta.get("stack_trace") or ""))
+    if not frames:
+        return ""
+    frame = frames[-1]
+    return f"{frame['file']}:{frame['line']}   {frame['text']}"

@@ -1,0 +1,199 @@
+"""Graphs of which thunder compiles a part: where they are cut, why, and that results are eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import thunder
+from comparison.inputs import leaf
+from thunder.dynamo import SplitReasonType, thunderfx
+
+pytestmark = pytest.mark.usefixtures("_quick_inductor")
+
+
+def both(f, *inputs, tolerance=1e-10, **options):
+    """Return a compiled function, after its results, gradients and inputs were compared with eager's."""
+    compiled = thunderfx(f, **options)
+    expected = outcome(f, inputs)
+    for _ in range(2):
+        torch.testing.assert_close(outcome(compiled, inputs), expected, rtol=tolerance, atol=1e-10)
+    return compiled
+
+
+def outcome(f, inputs):
+    inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
+    torch.manual_seed(1)
+    results = f(*inputs)
+    results = list(results) if isinstance(results, tuple | list) else [results]
+    differentiable = [r.double().sum() for r in results if r.requires_grad]
+    leaves = [x for x in inputs if x.requires_grad]
+    grads = torch.autograd.grad(sum(differentiable), leaves, allow_unused=True) if differentiable else ()
+    return [
+        [r.detach() for r in results],
+        [r.requires_grad for r in results],
+        list(grads),
+        [x.detach() for x in inputs],
+        (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")),
+    ]
+
+
+def runners(compiled):
+    (info,) = compiled.subgraph_infos
+    return [part.runner for part in info.parts]
+
+
+def test_a_supported_graph_is_one_part():
+    compiled = both(lambda x: (x.sin() + 1).cos(), leaf(3))
+    assert runners(compiled) == ["thunder"]
+    assert compiled.subgraph_infos[0].split_reasons == []
+
+
+def test_a_cut_has_its_reason_and_the_users_line():
+    def f(x):
+        y = x.sin()
+        n = torch.nonzero(y)
+        return y.cos(), n
+
+    compiled = both(f, leaf(3))
+    assert runners(compiled)[:2] == ["thunder", "inductor"]
+    reason = compiled.subgraph_infos[0].split_reasons[0]
+    assert reason.type is SplitReasonType.MISSING_OP_SUPPORT
+    assert "shape depends on data" in reason.info
+    assert reason.line.endswith("n = torch.nonzero(y)")
+    assert isinstance(reason.exception, thunder.UnsupportedOperator)
+    assert "MISSING_OP_SUPPORT" in str(compiled.subgraph_infos[0])
+
+
+def test_a_higher_order_operator_is_a_cut():
+    def f(x):
+        y = torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x * 2,))
+        return y + x
+
+    compiled = both(f, leaf(3))
+    assert SplitReasonType.UNSUPPORTED_NODE in {r.type for r in compiled.subgraph_infos[0].split_reasons}
+    assert runners(compiled) == ["thunder", "inductor", "thunder"]
+
+
+def test_calls_that_change_another_state_run_in_torch():
+    compiled = both(lambda x: torch.func.vmap(lambda a: a.sin() * 2)(x.cos()) + 1, leaf(2, 3))
+    assert runners(compiled) == ["thunder", "torch", "thunder"]
+
+
+def test_autocast_holds_on_both_sides_of_a_cut():
+    def f(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x
+            z = y * y.gt(0).nonzero().sum()
+            return y, z @ x, x @ x
+
+    compiled = both(f, leaf(3, 3, dtype=torch.float32), tolerance=1e-2)  # of gradients in bfloat16
+    assert runners(compiled)[0] == runners(compiled)[-1] == "torch"
+
+
+def test_grad_mode_holds_on_both_sides_of_a_cut():
+    def f(x):
+        with torch.no_grad():
+            y = x.sin()
+            z = y + y.nonzero().sum()
+            with torch.enable_grad():
+                w = x.cos()
+            v = z * x
+        return y, z, w, v, x * 2
+
+    both(f, leaf(3))
+
+
+def test_a_context_between_cuts_stays_in_its_part():
+    def f(x):
+        n = x.nonzero()
+        with torch.no_grad():
+            y = x * 2
+        return y, n, x.sin()
+
+    assert runners(both(f, leaf(3))) == ["inductor", "thunder"]
+
+
+def test_an_error_between_cuts_restores_the_state():
+    def f(x, i):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            n = x.nonzero()
+            y = x[i]
+            return y, n
+
+    compiled = thunderfx(f)
+    compiled(torch.ones(3), torch.tensor([1]))
+    with pytest.raises(IndexError, match="out of"):
+        compiled(torch.ones(3), torch.tensor([9]))
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_writes_cross_cuts():
+    """To an input, through a view of an intermediate, and to a buffer."""
+
+    def f(x, buffer):
+        y = x * 2
+        row = y[0]
+        n = y.detach().nonzero().sum()
+        row.mul_(n)
+        buffer.add_(n)
+        row.add_(1)
+        return y.sin(), row, buffer * 2
+
+    both(f, leaf(2, 3), torch.zeros(3, dtype=torch.float64))
+
+
+def test_random_numbers_are_eagers_around_cuts():
+    def f(x):
+        y = torch.nn.functional.dropout(x, 0.5)
+        z = y * y.detach().nonzero().sum()
+        return torch.nn.functional.dropout(z, 0.5) + torch.rand_like(x)
+
+    both(f, leaf(4, 4))
+
+
+def test_checkpointed_regions_are_computed_again():
+    def f(x):
+        y = x
+        for _ in range(3):
+            y = checkpoint(
+                lambda a: torch.nn.functional.dropout(a.sin().exp().cos(), 0.5), y, use_reentrant=False
+            )
+        return y
+
+    compiled = both(f, leaf(4, 4), rematerialization="none")
+    assert runners(compiled) == ["thunder"]
+    assert "bw_exp = torch.exp(" in str(compiled.last_backward_traces[-1])
+
+
+def test_a_checkpointed_region_that_thunder_refuses_is_computed_again_elsewhere():
+    def f(x):
+        return checkpoint(lambda a: (a * a.detach().nonzero().sum()).sin(), x.cos(), use_reentrant=False) + 1
+
+    assert runners(both(f, leaf(3))) == ["thunder", "inductor", "thunder"]
+
+
+def test_a_part_that_inductor_does_not_compile_runs_in_torch(monkeypatch: pytest.MonkeyPatch):
+    def failing(gm, example_inputs):
+        raise RuntimeError("no C++ compiler")
+
+    settings = {"backend": failing, "fullgraph": True}
+    monkeypatch.setattr("thunder_inductor.dynamo.inductor_part.COMPILE_SETTINGS", settings)
+    compiled = both(lambda x: x.sin() * x.detach().nonzero().sum(), leaf(3))
+    assert "torch" in runners(compiled)
+    assert "no C++ compiler" in str(compiled.subgraph_infos[0])
+
+
+def test_faults_of_packages_are_not_refusals():
+    """An error that says that a package is wrong is not a reason to cut a graph."""
+    executor = thunder.extend.OperatorExecutor("wrong")
+
+    def checker(*args: object) -> bool:
+        raise ValueError("a fault")
+
+    sin = executor.register_operator("sin", like=torch.sin, fn=torch.sin)
+    executor.register_implementation("torch.sin", sin, checker=checker)
+    with pytest.raises(thunder.PluginError, match="a fault"):
+        thunderfx(torch.sin, executors=[executor])(torch.ones(2))
