@@ -111,7 +111,7 @@ def _unknown(device: object, name: str) -> InvalidArgument:
     close = nearest(name, _kinds)
     return InvalidArgument(
         f"{device!r} is not a device that thunder knows." + (f" Did you mean {close!r}?" if close else ""),
-        found={"type": type(device).__name__},
+        found=None if device is None else {"type": type(device).__name__},
         hint=f"Give a torch.device, or a string such as 'cuda:0'; kinds: {', '.join(_kinds)}.",
     )
 

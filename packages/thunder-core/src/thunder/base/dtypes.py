@@ -137,7 +137,7 @@ def to_dtype(x: Any) -> dtype:
     suggestion = did_you_mean(x.removeprefix("torch."), _names) if isinstance(x, str) else ""
     raise InvalidArgument(
         f"{x!r} is not a data type that thunder knows.{suggestion}",
-        found={"type": type(x).__name__},
+        found=None if x is None else {"type": type(x).__name__},
         hint="Give a torch dtype, a thunder dtype, or one of bool, int, float, complex.",
     )
 

@@ -201,7 +201,7 @@ RETIRED_ARGUMENTS: Mapping[str, str] = types.MappingProxyType(
         "post_optimization_transforms": "Use transforms=; the hook is transform_trace_post_optimization.",
         "executors_list": "Use executors=.",
         "cache_mode": "Use cache=.",
-        "use_cudagraphs": "Use transforms=[CUDAGraphTransform()].",
+        "use_cudagraphs": "A package that provides thunder.transforms.CUDAGraphTransform has CUDA graphs.",
         "use_rematerialization": 'Use rematerialization="min-cut" or "none".',
         "interpretation": "There is one interpreter; leave the argument out.",
         "skip_inplace_functionalization": "Every compile functionalises; leave the argument out.",

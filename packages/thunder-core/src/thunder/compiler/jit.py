@@ -270,12 +270,12 @@ def _checked_requirements(require: dict[str, str] | None, executors: Sequence[Ex
         if executor not in names:
             raise InvalidArgument(
                 f"require= names the executor {executor!r}, which is not among those of this compile."
-                f"{did_you_mean(executor, names)}",
+                f"{did_you_mean(str(executor), names)}",
                 found={"executors": ", ".join(sorted(names))},
                 hint="Add it to executors=, or remove the requirement.",
             )
         if operator_id not in operators:
-            close = nearest(operator_id, operators)
+            close = nearest(str(operator_id), operators)
             raise InvalidArgument(
                 f"require= names the operator {operator_id!r}, which does not exist",
                 hint=f"Did you mean {close!r}?" if close else None,

@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from thunder.base.errors import InvalidArgument, PluginError
+from thunder.base.plugin_calls import shown
 from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_executor import operator_id
@@ -114,6 +115,11 @@ class FusionExecutor(Executor):
             if isinstance(result, Refusal):
                 refusals.update(dict.fromkeys(region.bsyms, result))
                 return None
+            if not isinstance(result, BoundSymbol):
+                raise PluginError(
+                    f"fuse of executor {self.name!r} returned {shown(result)}",
+                    hint="It returns the bound symbol that register_temporary_operation makes, or a Refusal.",
+                ).blame(self.origin)
             fused += 1
             return result
 

@@ -102,8 +102,10 @@ class ExecutorRegistry:
         """Return the executor of this name or alias.
 
         Raises UnknownExecutor, with the nearest name, if there is none; ExecutorUnavailable if it cannot be
-        used here.
+        used here; InvalidArgument for anything that is not a string.
         """
+        if not isinstance(name, str):
+            raise InvalidArgument(f"the name of an executor is a string, and not {shown(name)}")
         spec = self._spec_of(name)
         executor = self._manager.resolve(spec)
         if isinstance(executor, Unavailable):

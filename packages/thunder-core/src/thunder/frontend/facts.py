@@ -133,6 +133,11 @@ class ConditionWriter(Protocol):
 Write = Callable[[ConditionWriter, Fact], Sequence[str]]
 
 
+def _another(value: object) -> str | None:
+    """Return what there is, without holding it alive."""
+    return None if value is None else f"another {type(value).__name__}"
+
+
 class FactKind(NamedTuple):
     """A kind of fact about one value.
 
@@ -143,7 +148,7 @@ class FactKind(NamedTuple):
     holds: Callable[[Any, Any], bool]
     write: Write | None
     noun: str
-    found: Callable[[Fact, Any], Any] = lambda fact, value: f"another {type(value).__name__}"
+    found: Callable[[Fact, Any], Any] = lambda fact, value: _another(value)
 
     def describe(self, fact: Fact) -> str:
         """Return the fact in words."""
@@ -260,7 +265,10 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
     "lacks_key": FactKind(lambda x, e: e not in x, _fails_if("{e} in {x}"), "lacks_key", _is_present),
     "empty": FactKind(lambda x, e: not x, _fails_if("{x}"), "empty"),
     "tensor": FactKind(
-        lambda x, e: e.describe(x) is None, None, "metadata", lambda fact, x: fact.expected.describe(x)
+        lambda x, e: e.describe(x) is None,
+        None,
+        "metadata",
+        lambda fact, x: None if x is None else fact.expected.describe(x),
     ),
     "dir": FactKind(lambda x, e: dir(x) == e, _fails_if("dir({x}) != {e}"), "dir"),
     "offset": FactKind(

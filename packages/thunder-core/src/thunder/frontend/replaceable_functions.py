@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from thunder.base.errors import InvalidArgument
+from thunder.base.plugin_calls import shown
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.lookasides.patches import MODULE_METHODS
 from thunder.frontend.natives.libraries import is_own
@@ -32,7 +33,7 @@ def replacement_of(lookaside: object) -> Replacement:
     """
     if not isinstance(lookaside, Lookaside):
         raise InvalidArgument(
-            f"lookasides= received {lookaside!r}, of type {type(lookaside).__name__}",
+            f"lookasides= received {shown(lookaside)}",
             hint="Pass thunder.plugins.Lookaside(fn, replace_with).",
         )
     function, owner = _target(lookaside.fn)

@@ -37,7 +37,8 @@ def _kind(x: Any) -> Any:
         return type(x)
     if isinstance(x, torch.Tensor):
         return to_dtype(x.dtype) if x.dim() else (to_dtype(x.dtype),)
-    raise InvalidArgument(f"{x!r} has no data type", found={"type": type(x).__name__})
+    found = None if x is None else {"type": type(x).__name__}
+    raise InvalidArgument(f"{x!r} has no data type", found=found)
 
 
 def result_dtype(*operands: Any) -> dtype:

@@ -26,8 +26,8 @@ def explanation(
     return InvalidArgument(
         f"{name} is on the meta device, and the module is called with tensors that have values",
         found={"the call": f"{type(error).__name__}: {error}"},
-        hint="Load its weights first, or use thunder.transforms.MaterializationTransform; thunder.plan "
-        "compiles without values.",
+        hint="Load its weights first, here or by a package that provides "
+        "thunder.transforms.MaterializationTransform; thunder.plan compiles without values.",
     )
 
 

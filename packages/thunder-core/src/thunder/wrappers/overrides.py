@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import InvalidArgument, nearest
+from thunder.base.plugin_calls import shown
 from thunder.base.provenance import Path, object_root
 from thunder.wrappers.released_tensors import release
 
@@ -49,9 +50,7 @@ class Overrides:
         submodule or is that of another attribute, such as a parametrised weight.
         """
         if not isinstance(tensor, torch.Tensor):
-            raise InvalidArgument(
-                f"override({name!r}) needs a tensor", found={"type": type(tensor).__qualname__}
-            )
+            raise InvalidArgument(f"override({name!r}) needs a tensor, and received {shown(tensor)}")
         original = member(self.model, name)
         if original is None:
             self._check_new_name(name)
