@@ -62,7 +62,7 @@ def test_the_reason_of_a_recompile_says_none():
     settings = types.SimpleNamespace(function=torch.sin)
     compiled = thunder.jit(lambda x, y: settings.function(x) if y is None else y)
     x = torch.ones(1)
-    compiled(x, x)
+    compiled(x, torch.ones(2))
     compiled(x, None)
     assert thunder.last_recompile_reasons(compiled)[0].found is None
     settings.function = None
