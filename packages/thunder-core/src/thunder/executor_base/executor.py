@@ -191,9 +191,13 @@ class Executor:
         fuses = self.can_fuse(bsym)
         return fuses if fuses or (isinstance(executes, Refusal) and executes.code == "kind") else executes
 
+    def _implementation_of(self, bsym: BoundSymbol) -> ImplInfo | None:
+        """Return the implementation of a call's operator, in whichever spelling it is registered, or None."""
+        return self.implmap.get(self.as_registered(bsym).sym.id)
+
     def get_execution_transform(self, bsym: BoundSymbol) -> Callable[..., Any] | None:
         """Return the function that computes this call with other symbols, or None."""
-        info = self.implmap.get(self.as_registered(bsym).sym.id)
+        info = self._implementation_of(bsym)
         return info.execution_transform if info is not None else None
 
     def get_grad_transform(self, sym: Symbol) -> Callable[..., Any] | None:
@@ -212,7 +216,7 @@ class Executor:
 
     def rank_for(self, bsym: BoundSymbol) -> int | None:
         """Return the rank that the implementation of this call's operator has, or None."""
-        info = self.implmap.get(self.as_registered(bsym).sym.id)
+        info = self._implementation_of(bsym)
         return info.rank if info is not None else None
 
     def has_cost(self, bsym: BoundSymbol) -> bool:
@@ -249,7 +253,7 @@ class Executor:
 
     def has_gradient_alone(self, bsym: BoundSymbol) -> bool:
         """Return whether it has a gradient rule for this call, whichever executor runs it."""
-        info = self.implmap.get(self.as_registered(bsym).sym.id)
+        info = self._implementation_of(bsym)
         return info is not None and info.is_gradient_alone and bool(self._accepts(bsym))
 
     def _accepts(self, bsym: BoundSymbol) -> bool | Refusal:

@@ -240,7 +240,7 @@ class OperatorExecutor(Executor):
 
     def can_execute(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True if it implements or defines the operator of the call; else a refusal."""
-        info = self.implmap.get(self.as_registered(bsym).sym.id)
+        info = self._implementation_of(bsym)
         own = bsym.sym.executor is self and bsym.sym.name in self._operators
         if info is None and own:
             return True
