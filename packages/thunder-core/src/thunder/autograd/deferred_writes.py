@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.requires_grad import any_requires_grad, requires_grad
 from thunder.ir.symbol import BoundSymbol
@@ -26,8 +26,6 @@ from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
 
 __all__ = ["split_deferred_writes", "written_inputs"]
-
-_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 def split_deferred_writes(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
@@ -106,7 +104,7 @@ def may_be_view(bsym: BoundSymbol) -> bool:
     """Return whether the result may be memory of the call's one argument."""
     if len({p.name for p in bsym.flat_proxy_args}) != 1:
         return False
-    if not _VIEWS.isdisjoint(bsym.tags):
+    if not VIEW_TAGS.isdisjoint(bsym.tags):
         return True
     return not bsym.sym.is_prim and bool(bsym.subsymbols) and all(map(may_be_view, bsym.subsymbols))
 

@@ -32,7 +32,7 @@ class OpenTag(metaclass=_TagMeta):
 
     @classmethod
     def register_tag(cls, name: str) -> Self:
-        """Add (or returns) the member ``name``."""
+        """Add the member ``name`` unless it exists; return it."""
         if name not in cls.members:
             cls.members[name] = cls(name)
         return cls.members[name]  # type: ignore[no-any-return]
@@ -77,3 +77,6 @@ for _tag in (
     "CHECK_RESULTS",
 ):
     OpTags.register_tag(_tag)
+
+#: the tags of operators that return memory of an argument, always or for some layouts of it
+VIEW_TAGS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})

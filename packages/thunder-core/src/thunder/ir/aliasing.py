@@ -12,12 +12,10 @@ from typing import Any
 
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_iter
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.ir.effects import may_alias
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
-
-_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +85,7 @@ def views_of(bsym: BoundSymbol) -> list[View]:
 
 
 def _own_view(bsym: BoundSymbol) -> Iterator[View]:
-    if bsym.tags.isdisjoint(_VIEWS) or not bsym.args:
+    if bsym.tags.isdisjoint(VIEW_TAGS) or not bsym.args:
         return
     source = next((x for x in tree_iter(bsym.args) if isinstance(x, TensorProxy)), None)
     if source is None:

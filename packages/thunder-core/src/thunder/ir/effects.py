@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from thunder.base.structural_ids import STRUCTURAL
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.ir.symbol import BoundSymbol
 
 #: Tags of calls that run even if their outputs are unused. Random operators are among them: eager draws their
@@ -16,7 +16,7 @@ KEPT = frozenset({OpTags.DONT_DCE, OpTags.RANDOM_OP, OpTags.IN_PLACE, OpTags.CTX
 BARRIERS = frozenset({OpTags.IN_PLACE, OpTags.CTX_MANAGER_ENTER_EXIT_OP})
 
 #: Tags of calls that may return the memory of an argument.
-VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW, OpTags.SHAPE_OP, OpTags.IN_PLACE})
+_MAY_ALIAS = VIEW_TAGS | {OpTags.SHAPE_OP, OpTags.IN_PLACE}
 
 
 def has_effect(bsym: BoundSymbol) -> bool:
@@ -44,7 +44,7 @@ def may_alias(bsym: BoundSymbol) -> bool:
     """
     if bsym.sym.executor is not None or (not bsym.sym.is_prim and not bsym.subsymbols):
         return True
-    return _any_tagged((bsym,), VIEWS)
+    return _any_tagged((bsym,), _MAY_ALIAS)
 
 
 def _any_tagged(bsyms: Iterable[BoundSymbol], tags: frozenset[OpTags]) -> bool:

@@ -21,7 +21,7 @@ from thunder.base.extension_origin import is_of_core
 from thunder.base.plugin_calls import plugin_call
 from thunder.base.pytree import tree_flatten
 from thunder.base.structural_ids import STRUCTURAL
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.executor_base.choice import Choice, choose
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
@@ -44,8 +44,6 @@ from thunder.passes.result_memory import ProgramMemory, copied_view, with_own_me
 Refusals = tuple[tuple[str, Refusal], ...]
 
 PROVENANCE = "Transform for execution"
-
-_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 def claim(trace: TraceCtx, executors: Sequence[Executor]) -> tuple[TraceCtx, list[Placement]]:
@@ -183,7 +181,7 @@ class Claimer:
 
         A refusal is returned for an operator that is not declared to return the view that `bsym` returns.
         """
-        if is_of_core(executor.defined_in) or claimed.sym.tags & _VIEWS == bsym.sym.tags & _VIEWS:
+        if is_of_core(executor.defined_in) or claimed.sym.tags & VIEW_TAGS == bsym.sym.tags & VIEW_TAGS:
             return [claimed]
         with tracectx(self.trace):
             fresh = {

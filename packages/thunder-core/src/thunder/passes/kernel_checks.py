@@ -18,7 +18,7 @@ from thunder.base.errors import PluginError
 from thunder.base.extension_origin import is_of_core, module_of, origin_of
 from thunder.base.plugin_calls import kind_of
 from thunder.base.pytree import tree_flatten, tree_iter
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.executor_base.executor import Executor
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import Proxy, TensorProxy
@@ -27,8 +27,6 @@ from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
 __all__ = ["checked_call", "checked_kernel", "origin_of_kernel"]
 
 Kernel = Callable[..., Any]
-
-_VIEWS = frozenset({OpTags.VIEW, OpTags.MAYBE_VIEW})
 
 
 def origin_of_kernel(symbol: Symbol) -> str | None:
@@ -71,7 +69,7 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
     """
     may_draw = has_tags(bsym, {OpTags.RANDOM_OP})
     may_write, is_view = has_tags(bsym, {OpTags.IN_PLACE}), OpTags.VIEW in bsym.sym.tags
-    may_share = may_write or not _VIEWS.isdisjoint(bsym.sym.tags) or bool(views_of(bsym))
+    may_share = may_write or not VIEW_TAGS.isdisjoint(bsym.sym.tags) or bool(views_of(bsym))
     names = [p.name for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
 
     def fault(deed: str, hint: str, **found: object) -> PluginError:

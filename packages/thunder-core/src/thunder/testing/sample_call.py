@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.symbol import has_tags
 from thunder.testing.conformance_failure import described_call, tensors_in
@@ -223,7 +223,7 @@ class SampleCall:
         tags = subject.symbol.tags | (
             subject.info.symbol.tags if subject.info.symbol is not None else frozenset()
         )
-        if tags & {OpTags.VIEW, OpTags.MAYBE_VIEW}:
+        if tags & VIEW_TAGS:
             return True
         # the tags of an operator that the executor implements describe eager's
         is_own = subject.row is subject.implements and subject.symbol.executor is subject.executor

@@ -23,7 +23,7 @@ from thunder.base.attribute_paths import find_torch
 from thunder.base.errors import OperatorError, RegistrationError
 from thunder.base.extension_origin import is_of_core
 from thunder.base.langctx import TORCH
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.ir.autocast_declarations import INHERIT, AutocastDeclaration
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import GradientDeclaration, Operator, register
@@ -201,7 +201,7 @@ def _add_inplace(
         torch=tuple(dict.fromkeys(torch_functions)),
         eager=torch_functions[0],
         decomposition=decomposition,
-        tags=frozenset({*(row.tags - {OpTags.VIEW, OpTags.MAYBE_VIEW}), OpTags.IN_PLACE}),
+        tags=frozenset({*(row.tags - VIEW_TAGS), OpTags.IN_PLACE}),
         module="ltorch",
     )
     _add(inplace_row, spelling)

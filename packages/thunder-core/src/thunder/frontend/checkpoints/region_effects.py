@@ -21,7 +21,7 @@ import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.pytree import tree_flatten, tree_unflatten
-from thunder.base.tags import OpTags
+from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.frontend.custom_gradients.backward_reads import is_in_library
 from thunder.frontend.custom_gradients.custom_rule import CustomRule
 from thunder.frontend.epilogue.subtrace import make_subtrace, uses_and_definitions, writes
@@ -135,7 +135,7 @@ def _writing(calls: Sequence[BoundSymbol], names: set[str]) -> list[int]:
 
 
 def _may_share(bsym: BoundSymbol) -> bool:
-    return has_tags(bsym, {OpTags.VIEW, OpTags.MAYBE_VIEW, OpTags.SHAPE_OP})
+    return has_tags(bsym, VIEW_TAGS | {OpTags.SHAPE_OP})
 
 
 # -- what torch saves ----------------------------------------------------------------------------------------
