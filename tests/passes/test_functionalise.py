@@ -386,15 +386,16 @@ def test_a_write_to_one_of_several_views_is_refused_as_torch_refuses_it() -> Non
         functionalise(with_grad(lambda x: (x * 2).unbind(0)[0].add_(1)))
 
 
-def test_a_write_without_grad_to_what_needs_it_later_is_refused() -> None:
+def test_a_write_without_grad_keeps_the_history_of_the_tensor() -> None:
     def run(x: TensorProxy) -> Any:
         y = x * 2
         with torch.no_grad():
             y.add_(1)
         return y * 3
 
-    with pytest.raises(UnsupportedProgram, match="written where gradients are off"):
-        functionalise(with_grad(run))
+    trace = functionalise(with_grad(run))
+    (kept,) = [b for b in trace.bound_symbols if b.sym.id == "prims.replace_data"]
+    assert [p.requires_grad for p in (*kept.args, kept.output)] == [False, True, True]
 
 
 def test_a_leaf_may_be_written_without_grad_if_nobody_differentiates_it_after() -> None:

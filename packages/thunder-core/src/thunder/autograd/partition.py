@@ -75,8 +75,11 @@ def partition(
     result, gradients = joint.bound_symbols[-1].args
     forward_part, backward_part = split(joint.bound_symbols[:-1], cotangents)
     graph = ForwardGraph(inputs, forward_part, frozenset(differentiable), list(proxies_in(result)))
-    backward_part = _live_calls(backward_part, proxies_in(gradients))
-    residuals = choose_residuals(graph, values_read(backward_part, gradients, graph), policy)
+    connecting = list(connecting)
+    live = _live_calls(backward_part, proxies_in(gradients))
+    # A gradient that reaches no input, as of a value before its overwriting, may be a connecting value's.
+    read = values_read(backward_part if connecting else live, gradients, graph)
+    residuals = choose_residuals(graph, read, policy)
     returned = {p.name for p in (*residuals, *proxies_in(result))}
     residuals += [p for p in connecting if p.name not in returned]
     trace = from_trace(joint)
@@ -91,7 +94,7 @@ def partition(
     with tracectx(trace):
         prims.python_return(_results(result, inputs), _sorted(forward.saved))
     trace.set_provenance(TraceProvenance("Partition", time.perf_counter_ns() - start))
-    return forward, backward_trace(forward, graph, backward_part, cotangents, gradients)
+    return forward, backward_trace(forward, graph, live, cotangents, gradients)
 
 
 def split(

@@ -32,7 +32,7 @@ from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.passes.functionalisation.alias_info import analyse_aliases
 from thunder.passes.functionalisation.rewriter import Rewriter, located
 from thunder.passes.functionalisation.write_back import write_back
-from thunder.passes.mutations import COPY, writes
+from thunder.passes.mutations import writes
 
 
 def functionalise(trace: TraceCtx) -> TraceCtx:
@@ -49,9 +49,9 @@ def functionalise(trace: TraceCtx) -> TraceCtx:
     new = from_trace(trace)
     new.args = substitute_in_tree(trace.args, info.pre_write_proxies)
     recorder = FixedLocation()
-    grad = any(b.kwargs["grad_enabled"] for b in info.program if b.sym.id == COPY)
-    with tracectx(new, recorder=recorder), torch.set_grad_enabled(grad):
+    with tracectx(new, recorder=recorder):
         rewriter = Rewriter(info, new)
+    with tracectx(new, recorder=recorder), torch.set_grad_enabled(trace.grad_enabled):
         for position, bsym in enumerate(info.program):
             with located(bsym, recorder):
                 if bsym.sym.id == RETURN:

@@ -93,6 +93,7 @@ WRITTEN: Mapping[str, Callable[[], Calls]] = {
     "prims.detach": lambda: [_call(_x(3, 4)), _call(_x(5))],
     "torch.detach": lambda: [_call(_x(3, 4)), _call(_x(5))],
     "prims.overwrite": lambda: [_call(_x(3, 4), _x(3, 4))],
+    "prims.replace_data": lambda: [_call(_x(3, 4), _x(3, 4))],
     "prims.item": lambda: [_call(torch.tensor(1.5)), _call(torch.tensor([3]))],
     "torch.Tensor.item": lambda: [_call(torch.tensor(1.5)), _call(torch.tensor([3]))],
     "prims.as_strided": lambda: [_call(_x(12), (2, 3), (4, 1), 1), _call(_x(3, 3), (2, 2), (1, 2), 0)],

@@ -20,7 +20,7 @@ from thunder.ops.prims.declaration import composite, primitive
 # fmt: off
 __all__ = [
     "bitcast", "clone", "convert_element_type", "copy_", "detach", "device_put", "item", "overwrite",
-    "shallow_copy", "stride_order", "untracked_alias", "update_aliases",
+    "replace_data", "shallow_copy", "stride_order", "untracked_alias", "update_aliases",
 ]
 # fmt: on
 
@@ -116,6 +116,10 @@ def _overwrite_meta(a: TensorProxy, old: TensorProxy) -> TensorProxy:
 #: ``a`` as the new value of a tensor that held ``old``: as for torch's autograd, a function of ``old`` too,
 #: whose gradient is zero
 overwrite = primitive("overwrite", _overwrite_meta, eager=lambda a, old: a.clone())
+
+#: ``a`` as the new numbers of a tensor that held ``old``, written where gradients are off: as for torch's
+#: autograd, still the same function of what ``old`` was computed from
+replace_data = primitive("replace_data", _overwrite_meta, eager=lambda a, old: a.clone())
 
 
 def _stride_order_meta(a: TensorProxy, order: Sequence[int]) -> TensorProxy:

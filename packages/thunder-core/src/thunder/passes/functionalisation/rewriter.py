@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from thunder.base.errors import OperatorError, ThunderError, UnsupportedProgram
 from thunder.ir.aliasing import InputAlias, views_of
 from thunder.ir.proxies import ProxyTag, TensorProxy
@@ -21,6 +23,7 @@ from thunder.ops import prims
 from thunder.passes.functionalisation.alias_info import AliasInfo
 from thunder.passes.functionalisation.overlapping_operands import OverlapChecker
 from thunder.passes.functionalisation.storages import StorageMap, TensorState, replay_views, requires_layout
+from thunder.passes.functionalisation.view_creation import GradModes, refuse_view
 from thunder.passes.functionalisation.written_layouts import has_same_layout, restore_layout
 from thunder.passes.mutations import COPY, primitives
 
@@ -60,6 +63,9 @@ class Rewriter:
             self.storages.share(members)
         self.written_inputs: dict[str, bool] = {}
         self.copies: set[str] = set()
+        self._modes = GradModes(torch.is_grad_enabled())
+        #: the roots that the current region of inference mode writes, each with its value before
+        self._written_in_inference: dict[str, tuple[TensorState, TensorProxy]] = {}
         self._overlaps = OverlapChecker(info.operator_of, self.storages, info.layouts)
         self._self_overlapping = _SelfOverlappingValues(new)
 
@@ -72,10 +78,14 @@ class Rewriter:
 
     def _emit(self, position: int, bsym: BoundSymbol) -> None:
         """Record a statement that writes nothing, on the current values of its operands."""
+        self._modes.follow(bsym)
         operands = tensors_in(bsym.flat_proxy_args)
         if any_requires_grad(bsym.flat_proxy_outs):
             for p in operands:
                 refuse_lost_gradient(self.storages.of(p))
+        if self._modes.enters_graph(bsym):
+            for p in operands:
+                self._refuse_stale_view(self.storages.of(p))
         for p in operands:
             restore_layout(self.info.layouts, self.storages, self.storages.of(p))
         current = {p.name: value for p in operands if (value := self.storages.read(p)) is not p}
@@ -84,9 +94,7 @@ class Rewriter:
         if current and any(map(requires_layout, views)):
             for view in views:
                 self.info.layouts.of(view.output)  # raises where eager does: the strides do not permit `view`
-                results[view.output.name] = replay_views(
-                    view.path, current.get(view.source.name, view.source)
-                )
+                results[view.output.name] = replay_views(view, current.get(view.source.name, view.source))
         else:
             call = substitute_operands(bsym, current)
             self.new.record(substitute_outputs(call, self.info.pre_write_proxies))
@@ -97,24 +105,36 @@ class Rewriter:
                 if not is_view and not current:  # on other operands, eager's layouts do not tell
                     self.copies.add(view.output.name)
             if is_view:
-                self.storages.add_view(view, bsym, results.get(view.output.name, view.output))
+                value, creation = results.get(view.output.name, view.output), self._modes.creation_of(bsym)
+                self.storages.add_view(view, bsym, value, creation)
+            elif view.output.name in results:
+                self.storages.of(view.output).value = results[view.output.name]
+        if not self._modes.is_inference:
+            self._leave_inference()
+            return
+        for p in tensors_in(bsym.flat_proxy_outs):
+            tensor = self.storages.of(p)
+            tensor.storage.is_inference |= tensor.view is None
 
     def _write(self, position: int, bsym: BoundSymbol) -> None:
         """Compute the next version of a storage for ``copy_(value, target)``."""
         source, target = bsym.args
         self._overlaps.check(source, target, self.info.call_of[position])
-        tensor, grad = self.storages.of(target), bsym.kwargs["grad_enabled"]
+        tensor, grad = self.storages.of(target), bsym.kwargs["grad_enabled"] and not self._modes.is_inference
         chain = list(self.storages.view_chain(tensor))
         storage, root = tensor.storage, chain[-1].proxy
+        if storage.is_inference and not self._modes.is_inference:
+            _refuse_inference_tensor(target)
         if tensor.view is not None:
             restore_layout(self.info.layouts, self.storages, tensor)
         tracked = grad and not any(t.is_detached for t in chain)
         value = self.storages.read(source)
+        if value.requires_grad and not grad:  # in torch's graph, nothing flows into what is written
+            value = prims.detach(value)
         old = self.storages.read(root)
-        # A value that was written where gradients are off may require grad although the tensor does not.
         has_gradient = old.requires_grad and root.requires_grad
         if tracked and root is not target and (has_gradient or value.requires_grad):
-            self._refuse_view_of_leaf(root, tensor)
+            self._refuse_view(root, tensor)
         if storage.shared is not None:
             shared_grad = any(m.proxy.requires_grad for m in storage.shared.members)
             if grad and (shared_grad or value.requires_grad):
@@ -129,10 +149,41 @@ class Rewriter:
             self.storages.replace_value(chain[-1], prims.overwrite(chain[-1].value, old))
         if root.name in self.info.inputs:
             self.written_inputs[root.name] = tracked or self.written_inputs.get(root.name, False)
-        if has_gradient and not tracked:
-            storage.gradient_is_lost = True
+        if self._modes.is_inference and not storage.is_inference:
+            self._written_in_inference.setdefault(root.name, (chain[-1], old))
+        elif has_gradient and not tracked and storage.shared is None:
+            self._keep_history(chain, old)
         if isinstance(bsym.output, TensorProxy):
             self.storages.add_name(bsym.output.name, tensor)
+
+    def _keep_history(self, chain: list[TensorState], old: TensorProxy) -> None:
+        """Give the written tensor, which requires grad, the history that ``old`` had.
+
+        So it is in torch after a write where gradients are off, or through a ``detach``: the numbers change,
+        and the tensor is still a result of the same calls. A tensor from a ``detach`` on keeps its value.
+        """
+        *views_between, root = chain
+        for tensor in reversed(views_between):
+            if tensor.is_detached:
+                break
+            tensor.invalidate()
+        root.value = self._with_history(root.value, old)
+
+    def _with_history(self, value: TensorProxy, old: TensorProxy) -> TensorProxy:
+        """Return the numbers of a value, with the gradient of an older one, which requires grad."""
+        data = prims.detach(value) if value.requires_grad else value
+        result = TensorProxy(like=data, requires_grad=True)
+        self.new.record(prims.replace_data.bind(data, old, output=result))
+        return result
+
+    def _leave_inference(self) -> None:
+        """Copy what a region of inference mode has written: torch's tensors are normal ones still."""
+        for root, old in self._written_in_inference.values():
+            if root.storage.shared is None:
+                has_gradient = old.requires_grad and root.proxy.requires_grad
+                value = self._with_history(root.value, old) if has_gradient else prims.clone(root.value)
+                self.storages.replace_value(root, value)
+        self._written_in_inference.clear()
 
     def _depends(self, value: TensorProxy, old: TensorProxy) -> bool:
         """Return whether a gradient flows from a value to the old value of the tensor.
@@ -175,25 +226,35 @@ class Rewriter:
             if not (tensor.value.requires_grad and tensor.is_detached):
                 tensor.invalidate()
 
-    def _refuse_view_of_leaf(self, root: TensorProxy, target: TensorState) -> None:
+    def _refuse_view(self, root: TensorProxy, target: TensorState) -> None:
         """Refuse writes through views as torch does; acquisition refuses those to leaves."""
-        hint = "Write under torch.no_grad(), or use the out-of-place operator."
+        if target.creation is not None and target.call is not None:
+            refuse_view(target.creation, self._creating_call(target), "is being", target.proxy)
         was_leaf = root.requires_grad and root.name not in self.info.pre_write_proxies
         if root.name in self.info.inputs and was_leaf and root.declared_leaf is not False:
             raise OperatorError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation.",
                 found={root.name: f'"{root.type_string()}"'},
-                hint=hint,
+                hint="Write under torch.no_grad(), or use the out-of-place operator.",
             )
-        call = target.call
-        if call is not None and len(call.flat_proxy_outs) > 1:
-            raise OperatorError(
-                f"an output of {call.sym.name} is a view and is being modified inplace. This view is the "
-                "output of a function that returns multiple views. Such functions do not allow the output "
-                "views to be modified inplace. You should replace the inplace operation by an out-of-place "
-                "one.",
-                hint=hint,
-            )
+
+    def _refuse_stale_view(self, tensor: TensorState) -> None:
+        """Refuse to read a view that cannot follow a write to its memory, as torch does."""
+        if tensor.creation is None or tensor.created_at == tensor.storage.writes:
+            return
+        base = tensor
+        while base.view is not None and not base.is_detached:
+            base = self.storages.of(base.view.source)
+        if base.proxy.requires_grad and base.value.requires_grad:
+            written = "its base or another view of its base has been"
+            refuse_view(tensor.creation, self._creating_call(tensor), written, tensor.proxy)
+
+    def _creating_call(self, tensor: TensorState) -> BoundSymbol:
+        """Return the first call that created a view as ``tensor`` was created."""
+        chain = [t for t in self.storages.view_chain(tensor) if t.creation is tensor.creation]
+        call = chain[-1].call
+        assert call is not None, f"{tensor.proxy.name} is a view without a call"
+        return call
 
 
 class _SelfOverlappingValues:
@@ -213,6 +274,15 @@ class _SelfOverlappingValues:
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
+
+
+def _refuse_inference_tensor(target: TensorProxy) -> None:
+    """Refuse a write to a tensor of inference mode outside of it, as torch does."""
+    raise OperatorError(
+        "Inplace update to inference tensor outside InferenceMode is not allowed.",
+        found={target.name: f'"{target.type_string()}"'},
+        hint="Write to a clone of it.",
+    )
 
 
 def _refuse_shared(members: Iterable[InputAlias]) -> None:

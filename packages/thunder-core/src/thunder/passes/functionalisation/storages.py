@@ -8,8 +8,10 @@ costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+import torch
 
 from thunder.base.errors import UnsupportedProgram
 from thunder.ir.aliasing import InputAlias, View
@@ -19,6 +21,7 @@ from thunder.ir.substitution import substitute, substitute_operands
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.passes.functionalisation.overlapping_inputs import SharedStorage
+from thunder.passes.functionalisation.view_creation import Creation
 from thunder.passes.functionalisation.view_inverses import rerun_view, write_through
 
 
@@ -28,20 +31,28 @@ class Storage:
 
     Attributes:
         version: the number of writes so far.
-        gradient_is_lost: whether a write under no_grad replaced a value that requires grad.
+        writes: the number of writes of the program so far; other new versions have the same elements.
+        gradient_is_lost: whether a write under no_grad replaced a value of ``shared`` that requires grad.
+        is_inference: whether it was allocated in inference mode.
         layout_differs: whether its value may have other strides than the root has in eager.
         shared: set if inputs overlap in this storage: each of them is a root then.
     """
 
     version: int = 0
+    writes: int = 0
     gradient_is_lost: bool = False
+    is_inference: bool = False
     layout_differs: bool = False
     shared: SharedStorage | None = None
 
 
 @dataclass(eq=False)
 class TensorState:
-    """A tensor of the program: its storage, its value with version, and its parent."""
+    """A tensor of the program: its storage, its value with version, and its parent.
+
+    ``creation`` is set for a view that torch's autograd lets nothing write; ``created_at`` is the number of
+    writes to the storage before.
+    """
 
     proxy: TensorProxy
     storage: Storage
@@ -49,6 +60,8 @@ class TensorState:
     version: int = 0
     view: View | None = None
     call: BoundSymbol | None = None
+    creation: Creation | None = None
+    created_at: int = 0
 
     @property
     def is_detached(self) -> bool:
@@ -85,12 +98,16 @@ class StorageMap:
             value = self.pre_write_proxies.get(member.proxy.name, member.proxy)
             self._tensors[member.proxy.name] = TensorState(member.proxy, storage, value)
 
-    def add_view(self, view: View, call: BoundSymbol, value: TensorProxy) -> None:
+    def add_view(
+        self, view: View, call: BoundSymbol, value: TensorProxy, creation: Creation | None = None
+    ) -> None:
         """Add an output of ``call`` that is a view and whose current value is ``value``."""
-        storage, value = self.of(view.source).storage, self.pre_write_proxies.get(value.name, value)
-        self._tensors[view.output.name] = TensorState(
-            view.output, storage, value, storage.version, view, call
-        )
+        source, value = self.of(view.source), self.pre_write_proxies.get(value.name, value)
+        storage = source.storage
+        tensor = TensorState(view.output, storage, value, storage.version, view, call)
+        if not tensor.is_detached:
+            tensor.creation, tensor.created_at = creation or source.creation, storage.writes
+        self._tensors[view.output.name] = tensor
 
     def add_name(self, name: str, tensor: TensorState) -> None:
         """Add another name of a tensor."""
@@ -150,8 +167,10 @@ class StorageMap:
                 found={tensor.proxy.name: f'"{tensor.proxy.type_string()}"'},
                 hint="Write to a clone, or use the out-of-place operator.",
             )
+        if not as_written:
+            _refuse_window(tensor.view)
         if not as_written and requires_layout(tensor.view):
-            return {tensor.proxy.name: replay_views(tensor.view.path, parent)}
+            return {tensor.proxy.name: replay_views(tensor.view, parent)}
         call = rerecord(tensor.call, {tensor.view.source.name: parent})
         self.new.record(call)
         names = [p.name for p in tensor.call.flat_proxy_outs]
@@ -171,6 +190,7 @@ class StorageMap:
         if storage.shared is not None:
             storage.shared.put(chain[-1].proxy, values[-1])
         storage.version += 1
+        storage.writes += 1
         for t, new in zip(chain, values, strict=True):
             t.value, t.version = new, storage.version
 
@@ -180,15 +200,33 @@ class StorageMap:
         root.value, root.version = value, root.storage.version
 
 
+#: views of the memory around their operand, which a value in other memory does not have
+_WINDOWS = frozenset({"prims.as_strided", "torch.as_strided"})
+
+
+def _refuse_window(view: View) -> None:
+    """Refuse to read a window onto memory again after a write to it."""
+    if any(call.sym.id in _WINDOWS for call in view.path):
+        raise UnsupportedProgram(
+            "a tensor is written, and read through as_strided, which shows memory and not elements",
+            found={view.output.name: f'"{view.output.type_string()}"'},
+            hint="Read a clone of the window, or use slices, transpose and reshape.",
+        )
+
+
 def requires_layout(view: View) -> bool:
     """Return whether the call that creates the view fails for some strides of its operand."""
     return any(call.sym.id == "prims.view" for call in view.path)
 
 
-def replay_views(path: Sequence[BoundSymbol], value: TensorProxy) -> TensorProxy:
-    """Return the view of ``value`` that the primitives of ``path`` create."""
-    for call in path:
-        value = rerun_view(call, value)
+def replay_views(view: View, value: TensorProxy) -> TensorProxy:
+    """Return the view of ``value`` that the primitives of a view's path create.
+
+    It requires grad only if the view itself does: one that was created under no_grad does not.
+    """
+    with torch.set_grad_enabled(view.output.requires_grad):
+        for call in view.path:
+            value = rerun_view(call, value)
     return value
 
 

@@ -48,7 +48,9 @@ class _WriteBack:
         values = self._result_values(in_no_input)
         for name, value in self._last_values().items():
             target = self.info.inputs[name]  # if it does not require grad, its last write may be one without
-            prims.copy_(value, target, grad_enabled=self.written_inputs[name] and target.requires_grad)
+            tracked = self.written_inputs[name] and target.requires_grad
+            data = value if tracked or not value.requires_grad else prims.detach(value)
+            prims.copy_(data, target, grad_enabled=tracked)
         views: dict[str, TensorProxy] = {}
         for name, tensor in returned.items():
             if name not in in_no_input and tensor.storage.version:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops import prims
 from thunder.ops.layouts import CONTIGUOUS_RESULTS, Layouts
 from thunder.passes.functionalisation.alias_info import AliasInfo
 from thunder.passes.functionalisation.storages import StorageMap, TensorState
+
+#: the out-of-place form of ``y[key] = value``
+_SETITEM = "ltorch.setitem"
 
 __all__ = ["has_same_layout", "restore_layout", "with_eager_strides"]
 
@@ -24,9 +28,18 @@ def has_same_layout(
         return False
     if operands and not any(p.name == target.name for p in operands):
         return False
-    if not any(bsym.sym.id in CONTIGUOUS_RESULTS for bsym in parts):
+    if not any(bsym.sym.id in CONTIGUOUS_RESULTS or _replaces_all(bsym, target) for bsym in parts):
         return True
     return root.proxy is target and info.layouts.is_contiguous(target)
+
+
+def _replaces_all(bsym: BoundSymbol, target: TensorProxy) -> bool:
+    """Return whether the call is ``y[...] = value`` of all elements, which reads none of ``y``."""
+    if bsym.sym.id != _SETITEM:
+        return False
+    return not any(
+        p.name == target.name for part in with_parts(bsym.subsymbols) for p in part.flat_proxy_args
+    )
 
 
 def restore_layout(layouts: Layouts, storages: StorageMap, tensor: TensorState) -> None:

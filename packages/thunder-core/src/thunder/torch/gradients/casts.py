@@ -18,6 +18,8 @@ formulas(
     old=lambda c: prims.full(c.old.shape, 0, device=c.old.device, dtype=c.old.dtype),
 )
 
+formulas("prims.replace_data", old=lambda c: c.g)
+
 # the bits of one type are not a number of another
 nondifferentiable("prims.bitcast", "torch.Tensor.view_dtype", "prims.item")
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from thunder.base.devices import Device
 from thunder.base.dtypes import int64
 from thunder.base.memory_layout import element_span, may_repeat
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
 from thunder.ops.gradient_rules import Formula, VjpCall, conj, formulas
+from thunder.ops.operator import NONDIFFERENTIABLE
 from thunder.torch.broadcasting import canonical_dim
 from thunder.torch.gradients.backward_kernels import kernel
 from thunder.torch.gradients.selection_adjoints import reshaped, zeros
@@ -148,11 +150,24 @@ formulas("ltorch.unfold_backward", grad_in=lambda c: prims.unfold(c.g, c.dim, c.
 
 # -- windows onto memory -------------------------------------------------------------------------------------
 
-# The strides of a tensor are known at run time, so these two rows take the tensor itself.
+# The strides of a tensor are known at run time, so these rows take a tensor. The forward keeps its layout
+# alone: of a tensor that is overwritten a clone is saved, which may have other strides.
+
+
+def _layout_of(input: torch.Tensor) -> torch.Tensor:
+    elements = input.untyped_storage().nbytes() // input.element_size()
+    memory = torch.empty(elements, dtype=input.dtype, device="meta")
+    return memory.as_strided(input.shape, input.stride(), input.storage_offset())
+
+
+@torchsymbol(id="ltorch.layout_of", eager=_layout_of, prim=True, vjp=NONDIFFERENTIABLE)
+def layout_of(input: TensorProxy) -> TensorProxy:
+    """A tensor without data that has the shape, the strides and the offset of ``input``."""
+    return TensorProxy(shape=input.shape, device=Device("meta"), dtype=input.dtype)
 
 
 def _places(
-    input: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None
+    input: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Return the indices of the elements of a window and of ``input``, and their range.
 
@@ -166,7 +181,7 @@ def _places(
     first = min(at for _, _, at in windows)
     ends = [at - first + element_span(sizes, strides) for sizes, strides, at in windows if 0 not in sizes]
     length = max(ends, default=0)
-    numbers = torch.arange(length, device=input.device)
+    numbers = torch.arange(length, device=device)
     shown, whole = (
         numbers.as_strided(sizes, strides, at - first).reshape(-1) for sizes, strides, at in windows
     )
@@ -181,7 +196,7 @@ def _shared(memory: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
 def _as_strided_backward(
     grad: torch.Tensor, input: torch.Tensor, size: Any, stride: Any, offset: int | None
 ) -> torch.Tensor:
-    shown, whole, length = _places(input, size, stride, offset)
+    shown, whole, length = _places(input, size, stride, offset, grad.device)
     memory = grad.new_zeros(length).index_add_(0, shown, grad.reshape(-1))
     return _shared(memory, whole)[whole].reshape(input.shape)
 
@@ -200,7 +215,7 @@ def as_strided_backward(
 def _as_strided_like(
     values: torch.Tensor, input: torch.Tensor, size: Any, stride: Any, offset: int | None
 ) -> torch.Tensor:
-    shown, whole, length = _places(input, size, stride, offset)
+    shown, whole, length = _places(input, size, stride, offset, values.device)
     memory = values.new_zeros(length).index_add_(0, whole, values.reshape(-1))
     return _shared(memory, whole)[shown].reshape(size)
 
@@ -213,10 +228,15 @@ def as_strided_like(
     return TensorProxy(shape=size, device=values.device, dtype=values.dtype)
 
 
-formulas("prims.as_strided", a=lambda c: ltorch.as_strided_backward(c.g, c.a, c.size, c.stride, c.offset))
+formulas(
+    "prims.as_strided",
+    a=lambda c: ltorch.as_strided_backward(c.g, ltorch.layout_of(c.a), c.size, c.stride, c.offset),
+)
 formulas(
     "torch.as_strided",
-    input=lambda c: ltorch.as_strided_backward(c.g, c.input, c.size, c.stride, c.storage_offset),
+    input=lambda c: ltorch.as_strided_backward(
+        c.g, ltorch.layout_of(c.input), c.size, c.stride, c.storage_offset
+    ),
 )
 formulas(
     "ltorch.as_strided_backward",
@@ -230,7 +250,7 @@ formulas(
 
 def _outside_window(c: VjpCall) -> TensorProxy:
     ones = ltorch.ones(tuple(c.size), dtype=c.g.dtype, device=c.g.device)
-    shown = ltorch.as_strided_backward(ones, c.a, c.size, c.stride, c.offset)
+    shown = ltorch.as_strided_backward(ones, ltorch.layout_of(c.a), c.size, c.stride, c.offset)
     return ltorch.where(shown == 0, c.g, 0)
 
 
@@ -240,7 +260,7 @@ def _in_window(c: VjpCall) -> TensorProxy:
     Of several values written to one element of memory, the one that remains gets the gradient. Writing their
     numbers through the same window, in the same order, gives the remaining ones.
     """
-    shown: TensorProxy = ltorch.as_strided_like(c.g, c.a, c.size, c.stride, c.offset)
+    shown: TensorProxy = ltorch.as_strided_like(c.g, ltorch.layout_of(c.a), c.size, c.stride, c.offset)
     size, stride = tuple(c.size), tuple(c.stride)
     if not may_repeat(size, stride):
         return shown
