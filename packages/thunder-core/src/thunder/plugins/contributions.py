@@ -57,6 +57,11 @@ def isolated(manager: PluginManager, collect: Callable[[], T]) -> T:
             manager.isolate(error)
 
 
+def _per_generation(collect: Callable[[PluginManager], T]) -> PerGeneration[T]:
+    """Return a function that collects what plugins contribute, again only after a change of plugins."""
+    return PerGeneration(lambda manager: isolated(manager, lambda: collect(manager)))
+
+
 def contribute(manager: PluginManager, executor: Executor) -> None:
     """Fill the hook layer of an executor's table, unless it is already of the manager's generation."""
     if executor.hooks_generation is manager.generation:
@@ -177,7 +182,7 @@ def _warn_twice(executor: Executor, operator: str, field: str, first: str, secon
     )
 
 
-# --- options, transforms, devices
+# --- declarations, and what is collected once between two changes of plugins
 
 
 def declared_options(manager: PluginManager) -> Mapping[str, Option]:
@@ -223,10 +228,7 @@ def _device_profiles(manager: PluginManager) -> dict[str, DeviceProfile]:
     return profiles
 
 
-_profiles_of = PerGeneration(lambda manager: isolated(manager, lambda: _device_profiles(manager)))
-
-
-# --- at every compile, and at every call
+_profiles_of = _per_generation(_device_profiles)
 
 
 def rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
@@ -242,7 +244,7 @@ def _rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
     return tuple(rules)
 
 
-_rules_of = PerGeneration(lambda manager: isolated(manager, lambda: _rewrite_rules(manager)))
+_rules_of = _per_generation(_rewrite_rules)
 
 
 def recipes(manager: PluginManager) -> Mapping[str, tuple[str, type[Any]]]:
@@ -265,7 +267,10 @@ def _recipes(manager: PluginManager) -> dict[str, tuple[str, type[Any]]]:
     return classes
 
 
-_recipes_of = PerGeneration(lambda manager: isolated(manager, lambda: _recipes(manager)))
+_recipes_of = _per_generation(_recipes)
+
+
+# --- at every compile, and at every call
 
 
 def lookasides(manager: PluginManager) -> Iterator[tuple[HookImpl, Lookaside]]:
