@@ -12,6 +12,7 @@ from typing import Any
 
 from thunder.base.memory_layout import element_span
 from thunder.base.pytree import tree_iter
+from thunder.base.structural_ids import RETURN
 from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.ir.effects import may_alias
 from thunder.ir.proxies import TensorProxy
@@ -125,14 +126,11 @@ def shared_memory(bsyms: Iterable[BoundSymbol], *, certain: bool = False) -> Dis
 
 
 def escaping(bsyms: Sequence[BoundSymbol]) -> frozenset[str]:
-    """Return the names of values whose memory may be that of a result of the program.
-
-    The last statement is the return.
-    """
-    names = {p.name for end in bsyms[-1:] for p in end.flat_proxy_args}
-    for bsym in reversed(bsyms[:-1]):
-        if any(p.name in names for p in bsym.flat_proxy_outs) and may_alias(bsym):
-            names.update(p.name for p in bsym.flat_proxy_args)
+    """Return the names of results, and of values whose memory may be that of a result."""
+    names: set[str] = set()
+    for bsym in reversed(bsyms):
+        if bsym.sym.id == RETURN or (any(p.name in names for p in bsym.flat_proxy_outs) and may_alias(bsym)):
+            names.update([p.name for p in bsym.flat_proxy_args])
     return frozenset(names)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from thunder.base.structural_ids import RETURN
-from thunder.ir.effects import has_effect, is_barrier, may_alias
+from thunder.ir.aliasing import escaping
+from thunder.ir.effects import has_effect, is_barrier
 from thunder.ir.proxies import TensorProxy, Variable
 from thunder.ir.requires_grad import requires_grad
 from thunder.ir.substitution import follow_replacements
@@ -30,7 +30,7 @@ def cse(trace: TraceCtx) -> TraceCtx:
     Value numbering over straight-line code (Aho et al., Compilers, 2nd ed., 8.5.1).
     """
     start = time.perf_counter_ns()
-    escaping, results_of = _escaping(trace.bound_symbols), _results_with_gradients(trace)
+    held, results_of = set(escaping(trace.bound_symbols)), _results_with_gradients(trace)
     replaced: dict[Variable, Any] = {}
     candidates: dict[Any, list[BoundSymbol]] = {}
     statements = []
@@ -47,9 +47,9 @@ def cse(trace: TraceCtx) -> TraceCtx:
             if earlier is None:
                 alike.append(bsym)
             elif not (has_effect(bsym) or _sums_in_lower_precision(bsym)) and _can_replace(
-                earlier, bsym, escaping
+                earlier, bsym, held
             ):
-                _merge(earlier, bsym, replaced, escaping)
+                _merge(earlier, bsym, replaced, held)
                 continue
         statements.append(bsym)
     return with_bound_symbols(
@@ -74,17 +74,6 @@ def cse(trace: TraceCtx) -> TraceCtx:
 #
 # The gradient of ``x`` is the sum of two cotangents, which eager casts to float32 before it adds them. Were
 # the casts merged, they would be added in bfloat16.
-
-
-def _escaping(bsyms: list[BoundSymbol]) -> set[str]:
-    """Return the names of values whose memory, or whose tensor object, the caller may hold."""
-    escaping: set[str] = set()
-    for bsym in reversed(bsyms):
-        if bsym.sym.id == RETURN or (
-            any(p.name in escaping for p in bsym.flat_proxy_outs) and may_alias(bsym)
-        ):
-            escaping.update([p.name for p in bsym.flat_proxy_args])
-    return escaping
 
 
 def _results_with_gradients(trace: TraceCtx) -> dict[str, frozenset[str]]:
@@ -113,9 +102,10 @@ def _reach_same_results(a: BoundSymbol, b: BoundSymbol, results_of: dict[str, fr
     )
 
 
-def _can_replace(earlier: BoundSymbol, later: BoundSymbol, escaping: set[str]) -> bool:
+def _can_replace(earlier: BoundSymbol, later: BoundSymbol, held: set[str]) -> bool:
+    """Return whether two calls return equal metadata, and the caller holds no value of both."""
     return all(
-        _same_metadata(a, b) and not (a.name in escaping and b.name in escaping)
+        _same_metadata(a, b) and not (a.name in held and b.name in held)
         for a, b in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True)
     )
 
@@ -139,11 +129,9 @@ def _same_metadata(a: Any, b: Any) -> bool:
     return type(a) is type(b)
 
 
-def _merge(
-    earlier: BoundSymbol, later: BoundSymbol, replaced: dict[Variable, Any], escaping: set[str]
-) -> None:
+def _merge(earlier: BoundSymbol, later: BoundSymbol, replaced: dict[Variable, Any], held: set[str]) -> None:
     for value, dropped in zip(earlier.flat_proxy_outs, later.flat_proxy_outs, strict=True):
         if value.name != dropped.name:
             replaced[Variable(dropped)] = value
-            if dropped.name in escaping:
-                escaping.add(value.name)
+            if dropped.name in held:
+                held.add(value.name)
