@@ -105,6 +105,29 @@ def test_grad_mode_holds_on_both_sides_of_a_cut():
     both(f, leaf(3))
 
 
+def test_inference_mode_holds():
+    def f(x):
+        with torch.inference_mode():
+            y = x * 2
+        return y, x + 1
+
+    compiled = both(f, leaf(3, grad=False))
+    assert runners(compiled) == ["torch", "thunder", "torch", "thunder"]
+    assert [result.is_inference() for result in compiled(leaf(3, grad=False))] == [True, False]
+
+
+def test_a_graph_whose_calls_are_supported_one_by_one_is_cut_at_the_line_of_the_refusal():
+    def f(x):
+        y = x.sin()
+        return y * y.detach().sum().item() + 1
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = both(f, leaf(3))
+    assert runners(compiled)[0] == "thunder"
+    (reason, *_) = compiled.subgraph_infos[0].split_reasons
+    assert reason.line.endswith("return y * y.detach().sum().item() + 1")
+
+
 def test_a_context_between_cuts_stays_in_its_part():
     def f(x):
         n = x.nonzero()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import tomllib
+import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import torch
 import thunder
 from architecture.source import ROOT
 from thunder.dynamo import ThunderCompiler, thunderfx
+from thunder_inductor.dynamo import inductor_part
 
 PACKAGE = ROOT / "packages" / "thunder-inductor"
 
@@ -140,6 +144,32 @@ def test_other_sizes_and_numbers_are_compiled_for_them():
     for rows, n in ((4, 2), (6, 3), (6, 2), (4, 2)):
         x = torch.randn(rows, 6, dtype=torch.float64)
         torch.testing.assert_close(compiled(x, n), f(x, n))
+
+
+def test_a_number_that_changes_does_not_compile_each_time(monkeypatch: pytest.MonkeyPatch):
+    """TorchDynamo passes a float that has changed as a tensor, and reads it in the graph."""
+    monkeypatch.setattr(inductor_part, "COMPILE_SETTINGS", {"backend": "aot_eager", "fullgraph": True})
+
+    def f(x, rate):
+        return (x * rate).sin() + rate**2
+
+    compiled = thunderfx(f, recompile_limit=2)
+    x = torch.randn(3, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", thunder.RecompileWarning)
+        for step in range(8):
+            torch.testing.assert_close(compiled(x, step / 8), f(x, step / 8))
+
+
+def test_inputs_are_not_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(inductor_part, "COMPILE_SETTINGS", {"backend": "aot_eager", "fullgraph": True})
+    compiled = thunderfx(lambda x: x.sin() * x.detach().nonzero().sum())
+    x = torch.ones(3, requires_grad=True)
+    compiled(x)
+    held = weakref.ref(x)
+    del x
+    gc.collect()
+    assert held() is None
 
 
 def test_recipes_compile_with_it():

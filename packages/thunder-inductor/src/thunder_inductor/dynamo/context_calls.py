@@ -18,6 +18,7 @@ __all__ = [
     "exit_of",
     "grad_modes",
     "is_context_call",
+    "is_of_inference_mode",
 ]
 
 SET_GRAD: Final = torch._C._set_grad_enabled
@@ -27,6 +28,8 @@ _EXITS: Final[dict[Any, Callable[[Any], Any]]] = {
     autocast_mode._enter_autocast: autocast_mode._exit_autocast,
     grad_mode._enter_inference_mode: grad_mode._exit_inference_mode,
 }
+#: the calls of inference mode in graphs, which thunder does not compile
+_OF_INFERENCE: Final = frozenset({grad_mode._enter_inference_mode, grad_mode._exit_inference_mode})
 #: functions without a described result that change no state
 _CHECKS: Final = frozenset({operator.setitem, torch._check})
 
@@ -44,6 +47,11 @@ def is_context_call(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and (
         node.target is SET_GRAD or node.target in _EXITS or node.target in _EXITS.values()
     )
+
+
+def is_of_inference_mode(node: torch.fx.Node) -> bool:
+    """Return whether a node enters or leaves inference mode."""
+    return node.target in _OF_INFERENCE
 
 
 def exit_of(node: torch.fx.Node) -> Callable[[Any], Any] | None:

@@ -15,9 +15,9 @@ import thunder
 from .context_calls import exit_of
 from .graph_runs import Run, Runner, calls_of, runs_of
 from .inductor_part import InductorPart
-from .node_support import REFUSALS, reason_of_error, refused_nodes
+from .node_support import REFUSALS, node_of_error, reason_of_error, refused_nodes
 from .part_info import Part, PartInfo
-from .split_reasons import SplitReason, SplitReasonType, user_line
+from .split_reasons import SplitReason, SplitReasonType, user_line, without_frames
 
 __all__ = ["PartSequence", "PartSettings", "ThunderPart", "TorchPart"]
 
@@ -56,10 +56,11 @@ class ThunderPart:
             try:
                 results: tuple[Any, ...] = self.compiled(*args)
             except REFUSALS as error:
-                self._cut(error)
+                refusal = without_frames(error)
             else:
                 self.settings.on_run(self)
                 return results
+            self._cut(refusal)
         assert self.replacement is not None, "a refused part has parts in its place"
         return self.replacement(*args)
 
@@ -74,11 +75,15 @@ class ThunderPart:
         return [part]
 
     def _cut(self, error: Exception) -> None:
+        """Replace this part by others; `error` is the refusal of the graph as a whole."""
         with self._cutting:
             if self.replacement is not None:
                 return
             nodes = calls_of(self.module)
             refused = refused_nodes(self.module, nodes, self.settings.thunder_options)
+            node = node_of_error(error, self.module)
+            if not refused and node in nodes:
+                refused = {node: reason_of_error(error, node)}
             if refused and len(refused) < len(nodes):
                 runs = runs_of(self.module, refused, torch.is_grad_enabled())
                 self.replacement = PartSequence(self.module, runs, self.settings)

@@ -12,7 +12,7 @@ from torch._dynamo.exc import TorchDynamoException
 from .context_calls import changes_unknown_state
 from .graph_runs import Runner, calls_of
 from .part_info import PartInfo
-from .split_reasons import SplitReason, SplitReasonType
+from .split_reasons import SplitReason, SplitReasonType, without_frames
 
 __all__ = ["COMPILE_SETTINGS", "InductorPart"]
 
@@ -66,7 +66,7 @@ class InductorPart:
         first_line = str(cause).partition("\n")[0]
         info = f"TorchInductor did not compile the part: {type(cause).__name__}: {first_line}"
         reason = SplitReason(
-            type=SplitReasonType.UNSUPPORTED_NODE, info=info, exception=error.with_traceback(None)
+            type=SplitReasonType.UNSUPPORTED_NODE, info=info, exception=without_frames(error)
         )
         self.runner = Runner.TORCH
         self.reasons = (*self.reasons, reason)

@@ -12,11 +12,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 import thunder
 from thunder.core.errors import OperatorError, ThunderError, UnsupportedOperator, UnsupportedProgram
 
-from .context_calls import changes_unknown_state, grad_modes, is_context_call
+from .context_calls import changes_unknown_state, grad_modes, is_context_call, is_of_inference_mode
 from .graph_runs import module_of
-from .split_reasons import SplitReason, SplitReasonType, user_line
+from .split_reasons import SplitReason, SplitReasonType, user_line, without_frames
 
-__all__ = ["REFUSALS", "reason_of_error", "refused_nodes"]
+__all__ = ["REFUSALS", "node_of_error", "reason_of_error", "refused_nodes"]
 
 #: the errors with which thunder refuses a program before it runs
 REFUSALS = (UnsupportedProgram, OperatorError)
@@ -45,6 +45,8 @@ def refused_nodes(
     judged: dict[object, Exception | None] = {}
     modes = grad_modes(nodes, torch.is_grad_enabled())
     for node, grad_enabled in zip(nodes, modes, strict=True):
+        if is_of_inference_mode(node):
+            refused[node] = _reason(SplitReasonType.UNSUPPORTED_NODE, node, "torch changes inference mode")
         if node in refused or is_context_call(node) or node.op not in _CALLS:
             continue
         if isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -72,11 +74,22 @@ def reason_of_error(error: Exception, node: torch.fx.Node | None) -> SplitReason
     return _reason(kind, node, str(error).partition("\n")[0], error)
 
 
+def node_of_error(error: Exception, gm: torch.fx.GraphModule) -> torch.fx.Node | None:
+    """Return the node of a graph in whose line an error was raised, None if it has no such line.
+
+    A line of the graph's code begins with the name of its node, `sin = torch.sin(x)`.
+    """
+    file = gm.forward.__code__.co_filename
+    names = {
+        place.text.partition(" = ")[0].strip() for place in getattr(error, "where", ()) if place.file == file
+    }
+    return next((node for node in gm.graph.nodes if node.name in names), None)
+
+
 def _reason(
     kind: SplitReasonType, node: torch.fx.Node | None, info: str, error: Exception | None = None
 ) -> SplitReason:
-    if error is not None:
-        error = error.with_traceback(None)  # its frames hold the values of the program
+    error = without_frames(error) if error is not None else None
     name, line = (node.name, user_line(node)) if node is not None else (None, "")
     return SplitReason(type=kind, info=info, node=name, line=line, exception=error)
 
@@ -176,7 +189,7 @@ def _number(value: Any) -> Any:
     if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value
     hint = value.node.hint
-    if hint is None:
+    if hint is None or isinstance(value, torch.SymFloat):  # a graph's floats are read from tensors
         raise _Undescribed(f"the number {value} depends on data")
     return hint
 

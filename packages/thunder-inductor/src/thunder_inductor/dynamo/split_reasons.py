@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 import torch
 
-__all__ = ["SplitReason", "SplitReasonType", "user_line"]
+__all__ = ["SplitReason", "SplitReasonType", "user_line", "without_frames"]
 
 
 class SplitReasonType(Enum):
@@ -41,6 +41,15 @@ class SplitReason:
     def __str__(self) -> str:
         place = f"\n  at  {self.line}" if self.line else ""
         return f"{self.type.name}: {self.node or 'graph'}: {self.info}{place}"
+
+
+def without_frames(error: Exception) -> Exception:
+    """Return an error without tracebacks, its causes too: their frames hold the values of a call."""
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+    return error
 
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*\n\s*(?P<text>[^\n]*)')
