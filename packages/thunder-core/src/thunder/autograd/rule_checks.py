@@ -20,6 +20,7 @@ from thunder.base.tags import OpTags
 from thunder.ir.gradient_declarations import Formulas, JointRule, Vjp
 from thunder.ir.proxies import TensorProxy, is_proxy
 from thunder.ir.requires_grad import requires_grad
+from thunder.ir.result_pairs import described_result, result_pairs
 from thunder.ir.symbol import BoundSymbol, has_tags
 from thunder.ops.rule_parts import GETTERS, PUT_GRAD
 
@@ -62,15 +63,14 @@ def paired_results(bsym: BoundSymbol, result: Any) -> list[tuple[Any, Any]]:
 
     Raises PluginError if the two differ in structure, shape, dtype or device.
     """
-    old, new = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
-    same = len(old) == len(new) and all(map(_is_same_kind, old, new))
-    if not same or _nesting(bsym.output) != _nesting(result):
+    pairs = result_pairs(bsym, result, _is_same_kind)
+    if pairs is None:
         raise PluginError(
             "a gradient rule returned something else than its operator",
-            found={"operator": _described(bsym.output), "rule returned": _described(result)},
+            found={"operator": described_result(bsym.output), "rule returned": described_result(result)},
             hint="A rule computes and returns the result: the same structure, shapes, dtypes and devices.",
         )
-    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
+    return pairs
 
 
 def _is_same_kind(old: Any, new: Any) -> bool:
@@ -83,20 +83,6 @@ def _is_same_kind(old: Any, new: Any) -> bool:
 
 def _type(x: TensorProxy) -> tuple[Any, ...]:
     return tuple(x.shape), x.dtype, x.device
-
-
-def _nesting(tree: Any) -> Any:
-    """Return the structure of a result; lists and named tuples count as tuples."""
-    if isinstance(tree, Mapping):
-        return {name: _nesting(value) for name, value in tree.items()}
-    return [_nesting(x) for x in tree] if isinstance(tree, tuple | list) else None
-
-
-def _described(tree: Any) -> str:
-    if isinstance(tree, tuple | list):
-        inner = ", ".join(map(_described, tree))
-        return f"[{inner}]" if isinstance(tree, list) else f"({inner}{',' if len(tree) == 1 else ''})"
-    return f'"{tree.type_string()}"' if is_proxy(tree) else repr(tree)
 
 
 # -- gradients -----------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from typing import Any
 from thunder.base.errors import NoExecutor, PluginError
 from thunder.base.extension_origin import is_of_core
 from thunder.base.plugin_calls import plugin_call
-from thunder.base.pytree import tree_flatten
 from thunder.base.structural_ids import STRUCTURAL
 from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.executor_base.choice import Choice, choose
@@ -29,6 +28,7 @@ from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.workspaces import with_workspace
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
+from thunder.ir.result_pairs import described_result, result_pairs
 from thunder.ir.substitution import follow_replacements, rename_results, substitute_outputs
 from thunder.ir.symbol import BoundSymbol, Symbol, with_parts
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace, tracectx
@@ -330,25 +330,19 @@ def _check_writes(
 def _paired_results(
     executor: Executor, transform: Callable[..., Any], bsym: BoundSymbol, result: Any
 ) -> list[tuple[Any, Any]]:
-    old, new = tree_flatten(bsym.output)[0], tree_flatten(result)[0]
-    same = len(old) == len(new) and all(_same_kind(a, b) for a, b in zip(old, new, strict=True))
-    if not same or _nesting(bsym.output) != _nesting(result):
+    pairs = result_pairs(bsym, result, _same_kind)
+    if pairs is None:
         raise PluginError(
             f"{_of(executor, bsym)} returns a result of another structure or type",
-            found={"operator": _described(bsym.output), "transform": _described(result)},
+            found={"operator": described_result(bsym.output), "transform": described_result(result)},
             where=bsym.locations,
             hint="It returns what the operator returns: the same structure, shapes, dtypes and devices.",
         ).blame(executor.origin_of(transform))
-    return [(a, b) for a, b in zip(old, new, strict=True) if is_proxy(a)]
+    return pairs
 
 
 def _of(executor: Executor, bsym: BoundSymbol) -> str:
     return f"the execution transform of executor {executor.name!r} for {bsym.sym.id}"
-
-
-def _nesting(tree: Any) -> Any:
-    """Return the structure of a result; lists and named tuples count as tuples."""
-    return [_nesting(x) for x in tree] if isinstance(tree, tuple | list) else None
 
 
 def _same_kind(old: Any, new: Any) -> bool:
@@ -359,13 +353,6 @@ def _same_kind(old: Any, new: Any) -> bool:
             new.device,
         )
     return not isinstance(new, TensorProxy)
-
-
-def _described(tree: Any) -> str:
-    if isinstance(tree, tuple | list):
-        inner = ", ".join(map(_described, tree))
-        return f"[{inner}]" if isinstance(tree, list) else f"({inner}{',' if len(tree) == 1 else ''})"
-    return f'"{tree.type_string()}"' if is_proxy(tree) else repr(tree)
 
 
 def _no_executor(bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> NoExecutor:
