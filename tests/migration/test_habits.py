@@ -8,10 +8,10 @@ import torch
 import thunder
 import thunder.torch as ltorch
 from thunder.core.patterns import Pattern, bind_names
-from thunder.core.proxies import TensorProxy
+from thunder.core.proxies import TensorProxy, unvariableify
 from thunder.core.trace import TraceProvenance, from_trace
-from thunder.core.transforms import get_grad, grad, put_grads, value_and_grad, vjp
-from thunder.extend import OperatorExecutor, TemporaryExecutor
+from thunder.core.transforms import eval_trace, get_grad, grad, put_grads, value_and_grad, vjp
+from thunder.extend import FusionExecutor, OperatorExecutor, TemporaryExecutor
 
 
 def rotated(x, cos):
@@ -128,6 +128,38 @@ def test_matchers_with_keywords_receive_the_calls_and_the_facts():
     assert [index for index, _ in match] == [0, 2]
     (match,) = Pattern().match(is_add, min_times=1, max_times=-1)(trace)
     assert [index for index, _ in match] == [0, 1]
+
+
+def test_a_mapper_of_eval_trace_replaces_calls():
+    trace = thunder.trace()(lambda x: ltorch.sin(x) + 1, torch.ones(2))
+    mapped = {"torch.sin": ltorch.cos}
+    program = thunder.trace()(
+        lambda x: eval_trace(trace, x, symbol_mapper=lambda bsym: mapped.get(bsym.sym.id, bsym.sym)),
+        torch.ones(2),
+    )
+    assert [b.sym.name for b in program.bound_symbols] == ["cos", "add", "python_return"]
+
+
+def test_fuse_reads_the_calls_of_its_region_by_either_name():
+    class Sines(FusionExecutor):
+        def fuse(self, region, fusion_counter):
+            assert region.bound_symbols == region.bsyms
+
+            def run(x):
+                for _ in region.bound_symbols:
+                    x = x.sin()
+                return [x]
+
+            inputs, outputs = ([unvariableify(p) for p in ps] for ps in (region.inputs, region.outputs))
+            return self.register_temporary_operation(
+                f"sines{fusion_counter}", run, inputs=inputs, outputs=outputs, bsyms=region.bound_symbols
+            )
+
+    ex = Sines("sines")
+    ex.register_supported("torch.sin")
+    compiled, x = thunder.jit(lambda x: torch.sin(torch.sin(x)).cos(), executors=[ex]), torch.ones(2)
+    torch.testing.assert_close(compiled(x), x.sin().sin().cos())
+    assert thunder.last_traces(compiled)[-1].bound_symbols[0].sym.name == "sines0"
 
 
 def test_a_language_that_is_not_here_says_what_to_write():

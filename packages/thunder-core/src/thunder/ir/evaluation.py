@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
@@ -18,10 +19,15 @@ from thunder.ir.trace import TraceCtx, get_tracectx
 __all__ = ["eval_trace"]
 
 
-def eval_trace(trace: TraceCtx, *args: Any, **kwargs: Any) -> Any:
+#: bound symbol → the function that is called in its place
+SymbolMapper: TypeAlias = Callable[[BoundSymbol], Callable[..., Any]]
+
+
+def eval_trace(trace: TraceCtx, *args: Any, symbol_mapper: SymbolMapper | None = None, **kwargs: Any) -> Any:
     """Record the calls of a trace into the current trace, and return its result.
 
-    `args` replace the proxies in `trace.args`, in order. A call without gradients (recorded under
+    `args` replace the proxies in `trace.args`, in order. `symbol_mapper(bsym)` returns the function to call
+    with the arguments of a bound symbol, by default its symbol. A call without gradients (recorded under
     `torch.no_grad()`) is recorded without gradients again. Raises InvalidArgument for a wrong number of
     arguments, and TraceError where no trace is current.
     """
@@ -34,10 +40,10 @@ def eval_trace(trace: TraceCtx, *args: Any, **kwargs: Any) -> Any:
         )
     values: dict[str, Any] = {}
     _bind(values, [*trace.args, *trace.kwargs.values()], [*args, *(kwargs[k] for k in trace.kwargs)])
-    return _evaluate(trace.bound_symbols, values)
+    return _evaluate(trace.bound_symbols, values, symbol_mapper or (lambda bsym: bsym.sym))
 
 
-def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[str, Any]) -> Any:
+def _evaluate(bsyms: Sequence[BoundSymbol], values: dict[str, Any], function_of: SymbolMapper) -> Any:
     for bsym in bsyms:
         if bsym.sym.id in RELEASES or bsym.sym.id == COMMENT:
             continue
@@ -45,10 +51,10 @@ def _evaluate(bsyms: list[BoundSymbol] | tuple[BoundSymbol, ...], values: dict[s
         if bsym.sym.id == RETURN:
             return args[0] if len(args) == 1 else args
         if bsym.sym.meta is None:  # an executor's form of its subsymbols
-            _evaluate(bsym.subsymbols, values)
+            _evaluate(bsym.subsymbols, values, function_of)
         else:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not _cuts_gradients(bsym)):
-                _bind(values, bsym.output, bsym.sym(*args, **kwargs))
+                _bind(values, bsym.output, function_of(bsym)(*args, **kwargs))
     return None
 
 

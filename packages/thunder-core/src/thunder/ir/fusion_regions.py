@@ -69,6 +69,11 @@ class Region:
     outputs: tuple[Any, ...]
     repeated: tuple[BoundSymbol, ...] = ()
 
+    @property
+    def bound_symbols(self) -> tuple[BoundSymbol, ...]:
+        """The calls, by another name of `bsyms`."""
+        return self.bsyms
+
     @staticmethod
     def of(
         bsyms: Iterable[BoundSymbol], read_elsewhere: Iterable[str], repeated: Iterable[BoundSymbol] = ()
