@@ -21,7 +21,8 @@ from thunder.extend.inline_extensions import (
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_keys import structural_key
-from thunder.ops.region_strides import EagerStrides
+from thunder.ops.region_evaluation import evaluate_region
+from thunder.ops.region_strides import EagerStrides, ExpectedStrides
 
 __all__ = [
     "FUEL_LEVEL",
@@ -30,6 +31,7 @@ __all__ = [
     "EagerStrides",
     "Executor",
     "ExecutorRegistry",
+    "ExpectedStrides",
     "FusionExecutor",
     "ImplInfo",
     "OperatorExecutor",
@@ -46,6 +48,7 @@ __all__ = [
     "attached_transforms",
     "deregister_executor",
     "device_profile",
+    "evaluate_region",
     "get_all_executors",
     "get_always_executors",
     "get_default_executors",

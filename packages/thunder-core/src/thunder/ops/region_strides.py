@@ -1,4 +1,4 @@
-"""The strides that eager would give the results of a fusion region."""
+"""The strides that eager would give the values of a program and the results of a fusion region."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any
 
 import torch
 
+from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.memory_layout import contiguous_strides
 from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import Layouts
+from thunder.ops.operator import is_of_package, row_of
 
-__all__ = ["EagerStrides"]
+__all__ = ["EagerStrides", "ExpectedStrides"]
 
 Strides = tuple[int, ...]
 
@@ -52,6 +57,36 @@ class EagerStrides:
         ]
         layouts = Layouts((p for p in inputs if isinstance(p, TensorProxy)), self._region.bsyms)
         return tuple(layouts.strides(p) if isinstance(p, TensorProxy) else None for p in self._region.outputs)
+
+
+class ExpectedStrides:
+    """The strides that values of a program will probably have when it runs, for compilers of regions.
+
+    They are derived from the strides of the program's inputs. What a backward receives has no strides, and is
+    taken to be contiguous. So code that was compiled for them checks the strides of its inputs.
+    """
+
+    def __init__(self, trace: TraceCtx) -> None:
+        inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
+        for bsym in trace.bound_symbols:
+            if not _runs_without_data(bsym):
+                inputs.update({p.name: p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)})
+        self._layouts = Layouts(inputs.values(), trace.bound_symbols)
+
+    def of(self, proxy: TensorProxy) -> Strides:
+        """Return the expected strides (elements) of a value of the program."""
+        try:
+            return self._layouts.strides(proxy)
+        except (OperatorError, UnsupportedProgram):  # a call that reads data
+            return contiguous_strides(proxy.shape)
+
+
+def _runs_without_data(bsym: BoundSymbol) -> bool:
+    """Return whether a call can be run on fake tensors: it is torch's, or consists of such calls."""
+    row = row_of(bsym.sym)
+    if is_of_package(bsym.sym) or row is None or row.eager is None:
+        return bool(bsym.subsymbols) and all(map(_runs_without_data, bsym.subsymbols))
+    return True
 
 
 def _with_strides(output: Any, strides: Strides | None) -> Any:

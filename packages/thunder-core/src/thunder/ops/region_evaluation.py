@@ -1,0 +1,66 @@
+"""Evaluation of a fusion region by torch, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.devices import Device, to_torch_device
+from thunder.base.dtypes import dtype, to_torch_dtype
+from thunder.base.errors import TraceError
+from thunder.base.pytree import tree_map
+from thunder.ir.fusion_regions import Region
+from thunder.ir.proxies import NumberProxy, is_proxy
+from thunder.ir.symbol import BoundSymbol
+from thunder.ops.operator import row_of
+
+__all__ = ["evaluate_region"]
+
+
+def evaluate_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
+    """Return the outputs of a region: each call is computed by the torch function of its operator.
+
+    `inputs` are tensors of any kind that torch's functions take, in the order of `region.inputs`. With fake
+    tensors under `torch.fx.experimental.proxy_tensor.make_fx`, the region becomes a graph of ATen operators.
+    A call whose operator has no torch function is computed from the calls into which it decomposes.
+
+    Gradients are not recorded. Raises TraceError for a call that has neither.
+    """
+    values = {p.name: x for p, x in zip(region.inputs, inputs, strict=True)}
+    with torch.no_grad():
+        _run(region.bsyms, values)
+    return [values[p.name] for p in region.outputs]
+
+
+def _run(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:
+    """Compute calls in order, and enter their results into `values` by name."""
+
+    def value(leaf: Any) -> Any:
+        if is_proxy(leaf):
+            if leaf.name not in values and isinstance(leaf, NumberProxy):
+                return leaf.value
+            return values[leaf.name]
+        if isinstance(leaf, dtype):
+            return to_torch_dtype(leaf)
+        return to_torch_device(leaf) if isinstance(leaf, Device) else leaf
+
+    for call in calls:
+        row = row_of(call.sym)
+        if row is not None and row.eager is not None:
+            args, kwargs = tree_map(value, (call.args, call.kwargs))
+            _bind(call.output, row.eager(*args, **kwargs), values)
+        elif call.subsymbols:
+            _run(call.subsymbols, values)
+        else:
+            raise TraceError(f"torch has no function that computes {call.sym.id}", found={"call": call.line})
+
+
+def _bind(output: Any, result: Any, values: dict[str, Any]) -> None:
+    """Enter the results of a call under the names of the proxies in its output."""
+    if is_proxy(output):
+        values.setdefault(output.name, result)
+    elif isinstance(output, tuple | list):
+        for part, value in zip(output, result, strict=True):
+            _bind(part, value, values)
