@@ -22,6 +22,9 @@ def enter_without_running(package: str) -> None:
     sys.modules[package] = module
 
 
+# Core's tests run with core's executors; `tests/inductor` registers the plugin of thunder-inductor itself.
+os.environ.setdefault("THUNDER_DISABLE_PLUGINS", "inductor")
+
 # The interpreter needs no torch, the package around it does: `hatch run py:test` has none.
 if importlib.util.find_spec("torch") is None:
     enter_without_running("thunder")

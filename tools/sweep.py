@@ -32,6 +32,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "members": ("members of modules, read and written in any order", ["-m", "soundness.module_members"]),
     "containers": ("objects from containers that change later", ["-m", "soundness.objects_from_containers"]),
     "faults": ("every faulty executor, which the conformance kit must find", [*TESTS, "tests/conformance"]),
+    "inductor": ("the conformance kit on the executor `inductor`", [*TESTS, "tests/inductor"]),
     "handlers": ("random programs with exception handlers", ["-m", "soundness.handlers", "60", "2000"]),
     "wrapper": ("every operation on a compiled module, in any order", ["tests/frontend/test_wrapper.py"]),
 }

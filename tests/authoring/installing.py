@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "packages" / "thunder-core"
+#: the development environment has thunder-inductor, which these tests are not about
+_ENVIRONMENT = {"THUNDER_PLUGIN_STRICT": "1", "THUNDER_DISABLE_PLUGINS": "inductor"}
 
 
 def build(dist: Path, *sources: Path) -> list[Path]:
@@ -39,7 +41,7 @@ class Environment:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.home,
-            env=kept | {"PYTHONPATH": str(self.site), "THUNDER_PLUGIN_STRICT": "1"} | environment,
+            env=kept | _ENVIRONMENT | {"PYTHONPATH": str(self.site)} | environment,
             capture_output=True,
             text=True,
             check=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +65,8 @@ def test_explain_prints_the_ledger_and_the_plan_of_a_module_from_a_file(
 ) -> None:
     assert main(["explain", f"{model}:Net().requires_grad_(False)", "--device", "h200"]) == 0
     table, summary = capsys.readouterr().out.split("\n\n")
-    assert [line.split()[2:5] for line in table.splitlines()[2:]] == [
+    rows = [line for line in table.splitlines()[2:] if not line.startswith("not in this compile")]
+    assert [line.split()[2:5] for line in rows] == [
         ["torch.nn.functional.linear", "t0", "torch"],
         ["torch.relu", "t1", "torch"],
     ]
@@ -150,7 +152,7 @@ def test_doctor_finds_broken_plugins_and_fails(tmp_path: Path) -> None:
     assert (
         "[broken] incompatible, from thunder-old 0.3.1, thunder_old: requires thunder-core<0.1" in done.stdout
     )
-    assert "  thunder-broken  0.3.1\n" in done.stdout
+    assert re.search(r"^  thunder-broken +0\.3\.1$", done.stdout, re.MULTILINE)
     assert done.stdout.endswith("Broken: broken, old.\n")
 
 

@@ -45,12 +45,12 @@ def site(tmp_path: Path) -> Path:
 
 
 def run(site: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Python with `site` and thunder on its path, and nothing set that concerns plugins."""
+    """Python with `site` and thunder on its path, without the plugins of the development environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("THUNDER_")}
     path = os.pathsep.join([str(site), SOURCE])
     return subprocess.run(
         [sys.executable, *arguments],
-        env=kept | {"PYTHONPATH": path} | environment,
+        env=kept | {"PYTHONPATH": path, "THUNDER_DISABLE_PLUGINS": "inductor"} | environment,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -59,7 +59,9 @@ LIST = """
 import json, warnings
 warnings.simplefilter("ignore")
 import thunder.plugins
-found = {i.name: i.state for i in thunder.plugins.list_plugins() if i.state not in ("builtin", "runtime")}
+others = ("inductor",)  # of the development environment
+plugins = [i for i in thunder.plugins.list_plugins() if i.name not in others]
+found = {i.name: i.state for i in plugins if i.state not in ("builtin", "runtime")}
 print(json.dumps(found))
 """
 

@@ -1,1 +1,41 @@
-"""Thunder with TorchInductor and TorchDynamo."""
+"""TorchInductor for thunder: regions of a program are compiled for CPUs and GPUs.
+
+The plugin of the executor `inductor`. Thunder imports this module when it looks for executors; the
+executor is loaded when it is first needed, and TorchInductor when the first region is compiled.
+"""
+
+from typing import Literal
+
+from thunder.extend import Rank
+from thunder.plugins import ExecutorSpec, Option, hookimpl
+
+__all__ = ["thunder_executors", "thunder_options"]
+
+
+@hookimpl
+def thunder_executors() -> list[ExecutorSpec]:
+    """Declare the executor, which `thunder.jit` uses by default."""
+    return [
+        ExecutorSpec(
+            "inductor",
+            "thunder_inductor.executor:ex",
+            rank=Rank.FUSION,
+            default=True,
+            aliases=("torchcompile",),
+            description="regions compiled by TorchInductor",
+        )
+    ]
+
+
+@hookimpl
+def thunder_options() -> list[Option]:
+    """Declare the options of `thunder.jit` that the executor reads."""
+    return [
+        Option(
+            "inductor_mode",
+            Literal["pointwise", "full"],
+            "pointwise",
+            "What TorchInductor compiles: elementwise operators, reductions and views (pointwise), or also "
+            "matrix products, convolutions and attention (full).",
+        )
+    ]

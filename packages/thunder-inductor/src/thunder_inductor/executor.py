@@ -1,0 +1,191 @@
+"""The executor `inductor`: the calls that it can fuse, and what becomes of a region of them.
+
+No function here needs a device, and TorchInductor is imported when a region is first compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+
+import torch
+from thunder.core.compile_data import get_compile_option  # type: ignore[import-not-found]
+
+from thunder import TensorProxy
+from thunder.core.errors import OutsideTrace, PluginError
+from thunder.core.prims import OpTags
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx
+from thunder.extend import ExpectedStrides, FusionExecutor, Rank, Refusal, Region, structural_key
+
+from .kernels import Code, RegionKernel, Strides, failure
+from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, VIEWS, Mode
+from .toolchain import is_strict, missing_for
+
+__all__ = ["InductorExecutor", "ex"]
+
+#: dtypes of the tensors that a region may read and compute
+_DTYPES = frozenset(
+    {
+        *(torch.float32, torch.float64, torch.bfloat16, torch.float16),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+    }
+)
+
+#: the strides that the values of the program have whose regions are being compiled
+_strides: ContextVar[ExpectedStrides] = ContextVar("thunder_inductor_strides")
+
+
+class InductorExecutor(FusionExecutor):
+    """Compiles regions by TorchInductor."""
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
+        """Return True for a call that TorchInductor may compile, else the reason why not."""
+        for refusal in (_random(bsym), _unfit_values(bsym), _outside_mode(bsym)):
+            if refusal is not None:
+                return refusal
+        return super().can_fuse(bsym)
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        """Replace each region by a call of compiled code: trace → trace.
+
+        t0 = ltorch.sin(x); t1 = ltorch.cos(t0)   →   [t1] = InductorFusion0(x)
+        """
+        with _strides_of(trace):
+            return super().fusion_pass(trace)
+
+    def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol | Refusal:
+        """Return the call that computes the outputs of a region, or a refusal that the ledger shows."""
+        for refusal in (_too_small(region), _on_several_devices(region)):
+            if refusal is not None:
+                return refusal
+        mode, layouts = _mode(), _strides.get()
+        kernel = self.compile_once(region, lambda: RegionKernel(region, _Compiler(mode)))
+        assert isinstance(kernel, RegionKernel)
+        strides = tuple(layouts.of(p) for p in region.inputs)
+        if _is_here(region):
+            try:
+                function = kernel.function_for(strides)
+            except Exception as error:  # of any class: it comes from TorchInductor or from a C++ compiler
+                return _failed(error, region)
+        else:
+            function = kernel  # the program is planned for another machine
+        return self.register_temporary_operation(
+            f"InductorFusion{fusion_counter}",
+            function,
+            inputs=region.inputs,
+            outputs=region.outputs,
+            bsyms=region.bsyms,
+        )
+
+
+class _Compiler:
+    """Compiles regions in a mode, unless their code is on disk."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+
+    def __call__(self, region: Region, strides: tuple[Strides, ...]) -> Code:
+        inductor = import_module("thunder_inductor.compiler")
+        structure = structural_key(region)
+        if structure is None:
+            return inductor.compile_region(region, strides, self._mode)  # type: ignore[no-any-return]
+        key = inductor.key_of(structure, strides, self._mode)
+        code = inductor.load(key, region)
+        if code is None:
+            code = inductor.compile_region(region, strides, self._mode)
+            inductor.store(key, code)
+        return code  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _strides_of(trace: TraceCtx) -> Iterator[None]:
+    """Within the context, regions are those of this program."""
+    token = _strides.set(ExpectedStrides(trace))
+    try:
+        yield
+    finally:
+        _strides.reset(token)
+
+
+def _mode() -> Mode:
+    """Return the mode of the compile that runs; that of the option's default where none runs."""
+    try:
+        mode: Mode = get_compile_option("inductor_mode", "what TorchInductor compiles", default="pointwise")
+    except OutsideTrace:
+        return "pointwise"
+    return mode
+
+
+def _random(bsym: BoundSymbol) -> Refusal | None:
+    if OpTags.RANDOM_OP in bsym.tags:
+        return Refusal("random", "random numbers are drawn by torch, so that seeds mean the same")
+    return None
+
+
+def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
+    """Return why the values of a call cannot be those of a region, or None."""
+    for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs):
+        if not isinstance(p, TensorProxy):
+            return Refusal("number", "a region computes tensors from tensors", value=p.name)
+        if p.dtype.torch_dtype not in _DTYPES:
+            return Refusal("dtype", "TorchInductor is not used for this dtype", dtype=p.dtype)
+        missing = missing_for(p.device.type)
+        if missing is not None:
+            if is_strict():
+                raise PluginError(str(missing), hint="Without THUNDER_PLUGIN_STRICT=1 torch's kernels run.")
+            return missing
+    return None
+
+
+def _outside_mode(bsym: BoundSymbol) -> Refusal | None:
+    """Return a refusal for an operator that only another mode compiles, else None."""
+    mode = _mode()
+    if bsym.sym.id in MODES["full"] and bsym.sym.id not in MODES[mode]:
+        return Refusal("mode", f"inductor_mode={mode!r} leaves {bsym.sym.name} to torch's kernels")
+    return None
+
+
+def _too_small(region: Region) -> Refusal | None:
+    """Return a refusal for a region whose calls torch runs in one kernel, else None."""
+    if any(bsym.sym.id in HAVE_NO_KERNEL for bsym in region.bsyms):
+        return None
+    computing = [bsym for bsym in region.bsyms if not _is_view(bsym)]
+    if len(computing) >= 2:
+        return None
+    return Refusal("small", "a region of one kernel gains nothing")
+
+
+def _is_view(bsym: BoundSymbol) -> bool:
+    """Return whether a call only describes memory in another way, as far as its operators tell."""
+    return bsym.sym.id in VIEWS or (bool(bsym.subsymbols) and all(map(_is_view, bsym.subsymbols)))
+
+
+def _on_several_devices(region: Region) -> Refusal | None:
+    devices = {str(p.device) for p in (*region.inputs, *region.outputs)}
+    if len(devices) < 2:
+        return None
+    return Refusal("devices", "the region has tensors of several devices", devices=", ".join(sorted(devices)))
+
+
+def _is_here(region: Region) -> bool:
+    """Return whether the device of a region exists; programs can be planned for one that does not."""
+    return region.outputs[0].device.type != "cuda" or torch.cuda.is_available()
+
+
+def _failed(error: Exception, region: Region) -> Refusal:
+    """Return the reason for a region that was not compiled; raise it under THUNDER_PLUGIN_STRICT=1."""
+    if is_strict():
+        raise PluginError(
+            failure(error),
+            found={"region": "; ".join(bsym.line for bsym in region.bsyms)},
+            hint="Without THUNDER_PLUGIN_STRICT=1 torch's kernels run. set_fuel bisects.",
+        ) from error
+    return Refusal("inductor", failure(error))
+
+
+ex = InductorExecutor("inductor", version=torch.__version__, rank=Rank.FUSION, aliases=("torchcompile",))
+for _operator in sorted(MODES["full"]):
+    ex.register_supported(_operator, CHECKERS.get(_operator))

@@ -1,0 +1,83 @@
+"""From a fusion region to a graph of ATen operators, as TorchInductor compiles it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from thunder.extend import EagerStrides, Region, evaluate_region
+
+from .kernels import Strides
+from .rounding import with_numbers_as_eager
+
+__all__ = ["Graph", "graph_of"]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A region as a graph, for one combination of input strides.
+
+    Attributes:
+        module: the graph; it returns the region's outputs as a tuple.
+        inputs: tensors without data in the place of the region's inputs.
+        mode: the mode of these tensors.
+        output_strides: eager's strides (elements) of the outputs.
+    """
+
+    module: GraphModule
+    inputs: tuple[torch.Tensor, ...]
+    mode: FakeTensorMode
+    output_strides: tuple[Strides, ...]
+
+
+def graph_of(region: Region, strides: Sequence[Strides]) -> Graph:
+    """Return the graph of a region whose inputs have these strides (elements).
+
+    The torch functions of the region's calls run on tensors without data, and what they dispatch is recorded
+    with TorchInductor's decompositions. Nothing is traced by TorchDynamo.
+    """
+    mode = FakeTensorMode()
+    with mode:
+        inputs = tuple(
+            torch.empty_strided(
+                p.shape, layout, dtype=p.dtype.torch_dtype, device=torch.device(str(p.device))
+            )
+            for p, layout in zip(region.inputs, strides, strict=True)
+        )
+    derived = EagerStrides(region).of(inputs)
+
+    def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
+        return tuple(evaluate_region(region, tensors))
+
+    with mode:  # functions without tensor arguments, as torch.zeros, return fake tensors too
+        module = _record(run, inputs)
+        if any(_writes(node.target) for node in module.graph.nodes):
+            module = _record(functionalize(run, remove="mutations"), inputs)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
+    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+    output.meta["user_visible_output_idxs"] = list(range(len(derived)))
+    output.meta["original_output_strides"] = list(derived)
+    return Graph(module, inputs, mode, tuple(layout or () for layout in derived))
+
+
+def _record(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> GraphModule:
+    table = with_numbers_as_eager(select_decomp_table())
+    record = make_fx(function, decomposition_table=table, tracing_mode="real", _allow_non_fake_inputs=True)
+    recorded = record(*inputs)
+    assert isinstance(recorded, GraphModule)
+    return recorded
+
+
+def _writes(target: object) -> bool:
+    """Return whether a node of a graph calls an operator that writes to an argument."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable

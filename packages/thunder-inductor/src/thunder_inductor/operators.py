@@ -1,0 +1,69 @@
+"""The operators that TorchInductor may compile, by mode, and which of their calls it may not.
+
+A composite operator is not listed: it is compiled if each primitive into which it decomposes is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from thunder import TensorProxy
+from thunder.extend import Refusal
+
+__all__ = ["CHECKERS", "HAVE_NO_KERNEL", "MODES", "VIEWS", "Mode"]
+
+Mode = Literal["pointwise", "full"]
+
+
+def _primitives(names: str) -> frozenset[str]:
+    return frozenset(f"prims.{name}" for name in names.split())
+
+
+ELEMENTWISE = _primitives(
+    "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh erf erfc erfinv exp exp2 expm1 floor "
+    "isfinite isinf isnan lgamma log log10 log1p log2 logical_not neg reciprocal round rsqrt sgn sigmoid "
+    "sign signbit sin sinh sqrt tan tanh trunc add atan2 bitwise_and bitwise_or bitwise_xor copysign div eq "
+    "fmod ge gt hypot le lt maximum minimum mul ne nextafter pow remainder sub lerp where "
+    "convert_element_type clone full"
+)
+REDUCTIONS = _primitives("amax amin argmax argmin sum prod any all var std var_mean")
+VIEWS = _primitives(
+    "reshape view slice_prim squeeze transpose broadcast_in_dim diagonal detach shallow_copy unfold"
+)
+MOVES = _primitives("cat pad flip tril triu")
+PRODUCTS = _primitives("matmul linear convolution") | {
+    "torch.nn.functional.scaled_dot_product_attention",
+    "ltorch.flash_attention_for_cpu",
+    "ltorch.flash_attention_for_cpu_backward",
+    "ltorch.convolution_backward",
+}
+
+MODES: Mapping[Mode, frozenset[str]] = {
+    "pointwise": ELEMENTWISE | REDUCTIONS | VIEWS | MOVES,
+    "full": ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | PRODUCTS,
+}
+
+#: composite operators for which torch runs several kernels: one call of them is worth a region
+HAVE_NO_KERNEL = frozenset({"torch.nn.functional.rms_norm", "ltorch.rms_norm_backward"})
+
+
+def _of_numbers_with_fractions(*args: Any, **kwargs: Any) -> bool | Refusal:
+    """Refuse integers: torch raises for a zero or a negative exponent, and a compiled kernel does not."""
+    if any(isinstance(x, TensorProxy) and not x.dtype.is_floating_point for x in args):
+        return Refusal("integers", "torch checks the values of integers here, and compiled code does not")
+    return True
+
+
+def _without_dropout(*args: Any, dropout_p: float = 0.0, **kwargs: Any) -> bool | Refusal:
+    """Refuse attention with dropout, which draws random numbers."""
+    return dropout_p == 0.0 or Refusal("random", "random numbers are drawn by torch", dropout_p=dropout_p)
+
+
+#: operator → the checker of its calls
+CHECKERS: Mapping[str, Callable[..., bool | Refusal]] = {
+    **dict.fromkeys(_primitives("div fmod remainder pow"), _of_numbers_with_fractions),
+    "torch.nn.functional.scaled_dot_product_attention": _without_dropout,
+    "ltorch.flash_attention_for_cpu": _without_dropout,
+    "ltorch.flash_attention_for_cpu_backward": _without_dropout,
+}

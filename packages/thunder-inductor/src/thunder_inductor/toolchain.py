@@ -1,0 +1,67 @@
+"""What TorchInductor needs on this machine: a torch that the package knows, and a compiler for the device."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import sys
+from typing import Final
+
+import torch
+from torch.torch_version import TorchVersion
+
+from thunder.extend import Refusal
+
+__all__ = ["NEWEST", "OLDEST", "is_strict", "missing_for", "unsupported_torch"]
+
+#: the versions of torch with which the package was tried: at least the first, before the second
+OLDEST: Final = "2.13"
+NEWEST: Final = "2.14"
+
+#: the program that compiles C++ for TorchInductor if CXX is not set
+_COMPILERS = {"darwin": "clang++", "win32": "cl"}
+
+
+def unsupported_torch(version: str) -> Refusal | None:
+    """Return why the package does not use TorchInductor of this torch, or None."""
+    if OLDEST <= TorchVersion(version) < NEWEST:
+        return None
+    return Refusal(
+        "torch", f"thunder-inductor was not tried with this torch, but with {OLDEST}.*", torch=version
+    )
+
+
+def missing_for(device: str) -> Refusal | None:
+    """Return what is missing to compile for a type of device, or None if all is there."""
+    unsupported = unsupported_torch(torch.__version__)
+    if unsupported is not None:
+        return unsupported
+    if device == "cpu":
+        return _without_compiler(os.environ.get("CXX"), os.environ.get("PATH"))
+    return _without_triton(device)
+
+
+@functools.cache
+def _without_compiler(chosen: str | None, path: str | None) -> Refusal | None:
+    """Return a refusal if no C++ compiler is at `chosen` or on the search path."""
+    name = chosen or _COMPILERS.get(sys.platform, "g++")
+    if shutil.which(name, path=path) is not None:
+        return None
+    return Refusal("compiler", "there is no C++ compiler; install one or set CXX to its path", program=name)
+
+
+@functools.cache
+def _without_triton(device: str) -> Refusal | None:
+    """Return a refusal if TorchInductor has no code generator for a type of device."""
+    if device != "cuda":
+        return Refusal("device", "regions are compiled for CPUs and GPUs", device=device)
+    if importlib.util.find_spec("triton") is None:
+        return Refusal("compiler", "there is no Triton, which compiles for GPUs")
+    return None
+
+
+def is_strict() -> bool:
+    """Return whether a region that cannot be compiled is an error: `THUNDER_PLUGIN_STRICT=1`."""
+    return os.environ.get("THUNDER_PLUGIN_STRICT", "0") not in ("", "0")

@@ -1,0 +1,93 @@
+"""What the executor `inductor` leaves to torch, and the reason in the ledger. Nothing is compiled here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder
+from thunder.extend import get_default_executors, get_executor
+from thunder_inductor import executor, toolchain
+
+
+def reasons(program: Callable[..., Any], *args: Any, **options: Any) -> dict[str, list[str]]:
+    """Return the executor's refusals by operator; the result is compared with eager's."""
+    compiled = thunder.jit(program, executors=["inductor"], **options)
+    torch.testing.assert_close(compiled(*args), program(*args))
+    rows = thunder.explain(compiled).rows
+    return {row.symbol: [r.message for r in row.refusals if r.executor == "inductor"] for row in rows}
+
+
+def test_it_is_a_default_executor_with_an_alias() -> None:
+    assert [ex.name for ex in get_default_executors()] == ["inductor"]
+    assert get_executor("torchcompile") is executor.ex
+
+
+def test_a_mode_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(thunder.InvalidArgument, match='"pointwise" or "full"'):
+        thunder.jit(torch.sin, inductor_mode="all")
+
+
+def test_one_kernel_is_left_to_torch() -> None:
+    refused = reasons(lambda x: torch.nn.functional.gelu(x), torch.ones(3))
+    assert refused == {"torch.nn.functional.gelu": ["a region of one kernel gains nothing"]}
+
+
+def test_random_operators_are_left_to_torch() -> None:
+    compiled = thunder.jit(torch.bernoulli, executors=["inductor"])
+    compiled(torch.full((3,), 0.5))
+    assert {row.claimed_by for row in thunder.explain(compiled).rows} == {"torch"}
+
+
+def test_matrix_products_are_left_to_torch_unless_the_mode_is_full() -> None:
+    refused = reasons(torch.mm, torch.ones(2, 2), torch.ones(2, 2))
+    assert refused["torch.mm"] == ["inductor_mode='pointwise' leaves matmul to torch's kernels"]
+    refused = reasons(torch.mm, torch.ones(2, 2), torch.ones(2, 2), inductor_mode="full")
+    assert refused["torch.mm"] == ["a region of one kernel gains nothing"]
+
+
+def test_division_of_integers_raises_as_in_eager() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.remainder(x + 1, y) * 2
+
+    refused = reasons(program, torch.tensor([5, 6]), torch.tensor([3, 4]))
+    (reason,) = refused["torch.remainder"]
+    assert reason == "torch checks the values of integers here, and compiled code does not"
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        thunder.jit(program, executors=["inductor"])(torch.tensor([5]), torch.tensor([0]))
+
+
+def test_complex_numbers_are_left_to_torch() -> None:
+    refused = reasons(lambda x: torch.exp(x) * 2, torch.ones(2, dtype=torch.complex64))
+    assert refused["torch.mul"] == ["TorchInductor is not used for this dtype"]
+
+
+def test_without_a_compiler_torch_runs_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    monkeypatch.setenv("THUNDER_PLUGIN_STRICT", "0")
+    refused = reasons(lambda x: torch.exp(x) * 2, torch.ones(2))
+    assert refused["torch.exp"] == ["there is no C++ compiler; install one or set CXX to its path"]
+    monkeypatch.setenv("THUNDER_PLUGIN_STRICT", "1")
+    with pytest.raises(thunder.PluginError, match=r"there is no C\+\+ compiler"):
+        thunder.jit(lambda x: torch.exp(x) * 2, executors=["inductor"])(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"), [("2.12.1", False), ("2.13.0+cpu", True), ("2.13.2", True), ("2.14.0", False)]
+)
+def test_another_torch_is_refused(version: str, supported: bool) -> None:
+    assert (toolchain.unsupported_torch(version) is None) is supported
+
+
+def test_a_program_for_a_gpu_is_planned_without_one() -> None:
+    planned = thunder.plan(lambda x: torch.exp(x) * 2, torch.ones(8), device="h200", executors=["inductor"])
+    rows = planned.explain().rows
+    if toolchain.missing_for("cuda") is None:
+        assert {row.claimed_by for row in rows if row.symbol in ("torch.exp", "torch.mul")} == {"inductor"}
+    else:
+        assert "there is no Triton, which compiles for GPUs" in [
+            r.message for row in rows for r in row.refusals
+        ]
