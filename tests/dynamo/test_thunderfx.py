@@ -83,6 +83,15 @@ def test_the_traces_of_the_last_call_are_those_of_all_its_graphs():
     assert len(compiled.last_backward_traces) >= 2
 
 
+def test_explain_has_the_parts_and_their_ledgers():
+    compiled = thunderfx(lambda x: torch.func.vmap(torch.sin)(x.cos()))
+    compiled(torch.ones(2))
+    text = compiled.explain()
+    assert "part 1: torch" in text
+    assert "UNSUPPORTED_NODE" in text
+    assert "ltorch.cos" in text or "torch.cos" in text
+
+
 def test_attributes_are_those_of_the_module():
     net = Net()
     compiled = thunderfx(net)

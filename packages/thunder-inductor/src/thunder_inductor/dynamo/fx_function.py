@@ -57,6 +57,11 @@ class ThunderFXFunction:
             raise NeverCalled("the function of thunderfx was not called yet", hint="Call it first.")
         return self._ran
 
+    def explain(self) -> str:
+        """Return the parts of each graph, the reasons of its cuts, and the ledgers of the last call."""
+        graphs = [f"graph {i}\n{info}" for i, info in enumerate(self.subgraph_infos)]
+        return "\n\n".join((*graphs, *(str(thunder.explain(compiled)) for compiled in self._last_parts())))
+
     @property
     def last_traces(self) -> list[thunder.TraceCtx]:
         """The computations of the parts that ran in the last call, part by part, stage by stage."""

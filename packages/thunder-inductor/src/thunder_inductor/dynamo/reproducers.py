@@ -14,7 +14,8 @@ from torch.package.importer import sys_importer
 
 from thunder.core.errors import InvalidArgument
 
-from .checkpoint_modules import CheckpointedBody
+from .autograd_functions import FunctionModule
+from .region_modules import CheckpointedBody
 
 __all__ = ["ArgumentDescription", "described_arguments", "write_reproducer"]
 
@@ -155,6 +156,17 @@ def _classes(module: torch.nn.Module, name: str) -> tuple[list[str], set[str], d
             imports |= inner_imports
             attributes |= inner_attributes
             setup.append(f"        self.{key} = {child_name}()")
+        elif isinstance(child, FunctionModule):
+            bodies = []
+            for part, body in child.named_children():
+                inner, inner_imports, inner_attributes = _classes(body, f"{name}_{key}_{part}")
+                classes += inner
+                imports |= inner_imports
+                attributes |= inner_attributes
+                bodies.append(f"{name}_{key}_{part}()")
+            settings = f"{child.not_differentiable}, {child.saved_tensors}"
+            setup.append(f"        self.{key} = FunctionModule({', '.join(bodies)}, {settings})")
+            imports.add("from thunder_inductor.dynamo.autograd_functions import FunctionModule")
         else:
             setup.append(f"        self.{key} = ATTRIBUTES[{f'{name}.{key}'!r}]")
             attributes[f"{name}.{key}"] = child

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from .checkpoint_modules import with_checkpoint_calls
 from .divided_options import checked_thunder_options, refuse_other_settings
 from .graph_program import PartSettings, ThunderPart
 from .graph_runs import with_items_beside_calls
 from .part_info import PartInfo
+from .region_modules import with_modules_for_regions
 from .reproducers import described_arguments, write_reproducer
 from .split_reasons import SplitReason
 
@@ -90,7 +90,7 @@ class ThunderCompiler:
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> SubgraphInfo:
         """Return the program of a graph; it compiles at its first call."""
-        copied = with_checkpoint_calls(gm)
+        copied = with_modules_for_regions(gm)
         with_items_beside_calls(copied)
         settings = PartSettings(thunder_options=self.thunder_options, on_run=_note_run)
         info = SubgraphInfo(gm, ThunderPart(copied, settings), described_arguments(example_inputs))

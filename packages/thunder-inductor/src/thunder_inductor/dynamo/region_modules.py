@@ -1,4 +1,4 @@
-"""Checkpointed regions of TorchDynamo's graphs as calls of `torch.utils.checkpoint`."""
+"""Regions that TorchDynamo marks in graphs, as modules: checkpoints, and functions with own gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["CheckpointedBody", "with_checkpoint_calls"]
+from .autograd_functions import replace_function_calls
+
+__all__ = ["CheckpointedBody", "with_modules_for_regions"]
 
 _TAG = torch.ops.higher_order.tag_activation_checkpoint
 _ARGUMENTS_OF_CHECKPOINT = frozenset(
@@ -29,8 +31,8 @@ class CheckpointedBody(torch.nn.Module):
         return checkpoint(self.body, *args, **kwargs, **self.settings)
 
 
-def with_checkpoint_calls(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Return a copy that calls `checkpoint` where TorchDynamo marked a region; bodies included.
+def with_modules_for_regions(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a copy that calls a module where TorchDynamo marked a region; bodies included.
 
         tag_activation_checkpoint(wrap_body_0, x, use_reentrant=False)   →   checkpointed_0(x)
 
@@ -44,9 +46,10 @@ def with_checkpoint_calls(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     copied.meta = dict(gm.meta)
     for name, child in list(copied.named_children()):
         if isinstance(child, torch.fx.GraphModule):
-            setattr(copied, name, with_checkpoint_calls(child))
+            setattr(copied, name, with_modules_for_regions(child))
     for index, node in enumerate(graph.find_nodes(op="call_function", target=_TAG)):
         _replace(copied, node, f"checkpointed_{index}")
+    replace_function_calls(copied)
     copied.recompile()
     return copied
 
