@@ -15,8 +15,9 @@ __all__ = ["FunctionModule", "replace_function_calls"]
 class FunctionModule(torch.nn.Module):
     """A module that applies a function with a gradient of its own, both given as graphs.
 
-    `forward_body(*args)` returns the results and a tuple of saved values, `backward_body(*cotangents, *saved)`
-    a gradient or None for each argument. The graphs turn grad mode off: a second derivative is an error, and
+    `forward_body(*args)` returns the results and a tuple of saved values, and
+    `backward_body(*cotangents, *saved)` a gradient or None for each argument. The graphs turn grad mode off:
+    a second derivative is an error, and
     TorchDynamo's operator would take the gradient for a constant.
 
     Args:
