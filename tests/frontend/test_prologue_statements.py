@@ -10,6 +10,8 @@ import thunder
 from soundness.example_programs import PROGRAMS, numbered
 from soundness.harness import call, ramp
 from thunder.base.errors import GuardFailed, PluginError, TraceError
+from thunder.compiler import entry_compiler
+from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.core import prims
 from thunder.core.rewrite import get_checks, module_tensors
 from thunder.frontend.guards import prologue_trace
@@ -57,13 +59,13 @@ class Recorded:
 
     def __init__(self, monkeypatch):
         self.roots = []
-        make_entry = thunder.compiler.dispatch.Dispatcher.make_entry
+        compile = EntryCompiler.compile
 
-        def record(dispatcher, args, kwargs, device=None):
+        def record(compiler, args, kwargs, device=None):
             self.roots.append({"args": args, "kwargs": kwargs})
-            return make_entry(dispatcher, args, kwargs, device)
+            return compile(compiler, args, kwargs, device)
 
-        monkeypatch.setattr(thunder.compiler.dispatch.Dispatcher, "make_entry", record)
+        monkeypatch.setattr(EntryCompiler, "compile", record)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -84,8 +86,8 @@ def test_the_statements_have_every_fact_and_give_the_same_text(name, monkeypatch
         checked.append(name)
         return make(*args)
 
-    make = thunder.compiler.dispatch._entry
-    monkeypatch.setattr(thunder.compiler.dispatch, "_entry", compare)
+    make = entry_compiler._entry
+    monkeypatch.setattr(entry_compiler, "_entry", compare)
     error = call(function, w).error
     assert checked or error is not None
 

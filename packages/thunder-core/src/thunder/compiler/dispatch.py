@@ -4,63 +4,42 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
 from contextlib import nullcontext
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
-from thunder.autograd.residuals import graph_library
-from thunder.base.devices import Device
 from thunder.base.errors import (
     InternalError,
-    OperatorError,
     PluginError,
     RaisedByProgram,
     RecompileError,
     RecompileWarning,
     SameInputViolation,
 )
-from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS
-from thunder.base.plugin_calls import checking
 from thunder.base.runtime_errors import note_statement
-from thunder.compiler.assumed_device import with_device_profile
 from thunder.compiler.collector import collector_paused
 from thunder.compiler.compile_events import notify_of_compile
-from thunder.compiler.contributed_state import contributed_state
+from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.failed_calls import (
     FailurePlan,
     RunningCall,
     note_unapplied,
     note_unapplied_writes,
-    plan_for_failures,
     run_by_python,
 )
-from thunder.compiler.ledger import check_requirements, explain_placements
-from thunder.compiler.pipeline import Compiled, configured_pipeline
 from thunder.compiler.plugin_contributions import (
     PluginContributions,
     plugin_contributions,
-    replacements_of,
 )
 from thunder.compiler.recompile_reasons import failure_of_new_entry, limit_text, recompile_reason
-from thunder.compiler.running_compile import during_compile
-from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stages import blamed_on
 from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
-from thunder.executor_base.operator_executor import with_replacements
-from thunder.frontend.acquire import Acquisition, acquire
-from thunder.frontend.facts import Fact
-from thunder.frontend.guards import Trusted, ambient_fact, first_failure, prologue_trace
+from thunder.frontend.guards import first_failure
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
-from thunder.frontend.prologue_reading import interface_of
-from thunder.ir.trace import TraceCtx
-from thunder.passes.transform import Transform, defines_hook
 from thunder.plugins.manager import get_manager
-from thunder.plugins.specs import DeviceProfile
-from thunder.torch.fallback.unknown_functions import without_fallback
 from thunder.wrappers.overrides import Overrides
 
 
@@ -79,7 +58,7 @@ class Dispatcher:
         self._stored: tuple[CacheEntry, ...] = ()
         self._entries: tuple[CacheEntry, ...] = ()
         self._contributions = PluginContributions()
-        self._replacements = replacements_of(data.lookasides)
+        self._compiler = EntryCompiler(data, overrides, self.stats)
         self._lock = threading.RLock()
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._check_guards = data.debug_options.check_guards
@@ -241,7 +220,7 @@ class Dispatcher:
         functions of these libraries. Then the program is acquired once more, with the libraries loaded.
         """
         for is_last in (False, True):
-            entry = self.make_entry(args, kwargs)
+            entry = self._compiler.compile(args, kwargs)
             inputs = entry.prologue_fn(*args, **kwargs)
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs
@@ -266,144 +245,3 @@ class Dispatcher:
                 found={"expected": fact.expected, "found": actual},
                 hint='Use cache="constant values".',
             )
-
-    @during_compile
-    def make_entry(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None = None
-    ) -> CacheEntry:
-        """Compile for a call, and run nothing; with ``device``, as if all tensors were there.
-
-        Raises RaisedByProgram with the exception that the program raises.
-        """
-        with checking(self.data.debug_options.check_traces):
-            return self._make_entry(args, kwargs, device)
-
-    def _make_entry(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None
-    ) -> CacheEntry:
-        data, stats = self.data, self.stats
-        self._import_libraries()
-        contributions = plugin_contributions()
-        started = perf_counter_ns()
-        baked: list[str] = []
-        program = acquire(
-            data.fn,
-            args,
-            kwargs,
-            language=self._language() if device is None else with_device_profile(self._language(), device),
-            sharp_edge=SharpEdges(data.sharp_edges, baked),
-            disable_grad=data.disable_torch_autograd_support,
-            trusted=self._trusted(),
-            inputs_are_disjoint=data.compile_options["skip_inplace_alias_updates"],
-            record_log=data.debug_options.record_interpreter_history,
-            contributed=contributed_state(data.transforms),
-            overrides=self.overrides,
-            rewrites_inputs=_rewrites_inputs(data.transforms),
-            device=None if device is None else Device(device.type),
-            replacements=(*self._replacements, *contributions.replacements),
-        )
-        acquired = perf_counter_ns()
-        stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
-        compiled = self._run_pipeline(program)
-        if data.require:
-            check_requirements(explain_placements(compiled.ledger, compiled.backward_ledger), data.require)
-        before = perf_counter_ns()
-        prologues: Sequence[TraceCtx] = (program.prologue,)
-        facts = program.facts
-        if compiled.prologue is not None and compiled.prologue is not program.prologue:
-            final, facts = self._written_prologue(compiled.prologue, args, kwargs, device is not None)
-            prologues = (program.prologue.structure(), *compiled.prologues, final)
-        entry = _entry(program, compiled, baked, contributions, prologues, facts)
-        stats.stage_times = {
-            "acquire": acquired - started,
-            **compiled.stage_times,
-            "prologue": perf_counter_ns() - before,
-        }
-        return entry
-
-    def _written_prologue(
-        self, prologue: TraceCtx, args: tuple[Any, ...], kwargs: dict[str, Any], assumed_device: bool
-    ) -> tuple[TraceCtx, tuple[Fact, ...]]:
-        """Return the prologue that runs, written from statements that transforms changed, and its facts."""
-        roots = {"args": args, "kwargs": kwargs}
-        with torch._C.DisableTorchFunction():
-            with blamed_on(self.data.transforms):
-                interface = interface_of(prologue, roots, assumed_device=assumed_device)
-            return prologue_trace(interface, roots, self._trusted()), (ambient_fact(), *interface.facts)
-
-    def _run_pipeline(self, program: Acquisition) -> Compiled:
-        data = self.data
-        try:
-            return configured_pipeline(data.transforms, data.compile_options, data.executors_list).run(
-                program.computation,
-                data.executors_list,
-                data.transforms,
-                data.compile_options,
-                check=data.debug_options.check_traces,
-                prologue=program.prologue,
-                epilogue=program.epilogue,
-                reasons=self.stats.last_recompile_reasons,
-            )
-        except OperatorError as error:  # torch refuses a call, and only the whole program shows it
-            handles = program.handles_errors and not program.calls_symbols
-            raise RaisedByProgram(error, (), runs_again=handles, handles=handles) from None
-
-    def _import_libraries(self) -> None:
-        """Import the libraries that the pipeline will need, before the program is acquired.
-
-        An import changes facts that the program may read (see :meth:`_new_entry`): later, it would cost a
-        compile.
-        """
-        if torch.is_grad_enabled() and not self.data.disable_torch_autograd_support:
-            graph_library()
-
-    def _language(self) -> LanguageContext:
-        """Return the language in which the program's calls of torch functions are interpreted."""
-        data = self.data
-        language = with_replacements(data.langctx, data.executors_list)
-        return (
-            language if data.compile_options["operator_fallback"] == "eager" else without_fallback(language)
-        )
-
-    def _trusted(self) -> Trusted:
-        if self._same_input:
-            return "everything"
-        return "structure" if self.data.compile_options["frozen"] else "nothing"
-
-
-def _entry(
-    program: Acquisition,
-    compiled: Compiled,
-    baked: Sequence[str],
-    contributions: PluginContributions,
-    prologues: Sequence[TraceCtx],
-    facts: tuple[Fact, ...],
-) -> CacheEntry:
-    epilogue = compiled.epilogue or program.epilogue
-    failures = plan_for_failures(
-        program, [traces[-1] for traces in (compiled.traces, compiled.deferred_traces) if traces]
-    )
-    return CacheEntry(
-        prologue_fn=prologues[-1].python_callable(),
-        prologue_traces=list(prologues),
-        computation_fn=compiled.fn,
-        computation_traces=compiled.traces,
-        backward_fn=compiled.backward_fn,
-        backward_traces=compiled.backward_traces,
-        epilogue_fn=epilogue.python_callable() if epilogue is not None else None,
-        epilogue_traces=[*compiled.deferred_traces, *([epilogue] if epilogue is not None else [])],
-        ledger=compiled.ledger,
-        backward_ledger=compiled.backward_ledger,
-        rewritings=tuple(compiled.rewritings),
-        guards=facts,
-        baked=tuple(baked),
-        failures=failures,
-        can_be_undone=failures.can_be_undone,
-        contributions=contributions,
-        replaced=program.replaced,
-    )
-
-
-def _rewrites_inputs(transforms: Sequence[Transform]) -> bool:
-    """Return whether a transform can change how a program reads its inputs."""
-    return any(defines_hook(transform, "transform_traces_pre_prologue") for transform in transforms)

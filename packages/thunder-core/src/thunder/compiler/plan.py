@@ -11,11 +11,11 @@ from typing import Any
 from thunder.base.errors import InvalidArgument, RaisedByProgram
 from thunder.base.plugin_calls import shown
 from thunder.compiler.collector import collector_paused
-from thunder.compiler.dispatch import Dispatcher
+from thunder.compiler.entry_compiler import EntryCompiler
 from thunder.compiler.jit import jit
 from thunder.compiler.ledger import Explanation
 from thunder.compiler.memory_estimate import MemoryEstimate, estimate_memory
-from thunder.compiler.stats import CacheEntry
+from thunder.compiler.stats import CacheEntry, CompileStats
 from thunder.executor_base.executor import Executor
 from thunder.extend import assuming_device, profile_named
 from thunder.ir.trace import TraceCtx
@@ -107,15 +107,15 @@ def plan(
 
     Raises InvalidArgument for an unknown device, and any error of compiling.
     """
-    dispatcher = _dispatcher(fn, executors, transforms, options)
+    compiler = _compiler(fn, executors, transforms, options)
     with _assume_device(device) as profile, collector_paused():
-        entry = _entry(dispatcher, args, profile)
-    return _as_plan(entry, profile, dispatcher.data.executors_list)
+        entry = _entry(compiler, args, profile)
+    return _as_plan(entry, profile, compiler.data.executors_list)
 
 
-def _entry(dispatcher: Dispatcher, args: tuple[Any, ...], profile: DeviceProfile | None) -> CacheEntry:
+def _entry(compiler: EntryCompiler, args: tuple[Any, ...], profile: DeviceProfile | None) -> CacheEntry:
     try:
-        return dispatcher.make_entry(args, {}, profile)
+        return compiler.compile(args, {}, profile)
     except RaisedByProgram as raised:
         error = raised.error
     raise error  # outside of the handler, which would become its __context__
@@ -134,8 +134,8 @@ def _as_plan(entry: CacheEntry, profile: DeviceProfile | None, executors: Sequen
     )
 
 
-def _dispatcher(fn: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> Dispatcher:
-    """Return a new dispatcher: planning must not change a compiled object."""
+def _compiler(fn: Any, executors: Any, transforms: Any, options: dict[str, Any]) -> EntryCompiler:
+    """Return a compiler of entries that leaves compiled objects as they are."""
     compiled = dispatcher_of(fn)
     if compiled is None:
         compiled = dispatcher_of(jit(fn, executors=executors, transforms=transforms, **options))
@@ -146,7 +146,7 @@ def _dispatcher(fn: Any, executors: Any, transforms: Any, options: dict[str, Any
             found={"settings": ", ".join(name for name, value in settings.items() if value is not None)},
             hint="Give the settings to thunder.jit, or pass the function itself.",
         )
-    return Dispatcher(compiled.data, compiled.overrides)
+    return EntryCompiler(compiled.data, compiled.overrides, CompileStats())
 
 
 @contextmanager
