@@ -14,6 +14,7 @@ from thunder.compiler.copy_on_edit import edit_copy
 from thunder.compiler.stages import StageFn, Step
 from thunder.ir.trace import TraceCtx
 from thunder.ir.verify import check_plugin_trace
+from thunder.ops.hook_code import call_hook
 
 __all__ = ["run_inserted", "run_step"]
 
@@ -33,7 +34,7 @@ def run_inserted(name: str, fn: StageFn, trace: TraceCtx, context: Context) -> T
     """Run a stage that a plugin or a transform inserted; its errors are reported as its own."""
     hint = "A plugin or a transform inserted it; thunder.plugins.disabled(...) leaves a plugin out."
     with plugin_call(f"the stage {name!r}", lambda: origin_of(fn), hint=hint):
-        result = edit_copy(trace, lambda copy: fn(copy, context), name)
+        result = edit_copy(trace, lambda copy: call_hook(fn, copy, context), name)
     if not isinstance(result, TraceCtx):
         raise PluginError(f"the stage {name!r} returned {kind_of(result)}", hint="It returns a trace.").blame(
             origin_of(fn)

@@ -11,6 +11,7 @@ from thunder.base.extension_origin import origin_of
 from thunder.base.plugin_calls import kind_of, plugin_call
 from thunder.base.signature import accepted_keywords
 from thunder.ir.trace import TraceCtx, TraceProvenance
+from thunder.ops.hook_code import call_hook
 
 __all__ = ["TRACE_HOOKS", "Transform", "call_trace_hook", "calling_hook", "defines_hook"]
 
@@ -123,7 +124,7 @@ def call_trace_hook(
     name = type(transform).__name__
     with calling_hook(transform, hook):
         method = getattr(transform, hook)
-        result = method(*traces, **accepted_keywords(method, facts))
+        result = call_hook(method, *traces, **accepted_keywords(method, facts))
     returned = result if len(traces) > 1 else (result,)
     fits = isinstance(returned, tuple) and len(returned) == len(traces)
     if not fits or not all(
