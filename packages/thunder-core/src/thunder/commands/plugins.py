@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder.base.errors import PluginWarning
 from thunder.plugins import PluginState, Unavailable, get_manager, list_plugins
+from thunder.plugins.contributions import names_by_plugin
 from thunder.plugins.listing import as_json, as_table
 
 __all__ = ["BROKEN", "add"]
@@ -30,9 +31,10 @@ def run(options: argparse.Namespace) -> int:
     """Print the list; return 1 if a plugin or an executor failed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # the table has the reasons
+        contributed = names_by_plugin(get_manager())  # calls hooks, of which one may fail
         infos = list_plugins()
     unusable = _unusable()
-    print(as_json(infos, unusable) if options.json else as_table(infos, unusable))
+    print((as_json if options.json else as_table)(infos, unusable, contributed))
     failed = any(unavailable.cause is not None for unavailable in unusable.values())
     return int(failed or any(info.state in BROKEN for info in infos))
 

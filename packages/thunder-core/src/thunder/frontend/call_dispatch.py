@@ -30,7 +30,7 @@ from thunder.frontend.lookasides.lookaside_registry import CallHandler, Lookasid
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import native_calls, opaque_functions
 from thunder.frontend.session import TracingSession
-from thunder.frontend.traced_replacements import ReplacementTable, replacing
+from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing
 from thunder.interpreter import is_opaque
 from thunder.ir.symbol import Symbol
 from thunder.ops.operator import is_of_package
@@ -114,7 +114,12 @@ def _compiled_function(resolver: CallResolver, fn: Any) -> CallHandler:
 
 
 def _guarded_cache(resolver: CallResolver, fn: Any) -> CallHandler | None:
-    return None if resolver.entry_of(fn) is None else native_calls.call_cached
+    return None if resolver.entry_of(fn) is None else _call_cached
+
+
+def _call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    refuse_replaced_callees(session, fn)
+    return native_calls.call_cached(session, fn, args, kwargs)
 
 
 def _scripted_function(resolver: CallResolver, fn: Any) -> CallHandler:

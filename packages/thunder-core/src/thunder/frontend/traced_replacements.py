@@ -19,6 +19,7 @@ so a replacement that calls another instance of the class calls the replacement 
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from thunder.base.errors import PluginError, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import CallHandler
 from thunder.frontend.natives.native_calls import CACHED
 from thunder.frontend.session import SessionState, TracingSession
@@ -102,6 +104,32 @@ class ReplacementTable:
             return self._rows.get(id(fn.__wrapped__))
         return row
 
+    def named_in(self, fn: Any) -> str | None:
+        """Return a replaced function that a Python function names, also through others, or None.
+
+        Names are those of globals and closures, and of attributes that are replaced methods.
+        """
+        pending, seen = [fn], {id(fn)}
+        functions = [r.function for row in self._rows.values() for r in row.values()]
+        methods = {f.__name__: f for f in functions if _class_of(f) is not None}
+        while pending and self._rows:
+            reached = pending.pop()
+            if not isinstance(reached, types.FunctionType):
+                continue
+            cells = [c.cell_contents for c in reached.__closure__ or () if c != types.CellType()]
+            names = reached.__code__.co_names
+            values = [*cells, *(reached.__globals__.get(name) for name in names)]
+            for value in values:
+                if self.of(value) is not None:
+                    return full_name(value)
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    pending.append(value)
+            for name in names:
+                if name in methods:
+                    return full_name(methods[name])
+        return None
+
     def applied_after(self, adapt: Callable[[_F], _F]) -> Callable[[_F], _F]:
         """Return what adapts a function, which afterwards calls replacements when it runs.
 
@@ -140,12 +168,58 @@ def replacing(candidates: dict[type | None, Replacement], handler: CallHandler |
             calls = session.state(ReplacedCalls).calls
             _, count = calls.get(id(replacement), (replacement, 0))
             calls[id(replacement)] = replacement, count + 1
+            if not _takes(replacement.function, args, kwargs):  # the program's error
+                return session.machine.generic_call(fn, args, kwargs)
+            if not _takes(replacement.replace_with, args, kwargs):
+                raise _unfit(replacement)
             return session.call(_adopted(session, replacement.replace_with), args, kwargs)
         if handler is not None:
             return handler(session, fn, args, kwargs)
         return session.machine.generic_call(fn, args, kwargs)
 
     return call
+
+
+def _class_of(function: Any) -> str | None:
+    """Return the qualified name of the class in which a function is defined, or None."""
+    owner = function.__qualname__.rpartition(".")[0]
+    return owner if owner and not owner.endswith("<locals>") else None
+
+
+def _takes(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a callable takes these arguments; True for one without a signature."""
+    try:
+        signature = inspect.signature(fn, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _unfit(replacement: Replacement) -> PluginError:
+    original, other = replacement.function, replacement.replace_with
+    return PluginError(
+        f"{full_name(other)} does not take the arguments of {full_name(original)}, which it replaces",
+        found={"replaced": str(inspect.signature(original)), "replacement": str(inspect.signature(other))},
+        hint="A replacement has the parameters of the function, with self for a method.",
+    ).blame(replacement.provided_by)
+
+
+def refuse_replaced_callees(session: TracingSession, fn: Any) -> None:
+    """Raise UnsupportedProgram for a cached function that names a replaced one.
+
+    A function under ``functools.lru_cache`` runs as it is, and what it returned before is in its cache.
+    """
+    table = session.state(ReplacedCalls).table
+    name = table.named_in(fn.__wrapped__)
+    if name is not None:
+        raise UnsupportedProgram(
+            f"{full_name(fn)} is under functools.lru_cache, and calls {name}, which a lookaside replaces",
+            hint=f"Call its __wrapped__, or replace {full_name(fn)} itself.",
+        )
 
 
 def _chosen(

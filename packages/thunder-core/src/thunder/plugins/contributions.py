@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ __all__ = [
     "isolated",
     "load_transform",
     "lookasides",
+    "names_by_plugin",
     "notify_compiled",
     "recipes",
     "rewrite_rules",
@@ -233,14 +234,15 @@ _profiles_of = _per_generation(_device_profiles)
 
 def rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
     """Return the rewrite rules of all plugins, in the order of (rank, name)."""
-    return _rules_of(manager)
+    return tuple(rule for _, rule in _rules_of(manager))
 
 
-def _rewrite_rules(manager: PluginManager) -> tuple[RewriteRule, ...]:
-    rules: list[RewriteRule] = []
+def _rewrite_rules(manager: PluginManager) -> tuple[tuple[str, RewriteRule], ...]:
+    rules: list[tuple[str, RewriteRule]] = []
     for plugin, result in manager.call("thunder_rewrites"):
         hint = "thunder.core.patterns.rewrite(pattern, replacement) returns one."
-        rules += _list_of(RewriteRule, manager, plugin, "thunder_rewrites", result, hint)
+        listed = _list_of(RewriteRule, manager, plugin, "thunder_rewrites", result, hint)
+        rules += [(plugin, rule) for rule in listed]
     return tuple(rules)
 
 
@@ -280,6 +282,23 @@ def lookasides(manager: PluginManager) -> Iterator[tuple[HookImpl, Lookaside]]:
         result = manager.call_one(implementation, "thunder_lookasides")
         for lookaside in _list_of(Lookaside, manager, plugin, "thunder_lookasides", result):
             yield implementation, lookaside
+
+
+def names_by_plugin(manager: PluginManager) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """Return for each plugin the names of what its hooks return: lookasides, rewrites and recipes."""
+    names: dict[str, dict[str, list[str]]] = {}
+
+    def add(plugin: str, kind: str, name: str) -> None:
+        names.setdefault(plugin, {}).setdefault(kind, []).append(name)
+
+    for implementation, lookaside in isolated(manager, lambda: list(lookasides(manager))):
+        fn = lookaside.fn
+        add(implementation.plugin_name, "lookasides", f"{fn.__module__}.{getattr(fn, '__qualname__', fn)}")
+    for plugin, rule in _rules_of(manager):
+        add(plugin, "rewrites", rule.name)
+    for recipe, (plugin, _) in recipes(manager).items():
+        add(plugin, "recipes", recipe)
+    return names
 
 
 def configure_pipeline(manager: PluginManager, pipeline: Any, options: Mapping[str, Any]) -> Iterator[str]:

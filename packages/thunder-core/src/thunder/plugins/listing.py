@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from thunder.plugins.plugin_info import PluginInfo
@@ -12,17 +12,31 @@ from thunder.plugins.specs import ExecutorSpec, Unavailable
 __all__ = ["as_json", "as_table"]
 
 
+#: plugin → kind → names, of what hooks return
+Contributed = Mapping[str, Mapping[str, Sequence[str]]]
+
+_NOTHING: Contributed = MappingProxyType({})
+#: kind of contribution → the word before its names in the table
+_KINDS = {"lookasides": "replaces", "rewrites": "rewrite", "recipes": "recipe"}
+
+
 def as_table(
-    plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] = MappingProxyType({})
+    plugins: Iterable[PluginInfo],
+    unusable: Mapping[str, Unavailable] = MappingProxyType({}),
+    contributed: Contributed = _NOTHING,
 ) -> str:
-    """Return one line per plugin. `unusable` are executors, by name, that could not be resolved."""
+    """Return one line per plugin.
+
+    `unusable` are executors, by name, that could not be resolved, and `contributed` has the names of the
+    lookasides, rewrite rules and recipes of each plugin.
+    """
     rows = [("plugin", "package", "state", "brings", "reason")]
     rows += [
         (
             info.name,
             f"{info.package or ''} {info.version or ''}".strip(),
             info.state.value,
-            ", ".join(_provided(info, unusable)),
+            ", ".join((*_provided(info, unusable), *_named(contributed.get(info.name, {})))),
             "; ".join(_reasons(info, unusable)),
         )
         for info in plugins
@@ -32,8 +46,12 @@ def as_table(
     return "\n".join(line.rstrip() for line in lines)
 
 
-def as_json(plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] = MappingProxyType({})) -> str:
-    """Return a JSON list of objects, one per plugin; `unusable` as for the table."""
+def as_json(
+    plugins: Iterable[PluginInfo],
+    unusable: Mapping[str, Unavailable] = MappingProxyType({}),
+    contributed: Contributed = _NOTHING,
+) -> str:
+    """Return a JSON list of objects, one per plugin; the other arguments are those of the table."""
     return json.dumps(
         [
             {
@@ -46,6 +64,7 @@ def as_json(plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] =
                 "executors": [_executor(spec, unusable) for spec in info.declares.executors],
                 "transforms": [spec.name for spec in info.declares.transforms],
                 "options": [option.name for option in info.declares.options],
+                **{kind: list(contributed.get(info.name, {}).get(kind, ())) for kind in _KINDS},
             }
             for info in plugins
         ],
@@ -56,6 +75,11 @@ def as_json(plugins: Iterable[PluginInfo], unusable: Mapping[str, Unavailable] =
 def _provided(info: PluginInfo, unusable: Mapping[str, Unavailable]) -> list[str]:
     executors = [f"{spec.name} ({_status(spec, unusable)})" for spec in info.declares.executors]
     return [*executors, *(spec.name for spec in info.declares.transforms)]
+
+
+def _named(names: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield what the hooks of a plugin return: `"replaces m.f"`, `"recipe hf"`."""
+    return (f"{word} {name}" for kind, word in _KINDS.items() for name in names.get(kind, ()))
 
 
 def _status(spec: ExecutorSpec, unusable: Mapping[str, Unavailable]) -> str:
