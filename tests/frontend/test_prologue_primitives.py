@@ -71,8 +71,11 @@ def test_a_check_of_a_transform_holds_for_one_value_and_not_for_another(name):
         compiled(torch.ones(2))
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (1, 1)
     STATE.value = wrong
-    with pytest.raises(PluginError, match="a check of the prologue that a transform returned does not hold"):
+    with pytest.raises(
+        PluginError, match="a check of the prologue that a transform returned does not hold"
+    ) as raised:
         compiled(torch.ones(2))
+    assert __name__ in raised.value.facts["from"]
 
 
 def test_the_tensors_of_a_prologue_are_checked_by_one_statement():

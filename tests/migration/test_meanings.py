@@ -13,7 +13,7 @@ from thunder.executors.utils import Region
 
 import thunder
 import thunder.torch as ltorch
-from thunder.core import devices, dtypes, utils
+from thunder.core import devices, dtypes, prims, utils
 from thunder.core.interpreter import interpret, last_interpreted_instructions, last_interpreter_log
 from thunder.core.patterns import bind_names
 from thunder.core.proxies import TensorProxy
@@ -253,6 +253,18 @@ def test_no_group_is_made_that_a_third_call_has_to_run_between():
 
     groups = fuse_bound_symbols(traced(program, torch.ones(2)), merges("sin", "cos"))
     assert [names(group) for group in groups] == [["sin"], ["exp"], ["cos"], ["python_return"]]
+
+
+def test_a_view_is_read_on_its_side_of_a_write():
+    def program(a):
+        view = ltorch.reshape(a, (4,))
+        before = ltorch.sin(view)
+        prims.copy_(ltorch.exp(a), a, grad_enabled=False)
+        return ltorch.cos(before), ltorch.sin(view)
+
+    groups = fuse_bound_symbols(traced(program, torch.ones(2, 2)), merges("sin", "cos"))
+    written = next(i for i, group in enumerate(groups) if names(group) == ["copy_"])
+    assert [names(group) for group in groups[written + 1 :]] == [["cos", "sin"], ["python_return"]]
 
 
 def test_the_arguments_of_a_call_have_the_names_of_the_parameters():
