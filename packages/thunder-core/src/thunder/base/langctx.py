@@ -12,8 +12,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from thunder.base.context_variables import assigned
-from thunder.base.errors import InvalidArgument, nearest
+from thunder.base.errors import InvalidArgument, UnsupportedProgram, nearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,26 @@ def resolve_language(language: LanguageContext | str | None) -> LanguageContext:
 def current_language() -> LanguageContext:
     """Return the language in which proxies resolve their methods now."""
     return _current.get()
+
+
+class _Unknown:
+    """The key under which a language has its handler of functions that it lacks."""
+
+
+UNKNOWN = _Unknown()
+
+
+def unknown_torch_function(func: Any) -> Callable[..., Any]:
+    """Return the callable for a torch function that the current language lacks.
+
+    The language decides whether that is a fallback or a refusal.
+    """
+    unknown = current_language().functions.get(UNKNOWN)
+    if unknown is None:
+        raise UnsupportedProgram(
+            f"{torch.overrides.resolve_name(func) or func} is not an operator thunder knows"
+        )
+    return unknown(func)  # type: ignore[no-any-return]
 
 
 @contextmanager

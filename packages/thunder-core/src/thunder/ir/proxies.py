@@ -10,14 +10,14 @@ tensor are attributes of the proxy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 import torch
 
 from thunder.base import devices, dtypes
 from thunder.base.errors import InvalidArgument, UnsupportedProgram
-from thunder.base.langctx import current_language
+from thunder.base.langctx import current_language, unknown_torch_function
 from thunder.ir.metadata_methods import METADATA_METHODS
 from thunder.ir.refused_methods import REFUSED_METHODS, constant_value
 from thunder.ir.scalar_proxies import (
@@ -44,7 +44,6 @@ from thunder.ir.trace_context import get_tracectx
 
 __all__ = [
     "CONSTRAINT",
-    "UNKNOWN",
     "AnyProxy",
     "CollectionProxy",
     "ComplexProxy",
@@ -67,7 +66,6 @@ __all__ = [
     "number_in",
     "pytype",
     "pyval",
-    "unknown_torch_function",
     "unvariableify",
     "variableify",
 ]
@@ -359,26 +357,6 @@ class FutureTensorProxy(Proxy):
     def type_string(self) -> str:
         dims = ", ".join(map(str, self.shape))
         return f"FUTURE {self.device.device_str()} {self.dtype.shortname()}[{dims}]"
-
-
-def unknown_torch_function(func: Any) -> Callable[..., Any]:
-    """Return the callable for a torch function that the current language lacks.
-
-    The language decides whether that is a fallback or a refusal.
-    """
-    unknown = current_language().functions.get(UNKNOWN)
-    if unknown is None:
-        raise UnsupportedProgram(
-            f"{torch.overrides.resolve_name(func) or func} is not an operator thunder knows"
-        )
-    return unknown(func)  # type: ignore[no-any-return]
-
-
-class _Unknown:
-    """The key under which a language has its handler of functions that it lacks."""
-
-
-UNKNOWN = _Unknown()
 
 
 class Variable:

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from thunder.base.errors import RegistrationError
-from thunder.base.langctx import TORCH
+from thunder.base.langctx import TORCH, unknown_torch_function
 from thunder.ir.autocast_declarations import INHERIT
-from thunder.ir.proxies import unknown_torch_function
 from thunder.ir.symbol import Symbol
 from thunder.ir.trace import detached_trace
 from thunder.ops.operator import is_of_package

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from thunder.base.errors import UnsupportedProgram
+from thunder.base.langctx import unknown_torch_function
 from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
@@ -19,7 +20,7 @@ from thunder.frontend.natives.libraries import is_numpy_scalar
 from thunder.frontend.objects.object_entry import ObjectEntry
 from thunder.frontend.session import TracingSession
 from thunder.interpreter.policy import MISSING
-from thunder.ir.proxies import TensorProxy, unknown_torch_function
+from thunder.ir.proxies import TensorProxy
 from thunder.ir.refused_methods import REFUSED_METHODS
 from thunder.ir.symbol import BoundSymbol, with_parts
 from thunder.ops.operator import is_of_package

@@ -10,8 +10,8 @@ from typing import Any
 
 from thunder.base.attribute_paths import find_torch
 from thunder.base.autocast_state import autocast_off
-from thunder.base.langctx import current_language
-from thunder.ir.proxies import TensorProxy, unknown_torch_function
+from thunder.base.langctx import current_language, unknown_torch_function
+from thunder.ir.proxies import TensorProxy
 from thunder.ops.meta_kernels import eager_error
 from thunder.ops.torch_errors import operator_error
 from thunder.torch.argument_parser import parse

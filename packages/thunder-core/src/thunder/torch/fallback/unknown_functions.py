@@ -14,9 +14,8 @@ from typing import Any, NoReturn
 import torch
 
 from thunder.base.errors import UnsupportedOperator
-from thunder.base.langctx import TORCH, LanguageContext
+from thunder.base.langctx import TORCH, UNKNOWN, LanguageContext
 from thunder.base.tags import OpTags
-from thunder.ir.proxies import UNKNOWN
 from thunder.ops.meta_kernels import raise_torch_error
 from thunder.ops.operator import all_rows
 from thunder.ops.torch_errors import TORCH_REFUSALS, described_arguments
