@@ -32,6 +32,7 @@ from thunder.base.pytree import tree_flatten, tree_unflatten
 from thunder.base.structural_ids import COMMENT, RELEASES, RETURN
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.refusal import Refusal
+from thunder.ir.decomposition import with_decomposition
 from thunder.ir.gradient_declarations import Formulas, JointRule, NoGradient, OperatorGradient, Vjp
 from thunder.ir.proxies import ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.requires_grad import requires_grad
@@ -153,6 +154,9 @@ class _TapeWriter:
         self, bsym: BoundSymbol, reached: set[str], gradient: OperatorGradient | Decompose | None
     ) -> None:
         """Write a call, and the step of its gradient."""
+        if gradient is None:
+            bsym = with_decomposition(bsym, self.trace)
+            gradient = gradient_of(bsym, self.executors)
         match gradient:
             case JointRule() | Decompose():
                 self._replace(bsym, gradient, reached.intersection(p.name for p in bsym.flat_proxy_outs))

@@ -50,6 +50,9 @@ class BoundSymbolTag(OpenTag):
 BoundSymbolTag.register_tag("RECOMPUTE_IN_BACKWARD")
 BoundSymbolTag.register_tag("BACKWARD")
 
+#: the fields on which the subsymbols of a call depend
+_COMPUTATION = frozenset({"sym", "args", "kwargs"})
+
 _header: ContextVar[str | None] = ContextVar("thunder_bsym_header", default=None)
 
 
@@ -312,10 +315,16 @@ class BoundSymbol:
         }
 
     def from_bsym(self, **changes: Any) -> Self:
-        """Return a copy with fields replaced."""
+        """Return a copy with fields replaced.
+
+        With another symbol or other arguments the copy has no subsymbols, unless they are given: those of a
+        composite are recorded again where they are needed.
+        """
         new = type(self)(**{**self._key(), **changes})
         if changes.keys().isdisjoint(("args", "kwargs", "output")):
             new._flat = self._flat
+        if self._subsymbols and "subsymbols" not in changes and not changes.keys().isdisjoint(_COMPUTATION):
+            new._subsymbols = self._subsymbols if new.rhs == self.rhs else ()
         return new
 
     def from_bsym_swap_proxies(

@@ -90,7 +90,8 @@ def as_call_of(bsym: BoundSymbol, operator_id: str) -> BoundSymbol | None:
     arguments = converted(bsym.sym.id, operator_id, bsym.args, bsym.kwargs)
     if arguments is None:
         return None
-    return bsym.from_bsym(sym=symbol_of(operator_id), args=arguments[0], kwargs=arguments[1])
+    args, kwargs = arguments
+    return bsym.from_bsym(sym=symbol_of(operator_id), args=args, kwargs=kwargs, subsymbols=bsym.subsymbols)
 
 
 def converted(from_id: str, to_id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:

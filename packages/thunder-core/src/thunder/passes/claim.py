@@ -27,6 +27,7 @@ from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.workspaces import with_workspace
 from thunder.ir.aliasing import views_of
+from thunder.ir.decomposition import with_decomposition
 from thunder.ir.proxies import TensorProxy, Variable, is_proxy
 from thunder.ir.result_pairs import described_result, result_pairs
 from thunder.ir.substitution import follow_replacements, rename_results, substitute_outputs
@@ -208,6 +209,7 @@ class Claimer:
         return bsym.from_bsym(sym=self._fusible[key])
 
     def _decompose(self, bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> None:
+        bsym = with_decomposition(bsym, self.trace)
         if not bsym.subsymbols:
             operands = {p.name for p in bsym.flat_proxy_args}
             if bsym.sym.is_prim or any(p.name not in operands for p in bsym.flat_proxy_outs):
