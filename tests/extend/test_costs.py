@@ -11,6 +11,7 @@ import thunder
 from thunder.core.transforms import get_grad, put_grad
 from thunder.extend import FusionExecutor, OperatorExecutor, Rank, Refusal
 from thunder.ops.operator import symbol_of
+from thunder.plugins import for_executor, get_manager, hookimpl
 
 X = torch.randn(3, 4)
 
@@ -199,3 +200,70 @@ def test_a_workspace_that_is_not_a_count_is_an_error(value):
     ex = executor("wrong_workspace", workspace=constant(value))
     with pytest.raises(thunder.PluginError, match=r"workspace .* of executor 'wrong_workspace' .* returned"):
         thunder.jit(torch.sin, executors=[ex])(X)
+
+
+def fused_in_region(own_workspace, **declared):
+    """An executor that fuses regions of sines, with the workspace of a region."""
+
+    class Sines(FusionExecutor):
+        def fuse(self, region, fusion_counter):
+            def run(x):
+                values = {region.inputs[0].name: x}
+                for call in region.bsyms:
+                    values[call.output.name] = torch.sin(values[call.args[0].name])
+                return [values[p.name] for p in region.outputs]
+
+            return self.register_temporary_operation(
+                f"sines{fusion_counter}",
+                run,
+                inputs=region.inputs,
+                outputs=region.outputs,
+                bsyms=region.bsyms,
+                workspace=own_workspace,
+            )
+
+    ex = Sines("workspace_fuser")
+    ex.register_supported("torch.sin", **declared)
+    return ex
+
+
+@pytest.mark.parametrize(
+    ("own", "declared", "expected"),
+    [
+        (None, {}, 0),
+        (4000, {}, 4000),
+        (None, {"workspace": lambda a: 500}, 500),
+        (0, {"workspace": constant(500)}, 0),
+    ],
+)
+def test_the_workspace_of_a_region_counts_in_plans(own, declared, expected):
+    program = lambda x: torch.sin(torch.sin(x))  # noqa: E731
+    ex = fused_in_region(own, **declared)
+    assert thunder.plan(program, torch.ones(8), executors=[ex]).memory.forward == 32 + expected
+    fn = thunder.jit(program, executors=[ex])
+    torch.testing.assert_close(fn(X), program(X))
+
+
+def test_the_workspace_of_a_region_is_a_count():
+    with pytest.raises(thunder.PluginError, match="workspace of the fusion 'sines0'"):
+        thunder.jit(lambda x: torch.sin(torch.sin(x)), executors=[fused_in_region(-1)])(X)
+
+
+# -- costs that another package gives
+
+
+def test_a_package_gives_costs_to_the_operators_of_another_packages_executor():
+    slow, fast = executor("theirs_slow"), executor("theirs_fast", cost=constant(3))
+
+    class Measured:
+        @hookimpl
+        @for_executor("theirs_slow")
+        def thunder_costs(self, executor):
+            return [("torch.sin", constant(7)), ("torch.cos", constant(1))]
+
+    assert placed(torch.sin, slow, fast)[0].claimed_by == "theirs_slow"
+    with get_manager().temporary(Measured(), name="measured"):
+        row, _ = placed(torch.sin, slow, fast)
+        assert (row.claimed_by, row.cost) == ("theirs_fast", 3.0)
+        assert placed(torch.cos, slow, fast)[0].claimed_by == "torch", "a cost is no implementation"
+    assert placed(torch.sin, slow, fast)[0].claimed_by == "theirs_slow"

@@ -135,9 +135,14 @@ class Executor:
         if self._merged is None:
             merged = dict(self._own)
             for operator_id, info in self._from_hooks.items():
+                if info == ImplInfo(cost=info.cost) and not self._runs(operator_id):
+                    continue  # a cost of what another executor runs
                 merged[operator_id] = merged.get(operator_id, ImplInfo()).merged_with(info)
             self._merged = MappingProxyType(merged)
         return self._merged
+
+    def _runs(self, operator_id: str) -> bool:
+        return operator_id in self._own or any(s.id == operator_id for s in self._operators.values())
 
     @property
     def opmap(self) -> Mapping[str, Symbol]:

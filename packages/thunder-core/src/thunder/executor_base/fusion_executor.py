@@ -14,6 +14,7 @@ from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_executor import operator_id
 from thunder.executor_base.refusal import Refusal
 from thunder.executor_base.unfused import left_out
+from thunder.executor_base.workspaces import with_workspace, workspace_bytes
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Region, partition, replace_regions
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.region_keys import structural_key
@@ -70,16 +71,19 @@ class FusionExecutor(Executor):
         execution_transform: Callable[..., Any] | None = None,
         grad_transform: Callable[..., Any] | None = None,
         cost: Callable[..., float] | None = None,
+        workspace: Callable[..., int] | None = None,
         rank: int | None = None,
     ) -> None:
         """Declare that calls of an operator may be fused, if `checker` agrees.
 
-        `cost` and `rank` are those of `OperatorExecutor.register_implementation`. An earlier declaration for
-        the operator is replaced. Raises RegistrationError for an unknown id.
+        `cost`, `workspace` and `rank` are those of `OperatorExecutor.register_implementation`; a region
+        allocates for itself what the call with the largest workspace does, unless
+        `register_temporary_operation` has another number. An earlier declaration for the operator is
+        replaced. Raises RegistrationError for an unknown id.
         """
         target = operator_id(sym_or_id)
-        check_hints(self, target, cost=cost, rank=rank)
-        info = ImplInfo(None, checker, execution_transform, grad_transform, cost, rank=rank)
+        check_hints(self, target, cost=cost, workspace=workspace, rank=rank)
+        info = ImplInfo(None, checker, execution_transform, grad_transform, cost, workspace, rank)
         self.declare(target, info)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
@@ -167,11 +171,19 @@ class FusionExecutor(Executor):
         inputs: Sequence[TensorProxy | Proxy],
         outputs: Sequence[TensorProxy | Proxy],
         bsyms: Sequence[BoundSymbol],
+        workspace: int | None = None,
     ) -> BoundSymbol:
         """Return the bound symbol of a fusion, which runs `fn(*inputs)`.
 
-        `fn` returns the outputs as a list; `bsyms` become the subsymbols.
+        `fn` returns the outputs as a list; `bsyms` become the subsymbols. `workspace` are the bytes that a
+        run allocates for itself, beside the outputs, which plans count; by default the largest workspace of
+        the calls in the region. Raises InvalidArgument for a workspace that is not an int of at least 0.
         """
+        if workspace is not None and (type(workspace) is not int or workspace < 0):
+            raise InvalidArgument(
+                f"the workspace of the fusion {name!r} of executor {self.name!r} is {workspace!r}",
+                hint="It is a number of bytes, an int that is at least 0.",
+            )
         symbol = Symbol(
             name=name,
             id=f"{self.name}.{name}",
@@ -180,7 +192,10 @@ class FusionExecutor(Executor):
             executor=self,
             python_impl=fn,
         )
-        return symbol.bind(*inputs, output=list(outputs), subsymbols=tuple(bsyms))
+        call = symbol.bind(*inputs, output=list(outputs), subsymbols=tuple(bsyms))
+        return with_workspace(
+            call, max(map(workspace_bytes, bsyms), default=0) if workspace is None else workspace
+        )
 
     # -- fuel
 

@@ -46,6 +46,7 @@ _FIELD_OF_HOOK: Mapping[str, str] = {
     "thunder_checkers": "checker",
     "thunder_execution_transforms": "execution_transform",
     "thunder_grad_transforms": "grad_transform",
+    "thunder_costs": "cost",
 }
 
 

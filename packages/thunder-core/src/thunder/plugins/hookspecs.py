@@ -27,6 +27,7 @@ from thunder.plugins.specs import CompileEvent, DeviceProfile, ExecutorSpec, Loo
 #: (operator or its id, checker)
 OperatorChecker: TypeAlias = tuple[Symbol | str, Callable[..., bool | Refusal]]
 #: (operator or its id, execution transform or grad transform)
+OperatorCost: TypeAlias = tuple[Symbol | str, Callable[..., float]]
 OperatorTransform: TypeAlias = tuple[Symbol | str, Callable[..., Any]]
 
 # --- declarations: called once per plugin, when plugins load; implementations import nothing slow
@@ -68,7 +69,7 @@ def thunder_operators(executor: Executor) -> Iterable[Operator]:  # type: ignore
     """Add operator rows to an executor.
 
     Called for each executor when it is first used, and again after a plugin was registered or unregistered;
-    so are the next three hooks. The row's `eager` function becomes the executor's implementation.
+    so are the next four hooks. The row's `eager` function becomes the executor's implementation.
     `for_executor` restricts an implementation to executors of given names.
     """
 
@@ -86,6 +87,14 @@ def thunder_execution_transforms(executor: Executor) -> Iterable[OperatorTransfo
 @hookspec
 def thunder_grad_transforms(executor: Executor) -> Iterable[OperatorTransform]:  # type: ignore[empty-body]
     """Add pairs (operator, grad transform), as `register_implementation` takes them."""
+
+
+@hookspec
+def thunder_costs(executor: Executor) -> Iterable[OperatorCost]:  # type: ignore[empty-body]
+    """Give operators of an executor a cost: pairs (operator, cost), as `register_implementation` takes them.
+
+    A cost for an operator that the executor does not implement is not used.
+    """
 
 
 @hookspec
