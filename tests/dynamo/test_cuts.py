@@ -13,7 +13,7 @@ from thunder.dynamo import SplitReasonType, thunderfx
 pytestmark = pytest.mark.usefixtures("_quick_inductor")
 
 
-def both(f, *inputs, tolerance=1e-10, **options):
+def assert_as_eager(f, *inputs, tolerance=1e-10, **options):
     """Return a compiled function, after its results, gradients and inputs were compared with eager's."""
     compiled = thunderfx(f, **options)
     expected = outcome(f, inputs)
@@ -45,7 +45,7 @@ def runners(compiled):
 
 
 def test_a_supported_graph_is_one_part():
-    compiled = both(lambda x: (x.sin() + 1).cos(), leaf(3))
+    compiled = assert_as_eager(lambda x: (x.sin() + 1).cos(), leaf(3))
     assert runners(compiled) == ["thunder"]
     assert compiled.subgraph_infos[0].split_reasons == []
 
@@ -56,7 +56,7 @@ def test_a_cut_has_its_reason_and_the_users_line():
         n = torch.nonzero(y)
         return y.cos(), n
 
-    compiled = both(f, leaf(3))
+    compiled = assert_as_eager(f, leaf(3))
     assert runners(compiled)[:2] == ["thunder", "inductor"]
     reason = compiled.subgraph_infos[0].split_reasons[0]
     assert reason.type is SplitReasonType.MISSING_OP_SUPPORT
@@ -71,13 +71,13 @@ def test_a_higher_order_operator_is_a_cut():
         y = torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x * 2,))
         return y + x
 
-    compiled = both(f, leaf(3))
+    compiled = assert_as_eager(f, leaf(3))
     assert SplitReasonType.UNSUPPORTED_NODE in {r.type for r in compiled.subgraph_infos[0].split_reasons}
     assert runners(compiled) == ["thunder", "inductor", "thunder"]
 
 
 def test_calls_that_change_another_state_run_in_torch():
-    compiled = both(lambda x: torch.func.vmap(lambda a: a.sin() * 2)(x.cos()) + 1, leaf(2, 3))
+    compiled = assert_as_eager(lambda x: torch.func.vmap(lambda a: a.sin() * 2)(x.cos()) + 1, leaf(2, 3))
     assert runners(compiled) == ["thunder", "torch", "thunder"]
 
 
@@ -88,7 +88,7 @@ def test_autocast_holds_on_both_sides_of_a_cut():
             z = y * y.gt(0).nonzero().sum()
             return y, z @ x, x @ x
 
-    compiled = both(f, leaf(3, 3, dtype=torch.float32), tolerance=1e-2)  # of gradients in bfloat16
+    compiled = assert_as_eager(f, leaf(3, 3, dtype=torch.float32), tolerance=1e-2)  # of gradients in bfloat16
     assert runners(compiled)[0] == runners(compiled)[-1] == "torch"
 
 
@@ -102,7 +102,7 @@ def test_grad_mode_holds_on_both_sides_of_a_cut():
             v = z * x
         return y, z, w, v, x * 2
 
-    both(f, leaf(3))
+    assert_as_eager(f, leaf(3))
 
 
 def test_inference_mode_holds():
@@ -111,7 +111,7 @@ def test_inference_mode_holds():
             y = x * 2
         return y, x + 1
 
-    compiled = both(f, leaf(3, grad=False))
+    compiled = assert_as_eager(f, leaf(3, grad=False))
     assert runners(compiled) == ["torch", "thunder", "torch", "thunder"]
     assert [result.is_inference() for result in compiled(leaf(3, grad=False))] == [True, False]
 
@@ -122,7 +122,7 @@ def test_a_graph_whose_calls_are_supported_one_by_one_is_cut_at_the_line_of_the_
         return y * y.detach().sum().item() + 1
 
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
-        compiled = both(f, leaf(3))
+        compiled = assert_as_eager(f, leaf(3))
     assert runners(compiled)[0] == "thunder"
     (reason, *_) = compiled.subgraph_infos[0].split_reasons
     assert reason.line.endswith("return y * y.detach().sum().item() + 1")
@@ -135,7 +135,7 @@ def test_a_context_between_cuts_stays_in_its_part():
             y = x * 2
         return y, n, x.sin()
 
-    assert runners(both(f, leaf(3))) == ["inductor", "thunder"]
+    assert runners(assert_as_eager(f, leaf(3))) == ["inductor", "thunder"]
 
 
 def test_an_error_between_cuts_restores_the_state():
@@ -165,7 +165,7 @@ def test_writes_cross_cuts():
         row.add_(1)
         return y.sin(), row, buffer * 2
 
-    both(f, leaf(2, 3), torch.zeros(3, dtype=torch.float64))
+    assert_as_eager(f, leaf(2, 3), torch.zeros(3, dtype=torch.float64))
 
 
 def test_random_numbers_are_eagers_around_cuts():
@@ -174,7 +174,7 @@ def test_random_numbers_are_eagers_around_cuts():
         z = y * y.detach().nonzero().sum()
         return torch.nn.functional.dropout(z, 0.5) + torch.rand_like(x)
 
-    both(f, leaf(4, 4))
+    assert_as_eager(f, leaf(4, 4))
 
 
 def test_checkpointed_regions_are_computed_again():
@@ -186,7 +186,7 @@ def test_checkpointed_regions_are_computed_again():
             )
         return y
 
-    compiled = both(f, leaf(4, 4), rematerialization="none")
+    compiled = assert_as_eager(f, leaf(4, 4), rematerialization="none")
     assert runners(compiled) == ["thunder"]
     assert "bw_exp = torch.exp(" in str(compiled.last_backward_traces[-1])
 
@@ -195,7 +195,7 @@ def test_a_checkpointed_region_that_thunder_refuses_is_computed_again_elsewhere(
     def f(x):
         return checkpoint(lambda a: (a * a.detach().nonzero().sum()).sin(), x.cos(), use_reentrant=False) + 1
 
-    assert runners(both(f, leaf(3))) == ["thunder", "inductor", "thunder"]
+    assert runners(assert_as_eager(f, leaf(3))) == ["thunder", "inductor", "thunder"]
 
 
 def test_a_part_that_inductor_does_not_compile_runs_in_torch(monkeypatch: pytest.MonkeyPatch):
@@ -204,7 +204,7 @@ def test_a_part_that_inductor_does_not_compile_runs_in_torch(monkeypatch: pytest
 
     settings = {"backend": failing, "fullgraph": True}
     monkeypatch.setattr("thunder_inductor.dynamo.inductor_part.COMPILE_SETTINGS", settings)
-    compiled = both(lambda x: x.sin() * x.detach().nonzero().sum(), leaf(3))
+    compiled = assert_as_eager(lambda x: x.sin() * x.detach().nonzero().sum(), leaf(3))
     assert "torch" in runners(compiled)
     assert "no C++ compiler" in str(compiled.subgraph_infos[0])
 

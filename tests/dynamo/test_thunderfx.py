@@ -41,13 +41,13 @@ def trained(model, run, x):
     return [*outputs, *(p.grad for p in model.parameters()), *model.buffers()]
 
 
-def as_eager(model, compiled_by, x):
+def assert_trains_as_eager(model, compiled_by, x):
     copied = copy.deepcopy(model)
     torch.testing.assert_close(trained(model, compiled_by(model), x), trained(copied, copied, x))
 
 
 def test_a_model_trains_as_in_eager():
-    as_eager(Net(), thunderfx, torch.randn(3, 4, dtype=torch.float64))
+    assert_trains_as_eager(Net(), thunderfx, torch.randn(3, 4, dtype=torch.float64))
 
 
 def test_the_entry_point_is_a_backend_of_torch_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -63,7 +63,7 @@ def test_the_entry_point_is_a_backend_of_torch_compile(tmp_path: Path, monkeypat
     torch._dynamo.backends.registry._discover_entrypoint_backends.cache_clear()
     torch._dynamo.backends.registry._lazy_import.cache_clear()
     compile_by_name = functools.partial(torch.compile, backend="thunder", options={"cse": False})
-    as_eager(Net(), compile_by_name, torch.randn(3, 4, dtype=torch.float64))
+    assert_trains_as_eager(Net(), compile_by_name, torch.randn(3, 4, dtype=torch.float64))
 
 
 def test_the_traces_of_the_last_call_are_those_of_all_its_graphs():

@@ -32,7 +32,7 @@ def thunderfx(fn: Callable[..., Any], /, **kwargs: Any) -> ThunderFXFunction:
 
 
 class ThunderFXFunction:
-    """What `thunderfx` returns: it is called as the function is, and has the function's other attributes."""
+    """A compiled function or module; its other attributes are those of `torch.compile`'s result."""
 
     def __init__(self, compiled: Callable[..., Any], backend: ThunderCompiler) -> None:
         self._compiled = compiled
@@ -45,6 +45,8 @@ class ThunderFXFunction:
         return results
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_compiled":  # of an instance that is being copied
+            raise AttributeError(name)
         return getattr(self._compiled, name)
 
     @property

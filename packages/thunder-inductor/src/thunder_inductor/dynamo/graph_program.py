@@ -24,7 +24,7 @@ __all__ = ["PartSequence", "PartSettings", "ThunderPart", "TorchPart"]
 
 @dataclass(frozen=True, kw_only=True)
 class PartSettings:
-    """What all parts of a graph have in common.
+    """The settings that all parts of a graph have in common.
 
     `on_run` is called with each part that thunder has run.
     """

@@ -17,7 +17,7 @@ __all__ = ["Run", "Runner", "calls_of", "module_of", "runs_of", "with_items_besi
 
 
 class Runner(Enum):
-    """What executes a run."""
+    """The compilers, or torch without one, that execute a run."""
 
     THUNDER = "thunder"
     INDUCTOR = "inductor"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from .autograd_functions import replace_function_calls
+from .function_modules import replace_function_calls
 
 __all__ = ["CheckpointedBody", "with_modules_for_regions"]
 

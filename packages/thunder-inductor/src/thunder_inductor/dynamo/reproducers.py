@@ -14,7 +14,7 @@ from torch.package.importer import sys_importer
 
 from thunder.core.errors import InvalidArgument
 
-from .autograd_functions import FunctionModule
+from .function_modules import FunctionModule
 from .region_modules import CheckpointedBody
 
 __all__ = ["ArgumentDescription", "described_arguments", "write_reproducer"]
@@ -166,7 +166,7 @@ def _classes(module: torch.nn.Module, name: str) -> tuple[list[str], set[str], d
                 bodies.append(f"{name}_{key}_{part}()")
             settings = f"{child.not_differentiable}, {child.saved_tensors}"
             setup.append(f"        self.{key} = FunctionModule({', '.join(bodies)}, {settings})")
-            imports.add("from thunder_inductor.dynamo.autograd_functions import FunctionModule")
+            imports.add("from thunder_inductor.dynamo.function_modules import FunctionModule")
         else:
             setup.append(f"        self.{key} = ATTRIBUTES[{f'{name}.{key}'!r}]")
             attributes[f"{name}.{key}"] = child

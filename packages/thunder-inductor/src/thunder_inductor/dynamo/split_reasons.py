@@ -1,4 +1,4 @@
-"""Why a graph of TorchDynamo is cut, and where in the user's program."""
+"""The reasons for which a graph of TorchDynamo is cut, with the user's lines."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class SubgraphInfo:
 
     @property
     def thunder_compiled_fns(self) -> list[Any]:
-        """What `thunder.jit` returned for the parts that it compiles."""
+        """The compiled objects of the parts that thunder compiles."""
         return [part.compiled for part in self.parts if part.compiled is not None]
 
     def __str__(self) -> str:

@@ -17,8 +17,7 @@ class FunctionModule(torch.nn.Module):
 
     `forward_body(*args)` returns the results and a tuple of saved values, and
     `backward_body(*cotangents, *saved)` a gradient or None for each argument. The graphs turn grad mode off:
-    a second derivative is an error, and
-    TorchDynamo's operator would take the gradient for a constant.
+    a second derivative is an error, and TorchDynamo's operator would take the gradient for a constant.
 
     Args:
         not_differentiable: indices of results that have no gradient.
