@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 import thunder
 import thunder.torch as ltorch
-from thunder.core.proxies import TensorProxy
-from thunder.core.trace import from_trace
+from thunder.core.proxies import TensorProxy, variableify
+from thunder.core.trace import from_trace, tracectx
 from thunder.extend import OperatorExecutor
 
 
@@ -59,6 +59,26 @@ def test_other_arguments_have_another_decomposition():
     compiled = thunder.jit(lambda x: op(x, 2.0).sum(), transforms=[change])
     x = torch.randn(3).requires_grad_()
     torch.testing.assert_close(gradient(compiled, x), x.detach().cos() * 3)
+
+
+def test_other_outputs_have_another_decomposition():
+    class Renames(thunder.Transform):
+        def transform_traces_pre_prologue(self, prologue_trace, computation_trace, epilogue_trace, **kwargs):
+            new, renamed = from_trace(computation_trace), {}
+            for b in computation_trace.bound_symbols:
+                b = b.from_bsym_swap_proxies(renamed)
+                if b.sym == ltorch.cross_entropy:
+                    with tracectx(new):
+                        renamed[variableify(b.output)] = TensorProxy(like=b.output, requires_grad=True)
+                    b = b.from_bsym(output=renamed[variableify(b.output)])
+                new.bound_symbols.append(b)
+            return prologue_trace, new, epilogue_trace
+
+    def loss(x):
+        return F.cross_entropy(x[None], torch.zeros(1, dtype=torch.int64)) * 2
+
+    compiled, x = thunder.jit(loss, transforms=[Renames()]), torch.randn(3).requires_grad_()
+    torch.testing.assert_close(gradient(compiled, x), gradient(loss, x))
 
 
 def test_the_same_arguments_keep_the_decomposition():

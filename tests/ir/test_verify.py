@@ -147,7 +147,8 @@ def test_a_decomposition_that_does_not_compute_the_output():
     with building("x") as (trace, x):
         outer = toy("outer", lambda x: prims.sin(x), is_prim=False)
         y = outer(x)
-        trace.bound_symbols[0] = trace.bound_symbols[0].from_bsym(output=y.replace(name="z"))
+        call, z = trace.bound_symbols[0], y.replace(name="z")
+        trace.bound_symbols[0] = call.from_bsym(output=z, subsymbols=call.subsymbols)
         prims.python_return(y.replace(name="z"))
     assert fault_of(trace, check_meta=False) == (
         "z is an output of outer, and its decomposition does not compute it"

@@ -51,7 +51,7 @@ BoundSymbolTag.register_tag("RECOMPUTE_IN_BACKWARD")
 BoundSymbolTag.register_tag("BACKWARD")
 
 #: the fields on which the subsymbols of a call depend
-_COMPUTATION = frozenset({"sym", "args", "kwargs"})
+_COMPUTATION = frozenset({"sym", "args", "kwargs", "output"})
 
 _header: ContextVar[str | None] = ContextVar("thunder_bsym_header", default=None)
 
@@ -317,14 +317,18 @@ class BoundSymbol:
     def from_bsym(self, **changes: Any) -> Self:
         """Return a copy with fields replaced.
 
-        With another symbol or other arguments the copy has no subsymbols, unless they are given: those of a
-        composite are recorded again where they are needed.
+        With another symbol, other arguments or other outputs the copy has no subsymbols, unless they are
+        given: those of a composite are recorded again where they are needed.
         """
         new = type(self)(**{**self._key(), **changes})
         if changes.keys().isdisjoint(("args", "kwargs", "output")):
             new._flat = self._flat
         if self._subsymbols and "subsymbols" not in changes and not changes.keys().isdisjoint(_COMPUTATION):
-            new._subsymbols = self._subsymbols if new.rhs == self.rhs else ()
+            is_same = (
+                new.rhs == self.rhs
+                and new.flat_variableified_proxy_outs == self.flat_variableified_proxy_outs
+            )
+            new._subsymbols = self._subsymbols if is_same else ()
         return new
 
     def from_bsym_swap_proxies(
