@@ -23,6 +23,7 @@ from thunder.executor_base.executor import Executor
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
+from thunder.passes.stride_checks import other_strides
 
 __all__ = ["checked_call", "checked_kernel", "origin_of_kernel"]
 
@@ -65,7 +66,7 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
     It must not write to its arguments, unless the operator has the tag `IN_PLACE`; not return their memory,
     or one memory twice, unless it has `VIEW` or `MAYBE_VIEW`, and return a view if it has `VIEW`; not draw
     random numbers of torch, unless it has `RANDOM_OP`; and return the structure, numbers and requirement of
-    gradients of the call's output.
+    gradients of the call's output, in eager's strides.
     """
     may_draw = has_tags(bsym, {OpTags.RANDOM_OP})
     may_write, is_view = has_tags(bsym, {OpTags.IN_PLACE}), OpTags.VIEW in bsym.sym.tags
@@ -103,11 +104,22 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
             raise fault("returns two results in one memory", _SHARES)
         if is_view and not may_write and not arguments.have_memory_of(results):
             raise fault("returns a copy, and is declared to return a view", _COPIES)
+        strides = (
+            None if bsym.sym.is_fusion else other_strides(bsym, arguments.by_name(), _by_name(bsym, result))
+        )
+        if strides is not None:
+            raise fault("returns other strides than eager", _STRIDES, eager=strides[0], kernel=strides[1])
         if not arguments.require_grad and any(t.requires_grad for t in _tensors(result)):
             raise fault("returns a result that requires grad, and no argument does", _REQUIRES)
         return result
 
     return run
+
+
+def _by_name(bsym: BoundSymbol, result: Any) -> dict[str, Any]:
+    """Return the results of a call by the names of their proxies."""
+    pairs = zip(tree_iter(bsym.output), tree_iter(result), strict=True)
+    return {p.name: value for p, value in pairs if isinstance(p, TensorProxy)}
 
 
 def _new_results(output: Any, result: Any, names: Sequence[str]) -> list[Any]:
@@ -124,6 +136,9 @@ _SHARES = "It returns a tensor of its own (x.clone()), or the operator has tags=
 _COPIES = (
     "It returns a view of its first argument, or has no tag OpTags.VIEW: then it runs calls whose result the "
     "program does not return."
+)
+_STRIDES = (
+    "It returns a tensor with eager's strides: torch.empty_like(x), or empty_strided of a view's strides."
 )
 _DRAWS = "The operator has tags=(OpTags.RANDOM_OP,), so that equal calls are not computed once."
 _STRUCTURE = "The kernel returns what the meta function returns: the same tuples, numbers and None."
@@ -159,6 +174,10 @@ class _Arguments:
         named = names if len(names) == len(tensors) else [f"number {i}" for i in range(len(tensors))]
         before = [(n, t, _layout(t), _bits(t, copy=True)) for n, t in zip(named, tensors, strict=True)]
         return cls(tree, leaves, before)
+
+    def by_name(self) -> dict[str, torch.Tensor]:
+        """Return the tensors by the names of their proxies, or by number."""
+        return {name: tensor for name, tensor, _, _ in self.tensors}
 
     @property
     def require_grad(self) -> bool:
