@@ -31,7 +31,7 @@ def run(function: Callable[..., Any], kernel: Callable[..., Any], *args: Any) ->
 
 
 def transposed(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: function(*args).mT.contiguous().mT
+    return lambda *args, **more: function(*args, **more).mT.contiguous().mT
 
 
 X, W = torch.randn(3, 4), torch.randn(3, 4)

@@ -137,9 +137,7 @@ _COPIES = (
     "It returns a view of its first argument, or has no tag OpTags.VIEW: then it runs calls whose result the "
     "program does not return."
 )
-_STRIDES = (
-    "It returns a tensor with eager's strides: torch.empty_like(x), or empty_strided of a view's strides."
-)
+_STRIDES = "It writes its result to a tensor with eager's strides, such as torch.empty_like(x)."
 _DRAWS = "The operator has tags=(OpTags.RANDOM_OP,), so that equal calls are not computed once."
 _STRUCTURE = "The kernel returns what the meta function returns: the same tuples, numbers and None."
 _REQUIRES = "A tensor that the kernel holds gets no gradient: pass it to the operator as an argument."
