@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,18 @@ def one_in(step: int, values: Iterable[Any], start: int = 0) -> list[Any]:
     return [
         value if i % step == start % step else pytest.param(*_several(value), marks=MARK)
         for i, value in enumerate(values)
+    ]
+
+
+def in_turn(names: Iterable[Any], kinds: Sequence[Any]) -> list[Any]:
+    """Return all pairs of two values for `pytest.mark.parametrize`.
+
+    A default run has each name with one kind, and the kinds in turn.
+    """
+    return [
+        pytest.param(name, kind, marks=[] if i % len(kinds) == j else MARK)
+        for i, name in enumerate(names)
+        for j, kind in enumerate(kinds)
     ]
 
 

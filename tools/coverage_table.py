@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.testing._internal.common_methods_invocations import op_db
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401  (fills the language)
 from operators.categories import CATEGORIES, category
 from operators.coverage_records import Record, load
+from operators.database import op_db
 from operators.entries_without_rows import PARTLY_REFUSED, REFUSED
 from operators.gradients import FIRST_ORDER_ONLY, LEFT_OUT
 from operators.samples import SKIPPED

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
 from operators.coverage_records import load, update, verdict
+from operators.database import op_db
 from operators.gradients import Sample, check_gradients, gradient_samples, has_second_order, is_judged
 from operators.samples import SKIPPED, name_of
 from operators.singular import FATAL, OTHERWISE, singular_samples

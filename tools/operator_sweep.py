@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import thunder.torch  # noqa: F401
 from operators.coverage_records import Record, load, update, verdict
+from operators.database import op_db
 from operators.samples import SKIPPED, check, means, name_of, samples
 from thunder.base.errors import UnsupportedProgram
 from thunder.base.pytree import tree_map

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import thunder
+from sweeping import in_turn
 from thunder.base.errors import DataDependentControlFlow
 
 WIDTH, HEADS, LENGTH, BATCH = 8, 2, 5, 3
@@ -89,8 +90,7 @@ MODES = {"train": (True, True), "eval": (False, True), "fast path": (False, Fals
 
 
 @pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("mask", "mode"), in_turn(MASKS, list(MODES)))
 @pytest.mark.filterwarnings("ignore:.*mismatched:UserWarning", "ignore:.*nested:UserWarning")
 def test_a_transformer_of_torch_is_eagers_under_every_mask(name: str, mode: str, mask: str) -> None:
     make, call = MODULES[name]

@@ -11,12 +11,14 @@ from transformers.modeling_outputs import BaseModelOutput
 
 import thunder
 from comparison.results import assert_same
-from sweeping import one_in
+from sweeping import in_turn, one_in
 
 from . import transformers_zoo
 from .transformers_zoo import ARRANGED, Arguments
 
 STEPS = 16
+#: implementation of the cache → number of programs
+PROGRAMS = {"dynamic": STEPS, "static": 2}
 
 
 def prompt(name: str) -> tuple[nn.Module, Arguments, str]:
@@ -47,7 +49,7 @@ def continued(arguments: Arguments, tokens: str, output: Any) -> Arguments:
     return following
 
 
-@pytest.mark.parametrize("name", one_in(2, [*transformers_zoo.DECODERS, "t5", "whisper"]))
+@pytest.mark.parametrize("name", one_in(3, [*transformers_zoo.DECODERS, "t5", "whisper"]))
 def test_decoding_with_a_cache_is_eagers(name: str) -> None:
     model, arguments, tokens = prompt(name)
     compiled = thunder.jit(deepcopy(model))
@@ -63,13 +65,15 @@ def test_decoding_with_a_cache_is_eagers(name: str) -> None:
     assert thunder.cache_misses(compiled) == STEPS, "each length has a program of its own"
 
 
-@pytest.mark.parametrize(("implementation", "programs"), [("dynamic", STEPS), ("static", 2)])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "t5", "whisper"])
-def test_generate_with_a_compiled_forward(name: str, implementation: str, programs: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "implementation"), in_turn(["gpt2", "llama", "qwen2", "whisper", "t5"], list(PROGRAMS))
+)
+def test_generate_with_a_compiled_forward(name: str, implementation: str) -> None:
     """A cache that grows has a shape for each length; one of full length has a program for the prompt, and
     one for all tokens.
     """
     model, arguments, _ = prompt(name)
+    programs = PROGRAMS[implementation]
     arguments.pop("decoder_input_ids", None)
     options = {"max_new_tokens": STEPS, "min_new_tokens": STEPS, "cache_implementation": implementation}
     want = deepcopy(model).generate(**arguments, **options, do_sample=False)

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations, prune, rnn, spectral_norm, weight_n
 from torch.nn.utils.parametrize import register_parametrization
 
 import thunder
+from sweeping import in_turn
 from thunder.base.errors import UnsupportedOperator, UnsupportedProgram
 
 CLASSES = (nn.LSTM, nn.GRU, nn.RNN)
@@ -64,8 +65,9 @@ def leaves(module: nn.Module, args: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize(
+    ("training", "dtype"), in_turn([True, False], [torch.float64, torch.float32]), ids=str
+)
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_a_sequence_is_eagers_to_the_last_bit_with_its_gradients(
     cls: type[nn.Module], dtype: torch.dtype, training: bool

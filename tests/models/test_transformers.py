@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import thunder
 from comparison.results import assert_same
+from sweeping import in_turn
 
 from . import transformers_zoo
 from .contract import Case, ModelContract, Session, modes, run_session
@@ -55,8 +56,7 @@ def step(call: Callable[..., Any], model: nn.Module, arguments: Arguments) -> An
     return output
 
 
-@pytest.mark.parametrize("kind", ARGUMENTS)
-@pytest.mark.parametrize("name", ARRANGED)
+@pytest.mark.parametrize(("name", "kind"), in_turn(ARRANGED, list(ARGUMENTS)))
 def test_one_training_step_is_eagers(name: str, kind: str) -> None:
     arranged = ARRANGED[name](5)
     model, arguments = arranged.model.train(), arranged.arguments(**ARGUMENTS[kind])

@@ -13,9 +13,9 @@ from itertools import product
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 from operators import autocasting
+from operators.database import op_db
 from operators.samples import OF_PLACE, UNINITIALISED, name_of
 from thunder.core.errors import UnsupportedProgram
 

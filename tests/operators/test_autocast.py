@@ -11,10 +11,10 @@ from zlib import crc32
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
 from operators import autocasting
+from operators.database import op_db
 from operators.samples import name_of
 from operators.sweep_autocast import EXCEPT, EXCEPT_ON_CUDA, SKIPPED, VALUES_LEFT_OUT
 from recorded_refusals import refusals_as_recorded

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from torch.testing._internal.common_methods_invocations import op_db
 
 from operators.coverage_records import IS_OF_THIS_TORCH, Record, load, verdict
+from operators.database import op_db
 from operators.entries_without_rows import FALLBACK, PARTLY_REFUSED, REFUSED
 from operators.samples import SKIPPED, means, name_of
 

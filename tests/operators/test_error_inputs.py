@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
 from comparison.errors import assert_same_error, without_marks
+from operators.database import op_db
 from operators.samples import name_of
 from recorded_refusals import refusals_as_recorded
 from sweeping import one_in

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import thunder.torch
 from operators.gradients import check_gradients, sample_of
+from sweeping import in_turn
 
 DTYPES = (torch.float64, torch.complex128)
 LEFT, RIGHT = [(4,), (3, 4), (2, 3, 4), (5, 1, 3, 4), (0, 4)], [(4,), (4, 6), (2, 4, 6), (5, 2, 4, 1), (4, 0)]
@@ -220,8 +221,9 @@ def test_matrix_norms_of_dimensions_in_any_order(ord: Any) -> None:
 NORMS = (None, "backward", "ortho", "forward")
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("name", ["fft", "ifft", "irfft", "hfft", "rfft", "ihfft"])
+@pytest.mark.parametrize(
+    ("name", "norm"), in_turn(["fft", "ifft", "irfft", "hfft", "rfft", "ihfft"], NORMS), ids=str
+)
 def test_transforms_that_pad_or_cut(name: str, norm: Any) -> None:
     one, many = getattr(torch.fft, name), getattr(torch.fft, name + "n")
     for size in (5, 6):

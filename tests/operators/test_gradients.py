@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder.torch  # noqa: F401  (fills the language)
+from operators.database import op_db
 from operators.gradients import (
     Sample,
     check_gradients,

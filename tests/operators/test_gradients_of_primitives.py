@@ -16,7 +16,7 @@ from operators.gradients import check_gradients, gradient_samples, has_second_or
 from operators.samples import RANDOM
 from operators.test_gradients import ENTRIES
 from recorded_refusals import refusals_as_recorded
-from sweeping import MARK
+from sweeping import in_turn
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import Symbol
 from thunder.ops import prims
@@ -32,17 +32,7 @@ NAMES = [name for name, op in ENTRIES.items() if op.name not in RANDOM]
 REAL = frozenset(name for name in NAMES if ".conv" in name)
 
 
-def in_turn() -> list[Any]:
-    """Return all names and dtypes, of which a default run has each name, and the dtypes in turn."""
-    dtypes = (torch.float64, torch.complex128)
-    return [
-        pytest.param(name, dtype, id=f"{kind}-{name}", marks=[] if i % 2 == j else MARK)
-        for i, name in enumerate(NAMES)
-        for j, (dtype, kind) in enumerate(zip(dtypes, ("real", "complex"), strict=True))
-    ]
-
-
-@pytest.mark.parametrize(("name", "dtype"), in_turn())
+@pytest.mark.parametrize(("name", "dtype"), in_turn(NAMES, [torch.float64, torch.complex128]), ids=str)
 def test_gradients_of_an_operators_primitives_are_eagers(name: str, dtype: torch.dtype) -> None:
     if dtype.is_complex and name in REAL:
         pytest.skip("the primitive takes no complex numbers")

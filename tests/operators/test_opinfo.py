@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder.torch  # noqa: F401  (fills the language)
+from operators.database import op_db
 from operators.entries_without_rows import REFUSED
 from operators.sample_traces import record
 from operators.samples import SKIPPED, check, check_in_place, copied, name_of, samples

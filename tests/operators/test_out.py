@@ -10,11 +10,11 @@ from zlib import crc32
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import thunder
 from comparison.errors import assert_same_error, stripped
+from operators.database import op_db
 from operators.samples import SEED, SKIPPED, UNINITIALISED, copied, name_of
 from recorded_refusals import refusals_as_recorded
 from sweeping import one_in

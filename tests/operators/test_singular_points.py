@@ -9,9 +9,9 @@ import math
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
+from operators.database import op_db
 from operators.gradients import check_gradients, gradient_samples, is_judged
 from operators.samples import name_of
 from operators.singular import FATAL, OTHERWISE, singular_samples

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
+from operators.database import op_db
 from operators.entries_without_rows import INTERPRETED, REFUSED
 from operators.sample_traces import record
 from operators.samples import SKIPPED, copied, name_of, samples

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import thunder
+from operators.database import op_db
 from sweeping import one_in
 from thunder.ops.layouts import CONTIGUOUS_RESULTS
 

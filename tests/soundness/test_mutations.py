@@ -23,7 +23,7 @@ CHANGEABLE = frozenset({"equal", "int", "str", "len", "tensor"})
 
 
 #: changes of a program that a default run makes
-MOST = 32
+MOST = 16
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
