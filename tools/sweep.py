@@ -33,6 +33,7 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "containers": ("objects from containers that change later", ["-m", "soundness.objects_from_containers"]),
     "faults": ("every faulty executor, which the conformance kit must find", [*TESTS, "tests/conformance"]),
     "inductor": ("the conformance kit on the executor `inductor`", [*TESTS, "tests/inductor"]),
+    "dynamo": ("random programs of which thunder compiles a part", [*TESTS, "tests/dynamo"]),
     "handlers": ("random programs with exception handlers", ["-m", "soundness.handlers", "60", "2000"]),
     "wrapper": ("every operation on a compiled module, in any order", ["tests/frontend/test_wrapper.py"]),
 }

@@ -168,6 +168,17 @@ def test_writes_cross_cuts():
     assert_as_eager(f, leaf(2, 3), torch.zeros(3, dtype=torch.float64))
 
 
+def test_writes_by_operators_stay_in_their_part():
+    def f(x):
+        y = x.sin()
+        n = x.detach().nonzero()
+        y += x
+        y[0] = 1
+        return y * 2, n
+
+    assert runners(assert_as_eager(f, leaf(3)))[-1] == "thunder"
+
+
 def test_random_numbers_are_eagers_around_cuts():
     def f(x):
         y = torch.nn.functional.dropout(x, 0.5)

@@ -23,6 +23,21 @@ REFUSALS = (UnsupportedProgram, OperatorError)
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 _CALLS = ("call_function", "call_method", "call_module")
+#: what `x[i] = y`, `x += y`, … call
+_WRITING_OPERATORS = frozenset(
+    {
+        *(
+            operator.setitem,
+            operator.iadd,
+            operator.isub,
+            operator.imul,
+            operator.itruediv,
+            operator.ifloordiv,
+        ),
+        *(operator.imod, operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor),
+        *(operator.ilshift, operator.irshift),
+    }
+)
 #: options that are about a whole program
 _OF_PROGRAMS = ("transforms", "debug_options", "require")
 
@@ -100,10 +115,10 @@ def _within_unknown_state(nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node,
         return {}
     first, last = nodes[positions[0]], nodes[positions[-1]]
     text = f"from {first.name} to {last.name}, calls such as {first.name} may change torch's state"
-    return {
-        node: _reason(SplitReasonType.UNSUPPORTED_NODE, node, text)
-        for node in nodes[positions[0] : positions[-1] + 1]
-    }
+    span = nodes[positions[0] : positions[-1] + 1]
+    placed = next((node for node in span if user_line(node)), first)
+    reason = _reason(SplitReasonType.UNSUPPORTED_NODE, placed, text)
+    return dict.fromkeys(span, reason)
 
 
 def _refusal(
@@ -133,7 +148,7 @@ def _refusal(
 def _arguments(node: torch.fx.Node) -> list[Any]:
     """Return values with the metadata of a node's arguments, for the module that `module_of` makes of it."""
     name = str(getattr(node.target, "__name__", node.target))
-    writes = name.endswith("_") or node.target is operator.setitem
+    writes = name.endswith("_") or node.target in _WRITING_OPERATORS
     arguments = []
     for source in node.all_input_nodes:
         if source.op == "get_attr":

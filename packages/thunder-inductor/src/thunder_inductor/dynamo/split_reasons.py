@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 import torch
 
@@ -52,13 +54,17 @@ def without_frames(error: Exception) -> Exception:
     return error
 
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*\n\s*(?P<text>[^\n]*)')
+_TORCH: Final = os.path.dirname(torch.__file__) + os.sep
+_FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)[^\n]*\n\s*(?P<text>[^\n]*)')
 
 
 def user_line(node: torch.fx.Node) -> str:
-    """Return the user's line of a node, `file:line  text`; empty if the node does not have it."""
+    """Return the user's line of a node, `file:line   text`; empty if the node does not have it.
+
+    It is the innermost line outside of torch, or inside if there is no other.
+    """
     frames = list(_FRAME.finditer(node.meta.get("stack_trace") or ""))
     if not frames:
         return ""
-    frame = frames[-1]
+    frame = next((f for f in reversed(frames) if not f["file"].startswith(_TORCH)), frames[-1])
     return f"{frame['file']}:{frame['line']}   {frame['text']}"
