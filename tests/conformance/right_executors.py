@@ -69,6 +69,14 @@ def swapped_arguments() -> Trial:
     return Trial(executor, {"samples": {symbol: [((tensor(3, 4), tensor(3, 4, seed=1), 2.0), {})]}})
 
 
+def fused_primitives() -> Trial:
+    """A fusion executor of two operators that have no path in torch, so that programs name them."""
+    executor = Runs(name())
+    for operator_id in ("prims.exp", "prims.abs"):
+        executor.register_supported(operator_id)
+    return Trial(executor, {})
+
+
 class Precise(Runs):
     """Computes a region of low precision in float32, and rounds its results once."""
 

@@ -93,6 +93,7 @@ RIGHT_TOO = {
     "replaced": right_executors.swapped_arguments,
     "precise-fuser": lambda: fuser(right_executors.Precise),
     "long-fuser": lambda: fuser(right_executors.Long),
+    "fused-primitives": right_executors.fused_primitives,
     "cumsum": lambda: one_operator(lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
     "reductions": lambda: rows("torch.sum", "torch.transpose", "torch.topk"),
     "more-rows": lambda: rows("torch.nn.functional.embedding", "torch.bernoulli", "torch.split"),

@@ -58,7 +58,8 @@ class InductorCode:
 def compile_region(region: Region, strides: Sequence[Strides], mode: Mode) -> InductorCode:
     """Compile a region whose inputs have these strides (elements); raises whatever TorchInductor raises."""
     _find_instructions(region)
-    with config.patch({**_SETTINGS, **_SETTINGS_OF_MODES[mode]}):
+    settings = {**_SETTINGS, **_SETTINGS_OF_MODES[mode]}
+    with config.patch(settings), torch.inference_mode(False), torch.no_grad():
         graph = graph_of(region, strides)
         compiled = _compiled(graph)
     return _code(compiled, graph.output_strides)

@@ -43,7 +43,7 @@ class InductorExecutor(FusionExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that TorchInductor may compile, else the reason why not."""
-        for refusal in (_random(bsym), _unfit_values(bsym), _outside_mode(bsym)):
+        for refusal in (_of_package(bsym), _random(bsym), _unfit_values(bsym), _outside_mode(bsym)):
             if refusal is not None:
                 return refusal
         return super().can_fuse(bsym)
@@ -120,8 +120,16 @@ def _mode() -> Mode:
 
 
 def _random(bsym: BoundSymbol) -> Refusal | None:
+    """Return a refusal for a call that draws random numbers, else None."""
     if OpTags.RANDOM_OP in bsym.tags:
         return Refusal("random", "random numbers are drawn by torch, so that seeds mean the same")
+    return None
+
+
+def _of_package(bsym: BoundSymbol) -> Refusal | None:
+    """Return a refusal for an operator that a package or the program defines, else None."""
+    if bsym.sym.is_of_package:
+        return Refusal("package", "the operator of a package is run by its own executor, or taken apart")
     return None
 
 

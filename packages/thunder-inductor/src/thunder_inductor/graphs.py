@@ -57,7 +57,9 @@ def graph_of(region: Region, strides: Sequence[Strides]) -> Graph:
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
         return tuple(evaluate_region(region, tensors))
 
-    with mode:  # functions without tensor arguments, as torch.zeros, return fake tensors too
+    # Functions without tensor arguments, as torch.zeros, return fake tensors too.
+    # A mode of the caller, as a default device, has no effect on the region.
+    with mode, torch._C.DisableTorchFunction():
         module = _record(run, inputs)
         if any(_writes(node.target) for node in module.graph.nodes):
             module = _record(functionalize(run, remove="mutations"), inputs)

@@ -39,7 +39,8 @@ class AutocastState:
         return "_".join(on if self.keeps_casts else [*on, "uncached"])
 
 
-_OFF = AutocastState((None,) * len(AUTOCAST_DEVICES), keeps_casts=True)
+#: autocast is off on every device
+OFF = AutocastState((None,) * len(AUTOCAST_DEVICES), keeps_casts=True)
 
 
 def autocast_now() -> AutocastState:
@@ -81,7 +82,7 @@ def autocast_as(state: AutocastState) -> Iterator[None]:
 
 def autocast_off() -> contextlib.AbstractContextManager[None]:
     """Within the context, autocast is off on every kind of device."""
-    return autocast_as(_OFF)
+    return autocast_as(OFF)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from thunder.base.autocast_state import OFF, autocast_as
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import TraceError
@@ -26,10 +27,10 @@ def evaluate_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
     tensors under `torch.fx.experimental.proxy_tensor.make_fx`, the region becomes a graph of ATen operators.
     A call whose operator has no torch function is computed from the calls into which it decomposes.
 
-    Gradients are not recorded. Raises TraceError for a call that has neither.
+    Gradients are not recorded, and autocast is off. Raises TraceError for a call that has neither.
     """
     values = {p.name: x for p, x in zip(region.inputs, inputs, strict=True)}
-    with torch.no_grad():
+    with torch.no_grad(), autocast_as(OFF):
         _run(region.bsyms, values)
     return [values[p.name] for p in region.outputs]
 

@@ -181,18 +181,26 @@ def _followed_by(other: Symbol, sample: Sample) -> Callable[[CallTemplate], Any]
 
 
 class RegionCall(SampleCall):
-    """A program of a sample call that a fusion executor may make regions of."""
+    """A program of a sample call that a fusion executor may make regions of.
+
+    `other` is the second operator of the program, if it has one.
+    """
 
     def __init__(
-        self, subject: Subject, sample: Sample, name: str, program: Callable[[CallTemplate], Any]
+        self,
+        subject: Subject,
+        sample: Sample,
+        name: str,
+        program: Callable[[CallTemplate], Any],
+        other: Subject | None = None,
     ) -> None:
         super().__init__(subject, sample)
         self.program_text, self.compose = f"a program with {name}", program
-        self.name = name
+        self.name, self.other = name, other
 
     def like(self, sample: Sample) -> RegionCall:
         """Return the same program of another sample."""
-        return RegionCall(self.subject, sample, self.name, self.compose)
+        return RegionCall(self.subject, sample, self.name, self.compose, self.other)
 
     @cached_property
     def traced(self) -> TracedCall:
@@ -244,6 +252,8 @@ class RegionCall(SampleCall):
     def evaluate(self, sample: Sample) -> Any:
         """Return the result of the program in eager torch, on a sample's own tensors."""
         namespace = {"OPAQUE": half, "op": self.subject.reference}
+        if self.other is not None:
+            namespace["other_op"] = self.other.reference
         return function_of(self, namespace, has_setup=False)(*sample.tensors)
 
     def body(self, names: dict[int, str]) -> tuple[list[str], list[str]]:
@@ -270,6 +280,8 @@ class RegionCall(SampleCall):
             callee = "OPAQUE"
         else:
             more, callee = operator_lines(bsym.sym.id, self.subject.executor)
+            if callee == "op" and self.other is not None and bsym.sym.id == self.other.id:
+                more, callee = [line.replace("op = ", "other_op = ", 1) for line in more], "other_op"
             setup += more
         targets = tree_map(lambda p: _Name(p.name), bsym.output) if bsym.output is not None else None
         return f"{targets!r} = {call_text(callee, tuple(named), kwargs, {})}"
@@ -305,17 +317,21 @@ def region_calls(subject: Subject, others: Sequence[Subject]) -> Iterator[Region
         for other in others:
             theirs = next((c.sample for c in other.calls if c.is_claimed and c.sample.tensors), None)
             if theirs is not None and other.id != subject.id:
+                name = f"a call of {other.id} on the result"
                 program = _followed_by(other.symbol, theirs)
-                yield from _composed(subject, call.sample, {f"a call of {other.id} on the result": program})
+                yield from _composed(subject, call.sample, {name: program}, other)
     for call in calls:
         if call.sample.variant:
             yield from _composed(subject, call.sample, {name: PROGRAMS[name] for name in OF_VARIANTS})
 
 
 def _composed(
-    subject: Subject, sample: Sample, programs: dict[str, Callable[[CallTemplate], Any]]
+    subject: Subject,
+    sample: Sample,
+    programs: dict[str, Callable[[CallTemplate], Any]],
+    other: Subject | None = None,
 ) -> Iterator[RegionCall]:
     for name, program in programs.items():
-        call = RegionCall(subject, sample, name, program)
+        call = RegionCall(subject, sample, name, program, other)
         if call.is_composed and call.reference_error is None:
             yield call
