@@ -315,6 +315,11 @@ NAMES: Final[dict[str, Row]] = {
         "_overrides_parameters": Alias("thunder.migration.overridden_parameters:overrides_parameters"),
         "_overrides_buffers": Alias("thunder.migration.overridden_parameters:overrides_buffers"),
         "no_sync": Replaced("a package that provides thunder.distributed has data parallelism"),
+        "_get_shared_names": Replaced("named_parameters(remove_duplicate=False) has every name of a tensor"),
+        "_additional_param_names": Replaced("the overriding tensors are module.overrides"),
+        "_lc_cd": Replaced("thunder.compile_data(module)"),
+        "_lc_cs": Replaced("thunder.compile_stats(module)"),
+        "_lc_transforms": Replaced("thunder.list_transforms(module)"),
     },
     "thunder.dev_utils": _replaced(
         "a package that provides thunder.transforms has transforms that measure and print",
