@@ -35,6 +35,10 @@ SWEEPS: dict[str, tuple[str, list[str]]] = {
     "inductor": ("the conformance kit on the executor `inductor`", [*TESTS, "tests/inductor"]),
     "dynamo": ("random programs of which thunder compiles a part", [*TESTS, "tests/dynamo"]),
     "handlers": ("random programs with exception handlers", ["-m", "soundness.handlers", "60", "2000"]),
+    "writes": (
+        "random programs of views and in-place writes",
+        [*TESTS, "tests/autograd/test_random_writes.py"],
+    ),
     "wrapper": ("every operation on a compiled module, in any order", ["tests/frontend/test_wrapper.py"]),
 }
 

@@ -155,6 +155,52 @@ def test_what_torch_permits_is_compiled(program: Any) -> None:
     assert facts(program(*intermediate())) == facts(thunder.jit(program)(*intermediate()))
 
 
+def test_no_gradient_flows_through_a_returned_view_that_was_created_without_gradients() -> None:
+    def program(x: Tensor) -> Any:
+        with torch.no_grad():
+            x.mul_(2)
+            flat = x.view(-1)
+        return flat.unsqueeze(0), flat, x
+
+    for run in (program, thunder.jit(program)):
+        x = leaf(3)
+        y = x * 1
+        row, flat, _ = run(y)
+        assert row.data_ptr() == flat.data_ptr() == y.data_ptr()
+        (gradient,) = torch.autograd.grad(row.sum() + flat.sum() + y.sum(), x)
+        assert gradient.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_returned_views_of_a_region_without_gradients_are_in_no_graph() -> None:
+    def program(y: Tensor, z: Tensor) -> Any:
+        with torch.no_grad():
+            v = y.transpose(0, 1).reshape(y.shape)
+        z.fill_(0.5)
+        return v.view(v.shape[1], -1), v
+
+    for run in (program, thunder.jit(program)):
+        assert run((leaf(3, 4) * 1).t(), leaf(3) * 1)[1].grad_fn is None
+
+
+def test_under_no_grad_of_the_caller_views_may_be_written_and_read() -> None:
+    compiled = thunder.jit(a_stale_part)
+    with torch.no_grad():
+        assert torch.equal(compiled(*intermediate()), a_stale_part(*intermediate()))
+
+
+def test_copies_of_copies_in_inference_mode_share_memory() -> None:
+    def program(x: Tensor) -> Any:
+        with torch.inference_mode():
+            y = torch.empty_like(x.t()).copy_(x.t())
+            flat = y.flatten()
+        return flat[None], flat, y
+
+    x = leaf(3, 4)
+    for run in (program, thunder.jit(program)):
+        row, flat, y = run(x)
+        assert row.data_ptr() == flat.data_ptr() not in (y.data_ptr(), x.data_ptr())
+
+
 def test_a_tensor_of_inference_mode_is_not_written_outside() -> None:
     def program(x: Tensor) -> Any:
         with torch.inference_mode():

@@ -361,6 +361,7 @@ def test_a_view_that_eager_refuses_is_refused_with_torchs_text(before: bool) -> 
 def with_grad(fn: Callable[[TensorProxy], Any]) -> TraceCtx:
     """The trace of ``fn`` on a leaf that requires grad, under grad mode, on line 7 of ``model.py``."""
     trace = TraceCtx()
+    trace.grad_enabled = True
     with tracectx(trace, recorder=FixedLocation(Source("model.py", 7))), torch.enable_grad():
         x = TensorProxy("x", shape=(3, 4), device="cpu", dtype=torch.float32, requires_grad=True)
         trace.args = [x]

@@ -12,7 +12,7 @@ last statements of a functional program, or can be moved there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx, TraceProvenance, from_trace
 from thunder.ir.trace_context import tracectx
 from thunder.ops import prims
+from thunder.passes.functionalisation.view_creation import GradModes
 
 __all__ = ["split_deferred_writes", "written_inputs"]
 
@@ -36,6 +37,7 @@ def split_deferred_writes(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
     it began with, the second trace sets it.
     """
     *body, end = trace.bound_symbols
+    untracked = _untracked_calls(body)
     modes = [b for b in body if b.sym is prims.set_grad_enabled]
     body = [b for b in body if b.sym is not prims.set_grad_enabled]
     first_write = next((i for i, b in enumerate(body) if OpTags.IN_PLACE in b.tags), len(body))
@@ -43,7 +45,7 @@ def split_deferred_writes(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
     body = body[:first_write]
     views: list[BoundSymbol] = []
     if torch.is_grad_enabled():
-        views, sole_views = _returned_views(trace, body, end)
+        views, sole_views = _returned_views(trace, body, end, untracked)
         trace, body, end = _untracked(trace, body, end, sole_views)
     final_mode = [modes[-1]] if modes and modes[-1].args[0] != torch.is_grad_enabled() else []
     if not (writes or views or final_mode):
@@ -51,16 +53,27 @@ def split_deferred_writes(trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None]:
     return _split(trace, body, [*views, *writes, *final_mode], end)
 
 
+def _untracked_calls(body: Sequence[BoundSymbol]) -> Set[BoundSymbol]:
+    """Return the calls of regions in which gradients are off."""
+    modes, untracked = GradModes(torch.is_grad_enabled(), is_tracked=True), set()
+    for bsym in body:
+        modes.follow(bsym)
+        if not modes.is_grad_on:
+            untracked.add(bsym)
+    return untracked
+
+
 def _returned_views(
-    trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol
+    trace: TraceCtx, body: Sequence[BoundSymbol], end: BoundSymbol, untracked: Set[BoundSymbol]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
     """Return the calls of returned views of memory that the caller holds, and other views.
 
     The caller holds inputs, other results, and values of which several calls compute returned views. The
     other returned views, the second result, are of values that only the view refers to. The views that one
-    call computes, such as ``split``, belong to neither: torch forbids in-place writes to them anyway.
+    call computes, such as ``split``, belong to neither: torch forbids in-place writes to them anyway. Nor do
+    those of ``untracked`` calls, which have to be created where gradients are off.
     """
-    producer = {p.name: b for b in body for p in b.flat_proxy_outs}
+    producer = {p.name: b for b in body if b not in untracked for p in b.flat_proxy_outs}
     chains = {p.name: _view_chain(p.name, producer) for p in end.flat_proxy_args}
     origins = {(root, calls[0] if calls else None) for root, calls in chains.values()}
     counts = Counter(root for root, _ in origins)

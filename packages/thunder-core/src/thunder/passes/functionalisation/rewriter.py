@@ -63,7 +63,7 @@ class Rewriter:
             self.storages.share(members)
         self.written_inputs: dict[str, bool] = {}
         self.copies: set[str] = set()
-        self._modes = GradModes(torch.is_grad_enabled())
+        self._modes = GradModes(torch.is_grad_enabled(), is_tracked=new.grad_enabled)
         #: the roots that the current region of inference mode writes, each with its value before
         self._written_in_inference: dict[str, tuple[TensorState, TensorProxy]] = {}
         self._overlaps = OverlapChecker(info.operator_of, self.storages, info.layouts)
@@ -129,8 +129,8 @@ class Rewriter:
             restore_layout(self.info.layouts, self.storages, tensor)
         tracked = grad and not any(t.is_detached for t in chain)
         value = self.storages.read(source)
-        if value.requires_grad and not grad:  # in torch's graph, nothing flows into what is written
-            value = prims.detach(value)
+        if not grad and (value.requires_grad or self._may_require_grad(position, source)):
+            value = prims.detach(value)  # in torch's graph, nothing flows into what is written
         old = self.storages.read(root)
         has_gradient = old.requires_grad and root.requires_grad
         if tracked and root is not target and (has_gradient or value.requires_grad):
@@ -155,6 +155,19 @@ class Rewriter:
             self._keep_history(chain, old)
         if isinstance(bsym.output, TensorProxy):
             self.storages.add_name(bsym.output.name, tensor)
+
+    def _may_require_grad(self, position: int, source: TensorProxy) -> bool:
+        """Return whether the value of a write where gradients are off may require grad when it runs.
+
+        Of a view that was created where gradients are off, torch says so if its base does. What the writing
+        call has computed is not such a view.
+        """
+        if not self.new.grad_enabled or not source.dtype.is_inexact:
+            return False
+        producer = self.info.layouts.producer_of(source)
+        if producer is None or any(part is producer for part in self.info.parts_before(position)):
+            return False
+        return any(view.output.name == source.name for view in views_of(producer))
 
     def _keep_history(self, chain: list[TensorState], old: TensorProxy) -> None:
         """Give the written tensor, which requires grad, the history that ``old`` had.
@@ -245,7 +258,7 @@ class Rewriter:
         base = tensor
         while base.view is not None and not base.is_detached:
             base = self.storages.of(base.view.source)
-        if base.proxy.requires_grad and base.value.requires_grad:
+        if base.proxy.requires_grad and (base.storage.shared is not None or base.value.requires_grad):
             written = "its base or another view of its base has been"
             refuse_view(tensor.creation, self._creating_call(tensor), written, tensor.proxy)
 

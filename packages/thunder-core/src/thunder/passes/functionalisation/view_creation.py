@@ -42,10 +42,13 @@ class Creation(Enum):
 
 
 class GradModes:
-    """The modes of the program's regions at the current statement."""
+    """The modes of the program's regions at the current statement.
 
-    def __init__(self, grad_enabled: bool) -> None:
-        self._grad = grad_enabled
+    ``is_tracked`` says whether gradients are on anywhere in the program, with a tensor that requires grad.
+    """
+
+    def __init__(self, grad_enabled: bool, *, is_tracked: bool) -> None:
+        self._grad, self._is_tracked = grad_enabled, is_tracked
         #: for each region of inference mode, innermost last: whether it is on, and the grad mode outside
         self._inference: list[tuple[bool, bool]] = []
 
@@ -55,9 +58,9 @@ class GradModes:
         return bool(self._inference) and self._inference[-1][0]
 
     @property
-    def tracks(self) -> bool:
-        """Whether torch's autograd tracks calls."""
-        return self._grad and not self.is_inference
+    def is_grad_on(self) -> bool:
+        """Whether torch's autograd tracks the current statement."""
+        return self._is_tracked and self._grad and not self.is_inference
 
     def follow(self, bsym: BoundSymbol) -> None:
         """Take over the mode that a statement sets, if it sets one."""
@@ -71,6 +74,8 @@ class GradModes:
 
     def creation_of(self, call: BoundSymbol) -> Creation | None:
         """Return how a call that is the current statement creates views; None if they can be written."""
+        if not self._is_tracked:
+            return None
         if self.is_inference:
             return Creation.INFERENCE
         if not self._grad:
@@ -80,7 +85,7 @@ class GradModes:
 
     def enters_graph(self, call: BoundSymbol) -> bool:
         """Return whether a call, the current statement, is in torch's graph if an operand requires grad."""
-        if not self.tracks or isinstance(call.sym.declared_gradient, NoGradient):
+        if not self.is_grad_on or isinstance(call.sym.declared_gradient, NoGradient):
             return False
         return any(isinstance(p, TensorProxy) and p.dtype.is_inexact for p in call.flat_proxy_outs)
 

@@ -14,9 +14,13 @@ from thunder.ops import prims
 from thunder.passes.functionalisation.alias_info import AliasInfo
 from thunder.passes.functionalisation.rewriter import Rewriter, refuse_lost_gradient, tensors_in
 from thunder.passes.functionalisation.storages import Storage, TensorState
+from thunder.passes.functionalisation.view_creation import Creation
 from thunder.passes.functionalisation.written_layouts import restore_layout, with_eager_strides
 
 __all__ = ["write_back"]
+
+#: the ways to create a view through which no gradient flows
+_IN_NO_GRAPH = frozenset({Creation.NO_GRAD, Creation.INFERENCE})
 
 
 def write_back(info: AliasInfo, rewriter: Rewriter, bsym: BoundSymbol) -> None:
@@ -72,15 +76,27 @@ class _WriteBack:
         values: dict[str, TensorProxy] = {}
         # Tensors that are never written come first: they keep their values, and others are copied.
         for storage in sorted(groups, key=lambda storage: self.info.is_written(groups[storage][0])):
-            if storage.version and self._exposes_storage(groups[storage]):
+            is_written = storage.version or self.info.is_written(groups[storage][0])
+            if is_written and self._exposes_storage(groups[storage]):
                 root = self.storages.root(self.storages.of(groups[storage][0]))
                 self._separate_root(root, roots, owners)
             for proxy in groups[storage]:
                 value = self.storages.read(proxy)
                 owner = owners.setdefault(roots.get(value.name, value.name), storage)
                 is_separate = owner is storage or not self.info.is_written(proxy)
-                values[proxy.name] = _with_requires_grad(value if is_separate else prims.clone(value), proxy)
+                values[proxy.name] = value if is_separate else self._clone(value, proxy)
+                values[proxy.name] = _with_requires_grad(values[proxy.name], proxy)
         return values
+
+    def _clone(self, value: TensorProxy, proxy: TensorProxy) -> TensorProxy:
+        """Return a copy, which requires grad only if the result does.
+
+        Of a view that was created where gradients are off, torch says when it runs that it requires grad.
+        """
+        copy: TensorProxy = prims.clone(value)
+        if proxy.requires_grad or not self.new.grad_enabled or not proxy.dtype.is_inexact:
+            return copy
+        return prims.detach(copy)  # type: ignore[no-any-return]
 
     def _exposes_storage(self, tensors: list[TensorProxy]) -> bool:
         """Return whether the caller sees that tensors are views of one value.
@@ -134,8 +150,11 @@ class _WriteBack:
         if tensor.view is None:
             return tensor.proxy
         if tensor.proxy.name not in views:
-            parent = self._view_of_input(self.storages.of(tensor.view.source), views)
-            views.update(self.storages.view_again(tensor, parent, as_written=True))
+            source = self.storages.of(tensor.view.source)
+            again = self.storages.view_again(tensor, self._view_of_input(source, views), as_written=True)
+            if tensor.creation in _IN_NO_GRAPH and source.creation is not tensor.creation:
+                again = {name: prims.detach(view) for name, view in again.items()}
+            views.update(again)
         return views[tensor.proxy.name]
 
 
