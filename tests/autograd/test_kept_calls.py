@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import thunder
 from thunder.core.transforms import get_grad, put_grads
-from thunder.extend import OperatorExecutor, TemporaryExecutor
+from thunder.extend import OperatorExecutor, Refusal, TemporaryExecutor
 
 
 def tensor(*shape: int) -> torch.Tensor:
@@ -143,6 +143,20 @@ def test_a_call_that_draws_random_numbers_is_not_computed_again_and_the_ledger_s
         thunder.jit(
             lambda x: F.dropout(x, 0.5), executors=[executor], require={"torch.nn.functional.dropout": "kept"}
         )(x)
+
+
+def test_the_refusal_of_a_checker_is_in_the_ledger_of_a_training_program() -> None:
+    executor = OperatorExecutor("kept")
+    mine = executor.register_operator("mine", like=F.layer_norm, fn=F.layer_norm, replace=True)
+    executor.register_implementation(
+        F.layer_norm, mine, checker=lambda input, *args: Refusal("odd", "takes no such widths")
+    )
+    compiled = thunder.jit(lambda x: F.layer_norm(x, (3,)), executors=[executor])
+    compiled(tensor(2, 3)).sum().backward()
+    (row,) = thunder.explain(compiled).why_not("kept", symbol="torch.nn.functional.layer_norm").rows
+    assert [(row.claimed_by, r.code, r.message) for r in row.refusals] == [
+        (None, "odd", "takes no such widths")
+    ]
 
 
 def test_the_rule_of_another_package_computes_the_call_and_the_ledger_says_so() -> None:

@@ -131,8 +131,8 @@ class _TapeWriter:
         self.replaced: dict[Variable, Any] = {}
         #: results whose gradient a rule does not read
         self.ignored: set[str] = set()
-        #: calls that other calls take the place of, with the executor that would run them, and the reason
-        self.unclaimed: list[tuple[BoundSymbol, str, Refusal]] = []
+        #: calls that other calls take the place of, with the executors that could run them, and the reasons
+        self.unclaimed: list[tuple[BoundSymbol, tuple[tuple[str, Refusal], ...]]] = []
 
     def write_all(self, bsyms: Sequence[BoundSymbol], results: set[str]) -> None:
         """Write each call, and a step for those that a gradient of the results passes."""
@@ -172,7 +172,7 @@ class _TapeWriter:
 
     def _replace(self, bsym: BoundSymbol, gradient: JointRule | Decompose, with_gradient: Set[str]) -> None:
         """Write the calls that a rule records for a call, or that it decomposes into; or keep the call."""
-        claimer = package_claimer(bsym, self.executors, gradient)
+        claimer, refusals = package_claimer(bsym, self.executors, gradient)
         if claimer is None and self.keep_calls and isinstance(gradient, Decompose):
             claimer = claimer_of(bsym, self.executors)
         refusal = why_not_kept(bsym, gradient) if claimer is not None else None
@@ -184,9 +184,10 @@ class _TapeWriter:
                 return
             del self.forward[start:], self.steps[steps:]
         self._write(bsym, gradient, with_gradient)
-        if refusal is not None and all(b.sym.id != bsym.sym.id for b in self.forward[start:]):
-            assert claimer is not None, "an executor refuses"
-            self.unclaimed.append((bsym, claimer.name, refusal))
+        if claimer is not None and refusal is not None:
+            refusals = (*refusals, (claimer.name, refusal))
+        if refusals and all(b.sym.id != bsym.sym.id for b in self.forward[start:]):
+            self.unclaimed.append((bsym, refusals))
 
     def _write(self, bsym: BoundSymbol, gradient: JointRule | Decompose, with_gradient: Set[str]) -> None:
         if isinstance(gradient, JointRule):

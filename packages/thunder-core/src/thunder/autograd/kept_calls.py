@@ -35,19 +35,23 @@ __all__ = ["package_claimer", "why_not_again", "why_not_kept"]
 
 def package_claimer(
     bsym: BoundSymbol, executors: Sequence[Executor], gradient: JointRule | Decompose
-) -> Executor | None:
-    """Return the executor that runs a call with code of a package, or None.
+) -> tuple[Executor | None, tuple[tuple[str, Refusal], ...]]:
+    """Return the executor that runs a call with code of a package, or None, and the refusals of others.
 
-    None is returned too for an executor whose own gradient rule is `gradient`.
+    None is returned too for an executor whose own gradient rule is `gradient`. The refusals are those of
+    executors that have such code.
     """
-    if not any(_has_package_code(executor, bsym) for executor in executors):
-        return None
+    packages = {executor.name for executor in executors if _has_package_code(executor, bsym)}
+    if not packages:
+        return None, ()
     with detached_trace():  # what a checker computes is not part of the program
-        claimer = choose(executors, bsym).executor
-    if claimer is None or not _has_package_code(claimer, bsym):
-        return None
+        choice = choose(executors, bsym)
+    refusals = tuple((name, refusal) for name, refusal in choice.refusals if name in packages)
+    claimer = choice.executor
+    if claimer is None or claimer.name not in packages:
+        return None, refusals
     has_own = claimer.get_grad_transform(claimer.as_registered(bsym).sym) is not None
-    return None if has_own and isinstance(gradient, JointRule) else claimer
+    return (None if has_own and isinstance(gradient, JointRule) else claimer), refusals
 
 
 def _has_package_code(executor: Executor, bsym: BoundSymbol) -> bool:

@@ -83,15 +83,15 @@ class Tape:
 
     ``differentiable`` are the names of the values into which gradients flow back: the program's values, and
     not those that gradient rules computed for themselves. ``unclaimed`` are calls that are not in the
-    forward, since gradient rules compute them with others: each with the name of the executor that would run
-    it, and the reason.
+    forward, since gradient rules compute them with others: each with the names of the executors of packages
+    that have code for it, and the reasons why they do not run it.
     """
 
     trace: TraceCtx
     forward: Sequence[BoundSymbol]
     steps: Sequence[BackwardStep]
     differentiable: frozenset[str]
-    unclaimed: Sequence[tuple[BoundSymbol, str, Refusal]] = ()
+    unclaimed: Sequence[tuple[BoundSymbol, tuple[tuple[str, Refusal], ...]]] = ()
 
     def backward(
         self,

@@ -217,7 +217,7 @@ def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
     claimed, placements = claim(trace, context.executors)
     autograd = context.autograd if context.branch is context.forward else None
     unclaimed = autograd.tape.unclaimed if autograd is not None else ()
-    replaced = [Placement(bsym, None, "decomposed", ((name, why),)) for bsym, name, why in unclaimed]
+    replaced = [Placement(bsym, None, "decomposed", refusals) for bsym, refusals in unclaimed]
     context.branch.placements = [*replaced, *placements]
     return claimed
 
