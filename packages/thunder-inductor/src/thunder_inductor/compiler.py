@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants
 
+import thunder
 from thunder import __version__
 from thunder.extend import ArtefactCache, Region
 
@@ -89,7 +92,7 @@ def _artefacts() -> ArtefactCache:
     return ArtefactCache(
         "thunder-inductor",
         {
-            "thunder-inductor": __version__,
+            "thunder-inductor": f"{__version__} {_sources()}",
             "torch": f"{torch.__version__} {torch.version.git_version}",
             "instructions": torch.backends.cpu.get_cpu_capability(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
@@ -101,6 +104,16 @@ def _artefacts() -> ArtefactCache:
 def _find_instructions(region: Region) -> None:
     if region.outputs[0].device.type == "cpu":
         find_instructions(_artefacts())
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a text that changes with edits of the files that decide what a region computes."""
+    core = Path(thunder.__file__).parent
+    folders = (core / "ops", core / "torch", Path(__file__).parent)
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    states = [(path.name, status.st_size, status.st_mtime_ns) for path in files for status in (path.stat(),)]
+    return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
 def key_of(structure: str, strides: Sequence[Strides], mode: Mode) -> str:
