@@ -119,6 +119,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "max": (lambda x: x.amax(0), (0, 3)),
     "inv": (torch.linalg.inv, (0, 3, 3)),
     "det": (torch.linalg.det, (2, 0, 0)),
+    "scatter at no places, of floats": (lambda x: x.scatter(0, torch.empty(0), torch.ones(3)), (3,)),
+    "scatter_add at no places, of floats": (lambda x: x.scatter_add(0, torch.empty(0), torch.ones(3)), (3,)),
 }
 
 

@@ -125,6 +125,13 @@ def test_an_operator_gives_what_eager_gives(
             assert (tuple(proxy.shape), proxy.dtype) == (tuple(tensor.shape), tensor.dtype)
 
 
+def test_softshrink_takes_a_truth_value_as_a_number() -> None:
+    x = torch.linspace(-2, 2, 9)
+    for lambd in (True, False):
+        ours = thunder.jit(lambda x, lambd=lambd: torch.nn.functional.softshrink(x, lambd))(x)
+        assert torch.equal(ours, torch.nn.functional.softshrink(x, lambd))
+
+
 def test_gelu_decomposes_as_documented() -> None:
     trace = traced(F.gelu, r(2, 3))
     assert [(b.sym.name, b.args) for b in trace.bound_symbols[0].subsymbols] == [

@@ -99,7 +99,7 @@ def scatter(
     """``out[index[i][j]][j] = src[i][j]`` for ``dim`` 0; other elements are the input's."""
     if reduce is not None:
         return _reduced(input, dim, index, src, reduce)
-    return prims.scatter(input, index, src, canonical_dim(dim, len(input.shape)))
+    return prims.scatter(input, _as_index(index), src, canonical_dim(dim, len(input.shape)))
 
 
 def _reduced(input: TensorProxy, dim: int, index: TensorProxy, src: Any, reduce: str) -> TensorProxy:
@@ -115,7 +115,12 @@ def _reduced(input: TensorProxy, dim: int, index: TensorProxy, src: Any, reduce:
 @torchsymbol("torch.scatter_add", methods=("scatter_add",), inplace=("scatter_add_",))
 def scatter_add(input: TensorProxy, dim: int, index: TensorProxy, src: TensorProxy) -> TensorProxy:
     """``scatter`` that adds to the input."""
-    return prims.scatter_add(input, index, src, canonical_dim(dim, len(input.shape)))
+    return prims.scatter_add(input, _as_index(index), src, canonical_dim(dim, len(input.shape)))
+
+
+def _as_index(index: TensorProxy) -> TensorProxy:
+    """Return an index as integers if it is empty; torch asks only others for their dtype."""
+    return index if index.numel() else cast(index, int64)
 
 
 _REDUCES = ("sum", "prod", "mean", "amax", "amin")

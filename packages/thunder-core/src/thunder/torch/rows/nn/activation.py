@@ -229,6 +229,7 @@ def tanhshrink(input: TensorProxy) -> TensorProxy:
 @activation()
 def softshrink(input: TensorProxy, lambd: float = 0.5) -> TensorProxy:
     """``x`` moved towards 0 by ``lambd``; 0 between."""
+    lambd = +lambd  # a truth value is a number here: torch converts it
     shrunk = ltorch.where(ltorch.gt(input, lambd), ltorch.sub(input, lambd), ltorch.mul(input, 0))
     return ltorch.where(ltorch.lt(input, -lambd), ltorch.add(input, lambd), shrunk)
 
