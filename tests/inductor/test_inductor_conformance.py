@@ -27,6 +27,12 @@ def selections(x: torch.Tensor, y: torch.Tensor) -> Any:
     return greater * less, torch.where(torch.signbit(x), finite, ~finite), torch.lerp(x * 2, y, 0.25)
 
 
+def conversions(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Conversions, broadcasting and moves."""
+    z = (x.double() * y).float()
+    return z.tril() + z.flip(0), torch.exp(z.bfloat16()) * 2
+
+
 @pytest.mark.sweep
 class TestInductor(ConformanceTests):
     """Each operator of the default mode, and small programs of which the executor makes regions."""
@@ -35,5 +41,6 @@ class TestInductor(ConformanceTests):
     operators = tuple(sorted(MODES["pointwise"]))
     programs: ClassVar = {
         "reductions": (reductions, (torch.linspace(-2, 2, 12).view(3, 4),)),
+        "conversions": (conversions, (torch.linspace(-2, 2, 12).view(3, 4), torch.ones(4))),
         "selections": (selections, (torch.linspace(-2, 2, 12).view(3, 4), torch.ones(3, 4))),
     }
