@@ -249,7 +249,8 @@ def test_an_executor_behind_the_one_that_took_the_call_was_skipped() -> None:
         found.why_not("late").rows[0].skipped[0].message
         == "torch comes first in the list, and claimed the call"
     )
-    assert "late" not in str(found), "the whole table has refusals alone"
+    table, _, _ = str(found).partition("not in this compile:")  # where other tests' executors may be listed
+    assert "late" not in table, "the whole table has refusals alone"
     assert "- late: torch comes first in the list, and claimed the call" in str(found.why_not("late"))
 
 
