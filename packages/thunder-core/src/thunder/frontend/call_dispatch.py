@@ -8,7 +8,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
 :mod:`~thunder.frontend.natives.native_calls` decide whether it may run.
 
     (any function)     FunctionType, …     its replacement, see Note [Traced replacement]
-    torch.add          FunctionType, …     lookaside → lookaside of its code → operator → rest of torch
+    torch.add          FunctionType, …     lookaside → that of its code → of its name → operator → rest
     compiled           CompiledFunction    the function that was compiled, inlined
     opaque             FunctionType        the function itself, marked by ``make_opaque``
     cached             lru_cache wrapper   the guarded cache, if the wrapper comes from the inputs
@@ -29,6 +29,7 @@ from thunder.frontend.lookasides import custom_operators, module_members, tensor
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import native_calls, opaque_functions
+from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing
 from thunder.interpreter import is_opaque
@@ -99,6 +100,11 @@ def _lookaside_of_code(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return resolver.lookasides.closures.get(id(fn.__code__))
 
 
+def _lookaside_of_name(resolver: CallResolver, fn: Any) -> CallHandler | None:
+    module, handler = resolver.lookasides.named.get(fn.__code__.co_qualname, ("", None))
+    return handler if module and library_module(fn.__globals__) == module else None
+
+
 def _operator(resolver: CallResolver, fn: Any) -> CallHandler | None:
     return None if resolver.operators.get(fn) is None else _call_operator
 
@@ -167,7 +173,7 @@ _OF_CLASSES: Final[tuple[_Resolver, ...]] = (_lookaside, _operator)
 _OF_OTHER_TYPES: Final[tuple[_Resolver, ...]] = (_symbol, _module)
 
 RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
-    types.FunctionType: (_opaque, _lookaside, _lookaside_of_code, _operator),
+    types.FunctionType: (_opaque, _lookaside, _lookaside_of_code, _lookaside_of_name, _operator),
     types.BuiltinFunctionType: _OF_NATIVE_FUNCTIONS,
     types.MethodDescriptorType: _OF_NATIVE_FUNCTIONS,
     types.WrapperDescriptorType: _OF_NATIVE_FUNCTIONS,

@@ -28,6 +28,8 @@ class LookasideTable:
         self.functions: dict[int, CallHandler] = {}
         #: by the id of a function's code: for inner functions, which a library creates for each user
         self.closures: dict[int, CallHandler] = {}
+        #: by the qualified name of a function's code, with its module: for functions imported later
+        self.named: dict[str, tuple[str, CallHandler]] = {}
         #: by the id of a descriptor: for class methods written in C, which are bound at each read
         self.class_methods: dict[int, Native] = {}
         self._held: list[Any] = []  # the functions, so that no id is used again
@@ -69,6 +71,18 @@ class LookasideTable:
 
         return register
 
+    def named_lookaside(self, module: str, name: str) -> Callable[[LookasideRule], LookasideRule]:
+        """Register a rule for the function with this qualified name in a library's module.
+
+        The module need not be imported yet. No two functions may have the same qualified name.
+        """
+
+        def register(rule: LookasideRule) -> LookasideRule:
+            self.named[name] = module, _without_function(rule)
+            return rule
+
+        return register
+
     @classmethod
     def merged(cls, tables: Iterable[LookasideTable]) -> LookasideTable:
         """Return one table with the rows of all.
@@ -79,12 +93,13 @@ class LookasideTable:
         for table in tables:
             _add_rows(merged.functions, table.functions)
             _add_rows(merged.closures, table.closures)
+            _add_rows(merged.named, table.named)
             _add_rows(merged.class_methods, table.class_methods)
             merged._held += table._held
         return merged
 
 
-def _add_rows(rows: dict[int, Any], added: dict[int, Any]) -> None:
+def _add_rows(rows: dict[Any, Any], added: dict[Any, Any]) -> None:
     if not rows.keys().isdisjoint(added):
         raise InternalError("two modules have a lookaside for one function")
     rows.update(added)

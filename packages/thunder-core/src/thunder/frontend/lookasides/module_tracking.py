@@ -1,0 +1,19 @@
+"""TorchDynamo's notes on modules that are constructed, which have no effect on what a program computes.
+
+After the first `torch.compile` of a process, `torch.nn.Module.__init__` and `__setstate__` are functions of
+`torch._dynamo.mutation_guard` that note the new module in a table, by its id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder.frontend.lookasides.lookaside_registry import LookasideTable
+from thunder.frontend.session import TracingSession
+
+TABLE = LookasideTable()
+
+
+@TABLE.named_lookaside("torch._dynamo.mutation_guard", "GenerationTracker.tag")
+def _tag(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Note nothing: a module that a program constructs is not one that TorchDynamo compiles."""
