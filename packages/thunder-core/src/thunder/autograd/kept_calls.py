@@ -20,10 +20,10 @@ from collections.abc import Sequence
 
 from thunder.autograd.rule_checks import is_complete_by_contract
 from thunder.autograd.rule_lookup import Decompose
-from thunder.base.extension_origin import is_of_core, origin_of
+from thunder.base.extension_origin import origin_of
 from thunder.executor_base.choice import choose
 from thunder.executor_base.executor import Executor
-from thunder.executor_base.fusion_executor import FusionExecutor
+from thunder.executor_base.package_code import has_package_code
 from thunder.executor_base.refusal import Refusal
 from thunder.ir.effects import has_effect
 from thunder.ir.gradient_declarations import JointRule
@@ -41,7 +41,7 @@ def package_claimer(
     None is returned too for an executor whose own gradient rule is `gradient`. The refusals are those of
     executors that have such code.
     """
-    packages = {executor.name for executor in executors if _has_package_code(executor, bsym)}
+    packages = {executor.name for executor in executors if has_package_code(executor, bsym)}
     if not packages:
         return None, ()
     with detached_trace():  # what a checker computes is not part of the program
@@ -52,19 +52,6 @@ def package_claimer(
         return None, refusals
     has_own = claimer.get_grad_transform(claimer.as_registered(bsym).sym) is not None
     return (None if has_own and isinstance(gradient, JointRule) else claimer), refusals
-
-
-def _has_package_code(executor: Executor, bsym: BoundSymbol) -> bool:
-    """Return whether an executor has a function of a package that runs the whole call."""
-    call = executor.as_registered(bsym)
-    transform = executor.get_execution_transform(call)
-    if transform is not None:
-        return not is_of_core(transform)
-    if isinstance(executor, FusionExecutor) or is_of_core(executor.defined_in):
-        return False
-    info = executor.implmap.get(call.sym.id)
-    symbol = call.sym if info is None else info.symbol
-    return symbol is not None and symbol.executor is executor and symbol.python_impl is not None
 
 
 def why_not_kept(bsym: BoundSymbol, gradient: JointRule | Decompose) -> Refusal | None:

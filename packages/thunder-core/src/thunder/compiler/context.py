@@ -72,6 +72,8 @@ class Context:
     autograd: AutogradState | None = None
     #: whether a transform computes in the backward what the gradient rules alone do not
     backward_is_changed: bool = False
+    #: the calls that were replaced before executors were consulted
+    replaced_calls: list[Placement] = field(default_factory=list)
     #: what rewrite rules did, and did not, in the program
     rewritings: list[Rewriting] = field(default_factory=list)
     #: why the program is compiled again; empty for a first compile

@@ -24,8 +24,9 @@ RefusalCode = Literal[
     "cost",
     "view",
     "gradient",
+    "writes",
 ]
-SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost"]
+SkipCode = Literal["claimed-earlier", "already-executable", "fixed", "no-cost", "replaced"]
 AbsenceCode = Literal["not-listed", "unavailable", "failed", "incompatible", "disabled"]
 
 #: the executor was consulted about the call, and does not run it
@@ -42,6 +43,7 @@ REFUSED: Mapping[RefusalCode, str] = MappingProxyType(
         "cost": "it accepts the call, and another executor's implementation costs less",
         "view": "it copies, and the operator returns a view, which the program returns",
         "gradient": "in training, the gradient rule computes the call with other operators",
+        "writes": "the call writes to an argument, and is computed by operators that do not write",
     }
 )
 
@@ -52,6 +54,7 @@ SKIPPED: Mapping[SkipCode, str] = MappingProxyType(
         "already-executable": "the call runs as it is, and the executor has no other implementation of it",
         "fixed": "an execution transform recorded the call; only fallback executors are consulted about it",
         "no-cost": "implementations of the call were compared by their costs, and its has none",
+        "replaced": "the call was replaced by other calls, and the executor has no code for it",
     }
 )
 

@@ -32,6 +32,8 @@ def skipped_executors(placement: Placement, executors: Sequence[str]) -> tuple[E
 
 def _skip_reason(placement: Placement, executors: Sequence[str], name: str) -> tuple[SkipCode, str]:
     owner = placement.claimed_by
+    if placement.via == "decomposed":
+        return "replaced", f"{placement.symbol} was replaced by other calls, and {name} has no code for it"
     fusers = [n for n, refusal in placement.refusals if refusal.code == "not-fused"]
     if fusers:
         return "claimed-earlier", f"{fusers[0]} claimed the call first, and left it to the fallback executors"

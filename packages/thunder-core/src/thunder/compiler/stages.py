@@ -38,6 +38,7 @@ from thunder.passes.functionalise import functionalise
 from thunder.passes.fuse import fuse
 from thunder.passes.keep_errors import keep_errors
 from thunder.passes.placement import Placement
+from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
@@ -88,6 +89,8 @@ class Step:
 
 
 def _functionalise(trace: TraceCtx, context: Context) -> TraceCtx:
+    required = context.compile.require if context.compile is not None else {}
+    context.replaced_calls = replaced_calls(trace, context.executors, required)
     return functionalise(trace)
 
 
@@ -215,10 +218,11 @@ def _partition(trace: TraceCtx, context: Context) -> TraceCtx:
 
 def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
     claimed, placements = claim(trace, context.executors)
-    autograd = context.autograd if context.branch is context.forward else None
-    unclaimed = autograd.tape.unclaimed if autograd is not None else ()
-    replaced = [Placement(bsym, None, "decomposed", refusals) for bsym, refusals in unclaimed]
-    context.branch.placements = [*replaced, *placements]
+    if context.branch is context.forward:
+        unclaimed = context.autograd.tape.unclaimed if context.autograd is not None else ()
+        by_rules = [Placement(bsym, None, "decomposed", refusals) for bsym, refusals in unclaimed]
+        placements = [*context.replaced_calls, *by_rules, *placements]
+    context.branch.placements = placements
     return claimed
 
 
