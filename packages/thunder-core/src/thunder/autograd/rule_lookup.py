@@ -11,6 +11,7 @@ from thunder.base.errors import MissingGradient, RegistrationError
 from thunder.executor_base.choice import choose, in_rank_order
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.operator_executor import operator_id
+from thunder.executor_base.refusal import DEFINE_WITH_LIKE, Refusal
 from thunder.ir.gradient_declarations import (
     JointRule,
     NoGradient,
@@ -117,12 +118,23 @@ def missing_gradient(bsym: BoundSymbol) -> MissingGradient:
 
     It names the package of an operator that an executor defines.
     """
-    error = MissingGradient(
-        f"{bsym.sym.id} has no gradient rule, and a gradient through it is needed",
-        found={"call": bsym.line},
+    owner = bsym.sym.executor
+    if not isinstance(owner, Executor):
+        return _missing_gradient(bsym, {}, "")
+    with detached_trace():
+        answer = owner.can_execute(bsym)
+    if isinstance(answer, Refusal):  # its rules are not used for the call
+        return _missing_gradient(bsym, {owner.name: str(answer)}, f" {DEFINE_WITH_LIKE}").blame(owner.origin)
+    return _missing_gradient(bsym, {}, "").blame(owner.origin)
+
+
+def _missing_gradient(bsym: BoundSymbol, refusals: dict[str, str], hint: str) -> MissingGradient:
+    return MissingGradient(
+        f"{bsym.sym.id} has no gradient rule, and a gradient through it is needed"
+        if not refusals
+        else f"{bsym.sym.id} has no gradient rule for a call that its executor refuses",
+        found={"call": bsym.line, **refusals},
         where=bsym.locations,
         hint="Call under torch.no_grad(), detach its inputs, or give it a rule: grad_transform= of "
-        "register_implementation, or thunder.core.transforms.register_grad.",
+        f"register_implementation, or thunder.core.transforms.register_grad.{hint}",
     )
-    owner = bsym.sym.executor
-    return error.blame(owner.origin) if isinstance(owner, Executor) else error

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
-__all__ = ["Refusal", "sentence"]
+__all__ = ["DEFINE_WITH_LIKE", "Refusal", "sentence"]
+
+#: the hint where an operator is refused by the executor that defines it
+DEFINE_WITH_LIKE: Final = (
+    "Define the operator with like=, a function written with torch: it computes the calls that are refused."
+)
 
 
 class Refusal:

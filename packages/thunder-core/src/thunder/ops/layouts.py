@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from types import MethodType
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -26,6 +29,7 @@ from thunder.base.context_variables import assigned
 from thunder.base.devices import Device, to_torch_device
 from thunder.base.dtypes import dtype, to_torch_dtype
 from thunder.base.errors import OperatorError, UnsupportedProgram
+from thunder.base.extension_origin import module_of
 from thunder.base.memory_layout import byte_span, contiguous_strides
 from thunder.base.pytree import tree_iter, tree_map
 from thunder.base.tags import OpTags
@@ -67,6 +71,9 @@ READ_LAYOUTS = frozenset(
 #: operators for which torch's kernels without data return other strides than those on a CPU, or read data
 _STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {"torch.nn.functional.pad"}
 
+#: packages whose functions run on fake tensors
+_WITHOUT_DATA = frozenset({"thunder", "torch", "builtins", "_operator"})
+
 #: the kind of device (``cuda``) in whose place fake tensors are on the CPU
 _absent_device: ContextVar[str | None] = ContextVar("thunder_absent_device", default=None)
 
@@ -82,6 +89,16 @@ def without_touching_device(kind: str) -> AbstractContextManager[None]:
 def _fake_device(device: Any) -> torch.device:
     torch_device = to_torch_device(device)
     return torch.device("cpu") if torch_device.type == _absent_device.get() else torch_device
+
+
+def reads_memory(kernel: Callable[..., Any]) -> bool:
+    """Return whether a kernel may read memory that fake tensors lack, as one that a package writes in C does.
+
+    Functions of torch, and operators of ``torch.library``, run on fake tensors.
+    """
+    if isinstance(kernel, OpOverload | OpOverloadPacket | CustomOpDef):
+        return False
+    return isinstance(kernel, MethodType) or module_of(kernel).partition(".")[0] not in _WITHOUT_DATA
 
 
 class Layouts:
@@ -196,7 +213,9 @@ class Layouts:
 
     def _run(self, call: BoundSymbol) -> None:
         row = row_of(call.sym)
-        if row is None or row.eager is None:
+        if row is None or row.eager is None or reads_memory(row.eager):
+            if row is not None and not call.subsymbols:
+                raise _unknown_strides(call)
             for sub in call.subsymbols:
                 self._run(sub)
             return
@@ -236,6 +255,16 @@ class Layouts:
         elif isinstance(output, (tuple, list)):
             for o, r in zip(output, result, strict=True):
                 self._bind(o, r)
+
+
+def _unknown_strides(call: BoundSymbol) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        f"the strides of the results of {call.sym.id} are not known before it runs",
+        found={"call": call.line},
+        where=call.locations,
+        hint="The program writes to a view of one, or asks for strides. Declare them in the meta function, "
+        "TensorProxy(like=x, strides=…), or define the operator with like=, a function written with torch.",
+    )
 
 
 def _needs_kernel(operator: str, args: Any, kwargs: Any) -> bool:

@@ -13,8 +13,8 @@ from thunder.ir.fusion_regions import Region
 from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
-from thunder.ops.layouts import Layouts
-from thunder.ops.operator import is_of_package, row_of
+from thunder.ops.layouts import Layouts, reads_memory
+from thunder.ops.operator import row_of
 
 __all__ = ["EagerStrides", "ExpectedStrides"]
 
@@ -84,7 +84,7 @@ class ExpectedStrides:
 def _runs_without_data(bsym: BoundSymbol) -> bool:
     """Return whether a call can be run on fake tensors: it is torch's, or consists of such calls."""
     row = row_of(bsym.sym)
-    if is_of_package(bsym.sym) or row is None or row.eager is None:
+    if row is None or row.eager is None or reads_memory(row.eager):
         return bool(bsym.subsymbols) and all(map(_runs_without_data, bsym.subsymbols))
     return True
 

@@ -24,7 +24,7 @@ from thunder.base.tags import VIEW_TAGS, OpTags
 from thunder.executor_base.choice import Choice, choose
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.fusion_executor import FusionExecutor
-from thunder.executor_base.refusal import Refusal
+from thunder.executor_base.refusal import DEFINE_WITH_LIKE, Refusal
 from thunder.executor_base.workspaces import with_workspace
 from thunder.ir.aliasing import views_of
 from thunder.ir.decomposition import with_decomposition
@@ -358,10 +358,14 @@ def _same_kind(old: Any, new: Any) -> bool:
 
 
 def _no_executor(bsym: BoundSymbol, refusals: tuple[tuple[str, Refusal], ...]) -> NoExecutor:
-    return NoExecutor(
+    owner = _checked_owner(bsym.sym)
+    error = NoExecutor(
         f"no executor claims {bsym.sym.id}",
         found={"call": bsym.line, **{name: str(refusal) for name, refusal in refusals}},
         where=bsym.locations,
-        hint="Add an executor that runs it to executors=; the executor 'torch' runs every row of torch.",
+        hint="Add an executor that runs it to executors=; the executor 'torch' runs every row of torch."
+        if owner is None
+        else DEFINE_WITH_LIKE,
         facts={"refusals": refusals},
     )
+    return error if owner is None else error.blame(owner.origin)
