@@ -136,3 +136,29 @@ def test_strides_of_no_variables_are_eagers(fn: Any) -> None:
     x = torch.empty(0, 3)
     trace, _, output = record(fn, (x,), {})
     assert strides_of(output, trace) == fn(x).stride() == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: torch.logical_or(y, x),
+        lambda x, y: torch.logical_and(y, x),
+        lambda x, y: torch.copysign(x, y),
+        lambda x, y: torch.copysign(x, 2.0),
+        lambda x, y: x // y,
+        lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        lambda x, y: torch.heaviside(y, x),
+        lambda x, y: torch.logaddexp(y, x),
+        lambda x, y: torch.xlogy(2.0, x),
+        lambda x, y: 2.0**x,
+        lambda x, y: torch.float_power(2, x),
+        lambda x, y: torch.ldexp(y, x),
+        lambda x, y: torch.nn.functional.logsigmoid(x),
+        lambda x, y: torch.nn.functional.batch_norm(x, y, y),
+        lambda x, y: x.reshape(2, 2, 1, 3).to(memory_format=torch.channels_last).roll(1, 0),
+    ],
+)
+def test_strides_are_those_of_kernels_where_torch_has_others_without_data(program: Any) -> None:
+    x, y = torch.ones(4, 3).t(), torch.ones(4)
+    result, strides = thunder.jit(lambda x, y: (r := program(x, y) * 1, r.stride()))(x, y)
+    assert result.stride() == strides == (program(x, y) * 1).stride()

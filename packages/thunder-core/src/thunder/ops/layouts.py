@@ -69,7 +69,29 @@ READ_LAYOUTS = frozenset(
 )
 
 #: operators for which torch's kernels without data return other strides than those on a CPU, or read data
-_STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {"torch.nn.functional.pad"}
+_STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
+    f"torch.{name}"
+    for name in ("ldexp", "nn.functional.batch_norm", "nn.functional.logsigmoid", "nn.functional.pad", "roll")
+}
+#: elementwise operators whose results have the strides of a comparison's, but others without data
+_STRIDES_OF_COMPARISONS = frozenset(
+    f"torch.{name}"
+    for name in (
+        *(
+            "copysign",
+            "div",
+            "floor_divide",
+            "heaviside",
+            "logaddexp",
+            "logaddexp2",
+            "xlogy",
+            "special.xlogy",
+        ),
+        *("logical_and", "logical_or", "logical_xor"),
+    )
+)
+#: operators whose results are contiguous if their first argument is a number, but not without data
+_POWERS = frozenset({"torch.float_power", "torch.pow"})
 
 #: packages whose functions run on fake tensors
 _WITHOUT_DATA = frozenset({"thunder", "torch", "builtins", "_operator"})
@@ -222,7 +244,7 @@ class Layouts:
         args, kwargs = tree_map(self._value, (call.args, call.kwargs))
         try:
             run = _on_zeros if _needs_kernel(call.sym.id, args, kwargs) else _as_it_is
-            result = run(row.eager, args, kwargs)
+            result = _with_strides_of_kernel(call.sym.id, args, run(row.eager, args, kwargs))
         except _DATA_DEPENDENT_ERRORS as error:
             if call.subsymbols and OpTags.MAYBE_VIEW in call.sym.tags:  # a view decomposes into views
                 for sub in call.subsymbols:
@@ -277,6 +299,18 @@ def _needs_kernel(operator: str, args: Any, kwargs: Any) -> bool:
 
 def _as_it_is(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return fn(*args, **kwargs)
+
+
+def _with_strides_of_kernel(operator: str, args: Sequence[Any], result: Any) -> Any:
+    """Return the result of a call without data with the strides that its kernel gives it."""
+    if operator in _STRIDES_OF_COMPARISONS:
+        first, second = sorted(args[:2], key=lambda x: not isinstance(x, torch.Tensor))  # torch.eq(x, 2)
+        strides = torch.eq(first, second).stride()
+    elif operator in _POWERS and not isinstance(args[0], torch.Tensor):
+        strides = contiguous_strides(result.shape)
+    else:
+        return result
+    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
 
 
 def _on_zeros(fn: Callable[..., Any], args: Any, kwargs: Any) -> torch.Tensor:
