@@ -11,14 +11,21 @@ from contextvars import ContextVar
 from importlib import import_module
 
 import torch
-from thunder.core.compile_data import get_compile_option  # type: ignore[import-not-found]
 
 from thunder import TensorProxy
-from thunder.core.errors import OutsideTrace, PluginError
+from thunder.core.errors import PluginError
 from thunder.core.prims import OpTags
 from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx
-from thunder.extend import ExpectedStrides, FusionExecutor, Rank, Refusal, Region, structural_key
+from thunder.extend import (
+    ExpectedStrides,
+    FusionExecutor,
+    Rank,
+    Refusal,
+    Region,
+    compile_option,
+    structural_key,
+)
 
 from .kernels import Code, RegionKernel, Strides, failure
 from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, VIEWS, Mode
@@ -112,10 +119,7 @@ def _strides_of(trace: TraceCtx) -> Iterator[None]:
 
 def _mode() -> Mode:
     """Return the mode of the compile that runs; that of the option's default where none runs."""
-    try:
-        mode: Mode = get_compile_option("inductor_mode", "what TorchInductor compiles", default="pointwise")
-    except OutsideTrace:
-        return "pointwise"
+    mode: Mode = compile_option("inductor_mode")
     return mode
 
 

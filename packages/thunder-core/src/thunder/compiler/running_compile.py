@@ -6,12 +6,13 @@ The compiler itself passes settings as arguments and does not read this.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from thunder.base.context_variables import assigned
+from thunder.base.current_options import with_options
 
 if TYPE_CHECKING:
     from thunder.compiler.stats import CompileData
@@ -27,9 +28,11 @@ def running_compile() -> CompileData | None:
     return _running.get()
 
 
-def compiling(data: CompileData | None) -> AbstractContextManager[None]:
+@contextmanager
+def compiling(data: CompileData | None) -> Iterator[None]:
     """Within the context, a compile with these settings runs."""
-    return assigned(_running, data)
+    with assigned(_running, data), with_options(None if data is None else data.compile_options):
+        yield
 
 
 def during_compile(method: _Method) -> _Method:

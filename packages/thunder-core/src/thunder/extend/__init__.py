@@ -18,6 +18,7 @@ from thunder.extend.inline_extensions import (
     register_option,
     single_op_executor,
 )
+from thunder.extend.option_reading import compile_option
 from thunder.extend.registry import ExecutorRegistry, add_executor_lists, get_registry
 from thunder.ir.fusion_regions import Bounds, Region, partition, replace_regions
 from thunder.ir.region_keys import structural_key
@@ -46,6 +47,7 @@ __all__ = [
     "assuming_device",
     "attach_transform",
     "attached_transforms",
+    "compile_option",
     "deregister_executor",
     "device_profile",
     "evaluate_region",
