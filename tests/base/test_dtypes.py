@@ -69,7 +69,7 @@ def test_unknown_dtype_is_refused_with_the_nearest_name() -> None:
         dtypes.to_dtype("torch.float23")
     with pytest.raises(InvalidArgument, match="not a data type"):
         dtypes.to_dtype(torch.qint8)
-    with pytest.raises(InvalidArgument, match="NoneType"):
+    with pytest.raises(InvalidArgument, match="None is not a data type"):
         dtypes.to_dtype(None)
     with pytest.raises(InvalidArgument, match="<class 'str'> is not a data type"):
         dtypes.to_dtype(str)

@@ -10,9 +10,12 @@ import pytest
 import torch
 
 from measure import interleaved, print_table
+from sweeping import one_in
 from training_memory import peak_bytes, saved_bytes
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+#: the ways to call a compiled program that the scripts compare
+FORMS = ("thunder", "thunder, frozen", 'thunder, "same input"')
 
 
 def first_cells(script: str, *arguments: str) -> list[str]:
@@ -24,43 +27,34 @@ def first_cells(script: str, *arguments: str) -> list[str]:
     return [row.split("|")[1].strip() for row in rows]
 
 
-def test_import_time_prints_both_imports():
-    cells = first_cells("import_time.py", "--repeats", "1")
-    assert cells == ["statement", "import torch", "import thunder, after torch"]
+#: script and options → the first cells that it prints
+SCRIPTS: dict[str, tuple[str, list[str]]] = {
+    "import_time.py": ("--repeats 1", ["statement", "import torch", "import thunder, after torch"]),
+    "cold_training.py": ("--layers 1 --repeats 1 --ways thunder", ["compiler", "thunder"]),
+    "warm_call.py": (
+        "--layers 1 2 --repeats 2 --ways thunder",
+        ["way", "eager", *FORMS, "bare", "overhead", *(f"{form}, minus bare" for form in FORMS)],
+    ),
+    "training_memory.py": (
+        "--layers 1 --width 32 --heads 2 --rows 2 --length 16 --ways eager thunder",
+        ["way", "eager", "thunder"],
+    ),
+    "warm_training.py": (
+        "--layers 1 2 --repeats 2 --ways thunder",
+        ["way", "eager", *FORMS[:2], "overhead", *(f"{form}, minus eager" for form in FORMS[:2])],
+    ),
+    "cold_start.py": (
+        "--layers 1 --repeats 1 --ways thunder dynamo",
+        ["compiler", "thunder", 'torch.compile, "eager"'],
+    ),
+    "ledger_cost.py": ("--layers 1 --executors 0 2 --repeats 1", ["executors that refuse", "0", "2"]),
+}
 
 
-def test_cold_start_measures_thunder_and_dynamo():
-    cells = first_cells("cold_start.py", "--layers", "1", "--repeats", "1", "--ways", "thunder", "dynamo")
-    assert cells == ["compiler", "thunder", 'torch.compile, "eager"']
-
-
-def test_warm_call_gives_times_and_overhead():
-    cells = first_cells("warm_call.py", "--layers", "1", "2", "--repeats", "2", "--ways", "thunder")
-    ways = ["eager", "thunder", "thunder, frozen", 'thunder, "same input"', "bare"]
-    overhead = [f"{way}, minus bare" for way in ways if way.startswith("thunder")]
-    assert cells == ["way", *ways, "overhead", *overhead]
-
-
-def test_cold_training_measures_thunder():
-    cells = first_cells("cold_training.py", "--layers", "1", "--repeats", "1", "--ways", "thunder")
-    assert cells == ["compiler", "thunder"]
-
-
-def test_warm_training_gives_times_and_overhead():
-    cells = first_cells("warm_training.py", "--layers", "1", "2", "--repeats", "2", "--ways", "thunder")
-    ways = ["eager", "thunder", "thunder, frozen"]
-    assert cells == ["way", *ways, "overhead", *(f"{way}, minus eager" for way in ways[1:])]
-
-
-def test_training_memory_measures_eager_and_thunder():
-    sizes = ("--layers", "1", "--width", "32", "--heads", "2", "--rows", "2", "--length", "16")
-    cells = first_cells("training_memory.py", *sizes, "--ways", "eager", "thunder")
-    assert cells == ["way", "eager", "thunder"]
-
-
-def test_ledger_cost_measures_each_number_of_executors():
-    cells = first_cells("ledger_cost.py", "--layers", "1", "--executors", "0", "2", "--repeats", "1")
-    assert cells == ["executors that refuse", "0", "2"]
+@pytest.mark.parametrize("script", one_in(2, SCRIPTS))
+def test_a_script_prints_its_table(script: str):
+    options, cells = SCRIPTS[script]
+    assert first_cells(script, *options.split()) == cells
 
 
 def test_saved_bytes_count_each_storage_once_and_no_existing_one():
