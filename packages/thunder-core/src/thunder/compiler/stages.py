@@ -42,6 +42,7 @@ from thunder.passes.replaced_calls import replaced_calls
 from thunder.passes.requires_grad_flow import propagate_requires_grad
 from thunder.passes.rewriting.rewrite_transform import rules_of
 from thunder.passes.runtime_checks import watch
+from thunder.passes.stride_checks import watch_transforms
 from thunder.passes.transform import Transform, call_trace_hook, defines_hook
 from thunder.plugins.manager import get_manager
 
@@ -241,7 +242,10 @@ def _del_last_used(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _codegen(trace: TraceCtx, context: Context) -> TraceCtx:
-    watched = watch(trace, None if context.check else _CHECKED)
+    if context.check:
+        watched = watch(watch_transforms(trace, context.branch.placements, context.executors))
+    else:
+        watched = watch(trace, _CHECKED)
     context.branch.fn = watched.python_callable(decorated=_decorated(trace))
     return trace
 

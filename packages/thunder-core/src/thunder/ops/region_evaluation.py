@@ -17,7 +17,7 @@ from thunder.ir.proxies import NumberProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ops.operator import row_of
 
-__all__ = ["evaluate_region"]
+__all__ = ["evaluate_calls", "evaluate_region"]
 
 
 def evaluate_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
@@ -30,9 +30,14 @@ def evaluate_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
     Gradients are not recorded, and autocast is off. Raises TraceError for a call that has neither.
     """
     values = {p.name: x for p, x in zip(region.inputs, inputs, strict=True)}
-    with torch.no_grad(), autocast_as(OFF):
-        _run(region.bsyms, values)
+    evaluate_calls(region.bsyms, values)
     return [values[p.name] for p in region.outputs]
+
+
+def evaluate_calls(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:
+    """Compute calls as `evaluate_region` does, and enter their results into `values`, by name."""
+    with torch.no_grad(), autocast_as(OFF):
+        _run(calls, values)
 
 
 def _run(calls: Iterable[BoundSymbol], values: dict[str, Any]) -> None:

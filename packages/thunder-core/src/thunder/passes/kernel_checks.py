@@ -23,7 +23,7 @@ from thunder.executor_base.executor import Executor
 from thunder.ir.aliasing import views_of
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.symbol import BoundSymbol, Symbol, has_tags
-from thunder.passes.stride_checks import other_strides
+from thunder.passes.stride_checks import StrideCheck
 
 __all__ = ["checked_call", "checked_kernel", "origin_of_kernel"]
 
@@ -72,6 +72,7 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
     may_write, is_view = has_tags(bsym, {OpTags.IN_PLACE}), OpTags.VIEW in bsym.sym.tags
     may_share = may_write or not VIEW_TAGS.isdisjoint(bsym.sym.tags) or bool(views_of(bsym))
     names = [p.name for p in bsym.flat_proxy_args if isinstance(p, TensorProxy)]
+    strides = StrideCheck(bsym, bsym.subsymbols)
 
     def fault(deed: str, hint: str, **found: object) -> PluginError:
         return PluginError(
@@ -104,11 +105,9 @@ def checked_kernel(kernel: Kernel, bsym: BoundSymbol, origin: str) -> Kernel:
             raise fault("returns two results in one memory", _SHARES)
         if is_view and not may_write and not arguments.have_memory_of(results):
             raise fault("returns a copy, and is declared to return a view", _COPIES)
-        strides = (
-            None if bsym.sym.is_fusion else other_strides(bsym, arguments.by_name(), _by_name(bsym, result))
-        )
-        if strides is not None:
-            raise fault("returns other strides than eager", _STRIDES, eager=strides[0], kernel=strides[1])
+        differing = strides.difference(arguments.by_name(), _by_name(bsym, result))
+        if differing is not None:
+            raise fault("returns other strides than eager", _STRIDES, eager=differing[0], kernel=differing[1])
         if not arguments.require_grad and any(t.requires_grad for t in _tensors(result)):
             raise fault("returns a result that requires grad, and no argument does", _REQUIRES)
         return result
@@ -137,7 +136,10 @@ _COPIES = (
     "It returns a view of its first argument, or has no tag OpTags.VIEW: then it runs calls whose result the "
     "program does not return."
 )
-_STRIDES = "It writes its result to a tensor with eager's strides, such as torch.empty_like(x)."
+_STRIDES = (
+    "It writes its result to a tensor with eager's strides, such as torch.empty_like(x); a fusion gives its "
+    "results those of thunder.extend.EagerStrides(region)."
+)
 _DRAWS = "The operator has tags=(OpTags.RANDOM_OP,), so that equal calls are not computed once."
 _STRUCTURE = "The kernel returns what the meta function returns: the same tuples, numbers and None."
 _REQUIRES = "A tensor that the kernel holds gets no gradient: pass it to the operator as an argument."
