@@ -94,7 +94,7 @@ class StrideCheck:
         """
         if not self._calls:
             return False
-        values = {**self._numbers, **arguments}
+        values: dict[str, Any] = {**self._numbers, **arguments}
         try:
             evaluate_calls(self._calls, values)
         except TraceError:
