@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import pytest
@@ -24,6 +25,7 @@ from thunder.core.transforms import (
     register_backward,
     sum_backward,
 )
+from thunder.executors.passes import del_last_used
 from thunder.extend import OperatorExecutor, Refusal, register_option
 
 
@@ -265,6 +267,24 @@ def test_a_view_is_read_on_its_side_of_a_write():
     groups = fuse_bound_symbols(traced(program, torch.ones(2, 2)), merges("sin", "cos"))
     written = next(i for i, group in enumerate(groups) if names(group) == ["copy_"])
     assert [names(group) for group in groups[written + 1 :]] == [["cos", "sin"], ["python_return"]]
+
+
+def test_a_value_is_deleted_after_the_last_group_that_reads_it():
+    def program(x):
+        a = ltorch.exp(x)
+        t = ltorch.sin(x)
+        return ltorch.tan(ltorch.cos(ltorch.exp(a))), t  # sin runs with cos, after the second exp
+
+    trace = del_last_used(traced(program, torch.ones(2)))
+    assert "del x" in str(trace)
+    groups = fuse_bound_symbols(trace, merges("sin", "cos"))
+    deleted = set()
+    for call in itertools.chain.from_iterable(groups):
+        if call.sym is prims.python_del:
+            deleted.update(p.name for p in call.args)
+        else:
+            assert deleted.isdisjoint(p.name for p in call.flat_proxy_args), call
+    assert ["sin", "cos"] in map(names, groups)
 
 
 def test_the_arguments_of_a_call_have_the_names_of_the_parameters():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from thunder.base.structural_ids import RETURN
+from thunder.base.structural_ids import RELEASES, RETURN
 from thunder.base.tags import OpTags
 from thunder.ir.effects import KEPT, is_ordered
 from thunder.ir.symbol import BoundSymbol, has_tags
@@ -22,7 +23,7 @@ class RegionGraph:
     cheaper. A statement is named by its index in the program, a group by the smallest index in it. There is
     an edge
 
-    - from the statement that computes a value to each that reads it;
+    - from the statement that computes a value to each that reads it, and from these to a `del` of the value;
     - between statements with ordered effects;
     - between a write, a printed line or another effect, and all statements before and after it.
 
@@ -118,10 +119,15 @@ class RegionGraph:
 def _dependencies(bsyms: Sequence[BoundSymbol]) -> list[set[int]]:
     """Return for each statement the earlier ones that it depends on directly."""
     producer: dict[str, int] = {}
+    readers: defaultdict[str, list[int]] = defaultdict(list)
     barrier, ordered = -1, -1  # the last statements of these kinds
     direct: list[set[int]] = []
     for i, bsym in enumerate(bsyms):
         earlier = {producer[p.name] for p in bsym.flat_proxy_args if p.name in producer}
+        for p in bsym.flat_proxy_args:
+            if bsym.sym.id in RELEASES:
+                earlier.update(readers[p.name])
+            readers[p.name].append(i)
         has_order = is_ordered(bsym)
         if bsym.sym.id == RETURN or (has_order and has_tags(bsym, _BARRIERS)):
             earlier.update(range(max(barrier, 0), i))
