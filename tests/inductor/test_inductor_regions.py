@@ -53,6 +53,13 @@ def test_bfloat16_is_rounded_after_each_operator_and_strides_are_those_of_eager(
     torch.testing.assert_close(total, program(x)[1])
 
 
+def test_a_number_that_is_not_one_has_no_rounded_value() -> None:
+    """The graph of `x - nan` in bfloat16 has no numbers to round."""
+    x = torch.randn(4, dtype=torch.bfloat16)
+    compiled = thunder.jit(lambda x: torch.sin(x - float("nan")), executors=["inductor"])
+    assert compiled(x).isnan().all()
+
+
 @pytest.mark.sweep
 def test_the_mode_full_compiles_products_convolutions_and_attention() -> None:
     class Net(torch.nn.Module):

@@ -6,6 +6,7 @@ float32 in others (`x * 0.3`, `torch.lerp(x, y, 0.3)`). TorchInductor reads it i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ def _with_rounded_numbers(operator: Any, otherwise: Decomposition | None) -> Dec
         dtype = _short_dtype(args, kwargs)
         numbers = [leaf for leaf in tree_flatten((args, kwargs))[0] if type(leaf) is float]
         scaled = kwargs.get("alpha", 1) != 1  # the product with alpha is not rounded
-        if dtype is None or not (scaled or any(_rounded(number, dtype) != number for number in numbers)):
+        if dtype is None or not (scaled or any(_is_changed(number, dtype) for number in numbers)):
             return NotImplemented if otherwise is None else otherwise(*args, **kwargs)
         args, kwargs = tree_map(lambda leaf: _rounded(leaf, dtype), (args, kwargs))
         if not scaled:
@@ -71,6 +72,11 @@ def _short_dtype(args: Any, kwargs: Any) -> torch.dtype | None:
     dtypes = {t.dtype for t in tensors}
     fits = len(dtypes) == 1 and dtypes.issubset(_SHORT) and all(t.device.type == "cpu" for t in tensors)
     return dtypes.pop() if fits else None
+
+
+def _is_changed(number: float, dtype: torch.dtype) -> bool:
+    """Return whether a dtype rounds a number to another one."""
+    return not math.isnan(number) and _rounded(number, dtype) != number
 
 
 def _rounded(leaf: Any, dtype: torch.dtype) -> Any:
