@@ -71,6 +71,18 @@ def test_a_version_is_compiled_for_the_strides_that_the_program_has(compiler: Co
     assert compiler.strides == [((4, 1),), ((1, 3),)]
 
 
+def test_a_backward_is_compiled_for_the_strides_of_its_residuals(compiler: Compiler) -> None:
+    compiled = thunder.jit(lambda x: torch.sin(torch.exp(x).t() * 2).mT, executors=["inductor"])
+    x = torch.randn(4, 3).t().requires_grad_()
+    result = compiled(x)
+    strides = list(compiler.strides)
+    assert any((1, 3) in combination for combination in strides[1:])
+    (gradient,) = torch.autograd.grad(result, x, torch.ones(3, 4))
+    expected = torch.autograd.grad(torch.sin(torch.exp(x) * 2), x, torch.ones(3, 4))[0]
+    torch.testing.assert_close(gradient, expected)
+    assert compiler.strides == strides
+
+
 def test_inputs_of_other_strides_than_expected_get_a_version(compiler: Compiler) -> None:
     region = regions_of(program, torch.randn(3, 4))[0]
     function = RegionKernel(region, compiler).function_for(((4, 1),))

@@ -28,6 +28,7 @@ from thunder.frontend.prologue_reading import check_count, check_metadata
 from thunder.ir.requires_grad import any_requires_grad
 from thunder.ir.trace import TraceCtx, TraceProvenance, TraceTag
 from thunder.ir.verify import check_plugin_trace
+from thunder.ops.region_strides import after_forward
 from thunder.passes.claim import claim
 from thunder.passes.cse import cse
 from thunder.passes.dce import dce
@@ -228,7 +229,9 @@ def _claim(trace: TraceCtx, context: Context) -> TraceCtx:
 
 
 def _fuse(trace: TraceCtx, context: Context) -> TraceCtx:
-    return fuse(trace, context.executors)
+    forward = context.forward.traces[-1] if context.branch is context.backward else None
+    with after_forward(forward):
+        return fuse(trace, context.executors)
 
 
 def _always(trace: TraceCtx, context: Context) -> TraceCtx:

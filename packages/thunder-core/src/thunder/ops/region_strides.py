@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 
+from thunder.base.context_variables import assigned
 from thunder.base.errors import OperatorError, UnsupportedProgram
 from thunder.base.memory_layout import contiguous_strides
 from thunder.ir.fusion_regions import Region
@@ -16,9 +19,12 @@ from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import Layouts, reads_memory
 from thunder.ops.operator import row_of
 
-__all__ = ["EagerStrides", "ExpectedStrides"]
+__all__ = ["EagerStrides", "ExpectedStrides", "after_forward"]
 
 Strides = tuple[int, ...]
+
+#: the forward of the program that is compiled, if that is a backward
+_forward: ContextVar[TraceCtx | None] = ContextVar("thunder_forward", default=None)
 
 
 class EagerStrides:
@@ -62,16 +68,22 @@ class EagerStrides:
 class ExpectedStrides:
     """The strides that values of a program will probably have when it runs, for compilers of regions.
 
-    They are derived from the strides of the program's inputs. What a backward receives has no strides, and is
-    taken to be contiguous. So code that was compiled for them checks the strides of its inputs.
+    They are derived from the strides of the program's inputs; those of a backward's residuals from the inputs
+    of its forward. Cotangents, and results of kernels that need data, have no strides and are taken to be
+    contiguous. So code that was compiled for them checks the strides of its inputs.
     """
 
     def __init__(self, trace: TraceCtx) -> None:
-        inputs = {p.name: p for p in trace.args if isinstance(p, TensorProxy)}
-        for bsym in trace.bound_symbols:
-            if not _runs_without_data(bsym):
-                inputs.update({p.name: p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)})
-        self._layouts = Layouts(inputs.values(), trace.bound_symbols)
+        forward = _forward.get()
+        traces = (trace,) if forward is None else (forward, trace)
+        values: dict[str, tuple[TensorProxy, bool]] = {}  # with whether a call computes it without data
+        for part in traces:
+            _enter(part.args, False, values)
+            for bsym in part.bound_symbols:  # a backward's first calls unpack what its forward computes
+                _enter(bsym.flat_proxy_outs, _runs_without_data(bsym), values)
+        inputs = [p for p, is_computed in values.values() if not is_computed]
+        calls = [bsym for part in traces for bsym in part.bound_symbols]
+        self._layouts = Layouts(inputs, calls)
 
     def of(self, proxy: TensorProxy) -> Strides:
         """Return the expected strides (elements) of a value of the program."""
@@ -79,6 +91,18 @@ class ExpectedStrides:
             return self._layouts.strides(proxy)
         except (OperatorError, UnsupportedProgram):  # a call that reads data
             return contiguous_strides(proxy.shape)
+
+
+def _enter(proxies: Iterable[Any], is_computed: bool, values: dict[str, tuple[TensorProxy, bool]]) -> None:
+    """Enter tensors by name, unless an earlier call has computed them."""
+    for p in proxies:
+        if isinstance(p, TensorProxy):
+            values.setdefault(p.name, (p, is_computed))
+
+
+def after_forward(trace: TraceCtx | None) -> AbstractContextManager[None]:
+    """Within the context, programs are backwards of a forward, whose names they have."""
+    return assigned(_forward, trace)
 
 
 def _runs_without_data(bsym: BoundSymbol) -> bool:
