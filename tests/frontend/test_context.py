@@ -80,6 +80,27 @@ def inference_mode_region():
     return world(program, ramp(3))
 
 
+@cases(inference=under(torch.inference_mode))
+def inference_mode_left_inside_of_inference_mode():
+    def program(x):
+        with torch.inference_mode(False):
+            y, inside = x * 2, torch.is_inference_mode_enabled()
+        return y, inside, torch.is_inference_mode_enabled()
+
+    return world(program, ramp(3))
+
+
+@cases(inference=under(torch.inference_mode))
+def inference_mode_entered_by_the_functions_of_compiled_graphs():
+    def program(x, mode):
+        region = torch.autograd.grad_mode._enter_inference_mode(mode)
+        y, inside = x * 2, torch.is_inference_mode_enabled()
+        torch.autograd.grad_mode._exit_inference_mode(region)
+        return y, inside, torch.is_inference_mode_enabled()
+
+    return world(lambda x: (program(x, True), program(x, False)), ramp(3))
+
+
 @cases()
 def no_grad_region_left_by_an_exception():
     def program(x):

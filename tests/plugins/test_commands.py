@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from thunder.__main__ import main
-from thunder.commands import checks
-from thunder.commands.checks import Finding, State, examined
+from thunder.commands import installation_checks
+from thunder.commands.installation_checks import Finding, State, examined
 from thunder.extend import OperatorExecutor
 from thunder.plugins import DeviceProfile, ExecutorSpec, Unavailable, get_manager, hookimpl
 
@@ -128,7 +128,7 @@ def test_doctor_reports_a_sound_environment(capsys: pytest.CaptureFixture[str]) 
     assert main(["doctor"]) == 0
     report = capsys.readouterr().out
     assert [line for line in report.splitlines() if line and line[0] != " "] == [
-        *checks.CHECKS,
+        *installation_checks.CHECKS,
         "Nothing is broken.",
     ]
     assert f"  torch      {torch.__version__}" in report
@@ -138,7 +138,7 @@ def test_doctor_reports_a_sound_environment(capsys: pytest.CaptureFixture[str]) 
 def test_doctor_gives_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert list(report) == list(checks.CHECKS)
+    assert list(report) == list(installation_checks.CHECKS)
     assert {"name": "h200", "text": "cuda 9.0, 141 GiB", "state": "ok"} in report["device profiles"]
 
 
@@ -220,14 +220,14 @@ def test_variables_that_matter_are_shown_and_misspelt_ones_noted(monkeypatch: py
 
 
 def test_a_torch_that_core_does_not_admit_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "requires", lambda name: ["torch>=99", "pluggy>=1.5"])
+    monkeypatch.setattr(installation_checks, "requires", lambda name: ["torch>=99", "pluggy>=1.5"])
     found = findings("torch")["torch"]
     assert found.state is State.BROKEN
     assert found.text.startswith("requires torch>=99, and torch ")
 
 
 def test_a_program_that_does_not_compile_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "jit", lambda fn: lambda *args: fn(*args) + 1)
+    monkeypatch.setattr(installation_checks, "jit", lambda fn: lambda *args: fn(*args) + 1)
     assert findings("program")["a program"].state is State.BROKEN
 
 

@@ -21,6 +21,11 @@ COMPARISONS: dict[Comparison, Callable[[Any, Any], Any]] = {
 }
 
 
+def are_distinct(*values: Any) -> bool:
+    """Return whether all values are different objects."""
+    return len({id(value) for value in values}) == len(values)
+
+
 def same_leaf(a: Any, b: Any) -> bool:
     """Return whether two leaves are equal by type and value.
 

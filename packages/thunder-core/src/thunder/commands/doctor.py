@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from thunder.commands.checks import Finding, State, examined
+from thunder.commands.installation_checks import Finding, State, examined
 
 __all__ = ["add"]
 

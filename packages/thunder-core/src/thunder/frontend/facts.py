@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
-from thunder.base.equal_values import COMPARISONS, Comparison, has_keys, same_leaf
+from thunder.base.equal_values import COMPARISONS, Comparison, are_distinct, has_keys, same_leaf
 from thunder.base.provenance import ABSENT, MEMBER_DICTS, Path, lookup_instance
 from thunder.frontend.objects.input_overlap import overlapping_groups
 
@@ -222,10 +222,6 @@ def refers_to(reference: weakref.ref[Any], x: Any) -> bool:
     return x is not None and reference() is x
 
 
-def _are_distinct(*values: Any) -> bool:
-    return len({id(value) for value in values}) == len(values)
-
-
 def _number_or_type(fact: Fact, value: Any) -> Any:
     is_plain = isinstance(value, int | float | complex | str | bytes) or value is None
     return value if is_plain else type(value)
@@ -289,8 +285,8 @@ KINDS: dict[GuardKind, FactKind | Relation] = {
     "overlap": Relation(
         overlapping_groups, _has_other_relation, lambda fact: f"overlap in memory of {fact.sources}"
     ),
-    "distinct": Relation(_are_distinct, None, lambda fact: "all tensors are different objects"),
-    "different": Relation(_are_distinct, _has_other_relation, lambda fact: f"difference of {fact.sources}"),
+    "distinct": Relation(are_distinct, None, lambda fact: "all tensors are different objects"),
+    "different": Relation(are_distinct, _has_other_relation, lambda fact: f"difference of {fact.sources}"),
     **{sign: Relation(compare, _has_other_relation, _comparison) for sign, compare in COMPARISONS.items()},
 }
 

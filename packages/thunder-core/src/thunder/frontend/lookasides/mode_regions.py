@@ -57,7 +57,10 @@ def _set_default_dtype(session: TracingSession, args: Args, kwargs: Kwargs) -> N
 
 @TABLE.lookaside(torch.inference_mode.__enter__)
 def _enter_inference_mode(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
-    mode = bool(session.load_attr(args[0], "mode"))
+    _begin_inference_mode(session, bool(session.load_attr(args[0], "mode")))
+
+
+def _begin_inference_mode(session: TracingSession, mode: bool) -> None:
     session.state(InferenceModes).outer.append((session.state(InferenceModes).is_on, torch.is_grad_enabled()))
     session.state(InferenceModes).is_on = mode
     session.state(InferenceModes).had_regions = True
@@ -72,10 +75,24 @@ def _exit_inference_mode(session: TracingSession, args: Args, kwargs: Kwargs) ->
     prims.leave_inference_mode()
 
 
+@TABLE.lookaside(torch.autograd.grad_mode._enter_inference_mode)  # in graphs of torch.compile
+def _enter_by_function(session: TracingSession, args: Args, kwargs: Kwargs) -> torch.inference_mode:
+    """Enter inference mode; return a region, which ``_exit_inference_mode`` takes."""
+    (mode,) = (*args, *kwargs.values())
+    _begin_inference_mode(session, bool(mode))
+    return torch.inference_mode(bool(mode))
+
+
+@TABLE.lookaside(torch.autograd.grad_mode._exit_inference_mode)
+def _exit_by_function(session: TracingSession, args: Args, kwargs: Kwargs) -> None:
+    _exit_inference_mode(session, args, kwargs)
+
+
 @TABLE.lookaside(torch.is_inference_mode_enabled)
 def _is_inference_mode_enabled(session: TracingSession, args: Args, kwargs: Kwargs) -> bool:
     inherited = torch.is_inference_mode_enabled(*args, **kwargs)
-    return session.state(InferenceModes).is_on or inherited
+    modes = session.state(InferenceModes)
+    return modes.is_on if modes.outer else inherited
 
 
 # -- default device ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.equal_values import COMPARISONS, Comparison, has_keys, same_leaf
+from thunder.base.equal_values import COMPARISONS, Comparison, are_distinct, has_keys, same_leaf
 from thunder.base.errors import GuardFailed
 from thunder.base.provenance import ABSENT, STEPS, StepKind, lookup_instance
 from thunder.base.tags import OpTags
@@ -216,7 +216,7 @@ def _run_check_tensors(tensors: Sequence[Any], metadata: Sequence[tuple[Any, ...
     for tensor, expected in zip(tensors, metadata, strict=True):
         if not _has_metadata(tensor, *expected):
             raise GuardFailed("check_tensors", expected, tensor)
-    if not _are_different(*tensors):
+    if not are_distinct(*tensors):
         raise GuardFailed("check_tensors", "different objects", tensors)
 
 
@@ -359,11 +359,7 @@ def check_overlap(first: Any, expected: Any, compute: Callable[..., Any], *other
     return bool(compute(first, *others) == expected)
 
 
-def _are_different(*values: Any) -> bool:
-    return len({id(x) for x in values}) == len(values)
-
-
 @_check
 def check_different(first: Any, *others: Any) -> bool:
     """Check that all values are different objects."""
-    return _are_different(first, *others)
+    return are_distinct(first, *others)

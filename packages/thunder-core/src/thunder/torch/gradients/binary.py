@@ -169,19 +169,23 @@ elementwise("nextafter", lambda g, a, b, y: ltorch.where(ltorch.eq(a, b), 0.0, g
 # Of equal operands each gets half, as in torch; where one is nan, both get everything.
 
 
-def _shared(g: Tensor, a: Any, b: Any, loses: Tensor) -> Tensor:
+def gradient_of_choice(g: Tensor, a: Any, b: Any, loses: Tensor) -> Tensor:
+    """Return the gradient of ``a``: half of ``g`` where equal to ``b``, 0 where it loses, else all of it.
+
+    Beside a nan it is all of ``g``.
+    """
     return ltorch.where(loses, 0.0, ltorch.where(ltorch.eq(a, b), g / 2, g))
 
 
 elementwise(
     "maximum",
-    lambda g, a, b, y: _shared(g, a, b, ltorch.lt(a, b)),
-    lambda g, a, b, y: _shared(g, b, a, ltorch.lt(b, a)),
+    lambda g, a, b, y: gradient_of_choice(g, a, b, ltorch.lt(a, b)),
+    lambda g, a, b, y: gradient_of_choice(g, b, a, ltorch.lt(b, a)),
 )
 elementwise(
     "minimum",
-    lambda g, a, b, y: _shared(g, a, b, ltorch.gt(a, b)),
-    lambda g, a, b, y: _shared(g, b, a, ltorch.gt(b, a)),
+    lambda g, a, b, y: gradient_of_choice(g, a, b, ltorch.gt(a, b)),
+    lambda g, a, b, y: gradient_of_choice(g, b, a, ltorch.gt(b, a)),
 )
 
 

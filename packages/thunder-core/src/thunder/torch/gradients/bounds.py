@@ -12,6 +12,7 @@ from typing import Any
 from thunder.base.torch_versions import BOUNDS_SHARE_GRADIENTS
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.gradient_rules import VjpCall, formulas
+from thunder.torch.gradients.binary import gradient_of_choice
 from thunder.torch.namespace import ltorch
 from thunder.torch.rows import ternary  # noqa: F401  (the rows)
 
@@ -59,9 +60,9 @@ def _of_sharing_input(c: VjpCall) -> Tensor:
         inside += [] if high is None else [c.input < high]
         return _where_all(inside, c.g)
     if high is None:
-        return _shared(c.g, c.input, low, c.input < low)
+        return gradient_of_choice(c.g, c.input, low, c.input < low)
     if low is None:
-        return _shared(c.g, c.input, high, c.input > high)
+        return gradient_of_choice(c.g, c.input, high, c.input > high)
     is_tie = ltorch.logical_or(ltorch.eq(c.input, low), ltorch.eq(c.input, high))
     is_outside = ltorch.logical_or(c.input < low, c.input > high)
     half = ltorch.where(ltorch.logical_and(is_tie, low < high), c.g / 2, c.g)
@@ -71,7 +72,7 @@ def _of_sharing_input(c: VjpCall) -> Tensor:
 def _of_sharing_lower_bound(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     if high is None:
-        return _shared(c.g, low, c.input, c.input > low)
+        return gradient_of_choice(c.g, low, c.input, c.input > low)
     is_result = ltorch.logical_and(c.input < low, low <= high)
     half = _where_all([ltorch.eq(c.input, low), low < high], c.g / 2)
     return ltorch.where(is_result, c.g, half)
@@ -80,18 +81,10 @@ def _of_sharing_lower_bound(c: VjpCall) -> Tensor:
 def _of_sharing_upper_bound(c: VjpCall) -> Tensor:
     low, high = _bounds(c)
     if low is None:
-        return _shared(c.g, high, c.input, c.input < high)
+        return gradient_of_choice(c.g, high, c.input, c.input < high)
     is_result = ltorch.logical_or(ltorch.logical_and(c.input > high, low <= high), low > high)
     half = _where_all([ltorch.eq(c.input, high), low < high], c.g / 2)
     return ltorch.where(is_result, c.g, half)
-
-
-def _shared(g: Tensor, a: Tensor, b: Tensor, loses: Tensor) -> Tensor:
-    """Return the part of ``a``: half of ``g`` where equal to ``b``, 0 where it loses.
-
-    Beside a nan it is all of ``g``.
-    """
-    return ltorch.where(loses, 0.0, ltorch.where(ltorch.eq(a, b), g / 2, g))
 
 
 # -- the rules -----------------------------------------------------------------------------------------------
