@@ -91,8 +91,8 @@ def test_a_function_with_other_arguments_than_the_implementation_is_refused(ex):
 
 
 def test_a_function_that_returns_a_real_tensor_is_a_fault_of_the_package(ex):
-    constant = torch.ones(2)
-    wrong = ex.register_operator("wrong", like=lambda a: constant, fn=torch.clone)
+    constants = (torch.ones(2),)
+    wrong = ex.register_operator("wrong", like=lambda a: constants[0], fn=torch.clone)
     with pytest.raises(thunder.PluginError, match=r"'like_ex\.wrong' returned a torch tensor"):
         thunder.jit(lambda a: wrong(a), executors=[ex])(torch.ones(2))
 
@@ -179,3 +179,47 @@ def test_a_kernel_may_return_an_argument_that_its_meta_function_returns(ex):
     assert torch.equal(compiled(x, table), torch.full((2,), 2.0))
     with pytest.raises(thunder.PluginError, match="returns memory of its argument x"):
         thunder.jit(lambda x: copies(x), executors=[ex], debug_options=options)(x)
+
+
+WEIGHT, SETTINGS = torch.ones(3), {"scale": 2.0}
+
+
+def times_weight(x):
+    return x * WEIGHT
+
+
+def times_setting(x):
+    return (lambda: x * SETTINGS["scale"])()
+
+
+def by_linear():
+    linear = torch.nn.Linear(3, 3)
+    return lambda x: linear(x)
+
+
+@pytest.mark.parametrize("function", [times_weight, times_setting, by_linear(), torch.nn.ReLU()])
+def test_a_function_that_reads_state_is_refused(ex, function):
+    with pytest.raises(thunder.RegistrationError, match=r"like_ex\.read' (reads|has state)"):
+        ex.register_operator("read", like=function, fn=lambda x: x)
+
+
+def ones_like_argument(x):
+    return x * torch.ones(3, dtype=x.dtype, device=x.device)
+
+
+def test_the_function_that_is_replaced_may_call_factories(ex):
+    ex.register_operator("ones", like=ones_like_argument, fn=ones_like_argument, replaces=ones_like_argument)
+    x = torch.randn(3, requires_grad=True)
+    thunder.jit(lambda x: ones_like_argument(x), executors=[ex])(x).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [{"like": lambda x: {"doubled": x * 2}}, {"meta": lambda x: {"doubled": TensorProxy(like=x)}}],
+    ids=["like", "meta"],
+)
+def test_results_in_a_dictionary_are_refused(ex, definition):
+    op = ex.register_operator("doubled", **definition, fn=lambda x: {"doubled": x * 2})
+    with pytest.raises(thunder.PluginError, match="returned an object of type dict"):
+        thunder.jit(lambda x: op(x), executors=[ex])(torch.ones(3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import functools
 import inspect
 import types
@@ -44,11 +46,49 @@ def check_definition(
             f"like= of operator {label!r} has to be a symbol with a meta function, or a function that has a "
             f"signature, and is {like!r}"
         )
+    if like is not None and not isinstance(like, Symbol):
+        _check_state(label, like)
     if fn is not None and module is not None:
         raise RegistrationError(
             f"operator {label!r} got both of fn= and module=",
             hint="fn= runs under its bare name; module= makes the program call module.name. Pass one.",
         )
+
+
+#: objects whose content may change after a program was compiled
+_STATE = (torch.Tensor, torch.nn.Module, dict, list, set)
+
+
+def _check_state(label: str, function: Callable[..., Any]) -> None:
+    """Refuse a function of `like=` that reads tensors, modules or containers other than its arguments.
+
+    Programs are compiled with what it read then, without a guard.
+    """
+    for name, value in {"": function, **_values_read(function)}.items():
+        if isinstance(value, _STATE):
+            read = f"reads {name}, which" if name else "has state: it"
+            raise RegistrationError(
+                f"the function of like= of operator {label!r} {read} is an object of type "
+                f"{type(value).__name__}",
+                hint="A program would be compiled with what it is then. Pass what it needs as arguments.",
+            )
+
+
+def _values_read(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the globals and closure variables that the code of a Python function names, by name."""
+    if not isinstance(function, types.FunctionType):
+        return {}
+    values = {}
+    for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a cell that is not assigned yet
+            values[variable] = cell.cell_contents
+    codes = [function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "LOAD_GLOBAL" and instruction.argval in function.__globals__:
+                values[instruction.argval] = function.__globals__[instruction.argval]
+    return values
 
 
 def _has_signature(function: object) -> bool:

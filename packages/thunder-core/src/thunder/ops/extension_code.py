@@ -47,7 +47,11 @@ def call_extension(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     if is_recorded:
         return result
     del scope[before:]
-    return interpret(fn, lookaside=_replacement)(*args, **kwargs)
+
+    def replacement(called: Any) -> Callable[..., Any] | None:
+        return None if called is fn else _replacement(called)  # fn may be what its operator replaces
+
+    return interpret(fn, lookaside=replacement)(*args, **kwargs)
 
 
 def _reads_real_tensor(bsym: BoundSymbol) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any
 
@@ -44,7 +44,7 @@ def checked_meta(meta: Fn, label: str, origin: Callable[[], str], *, is_primitiv
     @wraps(meta)
     def checked(*args: Any, **kwargs: Any) -> Any:
         result = call(*args, **kwargs)
-        leaves = list(tree_iter(result))
+        leaves = list(_leaves(result))
         for leaf in leaves:
             if not _is_result(leaf):
                 raise PluginError(
@@ -62,6 +62,15 @@ def checked_meta(meta: Fn, label: str, origin: Callable[[], str], *, is_primitiv
         return result
 
     return checked
+
+
+def _leaves(result: Any) -> Iterator[Any]:
+    """Yield what a statement assigns to names: the items of nested tuples and lists."""
+    if isinstance(result, tuple | list):
+        for item in result:
+            yield from _leaves(item)
+    else:
+        yield result
 
 
 def _is_result(leaf: object) -> bool:
