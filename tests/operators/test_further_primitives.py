@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -144,3 +146,19 @@ def test_aliases_are_the_tensors_under_other_names():
     total.backward()
     assert torch.equal(x.grad, y)
     assert prims.PrimIDs.UPDATE_ALIASES == "prims.update_aliases"
+
+
+NAMED = {
+    "check_type": "x type",
+    "unpack_dict_key": "d k",
+    "unpack_attr": "o key",
+    "unpack_getitem": "o key",
+    "item": "t",
+    "scatter": "a index src dim",
+    "scatter_add": "a index value dim",
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_parameters_have_the_names_of_the_public_contract(name):
+    assert list(inspect.signature(getattr(prims, name).meta).parameters) == NAMED[name].split()

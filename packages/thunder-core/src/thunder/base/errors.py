@@ -28,6 +28,7 @@ __all__ = [
     "Location",
     "MissingGradient",
     "NeverCalled",
+    "NoDataParallelism",
     "NoExecutor",
     "NotCompiled",
     "OperatorError",
@@ -174,6 +175,10 @@ class UserError(ThunderError):
 
 class InvalidArgument(UserError, TypeError, ValueError):
     """A value that is not valid for an argument."""
+
+
+class NoDataParallelism(InvalidArgument, AttributeError):
+    """A method of data parallelism on a module without it; for `hasattr` it is absent."""
 
 
 class UnknownOption(UserError, TypeError):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import InvalidArgument, OperatorError
+from thunder.base.errors import InvalidArgument, NoDataParallelism, OperatorError
 from thunder.base.public_names import Alias, declared_names
 from thunder.wrappers import overridden_module, state_dicts
 from thunder.wrappers.compiled_function import CompiledFunction
@@ -86,6 +86,11 @@ class ThunderModule(torch.nn.Module):
         except AttributeError as error:
             if isinstance(declared, Alias):
                 return declared.resolve()(self)
+            if name == "no_sync":
+                raise NoDataParallelism(
+                    "no_sync() belongs to data parallelism, and this module has none",
+                    hint="Apply ddp or fsdp of a package that provides thunder.distributed.",
+                ) from None
             if declared is not None:
                 raise AttributeError(f"{error}: {declared.advice}", name=name) from None
             raise

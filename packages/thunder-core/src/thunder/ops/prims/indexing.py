@@ -87,25 +87,37 @@ take_along_axis = primitive(
 )
 
 
-def _scatter(name: str, eager: Callable[..., Any]) -> Symbol:
-    def meta(a: TensorProxy, index: TensorProxy, src: Any, dim: int) -> TensorProxy:
-        _check_index(name, index)
-        _check_dim(name, a, dim)
-        if isinstance(src, TensorProxy) and src.dtype is not a.dtype:
-            raise OperatorError(f"{name}(): Expected self.dtype to be equal to src.dtype")
-        if len(index.shape) != len(a.shape) and index.shape and a.shape:
-            raise OperatorError("Index tensor must have the same number of dimensions as self tensor")
-        sources = src.shape if isinstance(src, TensorProxy) else index.shape
-        for d, (i, s) in enumerate(zip(index.shape, a.shape, strict=False)):
-            if (d != dim and i > s) or (sources and i > sources[d]):
-                raise OperatorError(f"{name}: index {index.shape} does not fit in {a.shape} and {sources}")
-        return like_meta(a)
-
-    return primitive(name, meta, eager=lambda a, index, src, dim: eager(a, dim, index, src))
+def _scattered(name: str, a: TensorProxy, index: TensorProxy, src: Any, dim: int) -> TensorProxy:
+    """Return the result of the primitive ``name``; raise OperatorError for arguments that do not fit."""
+    _check_index(name, index)
+    _check_dim(name, a, dim)
+    if isinstance(src, TensorProxy) and src.dtype is not a.dtype:
+        raise OperatorError(f"{name}(): Expected self.dtype to be equal to src.dtype")
+    if len(index.shape) != len(a.shape) and index.shape and a.shape:
+        raise OperatorError("Index tensor must have the same number of dimensions as self tensor")
+    sources = src.shape if isinstance(src, TensorProxy) else index.shape
+    for d, (i, s) in enumerate(zip(index.shape, a.shape, strict=False)):
+        if (d != dim and i > s) or (sources and i > sources[d]):
+            raise OperatorError(f"{name}: index {index.shape} does not fit in {a.shape} and {sources}")
+    return like_meta(a)
 
 
-scatter = _scatter("scatter", torch.scatter)
-scatter_add = _scatter("scatter_add", torch.scatter_add)
+def _scatter_meta(a: TensorProxy, index: TensorProxy, src: Any, dim: int) -> TensorProxy:
+    return _scattered("scatter", a, index, src, dim)
+
+
+def _scatter_add_meta(a: TensorProxy, index: TensorProxy, value: TensorProxy, dim: int) -> TensorProxy:
+    return _scattered("scatter_add", a, index, value, dim)
+
+
+scatter = primitive(
+    "scatter", _scatter_meta, eager=lambda a, index, src, dim: torch.scatter(a, dim, index, src)
+)
+scatter_add = primitive(
+    "scatter_add",
+    _scatter_add_meta,
+    eager=lambda a, index, value, dim: torch.scatter_add(a, dim, index, value),
+)
 
 
 def _indexed_write(name: str, eager: Callable[..., Any]) -> Symbol:

@@ -157,15 +157,15 @@ copy_ = primitive(
 )
 
 
-def _item_meta(a: TensorProxy) -> NumberProxy:
-    count = math.prod(a.shape)
+def _item_meta(t: TensorProxy) -> NumberProxy:
+    count = math.prod(t.shape)
     if count != 1:
         raise OperatorError(f"a Tensor with {count} elements cannot be converted to Scalar")
-    if a.dtype.is_complex:
+    if t.dtype.is_complex:
         return ComplexProxy()
-    if a.dtype.is_floating_point:
+    if t.dtype.is_floating_point:
         return FloatProxy()
-    return IntegerProxy(python_type=bool if a.dtype.is_bool else int)
+    return IntegerProxy(python_type=bool if t.dtype.is_bool else int)
 
 
 #: the number in a tensor of one element

@@ -8,6 +8,7 @@ is an argument as a ``Constant``. A check raises ``GuardFailed`` where it does n
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -56,18 +57,20 @@ def _declared(name: str, meta: Callable[..., Any], run: Callable[..., Any]) -> S
     return primitive(name, meta, python_impl=run, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,))
 
 
-def _step(kind: StepKind, name: str) -> Symbol:
-    """Declare the unpacking for one kind of step of a path: ``name(x, key)``."""
+def _step(kind: StepKind, name: str, parameters: tuple[str, str] = ("x", "key")) -> Symbol:
+    """Declare the unpacking for one kind of step of a path, ``name(x, key)``, and its parameters' names."""
     fetch = STEPS[kind].fetch
 
     def unpack(x: Any, key: Any) -> Any:
         return ABSENT if x is ABSENT else fetch(x, key)
 
+    either = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in parameters]
+    unpack.__signature__ = inspect.Signature(either)  # type: ignore[attr-defined]
     return _unpacking(unpack, name)
 
 
 #: ``o.key``, by ``getattr``
-unpack_attr = _step("attribute", "unpack_attr")
+unpack_attr = _step("attribute", "unpack_attr", ("o", "key"))
 #: an attribute in the instance's own ``__dict__``
 unpack_own_attr = _step("instance", "unpack_own_attr")
 #: an attribute in a slot
@@ -75,11 +78,11 @@ unpack_slot = _step("slot", "unpack_slot")
 #: the raw value of an attribute of a class, along its MRO
 unpack_type_attr = _step("typeattr", "unpack_type_attr")
 #: ``d[key]`` of a dict
-unpack_dict_key = _step("key", "unpack_dict_key")
+unpack_dict_key = _step("key", "unpack_dict_key", ("d", "k"))
 #: an item of a subclass of dict or list, without its ``__getitem__``
 unpack_item = _step("item", "unpack_item")
 #: ``c[key]`` of a sequence
-unpack_getitem = _step("index", "unpack_getitem")
+unpack_getitem = _step("index", "unpack_getitem", ("o", "key"))
 #: a global variable in the dictionary of a module
 unpack_global = _step("global", "unpack_global")
 #: the content of a closure cell
@@ -251,10 +254,13 @@ def check_referent(x: Any, reference: weakref.ref[Any]) -> bool:
     return x is not None and reference() is x
 
 
+_type_of = type  # ``check_type`` has a parameter of this name
+
+
 @_check
-def check_type(x: Any, type_: type) -> bool:
-    """Check that ``type(x) is type_``."""
-    return type(x) is type_
+def check_type(x: Any, type: type) -> bool:
+    """Check that ``type(x) is type``."""
+    return _type_of(x) is type
 
 
 @_check

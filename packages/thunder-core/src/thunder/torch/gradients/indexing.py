@@ -170,7 +170,11 @@ formulas(
 formulas("torch.gather", input=lambda c: ltorch.gather_backward(c.g, c.input.shape, c.dim, c.index))
 formulas("prims.scatter", a=lambda c: ltorch.scatter(c.g, c.dim, c.index, 0), src=_gathered)
 formulas("torch.scatter", input=lambda c: ltorch.scatter(c.g, c.dim, c.index, 0), src=_gathered)
-formulas("prims.scatter_add", a=lambda c: c.g, src=_gathered)
+formulas(
+    "prims.scatter_add",
+    a=lambda c: c.g,
+    value=lambda c: _grown(ltorch.gather(c.g, c.dim, c.index), c.value.shape),
+)
 formulas("torch.scatter_add", input=lambda c: c.g, src=_gathered)
 
 
