@@ -46,6 +46,17 @@ def test_a_gradient_rule_alone_is_used_for_a_call_that_torch_runs() -> None:
     assert "has a gradient rule for torch.sin and nothing to run it" in str(thunder.explain(compiled))
 
 
+def test_a_gradient_rule_after_the_claiming_executor_is_not_used() -> None:
+    kernels, rules = OperatorExecutor("kernels_ex"), OperatorExecutor("later_rules_ex")
+    kernels.register_implementation("torch.sin", kernels.register_operator("s", like=torch.sin, fn=torch.sin))
+    rules.register_implementation("torch.sin", grad_transform=scaled_sine)
+    x = leaf(3)
+    for order, factor in (([kernels, rules], 1), ([rules, kernels], 10)):
+        compiled = thunder.jit(lambda x: torch.sin(x), executors=order)
+        found = torch.autograd.grad(compiled(x).sum(), x)[0]
+        torch.testing.assert_close(found, factor * x.detach().cos())
+
+
 def test_the_checker_of_a_gradient_rule_alone_decides() -> None:
     ex = OperatorExecutor("alone_checked_ex")
     ex.register_implementation(
