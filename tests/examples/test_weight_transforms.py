@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,25 @@ def test_the_error_of_quantised_weights_is_at_most_half_a_step():
     assert (unpacked(stored, absmax, CODE, weight.shape) - weight).abs().max() <= absmax.max() * step * 1.0001
     assert len(CODE) == 16
     assert CODE[7] == 0
+
+
+def test_the_original_form_is_loaded_into_a_module_on_the_meta_device():
+    model, x = network(), inputs()
+    with torch.device("meta"):
+        empty = network()
+    compiled = thunder.jit(empty, transforms=[Int8Weights()])
+    compiled.load_original_state_dict(model.state_dict(), assign=True)
+    torch.testing.assert_close(compiled(x), thunder.jit(model, transforms=[Int8Weights()])(x))
+
+
+def test_loading_into_a_tensor_on_the_meta_device_without_assigning_warns():
+    with torch.device("meta"):
+        empty = network()
+    compiled = thunder.jit(empty, transforms=[Int8Weights()])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled.load_original_state_dict(network().state_dict())
+    texts = [str(warning.message) for warning in caught]
+    assert [t.partition(":")[0] for t in texts if "no-op" in t and "weight" in t] == [
+        f"for {name}" for name in ("0.weight", "0.weight.scale", "2.weight", "2.weight.scale")
+    ], texts

@@ -6,6 +6,7 @@ original form   ←   reverse_transform_state_dict_for_submodule, in reverse    
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -151,6 +152,12 @@ def _form(t: torch.Tensor) -> str:
 def _load_one(overrides: Overrides, name: str, value: torch.Tensor, assign: bool) -> None:
     used = overrides.tensors[name]
     if not assign:
+        if used.is_meta and not value.is_meta:
+            warnings.warn(
+                f"for {name}: copying from a non-meta parameter in the checkpoint to a meta parameter in the "
+                "current module, which is a no-op. (Did you mean to pass `assign=True`?)",
+                stacklevel=4,
+            )
         with torch.no_grad():
             used.copy_(value)
         return

@@ -171,15 +171,18 @@ class ThunderModule(torch.nn.Module):
         result.update({prefix + name: value for name, value in state.items()})
         return result
 
-    def load_original_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
+    def load_original_state_dict(self, state_dict: Mapping[str, Any], assign: bool = False) -> Any:
         """Load a state dict of the original form, by the transforms' hooks in list order.
+
+        Names that a transform adds may be missing. `assign` is that of `load_state_dict`: tensors on the meta
+        device have to be assigned.
 
         A tensor with several names is transformed and loaded once. The current tensors of the user's module
         count as overridden, even those that were replaced.
         """
         own = _state(self)
         state = state_dicts.transformed(self, own.overrides, own.transforms, state_dict)
-        loaded = state_dicts.load(own.overrides, state, strict=True, assign=False, once=True)
+        loaded = state_dicts.load(own.overrides, state, strict=True, assign=assign, once=True)
         own.overrides.accept_originals()
         return loaded
 
