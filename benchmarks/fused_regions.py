@@ -1,16 +1,17 @@
 """Compares eager, torch.compile and the executor `inductor` in both modes, in one process and one run.
 
-    python inductor_benchmark.py {elementwise,mlp,litgpt,convolutions} [train] [--bfloat16]
+    python benchmarks/fused_regions.py {elementwise,mlp,litgpt,convolutions} [train] [--bfloat16]
 
-CPU time of one thread; the least of the repetitions, whose order is interleaved.
+CPU time of one call, or of one call and its backward, as the median of batches in turn. The first call
+includes compiling, with the caches on disk as they are (THUNDER_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR name
+empty ones).
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,9 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import thunder
-
-REPETITIONS = 9
-SECONDS = 0.05  # of one repetition, at least
+from measure import command_line, interleaved, machine_facts, one_thread, print_table
 
 
 class Elementwise(nn.Module):
@@ -79,54 +78,58 @@ WORKLOADS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]]
 }
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, float]:
-    """Return the seconds of a call, or of a call and its backward, by the way of running it."""
-    build, make_input = WORKLOADS[arguments.workload]
-    dtype = torch.bfloat16 if arguments.bfloat16 else torch.float32
+def measure(workload: str, train: bool, dtype: torch.dtype, repeats: int) -> list[tuple[str, ...]]:
+    """Return a row for each way of running a workload: its time, the ratio to eager, the first call."""
+    build, make_input = WORKLOADS[workload]
     torch.manual_seed(0)
     model, x = build().to(dtype), make_input()
     x = x.to(dtype) if x.is_floating_point() else x
-    ways: dict[str, Any] = {"eager": model}
+    runs: dict[str, Any] = {"eager": model, "torch.compile": torch.compile(model)}
     for mode in ("pointwise", "full"):
-        ways[mode] = thunder.jit(model, executors=["inductor"], inductor_mode=mode)
-    ways["torch.compile"] = torch.compile(model)
+        runs[f'"{mode}"'] = thunder.jit(model, executors=["inductor"], inductor_mode=mode)
     seed = torch.ones_like(model(x))
+    parameters = list(model.parameters())
+    ways: dict[str, Callable[[], object]] = {
+        name: partial(_step, run, x, parameters, seed, train) for name, run in runs.items()
+    }
+    first = {name: _cpu_seconds(way) for name, way in ways.items()}
+    times = interleaved(ways, repeats, 50_000)
+    return [
+        (name, f"{time / 1e3:.3f}", f"{time / times['eager']:.2f}", f"{first[name]:.2f}")
+        for name, time in times.items()
+    ]
 
-    def step(run: Any) -> None:
-        with torch.set_grad_enabled(arguments.train):
-            result = run(x)
-        if arguments.train:
-            torch.autograd.grad(result, list(model.parameters()), seed)
 
-    for name, run in ways.items():
-        before = sum(os.times()[:4])
-        step(run)
-        print(f"{name:14} first call {sum(os.times()[:4]) - before:6.2f} s")
-    start = time.process_time()
-    step(model)
-    calls = max(1, int(SECONDS / (time.process_time() - start + 1e-6)))
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(REPETITIONS):
-        for name, run in ways.items():
-            start = time.process_time()
-            for _ in range(calls):
-                step(run)
-            seconds[name].append((time.process_time() - start) / calls)
-    return {name: min(each) for name, each in seconds.items()}
+def _step(
+    run: Any, x: torch.Tensor, parameters: Sequence[torch.Tensor], seed: torch.Tensor, train: bool
+) -> None:
+    """Call a model; in training also compute the gradients of its parameters."""
+    with torch.set_grad_enabled(train):
+        result = run(x)
+    if train:
+        torch.autograd.grad(result, parameters, seed)
+
+
+def _cpu_seconds(run: Callable[[], object]) -> float:
+    """Return the CPU time of a call in this process and in those that it starts and waits for."""
+    before = sum(os.times()[:4])
+    run()
+    return sum(os.times()[:4]) - before
 
 
 def main() -> None:
-    """Print a line for each way of running a workload."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Print a table of the ways of running a workload."""
+    parser = command_line(__doc__)
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("train", nargs="?", choices=["train"])
     parser.add_argument("--bfloat16", action="store_true")
-    torch.set_num_threads(1)
-    seconds = measure(parser.parse_args())
-    for name, value in seconds.items():
-        print(f"{name:14} {value * 1e3:9.3f} ms  {value / seconds['eager']:.3f} of eager")
+    parser.add_argument("--repeats", type=int, default=9)
+    arguments = parser.parse_args()
+    one_thread()
+    dtype = torch.bfloat16 if arguments.bfloat16 else torch.float32
+    rows = measure(arguments.workload, arguments.train is not None, dtype, arguments.repeats)
+    print(machine_facts(), end="\n\n")
+    print_table(("way", "ms", "÷ eager", "first call, s"), rows)
 
 
 if __name__ == "__main__":
