@@ -18,7 +18,7 @@ from thunder import TensorProxy
 from thunder.base.pytree import tree_iter
 from thunder.core.pytree import register_pytree_node, register_pytree_node_dataclass
 from thunder.core.transforms import get_grad, put_grad
-from thunder.extend import OperatorExecutor, single_op_executor
+from thunder.extend import OperatorExecutor, deregister_executor, single_op_executor
 from thunder.ops.operator import Operator
 from thunder.plugins import get_manager, hookimpl
 from thunder.torch import torchsymbol
@@ -335,9 +335,10 @@ def test_a_callable_that_is_never_replaced_is_refused_by_replaces(callable_objec
         own.register_operator("f", meta=lambda x: TensorProxy(like=x), replaces=callable_object)
 
 
-def test_an_executor_of_one_operator_may_run_an_object() -> None:
+def test_an_executor_of_one_operator_may_run_an_object(request: pytest.FixtureRequest) -> None:
     kernel = functools.partial(scale, how=3.0)
     single = single_op_executor("argued_single", "triple", kernel, lambda x: TensorProxy(like=x))
+    request.addfinalizer(lambda: deregister_executor(single))
     triple = single.opmap["triple"]
     compiled = thunder.jit(lambda x: triple(x), executors=[single])
     torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 3.0))
