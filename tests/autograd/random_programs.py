@@ -71,13 +71,14 @@ class Writer:
     depth: int = 1
 
     def program(self, steps: int) -> str:
-        """The text of a function ``program(x, w, b, s)``."""
+        """The text of a function ``program`` of the values that there are at first."""
+        inputs = ", ".join(self.values)
         for _ in range(steps):
             self.step()
         names = list(self.values)
         returned = [self.draw.choice(names[-6:]) for _ in range(self.draw.randint(1, 4))]
         self.add(f"return {', '.join(returned)},")
-        return "\n".join([f"def program({', '.join(INPUTS)}):", *self.lines, ""])
+        return "\n".join([f"def program({inputs}):", *self.lines, ""])
 
     def add(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)

@@ -200,15 +200,6 @@ class WriterOfWrites(Writer):
         self.tensors = dict(zip(NAMES, self.make(), strict=True))
         self.values = dict.fromkeys(NAMES, ())
 
-    def program(self, steps: int) -> str:
-        """Return the text of a function ``program(x, y, z)``."""
-        for _ in range(steps):
-            self.step()
-        names = list(self.values)
-        returned = [self.draw.choice(names[-6:]) for _ in range(self.draw.randint(1, 4))]
-        self.add(f"return {', '.join(returned)},")
-        return "\n".join([f"def program({', '.join(NAMES)}):", *self.lines, ""])
-
     def step(self) -> None:
         if self.is_ended:
             return
