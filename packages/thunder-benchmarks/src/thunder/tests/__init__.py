@@ -1,0 +1,1 @@
+"""Models that thunder's programs and tests share."""
