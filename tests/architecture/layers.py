@@ -25,7 +25,7 @@ MAY_IMPORT_LATE: frozenset[tuple[str, str]] = frozenset(
         ("thunder.autograd.residuals", "graph_library"),  # graph algorithms, for programs with gradients
         ("thunder.examine.graph", "_digraph"),  # graphviz, a library that need not be installed
         ("thunder.compiler.stages", "_rewrite"),  # pattern matching, for compiles with rewrite rules
-        ("thunder.compiler.rich_output", "rich_module"),  # rich, a library that need not be installed
+        ("thunder.base.optional_modules", "optional_module"),  # a library that need not be installed
         ("thunder.plugins.compatibility", "_parsed"),  # packaging, for plugins that are installed
         ("thunder.plugins.specs", "load_target"),  # a plugin says by name where its executor is
     }

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 import thunder
+from thunder.base import optional_modules
 from thunder.base.errors import InvalidArgument
 from thunder.base.structural_ids import STRUCTURAL
-from thunder.compiler import ledger_codes, rich_output
+from thunder.compiler import ledger_codes
 from thunder.compiler.ledger import Explanation
 from thunder.executor_base.fusion_executor import FusionExecutor
 from thunder.extend import OperatorExecutor, Refusal, device_profile
@@ -383,7 +384,7 @@ def test_square_brackets_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("where", ["no terminal", "no rich"])
 def test_elsewhere_the_table_is_plain_text(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "no rich":
-        monkeypatch.setattr(rich_output, "find_spec", lambda name: None)
+        monkeypatch.setattr(optional_modules, "find_spec", lambda name: None)
         assert explained(torch.sin).__rich__() == str(explained(torch.sin))
     stream = Terminal() if where == "no rich" else io.StringIO()
     found = explained(torch.sin)

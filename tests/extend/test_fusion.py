@@ -85,8 +85,8 @@ def test_fusion_symbol_prints_region_and_is_not_fused_again(neg: Symbol) -> None
 
 
 def test_executor_without_the_method_names_it() -> None:
-    with pytest.raises(PluginError, match="no method fuse"):
-        FusionExecutor("fuser").fuse(None, 0)
+    with pytest.raises(PluginError, match="neither compile_region"):
+        FusionExecutor("fuser").compile_region(None)
 
 
 def test_fuel_is_unlimited_until_it_is_set() -> None:

@@ -265,7 +265,7 @@ def test_an_error_names_the_method_that_a_fusion_executor_lacks():
     idle = FusionExecutor("idle")
     assert compiled(sine(), (idle, *EAGER))
     idle.register_supported("torch.sin")
-    with pytest.raises(PluginError, match=r"'idle' has no method fuse\(self, region, fusion_counter\)"):
+    with pytest.raises(PluginError, match=r"'idle' has neither compile_region\(self, region\) nor fuse"):
         compiled(sine(), (idle, *EAGER))
 
 

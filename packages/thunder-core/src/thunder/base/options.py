@@ -177,6 +177,18 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "What the forward keeps for the backward: the fewest bytes without repeating costly "
                 "operators (min-cut), all that the backward reads (none), or at most so many bytes.",
             ),
+            Option(
+                "compile_workers",
+                int | None,
+                None,
+                "How many regions of a program may be compiled at a time; None is the number of CPUs.",
+            ),
+            Option(
+                "compile_progress",
+                bool,
+                True,
+                "Whether a progress bar appears on a terminal when compiling regions takes over two seconds.",
+            ),
         )
     }
 )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from thunder.base.optional_modules import optional_module
 from thunder.compiler.ledger_rows import ExecutorReason, LedgerRow
-from thunder.compiler.rich_output import rich_module
 from thunder.executor_base.refusal import sentence
 
 __all__ = ["LedgerTable", "as_rich_table", "as_text", "print_table"]
@@ -52,7 +52,7 @@ def as_text(table: LedgerTable) -> str:
 
 def print_table(table: LedgerTable, file: TextIO) -> None:
     """Print to a terminal in colours, if rich is installed; else print the plain text."""
-    console = rich_module("console")
+    console = optional_module("rich.console")
     if console is None or not file.isatty():
         print(as_text(table), file=file)
     else:
@@ -61,7 +61,7 @@ def print_table(table: LedgerTable, file: TextIO) -> None:
 
 def as_rich_table(table: LedgerTable) -> Any:
     """Return the table for rich, or the plain text where rich is not installed."""
-    tables, consoles = rich_module("table"), rich_module("console")
+    tables, consoles = optional_module("rich.table"), optional_module("rich.console")
     if tables is None or consoles is None:
         return as_text(table)
     text = _rich_text
@@ -80,7 +80,7 @@ def as_rich_table(table: LedgerTable) -> Any:
 
 def _rich_text(content: str, style: str = "") -> Any:
     """Return text for rich in which square brackets are not markup."""
-    module = rich_module("text")
+    module = optional_module("rich.text")
     assert module is not None, "rich is installed: its table was imported before"
     return module.Text(content, style=style)
 

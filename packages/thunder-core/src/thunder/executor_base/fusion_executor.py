@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,6 +14,7 @@ from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.implementation_hints import check_hints
 from thunder.executor_base.operator_executor import operator_id
 from thunder.executor_base.refusal import Refusal
+from thunder.executor_base.region_compilation import compile_together
 from thunder.executor_base.unfused import left_out
 from thunder.executor_base.workspaces import with_workspace, workspace_bytes
 from thunder.ir.fusion_regions import UNBOUNDED, Bounds, Region, partition, replace_regions
@@ -23,6 +25,9 @@ from thunder.ir.trace import TraceCtx, with_bound_symbols
 
 __all__ = ["FUEL_LEVEL", "FusionExecutor"]
 
+
+#: computes the outputs of a region, as a list, from its inputs
+RegionFunction = Callable[..., Any]
 
 _NO_FUEL = Refusal("not-fused", "the fuel that set_fuel gave is used up")
 _VIEW = Refusal("not-fused", "a region returns no memory of its inputs or values, and this call does")
@@ -37,17 +42,21 @@ class FUEL_LEVEL(Enum):
 class FusionExecutor(Executor):
     """An executor that compiles regions of the calls that it claimed.
 
-    A subclass defines `fuse`, which compiles one region; core finds the regions. One that finds them itself
-    defines `fusion_pass`.
+    A subclass defines `compile_region`, which returns the function of one region, or `fuse`, which returns
+    the call of one; core finds the regions. One that finds them itself defines `fusion_pass`.
 
     Attributes:
         bounds: how large a region may become.
         horizontal: whether regions that do not depend on each other are merged.
+        compiles_in_threads: whether `compile_region` may run in several threads at a time.
+        fusion_name: what the calls of regions are called, before their number; by default by the executor.
     """
 
     default_rank = Rank.FUSION
     bounds: Bounds = UNBOUNDED
     horizontal: bool = False
+    compiles_in_threads: bool = False
+    fusion_name: str = ""
 
     def __init__(
         self,
@@ -110,12 +119,19 @@ class FusionExecutor(Executor):
         The result computes the same, and calls of other executors stay as they are.
         """
         regions = partition(trace, self._claimed, horizontal=self.horizontal, bounds=self.bounds)
+        fueled = [region for region in regions if self.get_fuel()]
+        functions: dict[Region, RegionFunction | Refusal] = {}
+        if type(self).fuse is FusionExecutor.fuse:
+            functions.update(zip(fueled, self.compile_regions(fueled), strict=True))
         refusals: dict[BoundSymbol, Refusal] = {}
         fused = 0
 
-        def compile_region(region: Region) -> BoundSymbol | None:
+        def replacement(region: Region) -> BoundSymbol | None:
             nonlocal fused
-            result = self.fuse(region, fused) if self.get_fuel() else _NO_FUEL
+            if region in functions:
+                result = self._call_of(region, functions[region], fused)
+            else:
+                result = self.fuse(region, fused) if region in fueled else _NO_FUEL
             if isinstance(result, Refusal):
                 refusals.update(dict.fromkeys(region.bsyms, result))
                 return None
@@ -127,7 +143,7 @@ class FusionExecutor(Executor):
             fused += 1
             return result
 
-        new = replace_regions(trace, regions, compile_region)
+        new = replace_regions(trace, regions, replacement)
         statements = [
             left_out(bsym, refusals.get(bsym, _VIEW)) if self._claimed(bsym) else bsym
             for bsym in new.bound_symbols
@@ -137,14 +153,70 @@ class FusionExecutor(Executor):
     def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol | Refusal:
         """Return the bound symbol of a region, printed `[t3, t4] = <name><counter>(t0)`.
 
-        `register_temporary_operation` makes it. A Refusal leaves the calls of the region to other executors,
-        and is in the ledger. `fusion_counter` is the number of regions of the trace that were fused before.
+        By default it runs the function of `compile_region`. An executor that defines it calls
+        `register_temporary_operation`; its regions are compiled one after the other. A Refusal leaves the
+        calls of the region to other executors, and is in the ledger. `fusion_counter` is the number of
+        regions of the trace that were fused before.
+        """
+        (function,) = self.compile_regions([region])
+        return self._call_of(region, function, fusion_counter)
+
+    def compile_region(self, region: Region) -> RegionFunction | Refusal:
+        """Return the function that computes the outputs of a region, as a list, from its inputs.
+
+        It serves all regions of equal structure (`structural_key`), and may not depend on names. A Refusal
+        leaves the calls of these regions to other executors, and is in the ledger. With
+        `compiles_in_threads` it is called in several threads at a time, each with the caller's context
+        variables, and `compile_option` works there.
         """
         raise PluginError(
-            f"fusion executor {self.name!r} has no method fuse(self, region, fusion_counter)",
+            f"fusion executor {self.name!r} has neither compile_region(self, region) nor "
+            "fuse(self, region, fusion_counter)",
             found={"class": f"{type(self).__module__}.{type(self).__qualname__}"},
-            hint="A subclass of thunder.extend.FusionExecutor defines it.",
+            hint="A subclass of thunder.extend.FusionExecutor defines one of them.",
         ).blame(self.origin)
+
+    def compile_regions(self, regions: Sequence[Region]) -> Sequence[RegionFunction | Refusal]:
+        """Return the functions of the regions of a program, or refusals, in their order.
+
+        Equal regions are compiled once, by `compile_region`; see `compile_together`. An executor overrides it
+        if its compiler takes several regions at a time.
+        """
+        keys: list[object] = [structural_key(region) or region for region in regions]
+        functions: dict[object, RegionFunction | Refusal] = {}
+        missing: dict[object, Region] = {}
+        for key, region in zip(keys, regions, strict=True):
+            function = self._compiled.get(key) if isinstance(key, str) else None
+            if function is None:
+                missing.setdefault(key, region)
+            else:
+                functions[key] = function
+        tasks = [partial(self.compile_region, region) for region in missing.values()]
+        compiled = compile_together(tasks, workers=None if self.compiles_in_threads else 1)
+        for key, result in zip(missing, compiled, strict=True):
+            functions[key] = result
+            if isinstance(key, str) and callable(result):
+                self._compiled[key] = result
+        return [functions[key] for key in keys]
+
+    def _call_of(
+        self, region: Region, function: RegionFunction | Refusal, number: int
+    ) -> BoundSymbol | Refusal:
+        """Return the call of the function of a region."""
+        if isinstance(function, Refusal):
+            return function
+        if not callable(function):
+            raise PluginError(
+                f"compile_region of executor {self.name!r} returned {shown(function)}",
+                hint="It returns a function of the region's inputs that returns its outputs, or a Refusal.",
+            ).blame(self.origin)
+        return self.register_temporary_operation(
+            f"{self.fusion_name or self.name}{number}",
+            function,
+            inputs=region.inputs,
+            outputs=region.outputs,
+            bsyms=region.bsyms,
+        )
 
     def compile_once(self, region: Region, compile: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         """Return the function that was compiled for a region of equal structure, else compile it now.

@@ -10,6 +10,7 @@ from thunder.executor_base.executor import Executor, ImplInfo, Rank
 from thunder.executor_base.fusion_executor import FUEL_LEVEL, FusionExecutor
 from thunder.executor_base.operator_executor import OperatorExecutor, StatefulExecutor, TemporaryExecutor
 from thunder.executor_base.refusal import Refusal
+from thunder.executor_base.region_compilation import compile_together, compile_workers
 from thunder.extend.device_profiles import assuming_device, device_profile, known_profiles, profile_named
 from thunder.extend.inline_extensions import (
     attach_transform,
@@ -48,6 +49,8 @@ __all__ = [
     "attach_transform",
     "attached_transforms",
     "compile_option",
+    "compile_together",
+    "compile_workers",
     "deregister_executor",
     "device_profile",
     "evaluate_region",
