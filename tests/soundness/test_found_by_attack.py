@@ -128,12 +128,6 @@ def test_a_loggers_cached_method_asks_its_cache_at_each_call(monkeypatch, caplog
     assert [record.message for record in caplog.records] == ["said once"] * 2
 
 
-def test_a_cached_function_that_returns_an_object_is_refused():
-    cached = functools.lru_cache(lambda: [1.0])
-    with pytest.raises(thunder.UnsupportedProgram, match="lru_cache"):
-        thunder.jit(lambda x: x * cached()[0])(ramp(3))
-
-
 def sets_and_dicts_by_statement(a, b):
     counts = {}
     counts[a] = 1

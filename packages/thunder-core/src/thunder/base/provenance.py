@@ -114,7 +114,7 @@ class PathStep(NamedTuple):
 #: the kinds of steps, and "root"
 StepKind = (
     Literal["root", "instance", "attribute", "slot", "key", "item", "index", "global"]
-    | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array"]
+    | Literal["cell", "closure", "default", "referent", "reference", "proxied", "typeattr", "array", "cached"]
 )
 
 STEPS: dict[StepKind, PathStep] = {
@@ -147,6 +147,7 @@ STEPS: dict[StepKind, PathStep] = {
     ),
     "typeattr": PathStep(lambda p, k: f"{p}.{k}", lookup_type, "lookup_type({p}, {k})"),
     "array": PathStep(lambda p, k: p, lambda o, k: torch.from_numpy(o), "from_numpy({p})"),
+    "cached": PathStep(lambda p, k: p, lambda o, k: o(), "{p}()"),  # of a `CacheQuery`
 }
 
 

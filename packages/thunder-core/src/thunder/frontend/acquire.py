@@ -26,6 +26,7 @@ from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
 from thunder.frontend.lookasides import patches, rng_generators, weakrefs
 from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.natives import cached_functions
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
 from thunder.frontend.program_recorder import ProgramRecorder
@@ -274,6 +275,7 @@ def _note_last_facts(
 ) -> None:
     """Add the facts about the call as a whole."""
     objects = session.objects
+    cached_functions.refuse_changed_facts(session, roots)
     patches.note_special_methods(session, {type(path.fetch(roots)) for _, path in _tensors(inputs)})
     _note_shared_memory(session.trace, objects, _tensors(inputs), roots, inputs_are_disjoint)
     objects.guard_distinctness()

@@ -11,7 +11,7 @@ interpreted, and native code arrives in the policy's ``call_native``, where the 
     torch.add          FunctionType, …     lookaside → that of its code → of its name → operator → rest
     compiled           CompiledFunction    the function that was compiled, inlined
     opaque             FunctionType        the function itself, marked by ``make_opaque``
-    cached             lru_cache wrapper   the guarded cache, if the wrapper comes from the inputs
+    cached             lru_cache wrapper   the entry of its cache, or interpreted
     prims.sin          Symbol              recorded
     self.layer         nn.Module           hooks and forward
     obj, cls, method   other types         the interpreter
@@ -25,10 +25,11 @@ from typing import Any, Final
 
 import torch
 
+from thunder.base.cache_queries import CACHED
 from thunder.frontend.lookasides import custom_operators, module_members, tensors
 from thunder.frontend.lookasides.lookaside_registry import CallHandler, LookasideTable
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
-from thunder.frontend.natives import native_calls, opaque_functions
+from thunder.frontend.natives import cached_functions, native_calls, opaque_functions
 from thunder.frontend.natives.libraries import library_module
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing
@@ -119,13 +120,14 @@ def _compiled_function(resolver: CallResolver, fn: Any) -> CallHandler:
     return _call_compiled
 
 
-def _guarded_cache(resolver: CallResolver, fn: Any) -> CallHandler | None:
-    return None if resolver.entry_of(fn) is None else _call_cached
+def _cached_function(resolver: CallResolver, fn: Any) -> CallHandler:
+    return _call_cached
 
 
 def _call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    refuse_replaced_callees(session, fn)
-    return native_calls.call_cached(session, fn, args, kwargs)
+    if session.entry_of(fn) is not None:
+        refuse_replaced_callees(session, fn)
+    return cached_functions.call_cached(session, fn, args, kwargs)
 
 
 def _scripted_function(resolver: CallResolver, fn: Any) -> CallHandler:
@@ -185,7 +187,7 @@ RESOLVERS: Final[dict[type, tuple[_Resolver, ...]]] = {
     type(torch.Tensor): _OF_CLASSES,
     type(torch.Generator): _OF_CLASSES,
     CompiledFunction: (_compiled_function,),
-    native_calls.CACHED: (_guarded_cache,),
+    CACHED: (_cached_function,),
     torch.jit.ScriptFunction: (_scripted_function,),
     types.MethodType: (),
 }

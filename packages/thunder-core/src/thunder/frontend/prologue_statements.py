@@ -41,6 +41,7 @@ STEPS: dict[StepKind, Symbol] = {
     "proxied": prims.unpack_proxied,
     "typeattr": prims.unpack_type_attr,
     "array": prims.numpy_array_to_torch_tensor,
+    "cached": prims.unpack_cached,
 }
 KIND_OF_STEP = {symbol.id: kind for kind, symbol in STEPS.items()}
 #: the unpacking of an item of each dictionary of a module
@@ -156,7 +157,7 @@ class _StatementBuilder:
             symbol, owner, key = member
             args = self.value(owner), key
         else:
-            step_key = () if path.kind == "array" else (as_argument(path.key),)
+            step_key = () if path.kind in ("array", "cached") else (as_argument(path.key),)
             symbol, args = STEPS[path.kind], (self.value(path.parent), *step_key)
         return self._record(symbol, *args, output=self._proxy(path))
 

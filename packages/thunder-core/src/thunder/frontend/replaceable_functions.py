@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import torch
 
+from thunder.base.cache_queries import CACHED
 from thunder.base.errors import InvalidArgument
 from thunder.base.plugin_calls import shown
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.lookasides.patches import MODULE_METHODS
 from thunder.frontend.natives.libraries import is_own
-from thunder.frontend.natives.native_calls import CACHED
 from thunder.frontend.traced_replacements import Replacement, full_name, python_function
 from thunder.interpreter.machine import NATIVES
 from thunder.ir.symbol import Symbol

@@ -27,9 +27,9 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from thunder.base.cache_queries import CACHED
 from thunder.base.errors import PluginError, UnsupportedProgram
 from thunder.frontend.lookasides.lookaside_registry import CallHandler
-from thunder.frontend.natives.native_calls import CACHED
 from thunder.frontend.session import SessionState, TracingSession
 from thunder.interpreter.frame import Frame
 from thunder.interpreter.machine import Machine

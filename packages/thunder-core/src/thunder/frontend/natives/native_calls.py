@@ -8,7 +8,6 @@ on arguments whose content is known: leaves, proxies, shadows, and objects that 
 from __future__ import annotations
 
 import functools
-import logging
 import types
 from typing import Any
 
@@ -26,7 +25,6 @@ from thunder.frontend.natives.native_tables import (
     IMPURE_MODULES,
     OBJECT_METHODS,
     SELF_CONTAINED_TYPES,
-    cached_of_typing,
     defining_class,
     descriptor_of,
     is_hierarchy_query,
@@ -35,12 +33,9 @@ from thunder.frontend.natives.native_tables import (
 )
 from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_foreign, plain_base
 from thunder.frontend.objects.object_table import describe
-from thunder.frontend.output import output_replay
-from thunder.frontend.output.printing import printable
 from thunder.frontend.raised_errors import name_tensors, text_refusal
 from thunder.frontend.session import TracingSession
 from thunder.ir.proxies import TensorProxy
-from thunder.ops import prims
 
 #: native code that creates objects with state; what other native code returns existed before
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
@@ -151,48 +146,6 @@ def _refuse_subclass_hook(bases: tuple[type, ...]) -> None:
                 f"the program creates a subclass of {base.__qualname__}, which has an __init_subclass__",
                 hint="Make the class outside the compiled function.",
             )
-
-
-#: functions under functools.lru_cache
-CACHED = type(functools.lru_cache(len))
-
-
-def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call, through its cache, a function that user code put under ``functools.lru_cache``.
-
-    Arguments and results must be leaves, since a cached list or tensor is one object for all callers; the
-    guard calls the function again. A method of a logger, which logs a message once, is called when the
-    computation runs. ``typing`` has such functions too, which return types: each is one object for all
-    callers.
-
-    Raises UnsupportedProgram for other arguments and results, and if the cache is full.
-    """
-    if id(fn) in cached_of_typing():
-        return fn(*args, **kwargs)
-    if args and isinstance(args[0], logging.Logger):
-        logger, *rest = args
-        session.guard_identity(logger)
-        shown = {k: printable(session, v) for k, v in kwargs.items()}
-        prims.python_call(output_replay.log_once, fn, logger, *(printable(session, a) for a in rest), **shown)
-        return None
-    name = getattr(fn, "__qualname__", "a cached function")
-    if all(type(a) in LEAVES for a in (*args, *kwargs.values())):
-        before = fn.cache_info()
-        value = fn(*args, **kwargs)
-        if before.currsize == before.maxsize and fn.cache_info().misses > before.misses:
-            raise UnsupportedProgram(
-                f"{name} is under functools.lru_cache, which is full, so that a guard would run it again",
-                hint="Give the cache a larger maxsize.",
-            )
-        if type(value) in LEAVES:
-            query = functools.partial(fn, *args, **kwargs)
-            path = session.object_root(query, f"{name}({', '.join(map(repr, args))})")
-            session.note("state", path, value)
-            return value
-    raise UnsupportedProgram(
-        f"{name} is under functools.lru_cache, and its arguments or its result are not numbers and strings",
-        hint="Call its __wrapped__, or call it before the compiled function and pass the result.",
-    )
 
 
 def scripted(fn: Any) -> Any:

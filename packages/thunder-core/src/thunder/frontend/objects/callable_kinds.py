@@ -6,7 +6,7 @@ import types
 
 import torch
 
-from thunder.frontend.natives import native_calls
+from thunder.base.cache_queries import CACHED
 
 #: descriptors that make methods
 METHODS = (
@@ -14,7 +14,7 @@ METHODS = (
     types.WrapperDescriptorType,
     types.ClassMethodDescriptorType,
     types.BuiltinFunctionType,
-    native_calls.CACHED,
+    CACHED,
 )
 DICT_GETTERS = (types.GetSetDescriptorType, types.MemberDescriptorType)  # the second of modules
 #: torch's namespaces of operators

@@ -32,10 +32,11 @@ __all__ = [
     "check_none", "check_number_type_and_value", "check_other_object", "check_overlap", "check_referent",
     "check_same_object", "check_set", "check_slice_value", "check_state", "check_storage_offset",
     "check_string_value", "check_tensor_shape_and_metadata", "check_tensors", "check_type",
-    "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cell", "unpack_closure",
-    "unpack_default", "unpack_dict_key", "unpack_function_obj", "unpack_getitem", "unpack_global",
-    "unpack_item", "unpack_list", "unpack_own_attr", "unpack_parameter", "unpack_proxied", "unpack_reference",
-    "unpack_referent", "unpack_slot", "unpack_submodule", "unpack_tuple", "unpack_type_attr",
+    "numpy_array_to_torch_tensor", "unpack_attr", "unpack_buffer", "unpack_cached", "unpack_cell",
+    "unpack_closure", "unpack_default", "unpack_dict_key", "unpack_function_obj", "unpack_getitem",
+    "unpack_global", "unpack_item", "unpack_list", "unpack_own_attr", "unpack_parameter", "unpack_proxied",
+    "unpack_reference", "unpack_referent", "unpack_slot", "unpack_submodule", "unpack_tuple",
+    "unpack_type_attr",
 ]
 # fmt: on
 
@@ -97,6 +98,12 @@ unpack_referent = _step("referent", "unpack_referent")
 unpack_reference = _step("reference", "unpack_reference")
 #: the mapping of a read-only view
 unpack_proxied = _step("proxied", "unpack_proxied")
+
+
+@_unpacking
+def unpack_cached(query: Any) -> Any:
+    """Return the entry of a call in the cache of a function under ``functools.lru_cache``."""
+    return query()
 
 
 @_unpacking

@@ -1,0 +1,269 @@
+"""Calls of functions under ``functools.lru_cache``, whose results all callers share.
+
+    recipe(pattern)   →   a fact: the cache's entry of recipe(pattern) is this object
+
+A call whose arguments exist before the program runs is made on the real cache. An entry that is there is the
+result; without one, the function runs as it is, once, and the cache has its result, as in eager. The guard
+asks the cache for the entry, and never runs the function. What the program reads of the result are facts.
+
+A call with a value that the program computes, such as a tensor, finds no entry that an earlier call of the
+program made: the function is interpreted, and its result is shared within this call of the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from thunder.base.cache_queries import CacheQuery, entries_of, key_of
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.tags import OpTags
+from thunder.frontend.epilogue.reconstruction import state_of
+from thunder.frontend.facts import Fact
+from thunder.frontend.guards import first_failure
+from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.natives.native_tables import cached_of_typing
+from thunder.frontend.natives.written_state import reached_write
+from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_compared_by_parts, plain_base
+from thunder.frontend.objects.object_table import describe
+from thunder.frontend.output import output_replay
+from thunder.frontend.output.printing import printable
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.ir.proxies import Proxy, TensorProxy
+from thunder.ir.symbol import has_tags
+from thunder.ir.trace import detached_trace
+from thunder.ops import prims
+
+
+class _New:
+    """The type of :data:`_NEW`."""
+
+
+#: an argument that differs from call to call of the program
+_NEW: Final = _New()
+
+
+class CachedCalls(SessionState):
+    """The calls of cached functions in one acquisition."""
+
+    def __init__(self, session: TracingSession) -> None:
+        #: results of interpreted calls, by id of the wrapper, which is held
+        self.interpreted: dict[int, tuple[Any, OrderedDict[Any, Any]]] = {}
+        self.asked: dict[int, dict[Any, None]] = {}  # keys of the real cache, by id of the wrapper
+        self.ran: list[str] = []  # the functions that ran as they are
+
+    def results(self, fn: Any) -> OrderedDict[Any, Any]:
+        """Return the results of a function that was interpreted, the least recently used first."""
+        return self.interpreted.setdefault(id(fn), (fn, OrderedDict()))[1]
+
+
+def call_cached(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function under ``functools.lru_cache``, through its cache.
+
+    ``typing`` has such functions, which return types: each is one object for all callers. A method of a
+    logger, which logs a message once, is called when the computation runs.
+
+    Raises UnsupportedProgram where the result cannot be that of eager.
+    """
+    if id(fn) in cached_of_typing():
+        return fn(*args, **kwargs)
+    if args and isinstance(args[0], logging.Logger):
+        return _log_once(session, fn, *args, **kwargs)
+    if fn.cache_parameters()["maxsize"] == 0:
+        return session.call(fn.__wrapped__, args, kwargs)
+    if session.entry_of(fn) is None:  # the program itself put the function under a cache
+        return _interpreted(session, fn, args, kwargs)
+    existing = [_existing(session, fn, value) for value in args]
+    existing_kwargs = {name: _existing(session, fn, value) for name, value in kwargs.items()}
+    if any(value is _NEW for value in (*existing, *existing_kwargs.values())):
+        return _interpreted(session, fn, args, kwargs)
+    return _asked(session, fn, tuple(existing), existing_kwargs)
+
+
+def _log_once(session: TracingSession, fn: Any, logger: logging.Logger, *args: Any, **kwargs: Any) -> None:
+    session.guard_identity(logger)
+    shown = {name: printable(session, value) for name, value in kwargs.items()}
+    prims.python_call(output_replay.log_once, fn, logger, *(printable(session, a) for a in args), **shown)
+
+
+# -- arguments -----------------------------------------------------------------------------------------------
+
+
+def _existing(session: TracingSession, fn: Any, value: Any) -> Any:
+    """Return an argument as eager has it if it, or an equal one, is there at each call; else _NEW."""
+    kind = type(value)
+    if isinstance(value, IDENTITY_TYPES):
+        session.guard_identity(value)
+        return _NEW if id(value) in session.created_by_program else value
+    if kind in LEAVES or plain_base(kind) in LEAVES:
+        return value
+    entry = session.entry_of(value)
+    if isinstance(value, tuple | frozenset):
+        parts = [_existing(session, fn, part) for part in value]
+        return _NEW if any(part is _NEW for part in parts) else value if entry is None else entry.obj
+    if entry is not None:
+        if entry.writes and not _is_by_identity(kind):
+            raise _refusal(fn, f"receives {entry.path.source}, which the program has written")
+        session.guard_identity(value)
+        return entry.obj
+    if isinstance(value, Proxy | TensorProxy) or _is_by_identity(kind):
+        return _NEW
+    if kind.__hash__ is None or kind.__module__ == "typing":  # C code raises TypeError for the first
+        return value
+    parts = [_existing(session, fn, part) for part in state_of(value).values()]
+    return _NEW if any(part is _NEW for part in parts) else value
+
+
+def _is_by_identity(kind: type) -> bool:
+    hashing: Any = kind.__hash__
+    return hashing is object.__hash__
+
+
+# -- the real cache ------------------------------------------------------------------------------------------
+
+
+def _asked(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the entry of the real cache, as the program sees it, with the fact that it is there."""
+    key = key_of(fn, args, kwargs)
+    text = ", ".join([*map(_shown, args), *(f"{k}={_shown(v)}" for k, v in kwargs.items())])
+    name = f"{_name(fn)}({text})"
+    is_there = key in entries_of(fn)  # raises TypeError, as the call, for what has no hash
+    _refuse_if_full(session, fn, key)
+    query = CacheQuery(fn, args, kwargs, name)
+    path = session.object_root(query, name).step("cached", "entry")
+    if is_there:
+        result = query()
+    else:
+        try:
+            with _running(session, fn, name, (*args, *kwargs.values())):
+                result = fn(*args, **kwargs)
+        except UnsupportedProgram:
+            raise
+        except Exception:  # which has left no entry: the program sees what the function reads and raises
+            return session.call(fn.__wrapped__, args, kwargs)
+    if type(result) in LEAVES:
+        return session.adopt(result, path)
+    session.note("is", path, result)
+    return session.adopt(result, session.object_root(result, name))
+
+
+def _shown(value: Any) -> str:
+    if type(value) is tuple:
+        return f"({', '.join(map(_shown, value))})"
+    return repr(value) if type(value) in LEAVES else getattr(value, "__qualname__", type(value).__name__)
+
+
+def _refuse_if_full(session: TracingSession, fn: Any, key: Any) -> None:
+    """Refuse a program that asks for more entries than the cache holds: none would be there at a guard."""
+    asked = session.state(CachedCalls).asked.setdefault(id(fn), {})
+    asked[key] = None
+    maxsize = fn.cache_parameters()["maxsize"]
+    if maxsize is not None and len(asked) > maxsize:
+        raise _refusal(
+            fn,
+            f"is full with {maxsize} entries, and the program asks for more",
+            "Give the cache a larger maxsize.",
+        )
+
+
+@contextlib.contextmanager
+def _running(session: TracingSession, fn: Any, name: str, values: tuple[Any, ...]) -> Iterator[None]:
+    """Check what a function reads and writes that runs as it is while the program is traced."""
+    written = reached_write(session, fn.__wrapped__, values)
+    if written is not None:
+        raise _refusal(fn, f"may read {written}, which the program has written before", _CALL_IT_BEFORE)
+    draws = any(has_tags(b, {OpTags.RANDOM_OP}) for b in session.trace.bound_symbols)
+    state = torch.get_rng_state() if draws else None
+    tensors = [e.obj for e in session.objects.entries.values() if isinstance(e.obj, torch.Tensor)]
+    versions = [(t, t._version) for t in tensors if not t.is_inference()]
+    inference = session.state(InferenceModes).is_on
+    with detached_trace(), torch.inference_mode() if inference else contextlib.nullcontext():
+        yield
+    session.state(CachedCalls).ran.append(name)
+    if state is not None and not torch.equal(state, torch.get_rng_state()):
+        raise _refusal(fn, "draws random numbers after the program has drawn some", _CALL_IT_BEFORE)
+    if any(t._version != version for t, version in versions):
+        raise _refusal(fn, "writes to a tensor that the program has read", _CALL_IT_BEFORE)
+
+
+def refuse_changed_facts(session: TracingSession, roots: Mapping[str, Any]) -> None:
+    """Refuse a program that had read what a cached function then wrote, as it ran while tracing."""
+    ran = session.state(CachedCalls).ran
+    facts = [fact for fact in session.objects.facts if fact.path.kind != "cached"]  # these count as uses
+    failure = first_failure(facts, roots["args"], roots["kwargs"]) if ran else None
+    if failure is not None:
+        fact: Fact = failure[0]
+        raise UnsupportedProgram(
+            f"a function under functools.lru_cache has changed the {fact} while the program was traced",
+            found={"called": ", ".join(ran)},
+            hint=_CALL_IT_BEFORE,
+        )
+
+
+_CALL_IT_BEFORE = "Call it before the compiled function, so that its result is in the cache."
+
+
+def _name(fn: Any) -> str:
+    return str(getattr(fn, "__qualname__", "a cached function"))
+
+
+def _refusal(fn: Any, what: str, hint: str = _CALL_IT_BEFORE) -> UnsupportedProgram:
+    return UnsupportedProgram(f"{_name(fn)} is under functools.lru_cache, and {what}", hint=hint)
+
+
+# -- calls with new values -----------------------------------------------------------------------------------
+
+
+class _ById:
+    """A part of a key that is compared by identity; it holds the value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _interpreted(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Interpret a cached function, once for equal arguments."""
+    results = session.state(CachedCalls).results(fn)
+    parts = tuple(_key_part(session, fn, value) for value in args)
+    key = key_of(fn, parts, {name: _key_part(session, fn, value) for name, value in kwargs.items()})
+    if key in results:
+        results.move_to_end(key)
+        return results[key]
+    result = session.call(fn.__wrapped__, args, kwargs)
+    results[key] = result
+    maxsize = fn.cache_parameters()["maxsize"]
+    if maxsize is not None and len(results) > maxsize:
+        results.popitem(last=False)
+    return result
+
+
+def _key_part(session: TracingSession, fn: Any, value: Any) -> Any:
+    """Return what is compared in place of a value: the value itself, or its identity."""
+    kind = type(value)
+    if kind in LEAVES or plain_base(kind) in LEAVES or kind.__hash__ is None:
+        return value
+    if isinstance(value, tuple | frozenset) and is_compared_by_parts(kind):
+        parts = (_key_part(session, fn, part) for part in value)
+        return frozenset(parts) if isinstance(value, frozenset) else tuple(parts)
+    if isinstance(value, (Proxy, TensorProxy, *IDENTITY_TYPES)) or _is_by_identity(kind):
+        session.guard_identity(value)
+        return _ById(value)
+    raise _refusal(
+        fn,
+        f"receives {describe(value)}, with a __hash__ of its own, that contains a tensor or what the "
+        "program created",
+        "Pass its parts.",
+    )
