@@ -42,10 +42,31 @@ def aot() -> Compile:
     return lambda model: torch.compile(model, backend="aot_eager")
 
 
+def torch_compile() -> Compile:
+    """torch.compile as it is by default, with TorchInductor."""
+    import torch._dynamo
+
+    return lambda model: torch.compile(model)
+
+
+def with_inductor(mode: str) -> Callable[[], Compile]:
+    """thunder with the executor `inductor` in a mode."""
+
+    def load() -> Compile:
+        import thunder
+
+        return lambda model: thunder.jit(model, executors=["inductor"], inductor_mode=mode)
+
+    return load
+
+
 COMPILERS: dict[str, tuple[str, Callable[[], Compile]]] = {
     "thunder": ("thunder", thunder_jit),
     "eager": ("eager", eager),
     "dynamo": ('torch.compile, "eager"', dynamo),
+    "compile": ("torch.compile", torch_compile),
+    "pointwise": ('thunder, inductor "pointwise"', with_inductor("pointwise")),
+    "full": ('thunder, inductor "full"', with_inductor("full")),
     "aot": ('torch.compile, "aot_eager"', aot),
 }
 

@@ -1,8 +1,10 @@
 """Memory of a training step: bytes saved for the backward, and the highest number of bytes allocated at once.
 
-    python benchmarks/training_memory.py [--layers 4] [--width 512] [--rows 4] [--length 128] [--ways …]
+    python benchmarks/training_memory.py [gpt | llama | mlp] [--layers 4] [--rows 4] [--length 128] [--ways …]
 
-The model is a litgpt GPT; a step is a forward, the next-token loss and a backward, once all is compiled.
+A step, once all is compiled, is a forward and a backward. `gpt` is a litgpt GPT with the next-token loss;
+`llama` is litgpt with RMSNorm and the feed-forward part of a Llama, `mlp` that part alone (`fused_regions.py`
+has both). The gradients of their results are ones.
 
 *Saved* is what is alive between forward and backward: the storages of all tensors that the autograd graph
 packs (`torch.autograd.graph.saved_tensors_hooks`), each counted once and whole however many views of it are
@@ -28,11 +30,16 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from cold import COMPILERS, Forward
+from fused_regions import GatedMLP, litgpt
 from litgpt_model import gpt
 from measure import command_line, in_fresh_process, one_thread, print_table
 
 MIB = 2**20
-WAYS = ("eager", "thunder", "aot")
+WAYS = ("eager", "thunder", "aot", "compile", "pointwise", "full")
+WORKLOADS = ("gpt", "llama", "mlp")
+
+#: computes what a step differentiates from a model and its input
+Loss = Callable[[Forward, torch.Tensor], torch.Tensor]
 
 
 class Memory(NamedTuple):
@@ -45,6 +52,11 @@ class Memory(NamedTuple):
 def loss_of(forward: Forward, tokens: torch.Tensor) -> torch.Tensor:
     """The mean cross entropy of each next token."""
     return F.cross_entropy(forward(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def call(forward: Forward, x: torch.Tensor) -> torch.Tensor:
+    """The result of a model."""
+    return forward(x)
 
 
 def saved_bytes(forward: Callable[[], torch.Tensor], existing: Iterable[torch.Tensor]) -> int:
@@ -78,31 +90,47 @@ def peak_bytes(step: Callable[[], object]) -> int:
     return max(accumulate(event["args"]["Bytes"] for event in memory), default=0)
 
 
+def step_of(workload: str, arguments: argparse.Namespace) -> tuple[torch.nn.Module, torch.Tensor, Loss]:
+    """The model of a workload, its input, and what follows the model in a step."""
+    rows, length = arguments.rows, arguments.length
+    torch.manual_seed(0)
+    if workload == "gpt":
+        sizes = {"width": arguments.width, "heads": arguments.heads, "context": length}
+        model = gpt(arguments.layers, vocabulary=arguments.vocabulary, **sizes)
+        return model, torch.randint(arguments.vocabulary, (rows, length + 1)), loss_of
+    if workload == "llama":
+        return litgpt(arguments.layers), torch.randint(320, (rows, length)), call
+    return GatedMLP(arguments.width), torch.randn(rows * length, arguments.width), call
+
+
 def measure(way: str, arguments: argparse.Namespace) -> Memory:
     """The memory of one way's second training step; the first one compiles."""
     one_thread()
-    sizes = {"width": arguments.width, "heads": arguments.heads, "context": arguments.length}
-    model = gpt(arguments.layers, vocabulary=arguments.vocabulary, **sizes)
-    tokens = torch.randint(arguments.vocabulary, (arguments.rows, arguments.length + 1))
+    model, x, loss = step_of(arguments.workload, arguments)
     forward = COMPILERS[way][1]()(model)
 
     def step() -> None:
-        loss_of(forward, tokens).backward()
+        result = loss(forward, x)
+        result.backward(torch.ones_like(result))
         # The gradients stay until here, so that all of them count in the peak.
         model.zero_grad()
 
     step()
-    existing = (*model.parameters(), *model.buffers(), tokens)
-    return Memory(saved_bytes(lambda: loss_of(forward, tokens), existing), peak_bytes(step))
+    existing = (*model.parameters(), *model.buffers(), x)
+    return Memory(saved_bytes(lambda: loss(forward, x), existing), peak_bytes(step))
 
 
 def report(arguments: argparse.Namespace) -> None:
     """Prints the bytes of each way, and as a multiple of the first one's."""
     sizes = ("layers", "width", "heads", "vocabulary", "rows", "length")
     options = [word for size in sizes for word in (f"--{size}", str(getattr(arguments, size)))]
-    results = {way: Memory(*in_fresh_process(__file__, "--child", way, *options)) for way in arguments.ways}
+    results = {
+        way: Memory(*in_fresh_process(__file__, arguments.workload, "--child", way, *options))
+        for way in arguments.ways
+    }
     first = results[arguments.ways[0]]
-    print(f"torch {torch.__version__}, {', '.join(f'{size} {getattr(arguments, size)}' for size in sizes)}")
+    settings = ", ".join(f"{size} {getattr(arguments, size)}" for size in sizes)
+    print(f"{arguments.workload}, torch {torch.__version__}, {settings}")
     rows = [
         (
             COMPILERS[way][0],
@@ -120,13 +148,14 @@ def report(arguments: argparse.Namespace) -> None:
 def main() -> None:
     """Reads the command line; `--child` measures one way in this process and prints it as JSON."""
     parser = command_line(__doc__)
+    parser.add_argument("workload", nargs="?", choices=WORKLOADS, default="gpt")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--vocabulary", type=int, default=512)
     parser.add_argument("--rows", type=int, default=4, help="rows of a batch (default: %(default)s)")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row (default: %(default)s)")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["eager", "thunder", "aot"])
     parser.add_argument("--child", choices=WAYS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:

@@ -36,7 +36,7 @@ SCRIPTS: dict[str, tuple[str, list[str]]] = {
         ["way", "eager", *FORMS, "bare", "overhead", *(f"{form}, minus bare" for form in FORMS)],
     ),
     "training_memory.py": (
-        "--layers 1 --width 32 --heads 2 --rows 2 --length 16 --ways eager thunder",
+        "mlp --width 32 --rows 2 --length 16 --ways eager thunder",
         ["way", "eager", "thunder"],
     ),
     "warm_training.py": (

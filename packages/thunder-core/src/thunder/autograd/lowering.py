@@ -123,7 +123,10 @@ class Differentiated:
         forward_part, backward_part = split([*additions, *bsyms], cotangents)
         body = [b for b in self.tape.forward if b.sym is not prims.python_return]
         graph = ForwardGraph(
-            self.forward.trace.args, [*body, *calls, *forward_part], self.forward.graph.differentiable
+            self.forward.trace.args,
+            [*body, *calls, *forward_part],
+            self.forward.graph.differentiable,
+            copies=self.forward.graph.copies,
         )
         return _BackwardParts(trace, graph, backward_part, cotangents, gradients)
 
@@ -195,7 +198,7 @@ def _whole_node(
     program: Differentiated, interface: Interface, backward_fn: Callable[..., Any], lowering: Lowering
 ) -> Node:
     (segment,), forward = program.segments, program.forward
-    hidden = [residual_tensors(forward)[i] for i in interface.hidden]
+    hidden = [forward.graph.source(residual_tensors(forward)[i]) for i in interface.hidden]
     wiring = whole_wiring(forward, interface, segment, watched_inputs(forward, program.backward))
     builder = _NodeBuilder(program, forward, segment, (*program.outputs, *hidden), forward.trace.args)
     return builder.node(wiring, lowering, backward_fn)
@@ -203,13 +206,14 @@ def _whole_node(
 
 def _nodes(program: Differentiated, interface: Interface, lowering: Lowering) -> Iterator[Node]:
     """Yield a node for each segment."""
-    hidden, inputs = _hidden(program, interface), program.forward.graph.input_names
+    graph = program.forward.graph
+    hidden, inputs = _hidden(program, interface), graph.input_names
     watched = watched_inputs(program.forward, program.backward)
     for segment in program.segments:
         names = segment.computed | {e.name for e in segment.edges if e.name in inputs}
-        own = [p for p in hidden if p.name in names]
-        hidden = [p for p in hidden if p.name not in names]
-        outputs = (*segment.outputs, *own)
+        own = [p for p in hidden if graph.source(p).name in names]
+        hidden = [p for p in hidden if graph.source(p).name not in names]
+        outputs = (*segment.outputs, *map(graph.source, own))
         forward = program.forward_for(segment, outputs)
         wiring = segment_wiring(program.forward, forward, segment, own, watched)
         yield _NodeBuilder(program, forward, segment, outputs, segment.edges).node(wiring, lowering)

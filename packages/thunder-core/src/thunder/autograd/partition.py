@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from thunder.autograd.residuals import ForwardGraph, choose_residuals
+from thunder.autograd.saved_copies import possible_copies
 from thunder.ir.aliasing import views_of
 from thunder.ir.effects import has_effect
 from thunder.ir.proxies import CollectionProxy, TensorProxy, Variable, is_proxy
@@ -79,7 +80,12 @@ def partition(
     live = _live_calls(backward_part, proxies_in(gradients))
     # A gradient that reaches no input, as of a value before its overwriting, may be a connecting value's.
     read = values_read(backward_part if connecting else live, gradients, graph)
+    if policy == "min-cut" and (possible := possible_copies(joint, graph)):
+        graph = graph.with_copies(possible)
     residuals = choose_residuals(graph, read, policy)
+    copies = [graph.producer[p.name] for p in residuals if p.name in graph.copied]
+    if len(copies) < len(graph.copies):
+        graph = graph.with_copies(copies)
     returned = {p.name for p in (*residuals, *proxies_in(result))}
     residuals += [p for p in connecting if p.name not in returned]
     trace = from_trace(joint)
@@ -87,9 +93,11 @@ def partition(
     trace.tags.add(TraceTag.AUGMENTED_FORWARD)
     trace.grad_enabled = False  # torch's autograd runs it where gradients are off
     overwritten = {v.name for v in residuals if _aliases(v.name, written, graph.producer)}
-    copies = _copies(trace, residuals, result, overwritten)
-    trace.bound_symbols = [*_live_calls(forward_part, [*proxies_in(result), *residuals]), *copies]
-    renamed = {Variable(c.args[0]): c.output for c in copies}
+    renaming = _copies(trace, residuals, result, overwritten)
+    sources = [call.args[0] for call in copies]
+    live_forward = _live_calls(forward_part, [*proxies_in(result), *residuals, *sources])
+    trace.bound_symbols = [*live_forward, *copies, *renaming]
+    renamed = {Variable(c.args[0]): c.output for c in renaming}
     forward = AugmentedForward(trace, graph, tuple(residuals), renamed)
     with tracectx(trace):
         prims.python_return(_results(result, inputs), _sorted(forward.saved))

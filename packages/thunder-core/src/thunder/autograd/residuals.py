@@ -25,13 +25,14 @@ writes to saved tensors, but not those through ``.data``. Eager has saved what t
 
 So values that the program computes from memory that the caller holds are saved, and not computed again,
 except views, which show the write in eager too. Checkpointed regions and a budget of bytes take precedence.
+They are computed again from copies where these take much less memory (``thunder.autograd.saved_copies``).
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder.autograd.rule_lookup import has_gradient
@@ -39,7 +40,7 @@ from thunder.base.errors import InvalidArgument
 from thunder.base.tags import OpTags
 from thunder.ir.aliasing import shared_memory
 from thunder.ir.effects import has_effect
-from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, is_proxy
+from thunder.ir.proxies import AnyProxy, ProxyTag, TensorProxy, Variable, is_proxy
 from thunder.ir.symbol import BoundSymbol, BoundSymbolTag
 
 __all__ = ["ForwardGraph", "choose_residuals", "graph_library", "is_cheap"]
@@ -57,12 +58,16 @@ class ForwardGraph:
     differentiable: Set[str]
     #: the program's results
     results: Sequence[Any] = ()
+    #: name of a value in memory that the caller holds → the call that copies it (Note [Saved copies])
+    copies: Mapping[str, BoundSymbol] = field(default_factory=dict)
     producer: Mapping[str, BoundSymbol] = field(init=False)
     #: name → value, inputs first, then in the order in which they are computed
     values: Mapping[str, Any] = field(init=False)
     input_names: Set[str] = field(init=False)
     #: the names of values in memory that the caller holds, or may hold (Note [What may change])
     held_by_caller: Set[str] = field(init=False)
+    #: the names of the copies
+    copied: Set[str] = field(init=False, default=frozenset())
 
     def __post_init__(self) -> None:
         self.producer = {p.name: b for b in self.bsyms for p in b.flat_proxy_outs}
@@ -70,6 +75,33 @@ class ForwardGraph:
         self.input_names = inputs.keys()
         self.values = {**inputs, **{p.name: p for b in self.bsyms for p in b.flat_proxy_outs}}
         self.held_by_caller = self._held_by_caller()
+        if self.copies:
+            self._read_copies()
+
+    def _read_copies(self) -> None:
+        """Let the calls whose results may be saved read copies instead of what the caller holds."""
+        copies = {b.output.name: b for b in self.copies.values()}
+        self.copied = copies.keys()
+        self.values = {**self.values, **{name: b.output for name, b in copies.items()}}
+        substitution = {Variable(b.args[0]): b.output for b in self.copies.values()}
+        read = {
+            name: bsym.from_bsym_swap_proxies(substitution, skip_output=True)
+            for name, bsym in self.producer.items()
+            if not self.copies.keys().isdisjoint(p.name for p in bsym.flat_proxy_args)
+            and name in self.differentiable
+            and self.can_save(self.values[name])
+        }
+        self.producer = {**self.producer, **read, **copies}
+
+    def with_copies(self, copies: Iterable[BoundSymbol]) -> ForwardGraph:
+        """Return the graph with calls that copy values which the caller holds."""
+        names = {b.args[0].name: b for b in copies}
+        differentiable = self.differentiable | {b.output.name for b in names.values()}
+        return replace(self, copies=names, differentiable=differentiable)
+
+    def source(self, value: Any) -> Any:
+        """Return the value of which a value is the copy, else the value."""
+        return self.producer[value.name].args[0] if value.name in self.copied else value
 
     def _held_by_caller(self) -> set[str]:
         memories = shared_memory(self.bsyms)
@@ -97,6 +129,10 @@ class ForwardGraph:
         return (
             p.name for p in self.producer[name].flat_proxy_args if nbytes(p) or p.name not in self.input_names
         )
+
+    def price(self, value: Any) -> int:
+        """Return what saving a value costs in the choice of residuals: bytes, and more for a copy."""
+        return copy_price(value) if value.name in self.copied else nbytes(value)
 
     def can_save(self, value: Any) -> bool:
         """Return whether a value may be saved for the backward."""
@@ -167,6 +203,14 @@ def nbytes(value: Any) -> int:
     if not isinstance(value, TensorProxy) or value.declared_leaf:
         return 0
     return int(value.numel()) * value.dtype.itemsize
+
+
+def copy_price(value: TensorProxy) -> int:
+    """Return what saving a copy costs in the choice of residuals.
+
+    It is more than its bytes, since each forward runs a kernel for it.
+    """
+    return 2 * nbytes(value.replace(declared_leaf=None)) + 4096
 
 
 def choose_residuals(forward: ForwardGraph, read: Iterable[Any], policy: str | int) -> list[Any]:
@@ -268,7 +312,7 @@ def _cut_component(
     for name in component:
         value = forward.values[name]
         # one more for each value: of two cuts with the same bytes, the one with fewer values
-        price = {"capacity": nbytes(value) + 1} if forward.can_save(value) else {}
+        price = {"capacity": forward.price(value) + 1} if forward.can_save(value) else {}
         flow.add_edge((name, "computed"), (name, "available"), **price)
         if name in read:
             flow.add_edge((name, "available"), "backward")
