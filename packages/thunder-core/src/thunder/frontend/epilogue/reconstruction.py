@@ -9,7 +9,6 @@ attributes. So the class has to keep all that an instance has in its ``__dict__`
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -19,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_foreign, plain_base
+from thunder.frontend.objects.class_kinds import (
+    IDENTITY_TYPES,
+    LEAVES,
+    is_extended_dict,
+    is_extended_list,
+    is_foreign,
+    plain_base,
+)
 from thunder.frontend.objects.shadow_copies import CONTAINERS
 from thunder.ir.proxies import NumberProxy, TensorProxy
 
@@ -45,17 +51,19 @@ def _reconstruction_by_structure(value: Any) -> Reconstruction | None:
         return _namedtuple
     if isinstance(value, tuple) and cls.__module__ == "torch.return_types":
         return _structseq
-    if plain_base(cls) in CONTAINERS:
+    if plain_base(cls) in CONTAINERS and not getattr(value, "__dict__", None):
         return _plain_subclass
-    if dataclasses.is_dataclass(value) and isinstance(value, dict):
-        return _dataclass_of_items
+    if is_extended_dict(cls):
+        return _extended_dict
+    if is_extended_list(cls):
+        return _extended_list
     return None if is_foreign(cls) else _object
 
 
 def children(value: Any) -> Iterable[Any]:
     """Return the parts that a value is built of."""
     if isinstance(value, tuple | list | set | frozenset | deque):
-        return list(value)
+        return [*value, *getattr(value, "__dict__", {}).values()]
     if isinstance(value, dict):
         return [*dict.values(value), *getattr(value, "__dict__", {}).values()]
     if isinstance(value, weakref.ref):
@@ -167,11 +175,19 @@ def make_instance(cls: type, state: dict[str, Any]) -> Any:
 
 
 def make_mapping(cls: type, items: dict[Any, Any], state: dict[str, Any]) -> Any:
-    """Return a dict dataclass with these items and attributes; no method of it runs."""
+    """Return a dict of a Python class with these items and attributes; no method of it runs."""
     new: Any = cls.__new__(cls)  # type: ignore[call-overload]
     store = OrderedDict.__setitem__ if issubclass(cls, OrderedDict) else dict.__setitem__
     for key, value in items.items():
         store(new, key, value)
+    new.__dict__.update(state)
+    return new
+
+
+def make_list(cls: type, items: list[Any], state: dict[str, Any]) -> Any:
+    """Return a list of a Python class with these items and attributes; no method of it runs."""
+    new: Any = cls.__new__(cls)  # type: ignore[call-overload]
+    list.extend(new, items)
     new.__dict__.update(state)
     return new
 
@@ -192,8 +208,13 @@ def _object(b: EpilogueBuilder, value: Any) -> str:
     return b.shared(value, f"{b.refer(make_instance)}({b.refer(type(value))}, {state})")
 
 
-def _dataclass_of_items(b: EpilogueBuilder, value: Any) -> str:
-    """Build a dict dataclass, such as a Hugging Face output: the items are attributes as well."""
+def _extended_dict(b: EpilogueBuilder, value: Any) -> str:
+    """Build a dict of a Python class, such as a Hugging Face output: the items may be attributes as well."""
     view = OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)
-    items, state = b.parts(dict(view)), b.parts(value.__dict__)
+    items, state = b.pairs(view), b.parts(value.__dict__)
     return b.shared(value, f"{b.refer(make_mapping)}({b.refer(type(value))}, {items}, {state})")
+
+
+def _extended_list(b: EpilogueBuilder, value: Any) -> str:
+    items, state = b.items("[", value, "]"), b.parts(value.__dict__)
+    return b.shared(value, f"{b.refer(make_list)}({b.refer(type(value))}, {items}, {state})")

@@ -76,28 +76,37 @@ def plain_base(cls: type) -> type:
 
 
 def is_extended_dict(cls: type) -> bool:
-    """Return whether a class is ``dict`` with methods that only the program calls, not C code."""
-    return issubclass(cls, dict) and all(
-        _is_python_class(base) and base.__dict__.keys().isdisjoint(_CALLED_BY_DICT)
+    """Return whether a class is ``dict`` or ``OrderedDict`` with methods that C code does not call.
+
+    Its instances may have attributes. A dataclass defines its comparisons from its fields.
+    """
+    called = _CALLED_BY_DICT - _OF_DATACLASSES if dataclasses.is_dataclass(cls) else _CALLED_BY_DICT
+    return issubclass(cls, dict) and _adds_only(cls, (dict, OrderedDict), called)
+
+
+def is_extended_list(cls: type) -> bool:
+    """Return whether a class is ``list`` with methods that C code does not call, and attributes."""
+    return issubclass(cls, list) and _adds_only(cls, (list,), _CALLED_BY_LIST)
+
+
+def _adds_only(cls: type, extended: tuple[type, ...], called: frozenset[str]) -> bool:
+    return all(
+        _is_python_class(base) and base.__dict__.keys().isdisjoint(called)
         for base in cls.__mro__
-        if base not in (dict, object)
+        if base not in (*extended, object)
     )
 
 
-def is_dict_dataclass(cls: type) -> bool:
-    """Return whether a class is both a dict and a dataclass, whose items can be read natively."""
-    if not issubclass(cls, dict) or not dataclasses.is_dataclass(cls):
-        return False
-    called = _CALLED_BY_DICT - _OF_DATACLASSES
-    added = [base for base in cls.__mro__ if base not in (dict, OrderedDict, object)]
-    return all(_is_python_class(base) and base.__dict__.keys().isdisjoint(called) for base in added)
-
-
-_OF_DATACLASSES = frozenset({"__init__", "__eq__", "__hash__", "__getitem__"})
-#: what C code calls when it makes a dict or looks into one
+_OF_DATACLASSES = frozenset({"__eq__", "__hash__", "__getitem__"})
+#: what C code calls when it copies a dict or looks into one; a shadow is created without ``__init__``
 _CALLED_BY_DICT = frozenset(
-    {"__new__", "__init__", "__missing__", "__slots__", "__hash__", "__eq__", "__iter__", "__len__"}
+    {"__new__", "__missing__", "__slots__", "__hash__", "__eq__", "__iter__", "__len__"}
     | {"__getitem__", "__contains__", "__getattribute__", "items", "keys", "values"}
+)
+#: what C code calls when it copies a list or looks into one
+_CALLED_BY_LIST = frozenset(
+    {"__new__", "__slots__", "__hash__", "__eq__", "__ne__", "__lt__", "__iter__", "__len__", "__getitem__"}
+    | {"__contains__", "__getattribute__", "__reversed__", "__length_hint__"}
 )
 
 _plain_bases: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()

@@ -38,8 +38,8 @@ from thunder.frontend.objects.class_kinds import (
     OPAQUE,
     is_compared_by_parts,
     is_compared_natively,
-    is_dict_dataclass,
     is_extended_dict,
+    is_extended_list,
     is_foreign,
     plain_base,
 )
@@ -244,13 +244,12 @@ class ObjectTable:
             )
         if path.parent is not None:
             self.note("type", path, t)
-        if t in CONTAINERS or (
-            (plain_base(t) in CONTAINERS or is_extended_dict(t)) and not getattr(raw, "__dict__", None)
-        ):
+        if t in CONTAINERS or (plain_base(t) in CONTAINERS and not getattr(raw, "__dict__", None)):
             return self._adopt_container(raw, path)
-        # its attributes are read one by one, as those of any object
-        if is_dict_dataclass(t):
-            return self._adopt_container(raw, path, "item")
+        # its attributes are read one by one, as those of any object, unless they are its items
+        if (is_extended_dict(t) or is_extended_list(t)) and getattr(raw, "__dict__", None) is not raw:
+            is_plain = t.__getitem__ in (dict.__getitem__, list.__getitem__)
+            return self._adopt_container(raw, path, "key" if is_plain else "item")
         if t is frozenset:
             self.note("order", path, self._adopt_keys(raw, path))
             return raw

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from thunder.base.provenance import Path
@@ -72,8 +72,11 @@ class Shadow:
             return cls(original, path, SEQUENCES[t](original, []), None)
         if t is set:  # its copy gives the elements in the same order
             return cls(original, path, original.copy(), None)
-        if is_dataclass(t):
-            return cls(original, path, t.__new__(t), None)
+        if issubclass(t, dict | list) and not issubclass(
+            t, defaultdict
+        ):  # its ``__init__`` may be Python code
+            new: Any = t.__new__(t)  # type: ignore[type-var]
+            return cls(original, path, new, None)
         return cls(original, path, t(), None)  # a subclass that adds nothing
 
     def fill(self, items: Any) -> None:
