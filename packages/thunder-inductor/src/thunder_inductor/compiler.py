@@ -25,6 +25,7 @@ from .graphs import Graph, graph_of
 from .instructions import find_instructions
 from .kernels import Strides
 from .operators import Mode
+from .vector_rounding import cheap_rounding
 
 __all__ = ["InductorCode", "compile_region", "key_of", "load", "store"]
 
@@ -62,7 +63,7 @@ def compile_region(region: Region, strides: Sequence[Strides], mode: Mode) -> In
     """Compile a region whose inputs have these strides (elements); raises whatever TorchInductor raises."""
     _find_instructions(region)
     settings = {**_SETTINGS, **_SETTINGS_OF_MODES[mode]}
-    with config.patch(settings), torch.inference_mode(False), torch.no_grad():
+    with config.patch(settings), cheap_rounding(), torch.inference_mode(False), torch.no_grad():
         graph = graph_of(region, strides)
         compiled = _compiled(graph)
     return _code(compiled, graph.output_strides)
