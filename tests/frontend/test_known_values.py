@@ -1,4 +1,4 @@
-"""Questions about tensors that depend on no input: answered while tracing; all others are refused."""
+"""Questions about tensors that depend on no input are answered while tracing; others may be refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,7 +51,7 @@ def test_the_answer_is_eagers_for_each_length(fn: Callable[[Tensor], Any]) -> No
 def test_a_tensor_that_was_written_is_not_taken_for_what_it_was() -> None:
     """Not yet known; what counts is that the old value is not taken."""
     with pytest.raises(thunder.DataDependentControlFlow, match=r"int\(count\)"):
-        thunder.jit(written_and_asked)(torch.ones(2))
+        thunder.jit(written_and_asked, data_dependent="refuse")(torch.ones(2))
 
 
 def test_a_view_that_was_written_is_seen_through_its_base() -> None:
@@ -61,7 +61,7 @@ def test_a_view_that_was_written_is_seen_through_its_base() -> None:
         return x * int(places[0])
 
     with pytest.raises(thunder.DataDependentControlFlow, match=r"int\(tensor\) asks"):
-        thunder.jit(fn)(torch.ones(2))
+        thunder.jit(fn, data_dependent="refuse")(torch.ones(2))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_view_that_was_written_is_seen_through_its_base() -> None:
 )
 def test_what_depends_on_data_chance_or_memory_is_refused(fn: Callable[[Tensor], Any]) -> None:
     with pytest.raises(thunder.DataDependentControlFlow, match=r"bool\(tensor\) asks"):
-        thunder.jit(fn)(torch.ones(2))
+        thunder.jit(fn, data_dependent="refuse")(torch.ones(2))
 
 
 @pytest.mark.parametrize("bound", [-0.5, 0, 0.0, 1, 1.0, 1.5])
@@ -89,7 +89,7 @@ def test_fractions_are_drawn_and_never_leave_their_range(compare: Any, bound: fl
             x = x + 1
         return x + torch.rand([])
 
-    compiled = thunder.jit(fn)
+    compiled = thunder.jit(fn, data_dependent="refuse")
     if (compare, bound) in ((torch.le, 0), (torch.gt, 0)):  # a fraction may be 0
         with pytest.raises(thunder.DataDependentControlFlow, match=r"bool\(tensor\) asks"):
             compiled(torch.zeros(2))
@@ -105,7 +105,7 @@ def test_fractions_are_drawn_and_never_leave_their_range(compare: Any, bound: fl
 
 def test_a_fraction_that_may_be_on_either_side_is_refused() -> None:
     with pytest.raises(thunder.DataDependentControlFlow, match=r"bool\(tensor\) asks"):
-        thunder.jit(lambda x: x if torch.rand([]) < 0.5 else -x)(torch.ones(2))
+        thunder.jit(lambda x: x if torch.rand([]) < 0.5 else -x, data_dependent="refuse")(torch.ones(2))
 
 
 def written_through_a_view(drawn: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def written_through_a_view(drawn: Tensor) -> Tensor:
 @pytest.mark.parametrize("write", [written_through_a_view, lambda d: d.mul_(5)])
 def test_a_fraction_that_was_written_to_is_none(write: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(thunder.DataDependentControlFlow, match=r"bool\(tensor\) asks"):
-        thunder.jit(lambda x: x if write(torch.rand([])) < 1 else -x)(torch.ones(2))
+        thunder.jit(lambda x: x if write(torch.rand([])) < 1 else -x, data_dependent="refuse")(torch.ones(2))
 
 
 def test_a_comparison_that_was_written_to_is_none() -> None:
@@ -126,7 +126,7 @@ def test_a_comparison_that_was_written_to_is_none() -> None:
         return x if below else -x
 
     with pytest.raises(thunder.DataDependentControlFlow, match=r"bool\(tensor\) asks"):
-        thunder.jit(fn)(torch.ones(2))
+        thunder.jit(fn, data_dependent="refuse")(torch.ones(2))
 
 
 def test_the_type_of_a_number_out_of_a_tensor_is_known_and_its_value_is_not() -> None:
@@ -138,7 +138,7 @@ def test_the_type_of_a_number_out_of_a_tensor_is_known_and_its_value_is_not() ->
     x = torch.ones(2)
     assert thunder.jit(kinds)(x) == kinds(x)
     with pytest.raises(thunder.DataDependentControlFlow, match="bool asks for the value of a number"):
-        thunder.jit(lambda x: torch._check((x > 0).all().item()))(x)
+        thunder.jit(lambda x: torch._check((x > 0).all().item()), data_dependent="refuse")(x)
 
 
 def test_a_list_that_changes_after_a_tensor_was_made_of_it_is_not_looked_at_again() -> None:
@@ -158,7 +158,7 @@ def test_an_item_that_was_assigned_is_not_taken_for_what_it_was() -> None:
         return x * int(places[0])
 
     with pytest.raises(thunder.DataDependentControlFlow, match=r"int\(tensor\) asks"):
-        thunder.jit(fn)(torch.ones(2))
+        thunder.jit(fn, data_dependent="refuse")(torch.ones(2))
 
 
 def test_operators_of_others_do_not_run_while_tracing() -> None:
@@ -171,5 +171,5 @@ def test_operators_of_others_do_not_run_while_tracing() -> None:
 
     counted.register_fake(torch.empty_like)
     with pytest.raises(thunder.DataDependentControlFlow, match=r"int\(tensor\) asks"):
-        thunder.jit(lambda x: x * int(counted(torch.arange(3))[0]))(torch.ones(2))
+        thunder.jit(lambda x: x * int(counted(torch.arange(3))[0]), data_dependent="refuse")(torch.ones(2))
     assert not ran

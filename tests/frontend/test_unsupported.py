@@ -187,7 +187,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], str, str, tuple[str, ...]]] = {
 def test_a_program_that_cannot_be_done_is_explained_with_its_line(name):
     program, error, line, words = PROGRAMS[name]
     with pytest.raises(getattr(thunder, error)) as caught:
-        thunder.jit(program)(ramp(3))
+        thunder.jit(program, data_dependent="refuse")(ramp(3))
     text = str(caught.value)
     if line:
         assert "test_unsupported.py:" in text, text
@@ -210,7 +210,7 @@ def test_a_refusal_shows_the_line_of_a_program_in_a_directory_that_is_named_thun
 
 def test_the_message_shows_the_tensor():
     with pytest.raises(thunder.DataDependentControlFlow) as caught:
-        thunder.jit(branch)(ramp(3))
+        thunder.jit(branch, data_dependent="refuse")(ramp(3))
     assert "cpu b8[]" in str(caught.value)
 
 

@@ -64,7 +64,7 @@ VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
 
 def error_of(fn: Callable[[torch.Tensor], Any]) -> UnsupportedProgram:
     with pytest.raises(UnsupportedProgram) as error:
-        thunder.jit(fn)(X)
+        thunder.jit(fn, data_dependent="refuse")(X)
     return error.value
 
 

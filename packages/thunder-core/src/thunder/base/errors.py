@@ -335,6 +335,18 @@ class RaisedByProgram(Exception):
         self.error, self.written, self.runs_again, self.handles = error, tuple(written), runs_again, handles
 
 
+class DecisionChanged(BaseException):
+    """A check of a decision found another answer than the program was traced with.
+
+    Only the dispatcher handles it: the entry of the other answer runs. It is no Exception, so that no handler
+    on the way takes it for an error of the program. ``index`` counts the decisions of the program.
+    """
+
+    def __init__(self, index: int, answer: object) -> None:
+        super().__init__(index, answer)
+        self.index, self.answer = index, answer
+
+
 class ThunderWarning(UserWarning):
     """Root of all warnings that thunder issues."""
 

@@ -162,6 +162,13 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "The user vouches that no two inputs share memory that the program writes; later calls are "
                 "not checked.",
             ),
+            Option(
+                "data_dependent",
+                Literal["speculate", "refuse"],
+                "speculate",
+                "What becomes of a question about data, such as `if (x > 0).all():`: the program is compiled "
+                "for the answer of the call, which later calls check (speculate), or it is refused (refuse).",
+            ),
             Option("cse", bool, True, "Whether common subexpressions are computed once."),
             Option(
                 "operator_fallback",

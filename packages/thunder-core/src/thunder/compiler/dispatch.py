@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from thunder.base.errors import (
+    DataDependentControlFlow,
+    DecisionChanged,
     InternalError,
     PluginError,
     RaisedByProgram,
@@ -29,14 +31,20 @@ from thunder.compiler.failed_calls import (
     note_unapplied,
     note_unapplied_writes,
     run_by_python,
+    undo,
 )
 from thunder.compiler.plugin_contributions import (
     PluginContributions,
     plugin_contributions,
 )
-from thunder.compiler.recompile_reasons import failure_of_new_entry, limit_text, recompile_reason
+from thunder.compiler.recompile_reasons import (
+    answers_text,
+    failure_of_new_entry,
+    limit_text,
+    recompile_reason,
+)
 from thunder.compiler.stages import blamed_on
-from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
+from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
 from thunder.frontend.guards import first_failure
 from thunder.frontend.lookasides.patches import refuse_replaced_builtins
 from thunder.plugins.manager import get_manager
@@ -60,6 +68,8 @@ class Dispatcher:
         self._contributions = PluginContributions()
         self._compiler = EntryCompiler(data, overrides, self.stats)
         self._lock = threading.RLock()
+        self._compiled_for_answers = 0
+        self._warned_of_answers = False
         self._same_input = data.cache_option is CACHE_OPTIONS.SAME_INPUT
         self._check_guards = data.debug_options.check_guards
         get_manager().notify(self)
@@ -88,6 +98,19 @@ class Dispatcher:
                 finally:
                     del outcome  # its traceback has this frame
             entry, inputs = outcome
+        return self._run(entry, inputs, args, kwargs, start)
+
+    def _run(
+        self,
+        entry: CacheEntry,
+        inputs: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        start: int,
+        known: Answers = (),
+    ) -> Any:
+        """Run an entry on its inputs. ``known`` are answers that other entries have found in this call."""
+        stats = self.stats
         entry.last_use = stats.calls
         stats.last_entry = entry
         ready = perf_counter_ns()
@@ -104,9 +127,83 @@ class Dispatcher:
         # Here no exception is being handled: the program, if it runs again, must not see this one.
         try:
             del inputs
+            if type(failure) is DecisionChanged:
+                undo(entry.failures, running)
+                answers = (*entry.answers[: failure.index], failure.answer)
+                if failure.index < len(known):
+                    return self._after_disagreement(entry, answers, args, kwargs)
+                return self._run_for_answers(entry, answers, args, kwargs, start)
             return self._after_failure(entry.failures, running, failure, args, kwargs)
         finally:
             del failure  # with its traceback it would be a cycle
+
+    # -- decisions on data -----------------------------------------------------------------------------------
+
+    def _run_for_answers(
+        self,
+        entry: CacheEntry,
+        answers: Answers,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        start: int,
+    ) -> Any:
+        """Run a call that has other answers to questions about data than ``entry``, whose guards hold.
+
+        Python runs it where the program raises for these answers, or may not be compiled for more answers.
+        """
+        if answers in entry.raising:
+            return self._run_as_written(entry, answers, args, kwargs)
+        if self._is_full(answers):
+            self._warn_of_answers(entry, len(answers) - 1)
+            return self._run_as_written(entry, answers, args, kwargs)
+        outcome = self._find_or_compile(args, kwargs, answers)
+        if isinstance(outcome, RaisedByProgram):
+            entry.raising.add(answers)
+            try:
+                return self._after_raise(outcome, args, kwargs)
+            finally:
+                del outcome  # its traceback has this frame
+        entry, inputs = outcome
+        with self._lock:  # the next call probably has these answers too
+            self._stored = (entry, *(e for e in self._stored if e is not entry))
+            self._select_entries()
+        return self._run(entry, inputs, args, kwargs, start, answers)
+
+    def _is_full(self, answers: Answers) -> bool:
+        """Return whether the program has been compiled for too many answers, and not for these."""
+        limit = self.data.compile_options["recompile_limit"]
+        if limit is None or self._compiled_for_answers < limit or not self._is_as_written():
+            return False
+        return not any(e.is_for(answers) for e in self._entries)
+
+    def _warn_of_answers(self, entry: CacheEntry, index: int) -> None:
+        """Warn once that Python runs calls with other answers."""
+        if not self._warned_of_answers:
+            self._warned_of_answers = True
+            warnings.warn(answers_text(self.data, entry, index), RecompileWarning, stacklevel=5)
+
+    def _run_as_written(
+        self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a call by Python, as it was written."""
+        self.stats.runs_by_python += 1
+        modes = torch.no_grad() if self.data.disable_torch_autograd_support else nullcontext()
+        with modes:
+            result = self.data.fn(*args, **kwargs)
+        entry.raising.discard(answers)  # a fact that the program reads for these answers may have changed
+        return result
+
+    def _after_disagreement(
+        self, entry: CacheEntry, answers: Answers, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a call for which two entries compute different answers by Python, which decides."""
+        if self._is_as_written():
+            return self._run_as_written(entry, answers, args, kwargs)
+        decision = entry.decisions[len(answers) - 1]
+        raise DataDependentControlFlow(
+            f"two compiled programs compute different answers to a question: {decision}",
+            hint="Executors round differently: ask about values that are not close to the limit.",
+        )
 
     def _after_failure(
         self,
@@ -120,11 +217,7 @@ class Dispatcher:
         try:
             note_statement(failure)
             runs_again = self._is_as_written() and plan.runs_again(failure)
-            if running is not None:
-                running.end(undo=runs_again)
-                running.leave_modes()
-            if plan.sets_modes:
-                plan.modes.restore()
+            undo(plan, running, generators=runs_again)
             if not (runs_again and isinstance(failure, Exception)):
                 note_unapplied(failure, plan)
                 raise failure
@@ -160,18 +253,21 @@ class Dispatcher:
             del failure, raised
 
     def _find_or_compile(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers = ()
     ) -> tuple[CacheEntry, Any] | RaisedByProgram:
-        """Return an entry, perhaps of another thread's compile, and its prologue's results."""
+        """Return an entry, perhaps of another thread's compile, and its prologue's results.
+
+        ``answers`` are those of the call to the first questions that the program asks about data.
+        """
         with self._lock:
             self._select_entries()
             for entry in self._entries:
-                inputs = entry.prologue_fn(*args, **kwargs)
+                inputs = entry.prologue_fn(*args, **kwargs) if entry.is_for(answers) else None
                 if inputs is not None:
-                    self.stats.cache_hits += 1
+                    self.stats.cache_hits += not answers  # else the call has been counted
                     return entry, inputs
             try:
-                return self._compile(args, kwargs)
+                return self._compile(args, kwargs, answers)
             except RaisedByProgram as raised:
                 return raised
 
@@ -189,18 +285,23 @@ class Dispatcher:
 
     # -- misses ------------------------------------------------------------------------------------------
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
+    def _compile(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers
+    ) -> tuple[CacheEntry, Any]:
         """Compile an entry and store it; return it and the results of its prologue for this call."""
         refuse_replaced_builtins()
         stats, options = self.stats, self.data.compile_options
         stats.cache_misses += 1
-        reasons = [recompile_reason(e, self._contributions, args, kwargs) for e in self._stored]
+        if answers:
+            stats.cache_hits -= 1
+            self._compiled_for_answers += 1
+        reasons = [recompile_reason(e, self._contributions, args, kwargs, answers) for e in self._stored]
         stats.last_recompile_reasons = reasons
         if reasons and options["fail_on_recompile"]:
             raise RecompileError("the call needs another compile", found={"reason": reasons[0]})
         try:
             with collector_paused():
-                entry, inputs = self._new_entry(args, kwargs)
+                entry, inputs = self._new_entry(args, kwargs, answers)
         except Exception as error:
             notify_of_compile(self.data, stats, None, error)
             raise
@@ -208,11 +309,13 @@ class Dispatcher:
             self._store(entry)
         notify_of_compile(self.data, stats, entry)
         limit = options["recompile_limit"]
-        if limit is not None and stats.cache_misses == limit + 1 and reasons:
+        if limit is not None and stats.cache_misses == limit + 1 and reasons and not answers:
             warnings.warn(limit_text(stats, self.data), RecompileWarning, stacklevel=4)
         return entry, inputs
 
-    def _new_entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CacheEntry, Any]:
+    def _new_entry(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers
+    ) -> tuple[CacheEntry, Any]:
         """Compile an entry whose guards hold for this call; return it and its prologue's results.
 
         A compile may import libraries, such as an executor's kernels. That changes facts which the program
@@ -220,7 +323,7 @@ class Dispatcher:
         functions of these libraries. Then the program is acquired once more, with the libraries loaded.
         """
         for is_last in (False, True):
-            entry = self._compiler.compile(args, kwargs)
+            entry = self._compiler.compile(args, kwargs, answers=answers)
             inputs = entry.prologue_fn(*args, **kwargs)
             if inputs is not None and (is_last or entry.contributions == plugin_contributions()):
                 return entry, inputs

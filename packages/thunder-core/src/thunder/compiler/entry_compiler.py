@@ -27,7 +27,7 @@ from thunder.compiler.plugin_contributions import (
 from thunder.compiler.running_compile import during_compile
 from thunder.compiler.sharp_edges import SharpEdges
 from thunder.compiler.stages import blamed_on
-from thunder.compiler.stats import CacheEntry, CompileData, CompileStats
+from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats
 from thunder.executor_base.operator_executor import with_replacements
 from thunder.frontend.acquire import Acquisition, acquire
 from thunder.frontend.facts import Fact
@@ -51,17 +51,39 @@ class EntryCompiler:
 
     @during_compile
     def compile(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None = None
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: DeviceProfile | None = None,
+        *,
+        answers: Answers | None = None,
     ) -> CacheEntry:
-        """Compile for a call, and run nothing; with ``device``, as if all tensors were there.
+        """Compile for a call; with ``device``, as if all tensors were there.
+
+        ``answers`` are those to the first questions that the program asks about data; the program is run for
+        the others (Note [Decisions on data]). With None nothing is run, and questions are refused.
 
         Raises RaisedByProgram with the exception that the program raises.
         """
         with checking(self.data.debug_options.check_traces):
-            return self._compile(args, kwargs, device)
+            return self._compile(args, kwargs, device, self._known_answers(answers))
+
+    def _known_answers(self, answers: Answers | None) -> Answers | None:
+        """Return the answers, or None where questions about data are refused.
+
+        They are by the option, and where transforms replace inputs, on which the program cannot be run.
+        """
+        if self.data.compile_options["data_dependent"] == "refuse":
+            return None
+        replaced = self.overrides is not None and bool(self.overrides.tensors)
+        return None if replaced and _rewrites_inputs(self.data.transforms) else answers
 
     def _compile(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: DeviceProfile | None
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: DeviceProfile | None,
+        answers: Answers | None,
     ) -> CacheEntry:
         data, stats = self.data, self.stats
         self._import_libraries()
@@ -83,6 +105,7 @@ class EntryCompiler:
             rewrites_inputs=_rewrites_inputs(data.transforms),
             device=None if device is None else Device(device.type),
             replacements=(*self._replacements, *contributions.replacements),
+            answers=answers,
         )
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log
@@ -182,6 +205,7 @@ def _entry(
         can_be_undone=failures.can_be_undone,
         contributions=contributions,
         replaced=program.replaced,
+        decisions=program.decisions,
     )
 
 

@@ -48,6 +48,7 @@ __all__ = [
     "note_unapplied_writes",
     "plan_for_failures",
     "run_by_python",
+    "undo",
 ]
 
 _UNEXPLAINED = (
@@ -112,6 +113,7 @@ class FailurePlan:
         is_opaque: whether it runs code that is not traced, which may have effects.
         changes_inference: whether it enters inference mode.
         writers: the functions of the generated text that write to inputs.
+        decides: whether it checks decisions on data, and leaves where one has another answer.
     """
 
     modes: Modes
@@ -124,11 +126,12 @@ class FailurePlan:
     is_opaque: bool
     changes_inference: bool
     writers: frozenset[str]
+    decides: bool
 
     @property
     def can_be_undone(self) -> bool:
         """Whether a call saves the state that it may have to restore."""
-        draws = self.draws is not None and self.repeats and self.notices
+        draws = self.draws is not None and (self.decides or (self.repeats and self.notices))
         return self.prints or self.changes_inference or draws
 
     def runs_again(self, error: BaseException) -> bool:
@@ -161,6 +164,7 @@ def plan_for_failures(program: Acquisition, traces: Iterable[TraceCtx]) -> Failu
         is_opaque=any(map(is_opaque, calls)),
         changes_inference=prims.enter_inference_mode.id in symbols,
         writers=frozenset(b.sym.name for t in traces for b in t.bound_symbols if writes(b)),
+        decides=bool(program.decisions),
     )
 
 
@@ -182,6 +186,15 @@ def _devices(args: Iterable[Any], calls: Iterable[BoundSymbol]) -> tuple[torch.d
     devices = {p.device for p in proxies if isinstance(p, TensorProxy | GeneratorProxy)}
     targets = {to_torch_device(d) for d in devices if d.type != "meta"} | {torch.device("cpu")}
     return tuple(sorted(targets, key=str))
+
+
+def undo(plan: FailurePlan, running: RunningCall | None, *, generators: bool = True) -> None:
+    """Restore the modes of a call that raised; its output and its generators too, unless they stay."""
+    if running is not None:
+        running.end(undo=generators)
+        running.leave_modes()
+    if plan.sets_modes:
+        plan.modes.restore()
 
 
 def run_by_python(

@@ -5,27 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from thunder.base.equal_values import same_leaf
 from thunder.base.errors import InternalError, PluginError, ThunderError
 from thunder.base.provenance import own_name
 from thunder.compiler.plugin_contributions import PluginContributions
-from thunder.compiler.stats import CacheEntry, CompileData, CompileStats, RecompileReason
+from thunder.compiler.stats import Answers, CacheEntry, CompileData, CompileStats, RecompileReason
 from thunder.frontend.facts import expected_text
 from thunder.frontend.guards import first_failure, prologue_error
 
-__all__ = ["failure_of_new_entry", "limit_text", "recompile_reason"]
+__all__ = ["answers_text", "failure_of_new_entry", "limit_text", "recompile_reason"]
 
 
 def recompile_reason(
-    entry: CacheEntry, contributions: PluginContributions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    entry: CacheEntry,
+    contributions: PluginContributions,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    answers: Answers = (),
 ) -> RecompileReason:
     """Return why a call cannot use an entry, while plugins contribute this to a compile.
 
-    Raises InternalError if every fact holds from which the entry's guards were generated.
+    ``answers`` are those of the call to the first questions that the program asks about data. Raises
+    InternalError if every fact holds from which the entry's guards were generated.
     """
     for kind, expected, found in entry.contributions.differences(contributions):
         return RecompileReason(entry, kind, expected, found, "plugins")
     failure = first_failure(entry.guards, args, kwargs)
     if failure is None:
+        for decision, found in zip(entry.decisions, answers, strict=False):
+            if not same_leaf(decision.answer, found):
+                return RecompileReason(entry, decision.question_text, decision.answer, found, decision.place)
         cause = prologue_error(entry.prologue_traces[-1], args, kwargs)
         raise InternalError("a guard failed, and every fact that it was generated from holds") from cause
     fact, actual = failure
@@ -58,6 +67,16 @@ def _changed_names(expected: object, actual: object) -> str:
     missing = object()
     names = [n for n in {**expected, **actual} if expected.get(n, missing) != actual.get(n, missing)]
     return f": {', '.join(map(str, names))}"
+
+
+def answers_text(data: CompileData, entry: CacheEntry, index: int) -> str:
+    """Return the warning for a program with more answers to questions than its option allows."""
+    name = own_name(data.fn, "__qualname__") or type(data.fn).__qualname__
+    return (
+        f"{name} was compiled for {data.compile_options['recompile_limit']} other answers to questions about "
+        f"data; Python runs it where they differ again. Last: {entry.decisions[index].question_text}. "
+        "Ask about fewer values (a bool in place of a number), or raise recompile_limit."
+    )
 
 
 def limit_text(stats: CompileStats, data: CompileData) -> str:

@@ -6,16 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder.base.equal_values import same_leaf
 from thunder.base.langctx import LanguageContext
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, CompileOptions, DebugOptions
 from thunder.compiler.failed_calls import FailurePlan
 from thunder.compiler.plugin_contributions import PluginContributions
 from thunder.executor_base.executor import Executor
+from thunder.frontend.decisions.decision import Decision
 from thunder.frontend.facts import Fact
 from thunder.frontend.traced_replacements import ReplacedFunction
 from thunder.ir.trace import TraceCtx
 from thunder.passes.rewriting.rewriting_result import Rewriting
 from thunder.plugins.specs import Lookaside
+
+#: answers to the first questions that a program asks about data
+Answers = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,20 @@ class CacheEntry:
     #: the entry is used while the plugins contribute the same
     contributions: PluginContributions = field(default_factory=PluginContributions)
     replaced: tuple[ReplacedFunction, ...] = ()
+    #: the questions about data that the program asks, with the answers that the entry is for
+    decisions: tuple[Decision, ...] = ()
+    #: answers to the first questions for which the program has raised
+    raising: set[Answers] = field(default_factory=set)
+
+    @property
+    def answers(self) -> Answers:
+        """The answers that the entry is for, in the order of the questions."""
+        return tuple(d.answer for d in self.decisions)
+
+    def is_for(self, answers: Answers) -> bool:
+        """Return whether these are the first answers that the entry is for."""
+        own = self.decisions
+        return len(answers) <= len(own) and all(map(same_leaf, answers, self.answers))
 
 
 @dataclass(frozen=True)

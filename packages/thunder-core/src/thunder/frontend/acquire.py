@@ -21,6 +21,9 @@ from thunder.base.langctx import LanguageContext, using_language
 from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
+from thunder.frontend.decisions.decision import Decision
+from thunder.frontend.decisions.early_run import EarlyRun, RaisedEarly
+from thunder.frontend.decisions.speculation import Speculation
 from thunder.frontend.default_lookasides import default_lookasides
 from thunder.frontend.facts import Fact
 from thunder.frontend.guards import Prologue, Trusted, ambient_fact, prologue_trace
@@ -77,6 +80,8 @@ class Acquisition:
     calls_symbols: bool
     #: the functions in whose place others were traced
     replaced: tuple[ReplacedFunction, ...] = ()
+    #: the questions about data that the program asks, with the answers that the traces are for
+    decisions: tuple[Decision, ...] = ()
 
 
 def acquire(
@@ -95,14 +100,17 @@ def acquire(
     device: Device | None = None,
     replacements: Iterable[Replacement] = (),
     inputs_are_disjoint: bool = False,
+    answers: Sequence[Any] | None = None,
 ) -> Acquisition:
-    """Trace ``fn(*args, **kwargs)`` without running an operation or changing an object.
+    """Trace ``fn(*args, **kwargs)`` without changing an object.
 
     ``contributed`` are functions of plugins and transforms, by name, whose results are guarded.
     ``overrides`` are tensors that the program reads in place of those of ``fn``, a module;
     ``rewrites_inputs``: a transform may change how it reads them. With ``device``, all tensors from outside
     are taken to be on it. ``replacements`` are functions in whose place others are traced, first wins.
     ``inputs_are_disjoint``: no guard checks that inputs which the program writes share no memory.
+    ``answers`` are those to the first questions that the program asks about data; it is run for the others.
+    With None it is not run, and questions are refused.
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
@@ -113,6 +121,9 @@ def acquire(
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
+    speculation = None
+    if answers is not None:
+        session.speculation = speculation = Speculation(session, EarlyRun(trace, inputs, roots), answers)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = _recorded(session, machine, fn, args, kwargs)
@@ -138,6 +149,7 @@ def acquire(
         handles_errors=session.handles_errors,
         calls_symbols=session.calls_symbols,
         replaced=replaced,
+        decisions=() if speculation is None else tuple(speculation.decisions),
     )
 
 
@@ -197,17 +209,19 @@ def _end_grad_modes(session: TracingSession, inputs: list[Input], disable_grad: 
 
 
 def _raised(session: TracingSession, error: BaseException) -> RaisedByProgram:
+    """Return the error of a program; Python runs one again that raises after a decision."""
     name_tensors(error)
     written, calls = _written(session), session.trace.bound_symbols
     may_raise_earlier = any(map(may_raise_on_data, calls))
     noticed = may_raise_earlier or written or any(map(has_effect, calls)) or session.machine.has_generators
-    noticed = noticed or carries_values(error)
+    decided = session.speculation is not None and session.speculation.has_run
+    noticed = noticed or decided or carries_values(error)
     return RaisedByProgram(
         error,
         written,
         runs_again=not (session.calls_symbols or session.state(ReplacedCalls).calls)
         and bool(noticed or ambient_state.Modes.now() != session.modes),
-        handles=may_raise_earlier and session.handles_errors,
+        handles=decided or (may_raise_earlier and session.handles_errors),
     )
 
 
@@ -358,9 +372,14 @@ def _recorded(
     """Return the value of the call, recorded into the trace; errors name the program's lines."""
     try:
         with tracectx(session.trace, recorder=ProgramRecorder(session)):
-            return machine.call(*_rooted_call(session, fn, args, kwargs))
+            result = machine.call(*_rooted_call(session, fn, args, kwargs))
+        if session.speculation is not None and session.speculation.refusal is not None:
+            raise session.speculation.refusal
+        return result
     except OperatorError as error:  # torch raises here too
         raise _raised(session, error.add_locations(locations_of(error))) from None
+    except RaisedEarly as early:
+        raise _raised(session, early.error) from None
     except ThunderError as error:
         raise error.add_locations(locations_of(error)) from error.__cause__
     except KeyboardInterrupt:  # the user's, who wants an end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from thunder.ir.recorder import AdaptedCall, Recorder
+from thunder.ir.recorder import UNDECIDED, AdaptedCall, Recorder
 from thunder.ops.constant_folding import constant_value
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ class ProgramRecorder(Recorder):
     def constant_value(self, x: TensorProxy) -> torch.Tensor | None:
         """Return the value of a tensor that the program computes from constants alone."""
         return constant_value(self._session.trace, x)
+
+    def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
+        """Return the answer for the call that is traced, and record the check."""
+        speculation = self._session.speculation
+        return UNDECIDED if speculation is None else speculation.decide(question, operands)
+
+    def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
+        """Return the number as a value of the trace, or its value of this call, as a decision."""
+        speculation = self._session.speculation
+        return UNDECIDED if speculation is None else speculation.compute_number(operation, operands)
 
     def note_text(self, proxy: Proxy | TensorProxy) -> None:
         """Keep the proxy, so that a native call that made its text can be refused."""

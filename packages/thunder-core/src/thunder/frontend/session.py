@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from thunder.base.devices import Device
 from thunder.base.errors import (
@@ -40,6 +40,9 @@ from thunder.interpreter.policy import Policy
 from thunder.ir.proxies import Proxy, TensorProxy
 from thunder.ir.trace import Source, TraceCtx
 from thunder.torch.autocast import Autocast
+
+if TYPE_CHECKING:
+    from thunder.frontend.decisions.speculation import Speculation
 
 
 class SessionState:
@@ -94,6 +97,8 @@ class TracingSession(Policy):
         #: whether an operator was called where a handler of the program would see an error of it
         self.handles_errors = False
         self.shown_proxy: Proxy | TensorProxy | None = None  # whose text was made last
+        #: answers questions about data, if the program may ask them
+        self.speculation: Speculation | None = None
         self.calls_symbols = False  # whether the program calls symbols, which exist in traces only
         self._sharp_edge = sharp_edge
         self._states: dict[type[Any], Any] = {}
@@ -153,4 +158,5 @@ class TracingSession(Policy):
         self.variables.forget()
         self.objects.forget()
         self.machine.has_ended = True
+        self.speculation = None
         del self.machine, self.handled_outside

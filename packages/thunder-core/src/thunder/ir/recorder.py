@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import torch
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 #: what a call becomes: a callable that records it, and its arguments
 AdaptedCall = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Undecided:
+    """The type of :data:`UNDECIDED`."""
+
+
+#: in place of an answer: the trace knows none
+UNDECIDED: Final = Undecided()
 
 
 class Recorder:
@@ -39,6 +47,21 @@ class Recorder:
     def constant_value(self, x: TensorProxy) -> torch.Tensor | None:
         """Return the value of a tensor, on the CPU, if it depends on no input of the trace."""
         return None
+
+    def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
+        """Return the answer to a question about data that the rest of the trace is for, or UNDECIDED.
+
+        Where a program is acquired, the question is answered for the call, and the answer is checked in each
+        run (Note [Decisions on data]).
+        """
+        return UNDECIDED
+
+    def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
+        """Return the proxy of a number that is computed from numbers out of tensors, or UNDECIDED.
+
+        ``operation`` is the name of a function of the module ``operator``.
+        """
+        return UNDECIDED
 
     def note_text(self, proxy: Proxy | TensorProxy) -> None:
         """Take notice that the text of a proxy was made: in a program it would show a value."""

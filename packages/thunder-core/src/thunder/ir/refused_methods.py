@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
+from thunder.ir.recorder import UNDECIDED
 from thunder.ir.trace_context import get_tracectx
 
 if TYPE_CHECKING:
@@ -24,16 +25,25 @@ def constant_value(x: TensorProxy) -> torch.Tensor | None:
     return None if trace is None else trace.recorder.constant_value(x)
 
 
-def _needs_value(operation: str, read: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that reads the value of the tensor, where the trace can compute it.
+def decided(question: str, *operands: Any) -> Any:
+    """Return the answer to a question about data that the current trace is for, or UNDECIDED."""
+    trace = get_tracectx()
+    return UNDECIDED if trace is None else trace.recorder.decide(question, operands)
 
-    Elsewhere it raises DataDependentControlFlow.
+
+def _needs_value(operation: str, read: Callable[..., Any], question: str) -> Callable[..., Any]:
+    """Return a method that reads the value of the tensor.
+
+    The trace computes it, or decides the question. Elsewhere it raises DataDependentControlFlow.
     """
 
     def method(self: TensorProxy, *args: Any, **kwargs: Any) -> Any:
         value = constant_value(self)
         if value is not None:
             return read(value, *args, **kwargs)
+        answer = decided(question, self, *args)
+        if answer is not UNDECIDED:
+            return answer
         raise DataDependentControlFlow(
             f"{operation} asks for the value of a tensor, which is not known while the program is traced",
             found=f'{self.name}: "{self.type_string()}"',
@@ -63,16 +73,34 @@ def _takes_data_out(operation: str, read: Callable[..., Any] | None = None) -> C
     return method
 
 
+#: elements of the largest tensor whose values are one decision
+_MOST_DECIDED: Final = 1 << 10
+_refuse_tolist = _takes_data_out("tensor.tolist()", torch.Tensor.tolist)
+
+
+def _tolist(self: TensorProxy) -> Any:
+    """Return the elements of a tensor of few elements as nested lists; they are one decision."""
+    if constant_value(self) is None and self.numel <= _MOST_DECIDED:
+        answer = decided("tolist", self)
+        if answer is not UNDECIDED:
+            return _as_lists(answer)
+    return _refuse_tolist(self)
+
+
+def _as_lists(part: Any) -> Any:
+    return [_as_lists(p) for p in part] if isinstance(part, tuple) else part
+
+
 #: name of a method of ``torch.Tensor`` that needs data → the method of ``TensorProxy`` in its place
 REFUSED_METHODS: dict[str, Callable[..., Any]] = {
-    "__bool__": _needs_value("bool(tensor)", bool),
-    "__int__": _needs_value("int(tensor)", int),
-    "__float__": _needs_value("float(tensor)", float),
-    "__complex__": _needs_value("complex(tensor)", complex),
-    "__index__": _needs_value("index(tensor)", operator.index),
-    "__contains__": _needs_value("x in tensor", operator.contains),
-    "is_nonzero": _needs_value("tensor.is_nonzero()", torch.Tensor.is_nonzero),
-    "tolist": _takes_data_out("tensor.tolist()", torch.Tensor.tolist),
+    "__bool__": _needs_value("bool(tensor)", bool, "bool"),
+    "__int__": _needs_value("int(tensor)", int, "int"),
+    "__float__": _needs_value("float(tensor)", float, "float"),
+    "__complex__": _needs_value("complex(tensor)", complex, "complex"),
+    "__index__": _needs_value("index(tensor)", operator.index, "index"),
+    "__contains__": _needs_value("x in tensor", operator.contains, "contains"),
+    "is_nonzero": _needs_value("tensor.is_nonzero()", torch.Tensor.is_nonzero, "is_nonzero"),
+    "tolist": _tolist,
     "numpy": _takes_data_out("tensor.numpy()"),
     "__array__": _takes_data_out("numpy.asarray(tensor)"),
     "__dlpack__": _takes_data_out("tensor.__dlpack__()"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import torch
 
 from thunder.base.devices import Device
 from thunder.base.errors import DataDependentControlFlow, InvalidArgument, OutsideTrace
+from thunder.base.langctx import current_language
 from thunder.base.tags import OpenTag
+from thunder.ir.recorder import UNDECIDED
 from thunder.ir.trace_context import get_tracectx
 
 if TYPE_CHECKING:
@@ -216,24 +221,102 @@ class NumberProxy(Proxy):
         return format(repr(self), spec)
 
 
-def _refuse_number(operation: str) -> Callable[..., NoReturn]:
-    def refuse(self: NumberProxy, *others: Any) -> NoReturn:
-        raise DataDependentControlFlow(
-            f"{operation} asks for the value of a number that comes out of a tensor",
-            found=f'{self.name}: "{self.type_string()}"',
-            hint="Compute with tensors (torch.where for a choice); returning the number is fine.",
-        )
-
-    return refuse
+def _refusal(operation: str, proxy: NumberProxy) -> DataDependentControlFlow:
+    return DataDependentControlFlow(
+        f"{operation} asks for the value of a number that comes out of a tensor",
+        found=f'{proxy.name}: "{proxy.type_string()}"',
+        hint="Compute with tensors (torch.where for a choice); returning the number is fine.",
+    )
 
 
-for _operation in (
-    *("bool", "int", "float", "complex", "index", "round", "trunc"),
-    *("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs"),
-    *(side + op for op in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow") for side in ("", "r")),
-):
-    setattr(NumberProxy, f"__{_operation}__", _refuse_number(_operation))
-NumberProxy.__hash__ = object.__hash__  # type: ignore[method-assign]
+def _decided(operation: str, question: str, *operands: Any) -> Any:
+    """Return the answer to a question about numbers; raise DataDependentControlFlow if there is none."""
+    trace = get_tracectx()
+    answer = UNDECIDED if trace is None else trace.recorder.decide(question, operands)
+    if answer is UNDECIDED:
+        raise _refusal(operation, operands[0])
+    return answer
+
+
+def _are_numbers(operands: Iterable[Any]) -> bool:
+    return all(isinstance(x, int | float | complex | NumberProxy) for x in operands)
+
+
+#: comparison → the same with its operands exchanged
+_REFLECTED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _on_tensor(operation: str, tensor: Any, number: NumberProxy) -> Any:
+    """Record a method of a tensor, with a number out of a tensor as its argument."""
+    symbol = current_language().resolve(getattr(torch.Tensor, f"__{operation}__"))
+    if symbol is None:
+        raise _refusal(operation, number)
+    return symbol(tensor, number)
+
+
+def _converting(operation: str) -> Callable[..., Any]:
+    """Return the method of a conversion: its result is a decision."""
+    return lambda self: _decided(operation, operation, self)
+
+
+def _comparing(operation: str) -> Callable[..., Any]:
+    """Return the method of a comparison of two numbers: its result is a decision."""
+
+    def compare(self: NumberProxy, other: Any) -> Any:
+        if isinstance(other, torch.Tensor):
+            return _on_tensor(_REFLECTED.get(operation, operation), other, self)
+        return _decided(operation, operation, self, other) if _are_numbers((other,)) else NotImplemented
+
+    return compare
+
+
+def _computing(operation: str, reflected: bool = False) -> Callable[..., Any]:
+    """Return the method of an operation on numbers: its result is a number of the trace."""
+
+    def compute(self: NumberProxy, *others: Any) -> Any:
+        if others and isinstance(others[0], torch.Tensor):
+            return _on_tensor(operation if reflected else f"r{operation}", others[0], self)
+        if not _are_numbers(others):
+            return NotImplemented
+        trace = get_tracectx()
+        operands = (*others, self) if reflected else (self, *others)
+        number = UNDECIDED if trace is None else trace.recorder.compute_number(operation, operands)
+        if number is UNDECIDED:
+            raise _refusal(f"r{operation}" if reflected else operation, self)
+        return number
+
+    return compute
+
+
+def _rounded(self: NumberProxy, digits: int | None = None) -> Any:
+    return round(_decided("round", "value", self), digits)
+
+
+def _truncated(self: NumberProxy) -> Any:
+    return math.trunc(_decided("trunc", "value", self))
+
+
+for _operation in ("bool", "int", "float", "complex", "index"):
+    setattr(NumberProxy, f"__{_operation}__", _converting(_operation))
+for _operation in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(NumberProxy, f"__{_operation}__", _comparing(_operation))
+for _operation in ("neg", "pos", "abs"):
+    setattr(NumberProxy, f"__{_operation}__", _computing(_operation))
+for _operation in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(NumberProxy, f"__{_operation}__", _computing(_operation))
+    setattr(NumberProxy, f"__r{_operation}__", _computing(_operation, reflected=True))
+setattr(NumberProxy, "__round__", _rounded)  # noqa: B010
+setattr(NumberProxy, "__trunc__", _truncated)  # noqa: B010
+
+
+def _hash(self: NumberProxy) -> int:
+    """Return the hash of the value where a program uses a number as a key; elsewhere that of the proxy."""
+    trace = get_tracectx()
+    value = UNDECIDED if trace is None else trace.recorder.decide("value", (self,))
+    return object.__hash__(self) if value is UNDECIDED else hash(value)
+
+
+NumberProxy.__hash__ = _hash  # type: ignore[method-assign, assignment]
 
 
 class IntegerProxy(NumberProxy):

@@ -19,7 +19,9 @@ import torch
 
 from thunder.base.dtypes import bool8, int32, int64, uint8
 from thunder.base.errors import UnsupportedOperator
-from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value, number_in, pyval
+from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy, constant_value, number_in, pytype
+from thunder.ir.recorder import UNDECIDED
+from thunder.ir.refused_methods import decided
 from thunder.ops import prims
 from thunder.ops.torch_errors import OperatorIndexError, OperatorTypeError, OperatorValueError
 
@@ -88,11 +90,23 @@ def _normal(item: Any) -> Any:
         return _known(item)
     if isinstance(item, slice):
         bounds = (item.start, item.stop, item.step)
-        return slice(*map(number_in, bounds)) if any(isinstance(b, TensorProxy) for b in bounds) else item
+        is_known = not any(isinstance(b, TensorProxy | NumberProxy) for b in bounds)
+        return item if is_known else slice(*map(_decided, bounds))
     if isinstance(item, list | tuple | range):
         return [_normal(x) for x in item]
-    is_number = isinstance(item, bool | IntegerProxy) or not hasattr(item, "__index__")
+    if isinstance(item, IntegerProxy):
+        return _decided(item)
+    is_number = isinstance(item, bool) or not hasattr(item, "__index__")
     return item if is_number else operator.index(item)
+
+
+def _decided(x: Any) -> Any:
+    """Return a position in a tensor or number as Python's, where the trace knows it or decides on it."""
+    number = number_in(x)
+    if not isinstance(number, TensorProxy | NumberProxy):
+        return number
+    answer = decided("value" if pytype(number) is bool else "index", number)
+    return number if answer is UNDECIDED else answer
 
 
 def _known(item: TensorProxy) -> Any:
@@ -239,11 +253,11 @@ def _constant(rows: list[Any]) -> TensorProxy:
 
 def _bounds(item: slice, size: int) -> tuple[int, int, int]:
     for part in (item.start, item.stop, item.step):
-        if isinstance(part, TensorProxy):
+        if isinstance(part, TensorProxy | NumberProxy):
             raise UnsupportedOperator(
                 "a slice with a bound in a tensor", hint="Use torch.narrow with Python integers."
             )
-    start, end, step = slice(pyval(item.start), pyval(item.stop), pyval(item.step)).indices(size)
+    start, end, step = slice(item.start, item.stop, item.step).indices(size)
     if step <= 0:
         raise OperatorValueError("step must be greater than zero")
     return start, max(start, end), step
@@ -251,7 +265,7 @@ def _bounds(item: slice, size: int) -> tuple[int, int, int]:
 
 def _position(item: Any, size: int, dim: int) -> int:
     try:
-        index: int = pyval(item).__index__()
+        index: int = item.__index__()
     except AttributeError:
         raise OperatorIndexError(
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "

@@ -7,6 +7,8 @@ from typing import Any, NoReturn
 
 from thunder.base.errors import DataDependentControlFlow, ThunderError, UnsupportedProgram
 from thunder.ir.proxies import TensorProxy
+from thunder.ir.recorder import UNDECIDED
+from thunder.ir.refused_methods import decided
 from thunder.ops.torch_errors import described_arguments
 from thunder.torch.argument_binding import unpacked
 from thunder.torch.registration import torch_names
@@ -21,9 +23,6 @@ DATA_DEPENDENT_SHAPES = (
     "torch.unique",
     "torch.unique_consecutive",
 )
-
-#: the result is a Python value that depends on data
-DATA_DEPENDENT_VALUES = ("torch.allclose", "torch.equal")
 
 #: method → the out-of-place form; they change shape, strides or storage of a tensor, not its values
 METADATA_WRITES = {
@@ -45,15 +44,30 @@ def _refuse(names: tuple[str, ...], methods: tuple[str, ...], error: Callable[..
         raise error(*args, **kwargs)
 
 
-def _value_error(name: str) -> Callable[..., ThunderError]:
-    def error(*args: Any, **kwargs: Any) -> ThunderError:
-        return DataDependentControlFlow(
-            f"{name} asks for the values of tensors, which are not known while the program is traced",
-            found=described_arguments(args, kwargs),
-            hint="Use torch.isclose or torch.eq with all() and torch.where, or compare outside the function.",
-        )
+def _decided(name: str, *operands: Any) -> bool:
+    """Return the answer that the program is traced for; raise DataDependentControlFlow if there is none."""
+    answer = decided(name, *operands)
+    if answer is not UNDECIDED:
+        return bool(answer)
+    raise DataDependentControlFlow(
+        f"torch.{name} asks for the values of tensors, which are not known while the program is traced",
+        found=described_arguments(operands[:2], {}),
+        hint="Use torch.isclose or torch.eq with all() and torch.where, or compare outside the function.",
+    )
 
-    return error
+
+@torch_names("torch.equal", methods=("equal",))
+def equal(input: TensorProxy, other: TensorProxy) -> bool:
+    """Return whether two tensors have the same shape and elements: a decision on data."""
+    return _decided("equal", input, other)
+
+
+@torch_names("torch.allclose", methods=("allclose",))
+def allclose(
+    input: TensorProxy, other: TensorProxy, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Return whether the elements of two tensors are close: a decision on data."""
+    return _decided("allclose", input, other, rtol, atol, equal_nan)
 
 
 def _write_error(method: str, instead: str) -> Callable[..., ThunderError]:
@@ -83,8 +97,6 @@ _resized("resize_as_", lambda other: other.shape)
 
 for _name in DATA_DEPENDENT_SHAPES:
     _refuse((_name,), (_name.rpartition(".")[2],), lambda *args, _name=_name, **kwargs: refuse_mask(_name))
-for _name in DATA_DEPENDENT_VALUES:
-    _refuse((_name,), (_name.rpartition(".")[2],), _value_error(_name))
 for _method, _instead in METADATA_WRITES.items():
     _refuse((f"torch.{_method}",), (_method,), _write_error(_method, _instead))
 

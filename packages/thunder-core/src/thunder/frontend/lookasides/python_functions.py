@@ -137,7 +137,11 @@ def _signature(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str,
     torch.Tensor.__format__,
 )
 def _text(session: TracingSession, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise text_refusal(args[0])
+    proxy, *spec = args
+    if session.speculation is None:
+        raise text_refusal(proxy)
+    value = session.speculation.values_for_text(proxy, text_refusal(proxy))
+    return format(value, *spec) if spec else repr(value)
 
 
 # -- ambient state -------------------------------------------------------------------------------------------

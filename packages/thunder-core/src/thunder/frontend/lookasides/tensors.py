@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import UnsupportedProgram
+from thunder.base.errors import DataDependentControlFlow, UnsupportedProgram
 from thunder.base.langctx import unknown_torch_function
 from thunder.base.provenance import ABSENT, lookup_instance, lookup_type
 from thunder.base.tags import OpTags
+from thunder.frontend.decisions.decided_arguments import call_with_decided_arguments, with_decided_integers
 from thunder.frontend.lookasides import mode_regions, patches, rng_generators
 from thunder.frontend.lookasides.grad_requests import request_grad
 from thunder.frontend.lookasides.mode_regions import InferenceModes
@@ -265,7 +266,12 @@ def call_symbol(session: TracingSession, symbol: Any, args: tuple[Any, ...], kwa
     args, kwargs = rng_generators.with_proxies(session, args, kwargs)
     if is_of_package(symbol):
         args, kwargs = checked_arguments(session, symbol, args, kwargs)
-    return symbol(*args, **kwargs)
+    args, kwargs = with_decided_integers(session, symbol, args, kwargs)
+    try:
+        return symbol(*args, **kwargs)
+    except DataDependentControlFlow as error:
+        refusal = error
+    return call_with_decided_arguments(session, symbol, args, kwargs, refusal)
 
 
 def call_unknown(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from thunder.base.errors import UnsupportedProgram
+from thunder.base.errors import ThunderError, UnsupportedProgram
 from thunder.frontend.lookasides.environment_queries import is_query, query
 from thunder.frontend.natives.libraries import is_guarded_whole, is_numpy_scalar, is_own, is_ufunc
 from thunder.frontend.natives.native_arguments import check_arguments, check_protocols, note_keys
@@ -35,7 +35,7 @@ from thunder.frontend.objects.class_kinds import IDENTITY_TYPES, LEAVES, is_fore
 from thunder.frontend.objects.object_table import describe
 from thunder.frontend.raised_errors import name_tensors, text_refusal
 from thunder.frontend.session import TracingSession
-from thunder.ir.proxies import TensorProxy
+from thunder.ir.proxies import Proxy, TensorProxy
 
 #: native code that creates objects with state; what other native code returns existed before
 _MAKERS = frozenset(map(id, (type.__new__, types.FunctionType, types.ModuleType)))
@@ -81,12 +81,27 @@ def _call_allowed(
     except TypeError as error:
         name_tensors(error)
         raise
-    if session.shown_proxy is not None:
-        raise text_refusal(session.shown_proxy)
+    shown: Proxy | TensorProxy | None = session.shown_proxy
+    if shown is not None:
+        result = _text_of_values(session, text_refusal(shown), fn, args, kwargs)
     if id(fn) in _MAKERS:
         session.created_by_program[id(result)] = result
     elif type(result) in _KEYED:
         note_keys(session, result)
+    return result
+
+
+def _text_of_values(
+    session: TracingSession, refusal: ThunderError, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Return the text that a native function makes of tensors or numbers, where that is not refused."""
+    if session.speculation is None:
+        raise refusal
+    args, kwargs = session.speculation.values_for_text((args, kwargs), refusal)
+    session.shown_proxy = None
+    result = fn(*args, **kwargs)
+    if session.shown_proxy is not None:
+        raise refusal
     return result
 
 

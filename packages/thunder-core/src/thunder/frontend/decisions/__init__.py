@@ -1,0 +1,1 @@
+"""Decisions on data: questions whose answers a trace is for, and checks."""

@@ -1,0 +1,78 @@
+"""Numbers out of tensors as arguments of operators: some flow through, others are decisions.
+
+n = (x > 0).sum().item()        n is a value of the trace
+y = x * n                   →   y = mul(x, n), for any n
+z = x.narrow(0, 0, n)       →   check_decision(n, question="index", answer=2, index=0); z = x.narrow(0, 0, 2)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from thunder.base.errors import DataDependentControlFlow
+from thunder.base.pytree import tree_flatten, tree_map, tree_unflatten
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import IntegerProxy, NumberProxy, TensorProxy
+
+__all__ = ["call_with_decided_arguments", "with_decided_integers"]
+
+#: operators that take an integer for its value, as one takes a tensor without dimensions; others may take it
+#: for a size or a position, on which metadata depend
+_ELEMENTWISE: Final = frozenset(
+    (
+        *("torch.add", "torch.sub", "torch.rsub", "torch.mul", "torch.div", "torch.true_divide"),
+        *("torch.eq", "torch.ne", "torch.lt", "torch.le", "torch.gt", "torch.ge"),
+        *("torch.clamp", "torch.where", "torch.masked_fill"),
+    )
+)
+
+
+def with_decided_integers(session: TracingSession, symbol: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Return the arguments of a call with those integers decided on which metadata may depend."""
+    if session.speculation is None:
+        return args, kwargs
+    if getattr(symbol, "id", "") not in _ELEMENTWISE and any(map(_has_integer, (*args, *kwargs.values()))):
+        args, kwargs = tree_map(_decided_integer, (args, kwargs))
+    return args, kwargs
+
+
+def call_with_decided_arguments(
+    session: TracingSession,
+    symbol: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: DataDependentControlFlow,
+) -> Any:
+    """Call an operator that has asked for the value of an argument, ``error``, with the values of numbers.
+
+    Raises the error if there are none, or if they cannot be decided.
+    """
+    if session.speculation is None or len(session.trace.scopes) > 1:
+        raise error
+    speculation = session.speculation
+
+    def decided(x: Any) -> Any:
+        if isinstance(x, NumberProxy):
+            return speculation.decide("value", (x,))
+        if isinstance(x, TensorProxy) and not x.shape and x.dtype.is_integer:
+            return operator.index(x)
+        return x
+
+    leaves, spec = tree_flatten((args, kwargs))
+    values = list(map(decided, leaves))
+    if all(a is b for a, b in zip(leaves, values, strict=True)):
+        raise error
+    args, kwargs = tree_unflatten(values, spec)
+    return symbol(*args, **kwargs)
+
+
+def _has_integer(x: Any) -> bool:
+    if isinstance(x, tuple | list):
+        return any(map(_has_integer, x))
+    return isinstance(x, IntegerProxy)
+
+
+def _decided_integer(x: Any) -> Any:
+    return x.__index__() if isinstance(x, IntegerProxy) else x  # type: ignore[attr-defined]

@@ -1,0 +1,211 @@
+"""The early run of a program: its trace so far runs on the inputs of the call, for the answer to a question.
+
+The results are kept, so that each call of the trace runs once, however many questions the program asks. What
+the program writes to an input is written to a copy, and generators of random numbers are afterwards as they
+were before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+
+from thunder.base.errors import DataDependentControlFlow, InternalError, ThunderError
+from thunder.base.provenance import Path
+from thunder.base.structural_ids import STRUCTURAL
+from thunder.base.tags import OpTags
+from thunder.ir.effects import KEPT
+from thunder.ir.proxies import GeneratorProxy, TensorProxy, is_proxy
+from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
+from thunder.ir.trace import TraceCtx
+from thunder.ops import prims
+from thunder.ops.data_errors import is_opaque
+from thunder.ops.prims.decision_checks import answer_to
+from thunder.ops.region_evaluation import evaluate_calls
+
+__all__ = ["EarlyRun", "RaisedEarly"]
+
+
+class RaisedEarly(InternalError):
+    """The program so far raises on the inputs of the call, as eager does: ``error``.
+
+    Only the frontend handles it; no handler of the program may see it.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("the program raises before a decision")
+        self.error = error
+
+
+class EarlyRun:
+    """The values of a trace that is being recorded, for the inputs of one call.
+
+    Args:
+        trace: the trace; only its outermost scope is run.
+        inputs: the inputs so far, with their paths; the frontend appends to it.
+        roots: the roots from which the paths lead to the inputs.
+    """
+
+    def __init__(
+        self,
+        trace: TraceCtx,
+        inputs: Sequence[tuple[TensorProxy | GeneratorProxy, Path]],
+        roots: dict[str, Any],
+    ) -> None:
+        self._trace, self._inputs, self._roots = trace, inputs, roots
+        self._copies = _Copies()
+        self._copies_inputs = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._done: set[str] = set()
+        self._adopted = 0
+        #: the statement up to which the program has run, and its position
+        self._position = 0
+        self._last: BoundSymbol | None = None
+        self._states: list[torch.Tensor] | None = None
+
+    def answer(self, question: str, operands: tuple[Any, ...]) -> Any:
+        """Return the answer to a question about values of the program so far.
+
+        Raises DataDependentControlFlow where the program cannot be run early, RaisedEarly where it raises.
+        """
+        self._advance()
+        with _errors_of_program():
+            return answer_to(question, tuple(self._values[o.name] if is_proxy(o) else o for o in operands))
+
+    def value(self, proxy: Any) -> Any:
+        """Return the value of a proxy; raises as :meth:`answer` does."""
+        self._advance()
+        return self._values[proxy.name]
+
+    def _advance(self) -> None:
+        """Run the calls that have been recorded since the last question."""
+        calls = self._new_calls()
+        if not self._copies_inputs and any(has_tags(b, {OpTags.IN_PLACE}) for b in calls):
+            self._copies_inputs = True
+            self._begin()
+            calls = self._new_calls()
+        for call in calls:
+            _refuse_effects(call)
+        self._adopt_inputs()
+        with self._drawing(calls), _errors_of_program():
+            for call in calls:
+                evaluate_calls((call,), self._values)
+                self._done.update(p.name for b in with_parts((call,)) for p in b.flat_proxy_outs)
+
+    def _new_calls(self) -> list[BoundSymbol]:
+        """Return the calls that have been recorded since the last question, and are to be run."""
+        recorded = self._trace.bound_symbols
+        start = self._position
+        if not (0 < start <= len(recorded) and recorded[start - 1] is self._last):
+            start = 0  # a part was taken out of the trace, and perhaps recorded again as one call
+        self._position, self._last = len(recorded), recorded[-1] if recorded else None
+        return [b for b in recorded[start:] if b.sym.id not in _SKIPPED and not self._has_run(b)]
+
+    def _has_run(self, bsym: BoundSymbol) -> bool:
+        arguments = {p.name for p in bsym.flat_proxy_args}
+        names = {p.name for p in bsym.flat_proxy_outs} - arguments
+        if not names:  # it writes in place
+            names = {p.name for b in with_parts(bsym.subsymbols) for p in b.flat_proxy_outs} - arguments
+        return bool(names) and names <= self._done
+
+    def _adopt_inputs(self) -> None:
+        for proxy, path in self._inputs[self._adopted :]:
+            value = path.fetch(self._roots)
+            if isinstance(proxy, TensorProxy):
+                if value.device.type == "meta" or type(value) is torch._subclasses.FakeTensor:
+                    raise _refusal("its inputs have no data", proxy.name)
+                value = self._copies.of(value) if self._copies_inputs else value
+            elif value is not torch.default_generator:
+                value = value.clone_state()
+            self._values[proxy.name] = value
+        self._adopted = len(self._inputs)
+
+    @contextlib.contextmanager
+    def _drawing(self, calls: Iterable[BoundSymbol]) -> Iterator[None]:
+        """Let the calls draw from the default generators as the whole program will; then restore these."""
+        if not any(not _DRAWING.isdisjoint(b.tags) for b in with_parts(calls)):
+            yield
+            return
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        with torch.random.fork_rng(devices):
+            if self._states is not None:
+                torch.set_rng_state(self._states[0])
+                for device, state in zip(devices, self._states[1:], strict=True):
+                    torch.cuda.set_rng_state(state, device)
+            yield
+            self._states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
+class _Copies:
+    """Copies of tensors, of which those that share memory are copied to shared memory."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, Any] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the copy of a tensor."""
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+                return tensor.detach().clone()
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key not in self._storages:
+                self._storages[key] = storage, storage.clone()
+            copy = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            return copy.set_(self._storages[key][1], tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+@contextlib.contextmanager
+def _errors_of_program() -> Iterator[None]:
+    """Raise RaisedEarly for what an operator raises on these values."""
+    try:
+        yield
+    except ThunderError as error:
+        raise _refusal("a part of it has no torch function", str(error)) from error
+    except Exception as error:
+        raise RaisedEarly(error) from error
+
+
+def _refuse_effects(call: BoundSymbol) -> None:
+    """Refuse a call that must not run once more than in eager."""
+    for bsym in with_parts((call,)):
+        if bsym.sym.id in _FROM_ENTROPY:
+            raise _refusal("a seed of it is drawn from the operating system", bsym.sym.id)
+        if "c10d" in bsym.sym.id:
+            raise _refusal("another process takes part in it", bsym.sym.id)
+        if is_opaque(bsym) and not KEPT.isdisjoint(bsym.tags):
+            raise _refusal("it has called an operator with effects", bsym.sym.id)
+
+
+def _refusal(why: str, found: str) -> DataDependentControlFlow:
+    return DataDependentControlFlow(
+        f"the program asks for the data of a tensor, and cannot be run up to here: {why}",
+        found={"found": found},
+        hint="Use torch.where or another tensor operation, or move the test out of the compiled function.",
+    )
+
+
+#: statements that compute nothing
+_SKIPPED: Final = STRUCTURAL | {
+    symbol.id
+    for symbol in (
+        prims.check_decision,
+        prims.enter_inference_mode,
+        prims.leave_inference_mode,
+        prims.python_call,
+        prims.python_print,
+        prims.set_default_dtype,
+        prims.set_grad_enabled,
+        prims.sink,
+        prims.unpack_trivial,
+    )
+}
+_FROM_ENTROPY: Final = frozenset({prims.seed_from_entropy.id, prims.seed_generator_from_entropy.id})
+#: tags of operators that may draw random numbers
+_DRAWING: Final = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})

@@ -1,0 +1,115 @@
+"""Speculation: a program that asks for data is traced for the answers of the call.
+
+Note [Decisions on data] shows the result.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from thunder.base.errors import DataDependentControlFlow, ThunderError
+from thunder.base.pytree import tree_map
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.decisions.decision import Decision
+from thunder.frontend.decisions.early_run import EarlyRun
+from thunder.frontend.session import TracingSession
+from thunder.ir.proxies import Proxy, TensorProxy, is_proxy, pytype
+from thunder.ir.recorder import UNDECIDED
+from thunder.ops import prims
+
+__all__ = ["Speculation"]
+
+
+class Speculation:
+    """The decisions of one acquisition.
+
+    Args:
+        session: the acquisition.
+        run: runs the program up to a question.
+        known: the answers to the first questions, which a run of the compiled program has found.
+    """
+
+    def __init__(self, session: TracingSession, run: EarlyRun, known: Sequence[Any] = ()) -> None:
+        self.decisions: list[Decision] = []
+        #: whether the program has asked for data
+        self.has_run = False
+        #: the refusal of a text of values, unless the program raises, so that Python makes the text
+        self.refusal: ThunderError | None = None
+        self._values: dict[str | None, Any] = {}  # of numbers that were decided on, by name
+        self._session, self._run, self._known = session, run, tuple(known)
+
+    def decide(self, question: str, operands: tuple[Any, ...]) -> Any:
+        """Return the answer to a question, and record its check; UNDECIDED where that is not possible."""
+        if not self._may_decide():
+            return UNDECIDED
+        session = self._session
+        number = operands[0].name if question == "value" else None
+        if number in self._values:
+            return self._values[number]
+        self.has_run = True
+        index = len(self.decisions)
+        if index < len(self._known):
+            answer = self._known[index]
+        else:
+            try:
+                answer = self._run.answer(question, operands)
+            except DataDependentControlFlow as error:
+                raise error.add_locations(session.locations()) from error.__cause__
+        prims.check_decision(*operands, question=question, answer=answer, index=index)
+        if number is not None:
+            self._values[number] = answer
+        source = session.locate()
+        self.decisions.append(
+            Decision(
+                question=question,
+                operands=", ".join(map(_described, operands)),
+                answer=answer,
+                where=None if source is None else source.location,
+            )
+        )
+        return answer
+
+    def values_for_text(self, tree: Any, refusal: ThunderError) -> Any:
+        """Return a tree in which proxies are replaced by values of this call, for a text of them.
+
+        The text is different in each call, so that a program can make one only if it raises: then Python runs
+        the program. So it is after a decision, such as a check of arguments; ``refusal`` is raised elsewhere,
+        and by the program that does not raise.
+        """
+        if not self.has_run:
+            raise refusal.add_locations(self._session.locations())
+        self.refusal = self.refusal or refusal.add_locations(self._session.locations())
+        return tree_map(lambda leaf: self._run.value(leaf) if is_proxy(leaf) else leaf, tree)
+
+    def compute_number(self, operation: str, operands: tuple[Any, ...]) -> Any:
+        """Return the number that an operation of Python's computes from numbers, as a value of the trace.
+
+        The type of a power of integers depends on the exponent, so that the exponent is a decision.
+        """
+        if not self._may_decide():
+            return UNDECIDED
+        if operation == "pow" and pytype(operands[1]) is not float and is_proxy(operands[1]):
+            operands = (operands[0], self.decide("value", operands[1:]))
+        if operation == "pow" and any(pytype(x) is complex or pytype(operands[1]) is float for x in operands):
+            values = [self.decide("value", (x,)) if is_proxy(x) else x for x in operands]
+            return operator.pow(*values)
+        if not any(map(is_proxy, operands)):
+            return getattr(operator, operation)(*operands)
+        return prims.compute_number(operation, *operands)
+
+    def _may_decide(self) -> bool:
+        """Return whether a check can be recorded now.
+
+        It cannot in a backward, which runs at another time, nor in the decomposition of an operator, which
+        may be recorded again or replaced by another.
+        """
+        session = self._session
+        return len(session.trace.scopes) == 1 and not session.state(BackwardState).stack
+
+
+def _described(operand: Any) -> str:
+    if isinstance(operand, TensorProxy) and operand.name_hint is not None:
+        return operand.name_hint
+    return operand.type_string() if isinstance(operand, Proxy | TensorProxy) else repr(operand)

@@ -1,0 +1,98 @@
+"""The primitive that checks a decision: a question about data that the program was traced with one answer to.
+
+Note [Decisions on data]
+A trace is a straight line. Where the program asks for the data of a tensor, the answer in the call that is
+traced becomes a check at that place:
+
+    if (x > 0).all():        t0 = x > 0; t1 = all(t0)
+        y = x.log()     →    check_decision(t1, question="bool", answer=True, index=0)
+    else:                    y = log(x)
+        y = x
+
+A check that finds another answer raises DecisionChanged before the program has written anything.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from thunder.base.equal_values import same_leaf
+from thunder.base.errors import DecisionChanged
+from thunder.base.tags import OpTags
+from thunder.ir.proxies import ComplexProxy, FloatProxy, IntegerProxy, NumberProxy, pytype
+from thunder.ops.operator import NONDIFFERENTIABLE
+from thunder.ops.prims.declaration import primitive
+
+__all__ = ["QUESTIONS", "answer_to", "check_decision", "compute_number"]
+
+
+def _values(tensor: torch.Tensor) -> Any:
+    """Return the elements of a tensor, as nested tuples."""
+
+    def frozen(part: Any) -> Any:
+        return tuple(map(frozen, part)) if isinstance(part, list) else part
+
+    return frozen(tensor.tolist())
+
+
+#: question → the function whose result is the answer; its arguments are tensors and numbers of a run
+QUESTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+    "contains": operator.contains,
+    "is_nonzero": torch.Tensor.is_nonzero,
+    "tolist": _values,
+    "equal": torch.equal,
+    "allclose": torch.allclose,
+    "value": lambda number: number,
+    **{name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+}
+
+
+def answer_to(question: str, operands: tuple[Any, ...]) -> Any:
+    """Return the answer to a question about tensors and numbers: a number, or tuples of numbers."""
+    with torch.no_grad():
+        return QUESTIONS[question](*operands)
+
+
+def _nothing(*operands: Any, question: str, answer: Any, index: int) -> None:
+    """The meta function of a statement without result."""
+
+
+def _check(*operands: Any, question: str, answer: Any, index: int) -> None:
+    found = answer_to(question, operands)
+    if not same_leaf(found, answer):
+        raise DecisionChanged(index, found)
+
+
+#: raises DecisionChanged(index, other answer) unless the question has this answer
+check_decision = primitive(
+    "check_decision", _nothing, python_impl=_check, vjp=NONDIFFERENTIABLE, tags=(OpTags.DONT_DCE,)
+)
+
+
+# -- numbers -------------------------------------------------------------------------------------------------
+
+
+def _number_meta(operation: str, *operands: Any) -> NumberProxy:
+    result = _compute_number(operation, *(pytype(x)(1) for x in operands))
+    if isinstance(result, complex):
+        return ComplexProxy()
+    return FloatProxy() if isinstance(result, float) else IntegerProxy(python_type=type(result))
+
+
+def _compute_number(operation: str, *operands: Any) -> Any:
+    return getattr(operator, operation)(*operands)
+
+
+#: Python's arithmetic on numbers that come out of tensors: ``compute_number("add", n, 2)``
+compute_number = primitive(
+    "compute_number", _number_meta, python_impl=_compute_number, eager=_compute_number, vjp=NONDIFFERENTIABLE
+)
