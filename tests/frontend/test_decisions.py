@@ -363,3 +363,23 @@ def test_a_module_with_a_decision_and_a_buffer() -> None:
 def test_a_compiled_program_inside_of_another() -> None:
     inner = thunder.jit(branch)
     assert_as_eager(lambda x: inner(x) + 1 if x.max() < 3.5 else inner(-x), [(x,) for x in (UP, DOWN, MIXED)])
+
+
+def test_an_operator_before_a_question_runs_early() -> None:
+    ran = []
+
+    @torch.library.custom_op("thunder_tests::seen_early", mutates_args=())
+    def seen_early(x: Tensor) -> Tensor:
+        ran.append(x.sum().item())
+        return x + 1
+
+    def fn(x: Tensor) -> Tensor:
+        y = seen_early(x)
+        return y if y.sum() > 6 else x
+
+    seen_early.register_fake(torch.empty_like)
+    compiled = thunder.jit(fn)
+    compiled(UP)
+    assert len(ran) == 2, "early, and in the program"
+    compiled(UP)
+    assert len(ran) == 3

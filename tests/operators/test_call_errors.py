@@ -161,7 +161,14 @@ IN_A_TENSOR: list[Callable[[torch.Tensor, torch.Tensor], Any]] = [
 @pytest.mark.parametrize("program", IN_A_TENSOR)
 def test_an_integer_in_a_tensor_is_refused(program: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
     with pytest.raises((DataDependentControlFlow, UnsupportedOperator), match="tensor"):
-        thunder.jit(program)(X, torch.tensor(1))
+        thunder.jit(program, data_dependent="refuse")(X, torch.tensor(1))
+
+
+@pytest.mark.parametrize("program", IN_A_TENSOR[:2])
+def test_an_integer_in_a_tensor_is_a_decision(program: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+    compiled = thunder.jit(program)
+    for n in (1, 0, 1) if program is IN_A_TENSOR[0] else (1, 2, 1):
+        torch.testing.assert_close(compiled(X, torch.tensor(n)), program(X, torch.tensor(n)), rtol=0, atol=0)
 
 
 def test_attention_takes_a_mask_without_dimensions() -> None:

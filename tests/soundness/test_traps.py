@@ -228,7 +228,7 @@ def numbers_of_a_proxy_as_array():
     return world(lambda x: x * x.numpy(), ramp(3))
 
 
-@cases(refused="DataDependentControlFlow")
+@cases(values=arg(0, ramp(3, start=-7.0)))
 def truth_of_a_proxy():
     return world(lambda x: x * 2 if x.sum() > 0 else x, ramp(3))
 

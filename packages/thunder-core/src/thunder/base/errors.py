@@ -21,6 +21,7 @@ from typing import NamedTuple, Self
 
 __all__ = [
     "DataDependentControlFlow",
+    "DecisionChanged",
     "ExecutorUnavailable",
     "GuardFailed",
     "InternalError",
@@ -338,8 +339,8 @@ class RaisedByProgram(Exception):
 class DecisionChanged(BaseException):
     """A check of a decision found another answer than the program was traced with.
 
-    Only the dispatcher handles it: the entry of the other answer runs. It is no Exception, so that no handler
-    on the way takes it for an error of the program. ``index`` counts the decisions of the program.
+    Only the dispatcher handles it: the entry of the other answer runs. It is not an Exception, so that no
+    handler on the way takes it for an error of the program. ``index`` counts the decisions of the program.
     """
 
     def __init__(self, index: int, answer: object) -> None:

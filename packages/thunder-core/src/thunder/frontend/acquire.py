@@ -104,13 +104,12 @@ def acquire(
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without changing an object.
 
-    ``contributed`` are functions of plugins and transforms, by name, whose results are guarded.
-    ``overrides`` are tensors that the program reads in place of those of ``fn``, a module;
-    ``rewrites_inputs``: a transform may change how it reads them. With ``device``, all tensors from outside
-    are taken to be on it. ``replacements`` are functions in whose place others are traced, first wins.
-    ``inputs_are_disjoint``: no guard checks that inputs which the program writes share no memory.
-    ``answers`` are those to the first questions that the program asks about data; it is run for the others.
-    With None it is not run, and questions are refused.
+    ``contributed`` are functions, by name, whose results are guarded. ``overrides`` are tensors that the
+    program reads in place of those of ``fn``, a module; ``rewrites_inputs``: a transform may change how it
+    reads them. With ``device``, all tensors from outside are taken to be on it. ``replacements`` are
+    functions in whose place others are traced, first wins. ``inputs_are_disjoint``: no guard checks that
+    inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
+    the program is run for the others. With None it is not run, and questions are refused.
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
@@ -120,10 +119,8 @@ def acquire(
     _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
+    session.speculation = _speculation(session, inputs, roots, answers)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
-    speculation = None
-    if answers is not None:
-        session.speculation = speculation = Speculation(session, EarlyRun(trace, inputs, roots), answers)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
             result = _recorded(session, machine, fn, args, kwargs)
@@ -135,7 +132,7 @@ def acquire(
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added)
             prologue = prologue_trace(interface, roots, trusted)
-        replaced = session.state(ReplacedCalls).summary()
+        reported = _reported(session)
     finally:
         session.forget()
     return Acquisition(
@@ -146,11 +143,27 @@ def acquire(
         interpreted=machine.instructions,
         log=machine.history,
         writes=finalizer.writes,
-        handles_errors=session.handles_errors,
-        calls_symbols=session.calls_symbols,
-        replaced=replaced,
-        decisions=() if speculation is None else tuple(speculation.decisions),
+        **reported,
     )
+
+
+def _speculation(
+    session: TracingSession, inputs: list[Input], roots: dict[str, Any], answers: Sequence[Any] | None
+) -> Speculation | None:
+    """Return what answers questions about data, or None where they are refused."""
+    if answers is None:
+        return None
+    return Speculation(session, EarlyRun(session.trace, inputs, roots), answers)
+
+
+def _reported(session: TracingSession) -> dict[str, Any]:
+    """Return the fields of an Acquisition that the session has collected."""
+    return {
+        "handles_errors": session.handles_errors,
+        "calls_symbols": session.calls_symbols,
+        "replaced": session.state(ReplacedCalls).summary(),
+        "decisions": () if session.speculation is None else tuple(session.speculation.decisions),
+    }
 
 
 def _object_table(
