@@ -132,7 +132,7 @@ def acquire(
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added)
             prologue = prologue_trace(interface, roots, trusted)
-        reported = _reported(session)
+        reported = _reported(session, machine)
     finally:
         session.forget()
     return Acquisition(
@@ -140,8 +140,6 @@ def acquire(
         computation=computation,
         epilogue=epilogue,
         facts=(ambient_fact(), *objects.facts),
-        interpreted=machine.instructions,
-        log=machine.history,
         writes=finalizer.writes,
         **reported,
     )
@@ -156,9 +154,11 @@ def _speculation(
     return Speculation(session, EarlyRun(session.trace, inputs, roots), answers)
 
 
-def _reported(session: TracingSession) -> dict[str, Any]:
-    """Return the fields of an Acquisition that the session has collected."""
+def _reported(session: TracingSession, machine: Machine) -> dict[str, Any]:
+    """Return the fields of an Acquisition that the session and the interpreter have collected."""
     return {
+        "interpreted": machine.instructions,
+        "log": machine.history,
         "handles_errors": session.handles_errors,
         "calls_symbols": session.calls_symbols,
         "replaced": session.state(ReplacedCalls).summary(),
