@@ -1,0 +1,1 @@
+"""Models that are measured: small ones with the parts of well-known architectures."""
