@@ -35,6 +35,10 @@ class Compiler:
         self.strides: list[tuple[Strides, ...]] = []
         self.error: Exception | None = None
 
+    def several(self, regions: Sequence[tuple[Region, tuple[Strides, ...]]]) -> list[EagerCode | Exception]:
+        """Return the code of regions, or the error."""
+        return [self.error or self(region, strides) for region, strides in regions]
+
     def __call__(self, region: Region, strides: tuple[Strides, ...]) -> EagerCode:
         if self.error is not None:
             raise self.error
@@ -94,14 +98,14 @@ def test_inputs_of_other_strides_than_expected_get_a_version(compiler: Compiler)
 def regions_of(fn: Callable[..., Any], *args: Any) -> list[Region]:
     """Return the regions that the executor compiles in a program."""
     regions: list[Region] = []
-    fuse = executor.ex.fuse
+    compile_regions = executor.ex.compile_regions
 
-    def noting(region: Region, counter: int) -> Any:
-        regions.append(region)
-        return fuse(region, counter)
+    def noting(chosen: Sequence[Region]) -> Any:
+        regions.extend(chosen)
+        return compile_regions(chosen)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor.ex, "fuse", noting)
+        patch.setattr(executor.ex, "compile_regions", noting)
         thunder.jit(fn, executors=["inductor"])(*args)
     return regions
 

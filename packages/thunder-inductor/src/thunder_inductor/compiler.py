@@ -1,36 +1,41 @@
-"""TorchInductor: compiles graphs by its entry point for graphs, and loads what it has compiled."""
+"""TorchInductor: its entry point generates code for graphs, whose kernels are compiled together."""
 
 from __future__ import annotations
 
 import copy
-import functools
-import hashlib
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch._guards import TracingContext, tracing
 from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx_inner
+from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import CompiledFxGraph, CompiledFxGraphConstants
+from torch._inductor.select_algorithm import extern_kernels
 
-import thunder
-from thunder import __version__
-from thunder.extend import ArtefactCache, Region
+from thunder.extend import ArtefactCache, Region, compile_together, compile_workers
 
 from .graphs import Graph, graph_of
-from .instructions import find_instructions
+from .instructions import are_assumed, find_instructions, keep_instructions, try_instructions
+from .kept_code import InductorCode, KeptCode, KernelPlace, add_library, code_of
 from .kernels import Strides
+from .libraries import kernel_name, key_of_source, source_of
+from .library_builds import build
 from .operators import Mode
 from .vector_rounding import cheap_rounding
+from .wrapper_code import Kernel, Wrapper, wrapper_of
 
-__all__ = ["InductorCode", "compile_region", "key_of", "load", "store"]
+__all__ = ["compile_regions", "run_of_graph"]
 
 #: settings of TorchInductor that differ from its defaults
-_SETTINGS: Mapping[str, Any] = {
+_SETTINGS: dict[str, Any] = {
     # bfloat16 and float16 are rounded after each operator, as eager rounds them
     "emulate_precision_casts": True,
     # the caller checks strides; sizes are guarded by the program's prologue
@@ -41,32 +46,80 @@ _SETTINGS: Mapping[str, Any] = {
     "triton.cudagraphs": False,
 }
 #: what TorchInductor need not look for in a mode: its patterns are of matrix products and attention
-_SETTINGS_OF_MODES: Mapping[Mode, Mapping[str, Any]] = {"pointwise": {"pattern_matcher": False}, "full": {}}
+_SETTINGS_OF_MODES: dict[Mode, dict[str, Any]] = {"pointwise": {"pattern_matcher": False}, "full": {}}
+
+#: the method of TorchInductor's graphs that imports a generated module
+_LOAD = "_compile_to_module_lines"
+#: the most kernels that are compiled as one file
+_KERNELS_OF_LIBRARY = 16
+#: TorchInductor generates code in one thread at a time
+_generating = threading.RLock()
 
 
 @dataclass(frozen=True)
-class InductorCode:
-    """A compiled region, for one combination of input strides.
+class _Generated:
+    """What TorchInductor generated for a region: a wrapper, or a graph that runs with TorchInductor."""
 
-    Attributes:
-        run: takes a list of tensors, which it empties, and returns the results.
-        output_strides: the strides (elements) of the results.
-        compiled: what TorchInductor returned, of which `run` is a part.
-    """
-
-    run: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+    code: Wrapper | CompiledFxGraph
     output_strides: tuple[Strides, ...]
-    compiled: CompiledFxGraph
 
 
-def compile_region(region: Region, strides: Sequence[Strides], mode: Mode) -> InductorCode:
-    """Compile a region whose inputs have these strides (elements); raises whatever TorchInductor raises."""
-    _find_instructions(region)
+def compile_regions(
+    regions: Sequence[tuple[Region, Sequence[Strides]]], mode: Mode, cache: ArtefactCache
+) -> list[tuple[InductorCode, KeptCode] | Exception]:
+    """Compile regions for these strides (elements) of their inputs; return what runs and what can be kept.
+
+    For a region that fails there is what TorchInductor or the C++ compiler raised.
+    """
+    has_cpu = any(region.outputs[0].device.type == "cpu" for region, _ in regions)
+    if has_cpu:
+        find_instructions(cache)
+    results = _compile(regions, mode, cache)
+    failed = any(isinstance(result, Exception) for result in results)
+    if has_cpu and are_assumed():
+        if failed and try_instructions(cache):
+            return _compile(regions, mode, cache)
+        if not failed:
+            keep_instructions(cache)
+    return results
+
+
+def _compile(
+    regions: Sequence[tuple[Region, Sequence[Strides]]], mode: Mode, cache: ArtefactCache
+) -> list[tuple[InductorCode, KeptCode] | Exception]:
+    tasks = [partial(_caught, partial(_generate, region, strides, mode)) for region, strides in regions]
+    generated = compile_together(tasks, workers=1, description="generating code")
+    wrappers = [g.code for g in generated if isinstance(g, _Generated) and isinstance(g.code, Wrapper)]
+    kernels = dict.fromkeys(kernel for wrapper in wrappers for kernel in wrapper.kernels.values())
+    places = _libraries(list(kernels), cache)
+    return [g if isinstance(g, Exception) else _result(g, places, cache) for g in generated]
+
+
+def _caught(function: Callable[[], Any]) -> Any:
+    """Return the result of a function, or the exception that it raised."""
+    try:
+        return function()
+    except Exception as error:  # of any class: it comes from TorchInductor or from a C++ compiler
+        return error
+
+
+# -- generating code
+
+
+def _generate(region: Region, strides: Sequence[Strides], mode: Mode) -> _Generated:
     settings = {**_SETTINGS, **_SETTINGS_OF_MODES[mode]}
-    with config.patch(settings), cheap_rounding(), torch.inference_mode(False), torch.no_grad():
+    wrappers: list[Wrapper] = []
+    with (
+        _generating,
+        config.patch(settings),
+        cheap_rounding(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+        _wrappers_in(wrappers),
+    ):
         graph = graph_of(region, strides)
         compiled = _compiled(graph)
-    return _code(compiled, graph.output_strides)
+    return _Generated(wrappers[0] if wrappers else compiled, graph.output_strides)
 
 
 def _compiled(graph: Graph) -> CompiledFxGraph:
@@ -77,64 +130,104 @@ def _compiled(graph: Graph) -> CompiledFxGraph:
     return compiled
 
 
-def _code(compiled: CompiledFxGraph, output_strides: tuple[Strides, ...]) -> InductorCode:
+@contextmanager
+def _wrappers_in(wrappers: list[Wrapper]) -> Iterator[None]:
+    """Within the context, modules that TorchInductor generates in this thread are appended, and not imported.
+
+    One that does not run without TorchInductor is imported, which compiles its kernels.
+    """
+    thread, load = threading.get_ident(), getattr(GraphLowering, _LOAD)
+
+    def take(self: GraphLowering, module: Any) -> Any:
+        wrapper = None
+        if threading.get_ident() == thread and not self.constants:
+            wrapper = wrapper_of(module.value, _is_function_of_torch)
+        if wrapper is None:
+            return load(self, module)
+        wrappers.append(wrapper)
+        return SimpleNamespace(call=None, __file__="<code of a region>")
+
+    setattr(GraphLowering, _LOAD, take)
+    try:
+        yield
+    finally:
+        setattr(GraphLowering, _LOAD, load)
+
+
+def _is_function_of_torch(name: str) -> bool:
+    return hasattr(torch, name) and getattr(extern_kernels, name, None) is getattr(torch, name)
+
+
+# -- compiling C++
+
+
+def _libraries(kernels: Sequence[Kernel], cache: ArtefactCache) -> dict[Kernel, KernelPlace | Exception]:
+    """Return the places of kernels in libraries, which are compiled at the same time.
+
+    The kernels of a library that cannot be compiled are compiled one by one, so that the others do not fail.
+    """
+    count = min(compile_workers(), -(-len(kernels) // _KERNELS_OF_LIBRARY) or 1)
+    groups = [kernels[i::count] for i in range(count)]
+    places = _compile_groups([group for group in groups if group], cache)
+    failed = [[kernel] for kernel in kernels if isinstance(places[kernel], Exception)]
+    return places if len(kernels) == 1 else places | _compile_groups(failed, cache)
+
+
+def _compile_groups(
+    groups: Sequence[Sequence[Kernel]], cache: ArtefactCache
+) -> dict[Kernel, KernelPlace | Exception]:
+    sources = [source_of(group) for group in groups]
+    tasks = [partial(_caught, partial(_library_key, source, cache)) for source in sources]
+    places: dict[Kernel, KernelPlace | Exception] = {}
+    for group, key in zip(groups, compile_together(tasks), strict=True):
+        for number, kernel in enumerate(group):
+            places[kernel] = key if isinstance(key, Exception) else KernelPlace(key, kernel_name(number))
+    return places
+
+
+def _library_key(source: str, cache: ArtefactCache) -> str:
+    """Compile and load a library, and return the key under which it is kept."""
+    key = key_of_source(source)
+    add_library(cache, key, lambda: build(source))
+    return key
+
+
+def _result(
+    generated: _Generated, places: dict[Kernel, KernelPlace | Exception], cache: ArtefactCache
+) -> tuple[InductorCode, KeptCode] | Exception:
+    strides = generated.output_strides
+    if isinstance(generated.code, CompiledFxGraph):
+        run = _loaded(generated.code)
+        return InductorCode(run, strides), KeptCode("", {}, strides, _pickled(generated.code))
+    kernels: dict[str, KernelPlace] = {}
+    for name, kernel in generated.code.kernels.items():
+        place = places[kernel]
+        if isinstance(place, Exception):
+            return place
+        kernels[name] = place
+    kept = KeptCode(generated.code.function, kernels, strides)
+    code = code_of(cache, kept)
+    assert code is not None, "a library that was just loaded"
+    return code, kept
+
+
+# -- graphs that run with TorchInductor
+
+
+def _pickled(compiled: CompiledFxGraph) -> bytes:
+    compiled = copy.copy(compiled)
+    compiled.prepare_for_serialization()
+    return pickle.dumps(compiled)
+
+
+def run_of_graph(content: bytes) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+    """Return the function of a compiled graph that was kept."""
+    compiled: CompiledFxGraph = pickle.loads(content)
+    compiled.after_deserialization(CompiledFxGraphConstants())
+    return _loaded(compiled)
+
+
+def _loaded(compiled: CompiledFxGraph) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
     run = compiled.current_callable
     assert run is not None, "a compiled graph that was not loaded"
-    return InductorCode(run, output_strides, compiled)
-
-
-# -- the cache on disk
-
-
-def _artefacts() -> ArtefactCache:
-    """Return the cache of compiled regions; all that decides what TorchInductor generates is a version."""
-    settings = config.save_config_portable(ignore_private_configs=False)
-    text = repr(sorted((name, repr(value)) for name, value in settings.items()))
-    return ArtefactCache(
-        "thunder-inductor",
-        {
-            "thunder-inductor": f"{__version__} {_sources()}",
-            "torch": f"{torch.__version__} {torch.version.git_version}",
-            "instructions": torch.backends.cpu.get_cpu_capability(),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
-            "settings": hashlib.sha256(text.encode()).hexdigest(),
-        },
-    )
-
-
-def _find_instructions(region: Region) -> None:
-    if region.outputs[0].device.type == "cpu":
-        find_instructions(_artefacts())
-
-
-@functools.cache
-def _sources() -> str:
-    """Return a text that changes with edits of the files that decide what a region computes."""
-    core = Path(thunder.__file__).parent
-    folders = (core / "ops", core / "torch", Path(__file__).parent)
-    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
-    states = [(path.name, status.st_size, status.st_mtime_ns) for path in files for status in (path.stat(),)]
-    return hashlib.sha256(repr(states).encode()).hexdigest()
-
-
-def key_of(structure: str, strides: Sequence[Strides], mode: Mode) -> str:
-    """Return the key of the code of a region with this structural key and these input strides."""
-    return f"{structure} {list(strides)} {mode}"
-
-
-def store(key: str, code: InductorCode) -> None:
-    """Keep compiled code on disk."""
-    compiled = copy.copy(code.compiled)
-    compiled.prepare_for_serialization()
-    _artefacts().put(key, pickle.dumps((compiled, code.output_strides)))
-
-
-def load(key: str, region: Region) -> InductorCode | None:
-    """Return the code of a region that was stored under a key by the same versions, or None."""
-    content = _artefacts().get(key)
-    if content is None:
-        return None
-    _find_instructions(region)
-    compiled, output_strides = pickle.loads(content)
-    compiled.after_deserialization(CompiledFxGraphConstants())
-    return _code(compiled, output_strides)
+    return run

@@ -5,10 +5,12 @@ No function here needs a device, and TorchInductor is imported when a region is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 import torch
 
@@ -27,6 +29,7 @@ from thunder.extend import (
     structural_key,
 )
 
+from .kept_code import key_of, load, open_cache, store
 from .kernels import Code, RegionKernel, Strides, failure
 from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, VIEWS, Mode
 from .toolchain import is_strict, missing_for
@@ -45,8 +48,14 @@ _DTYPES = frozenset(
 _strides: ContextVar[ExpectedStrides] = ContextVar("thunder_inductor_strides")
 
 
+#: computes the outputs of a region from its inputs
+RegionFunction = Callable[..., Any]
+
+
 class InductorExecutor(FusionExecutor):
     """Compiles regions by TorchInductor."""
+
+    fusion_name = "InductorFusion"
 
     def can_fuse(self, bsym: BoundSymbol) -> bool | Refusal:
         """Return True for a call that TorchInductor may compile, else the reason why not."""
@@ -63,29 +72,23 @@ class InductorExecutor(FusionExecutor):
         with _strides_of(trace):
             return super().fusion_pass(trace)
 
-    def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol | Refusal:
-        """Return the call that computes the outputs of a region, or a refusal that the ledger shows."""
-        for refusal in (_too_small(region), _on_several_devices(region)):
+    def compile_regions(self, regions: Sequence[Region]) -> list[RegionFunction | Refusal]:
+        """Return the functions of regions, whose code is compiled together, or refusals for the ledger."""
+        compiler, layouts = _Compiler(_mode()), _strides.get()
+        strides = {region: tuple(layouts.of(p) for p in region.inputs) for region in regions}
+        kernels: dict[Region, RegionKernel] = {}
+        refusals: dict[Region, Refusal] = {}
+        for region in regions:
+            refusal = _unfit(region)
             if refusal is not None:
-                return refusal
-        mode, layouts = _mode(), _strides.get()
-        kernel = self.compile_once(region, lambda: RegionKernel(region, _Compiler(mode)))
-        assert isinstance(kernel, RegionKernel)
-        strides = tuple(layouts.of(p) for p in region.inputs)
-        if _is_here(region):
-            try:
-                function = kernel.function_for(strides)
-            except Exception as error:  # of any class: it comes from TorchInductor or from a C++ compiler
-                return _failed(error, region)
-        else:
-            function = kernel  # the program is planned for another machine
-        return self.register_temporary_operation(
-            f"InductorFusion{fusion_counter}",
-            function,
-            inputs=region.inputs,
-            outputs=region.outputs,
-            bsyms=region.bsyms,
-        )
+                refusals[region] = refusal
+                continue
+            kernel = self.compile_once(region, partial(RegionKernel, region, compiler))
+            assert isinstance(kernel, RegionKernel)
+            kernels[region] = kernel
+        errors = _add_versions([(kernels[r], strides[r]) for r in kernels if _is_here(r)], compiler)
+        functions = {r: _function(r, kernels[r], strides[r], errors) for r in kernels}
+        return [refusals[region] if region in refusals else functions[region] for region in regions]
 
 
 class _Compiler:
@@ -95,16 +98,66 @@ class _Compiler:
         self._mode = mode
 
     def __call__(self, region: Region, strides: tuple[Strides, ...]) -> Code:
-        inductor = import_module("thunder_inductor.compiler")
-        structure = structural_key(region)
-        if structure is None:
-            return inductor.compile_region(region, strides, self._mode)  # type: ignore[no-any-return]
-        key = inductor.key_of(structure, strides, self._mode)
-        code = inductor.load(key, region)
-        if code is None:
-            code = inductor.compile_region(region, strides, self._mode)
-            inductor.store(key, code)
-        return code  # type: ignore[no-any-return]
+        """Return the code of a region whose inputs have these strides (elements)."""
+        (result,) = self.several([(region, strides)])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def several(self, regions: Sequence[tuple[Region, tuple[Strides, ...]]]) -> list[Code | Exception]:
+        """Return the code of regions, or for one that fails the exception that was raised."""
+        cache = open_cache()
+        structures = [structural_key(region) for region, _ in regions]
+        keys = [
+            None if structure is None else key_of(structure, strides, self._mode)
+            for structure, (_, strides) in zip(structures, regions, strict=True)
+        ]
+        results: dict[int, Code | Exception] = {}
+        for i, key in enumerate(keys):
+            code = None if key is None else load(cache, key)
+            if code is not None:
+                results[i] = code
+        missing = [i for i in range(len(regions)) if i not in results]
+        if missing:
+            inductor = import_module("thunder_inductor.compiler")
+            compiled = inductor.compile_regions([regions[i] for i in missing], self._mode, cache)
+            for i, result in zip(missing, compiled, strict=True):
+                key = keys[i]
+                if isinstance(result, Exception):
+                    results[i] = result
+                    continue
+                results[i], kept = result
+                if key is not None:
+                    store(cache, key, kept)
+        return [results[i] for i in range(len(regions))]
+
+
+def _add_versions(
+    wanted: Sequence[tuple[RegionKernel, tuple[Strides, ...]]], compiler: _Compiler
+) -> dict[tuple[RegionKernel, tuple[Strides, ...]], Exception]:
+    """Compile what kernels lack for strides of their inputs; return the errors."""
+    errors: dict[tuple[RegionKernel, tuple[Strides, ...]], Exception] = {}
+    missing = [(k, strides) for k, strides in dict.fromkeys(wanted) if not k.has_version(strides)]
+    codes = compiler.several([(kernel.region, strides) for kernel, strides in missing]) if missing else []
+    for (kernel, strides), code in zip(missing, codes, strict=True):
+        if isinstance(code, Exception):
+            errors[kernel, strides] = code
+        else:
+            kernel.add_version(strides, code)
+    return errors
+
+
+def _function(
+    region: Region,
+    kernel: RegionKernel,
+    strides: tuple[Strides, ...],
+    errors: Mapping[tuple[RegionKernel, tuple[Strides, ...]], Exception],
+) -> RegionFunction | Refusal:
+    """Return the function of a region, or a refusal if TorchInductor failed on it."""
+    if not _is_here(region):
+        return kernel  # the program is planned for another machine
+    error = errors.get((kernel, strides))
+    return kernel.function_for(strides) if error is None else _failed(error, region)
 
 
 @contextmanager
@@ -158,6 +211,12 @@ def _outside_mode(bsym: BoundSymbol) -> Refusal | None:
     if bsym.sym.id in MODES["full"] and bsym.sym.id not in MODES[mode]:
         return Refusal("mode", f"inductor_mode={mode!r} leaves {bsym.sym.name} to torch's kernels")
     return None
+
+
+def _unfit(region: Region) -> Refusal | None:
+    """Return why a region is left to other executors, or None."""
+    refusal = _too_small(region)
+    return _on_several_devices(region) if refusal is None else refusal
 
 
 def _too_small(region: Region) -> Refusal | None:

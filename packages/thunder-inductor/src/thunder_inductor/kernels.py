@@ -42,6 +42,19 @@ class RegionKernel:
         self._versions: dict[tuple[Strides, ...], _Version] = {}
         self._failed: set[tuple[Strides, ...]] = set()
 
+    @property
+    def region(self) -> Region:
+        """A region of the structure."""
+        return self._region
+
+    def has_version(self, strides: tuple[Strides, ...]) -> bool:
+        """Return whether there is a version for inputs of these strides (elements)."""
+        return strides in self._versions
+
+    def add_version(self, strides: tuple[Strides, ...], code: Code) -> None:
+        """Add compiled code for inputs of these strides (elements)."""
+        self._versions[strides] = _Version(code)
+
     def version(self, strides: tuple[Strides, ...]) -> _Version:
         """Return the version for inputs of these strides (elements); compile it if there is none."""
         version = self._versions.get(strides)
