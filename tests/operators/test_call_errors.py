@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import thunder
 import thunder.torch as ltorch
 from operators.sample_traces import record
+from thunder import TensorProxy
 from thunder.base.errors import (
     DataDependentControlFlow,
     InternalError,
@@ -21,6 +22,7 @@ from thunder.base.errors import (
     PluginError,
     UnsupportedOperator,
 )
+from thunder.core.trace import TraceCtx, tracectx
 from thunder.torch.torch_symbol import TorchSymbol
 
 X = torch.rand(2, 3)
@@ -205,3 +207,24 @@ def test_a_fault_within_a_region_is_an_internal_error(
     plant(monkeypatch, ltorch.softplus, FAULTS[0])
     with pytest.raises(InternalError, match="softplus failed on arguments that torch accepts"):
         thunder.jit(program)(X)
+
+
+@pytest.mark.parametrize(
+    ("position", "shape", "message"),
+    [
+        (0, (2, 4, 9, 8), "grad_output has shape"),
+        (2, (2, 4, 9, 8), "attention takes no tensors of shapes"),
+        (4, (2, 4, 9, 8), "out has shape"),
+        (5, (2, 4, 1), "logsumexp has shape"),
+    ],
+)
+def test_attention_s_kernel_runs_for_no_shapes_that_contradict_each_other(
+    position: int, shape: tuple[int, ...], message: str
+) -> None:
+    """It compares no shapes, and reads memory that its arguments do not have."""
+    shapes = [(2, 4, 5, 8)] * 5 + [(2, 4, 5)]
+    shapes[position] = shape
+    backward = ltorch.flash_attention_for_cpu_backward
+    with tracectx(TraceCtx()), pytest.raises(OperatorError, match=message):
+        proxies = [TensorProxy(shape=s, dtype=torch.float32, device="cpu") for s in shapes]
+        backward(*proxies, 0.0, False, attn_mask=None, scale=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,12 +18,21 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ops.stand_ins import SMALL, to_cpu_identity, to_cpu_zeros, to_meta
 from thunder.ops.torch_errors import TORCH_REFUSALS, operator_error
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _ldl_solve = torch.ops.aten.linalg_ldl_solve
 
-#: functions whose kernels do not check the positions among their arguments: zeros as pivots corrupt memory
-_UNCHECKED: frozenset[Any] = frozenset(
-    {torch.linalg.ldl_solve, _ldl_solve, _ldl_solve.default, _ldl_solve.out}
-)
+#: functions whose kernels do not check their arguments: zeros as pivots corrupt memory
+_UNCHECKED: set[Any] = {torch.linalg.ldl_solve, _ldl_solve, _ldl_solve.default, _ldl_solve.out}
+
+
+def without_checks(fn: _Function) -> _Function:
+    """Declare that the kernel of a function reads memory by shapes that it does not compare.
+
+    A decorator of a row's eager function. The row compares the shapes: no call of the function runs to find
+    out whether torch refuses the call.
+    """
+    _UNCHECKED.add(fn)
+    return fn
 
 
 def _run(fn: Callable[..., Any], args: Any, kwargs: Any, stand_in: Callable[[Any], Any], device: str) -> Any:

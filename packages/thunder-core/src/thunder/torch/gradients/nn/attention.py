@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops.gradient_rules import VjpCall, vjp
+from thunder.ops.meta_kernels import without_checks
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
 from thunder.torch.rows.nn.attention import (
@@ -22,10 +24,12 @@ from thunder.torch.rows.nn.attention import (
     as_kernels_take,
     attention_weights,
     by_query_head,
+    check_attention_shapes,
     default_scale,
 )
 
 
+@without_checks
 def _flash_attention_for_cpu_backward(
     grad_output: torch.Tensor,
     query: torch.Tensor,
@@ -68,6 +72,8 @@ def flash_attention_for_cpu_backward(
     The kernel takes ``out`` and ``logsumexp`` in place of the weights. The decomposition recomputes the
     weights, so that its derivatives depend on the inputs.
     """
+    check_attention_shapes(query, key, value, attn_mask)
+    _check_saved(grad_output, query, value, out, logsumexp)
     keys, values = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, keys, attn_mask, is_causal, scale)
     scale = default_scale(query) if scale is None else scale
@@ -78,6 +84,17 @@ def flash_attention_for_cpu_backward(
     dk = ltorch.matmul(ltorch.transpose(scores, -2, -1), query)
     dv = ltorch.matmul(ltorch.transpose(weights, -2, -1), grad_output)
     return dq, _by_group(dk, key), _by_group(dv, value)
+
+
+def _check_saved(
+    grad_output: TensorProxy, query: TensorProxy, value: TensorProxy, out: TensorProxy, logsumexp: TensorProxy
+) -> None:
+    """Raise OperatorError unless what a forward saved has the shapes of its results."""
+    shape = (*query.shape[:-1], value.shape[-1])
+    saved = {"grad_output": (grad_output, shape), "out": (out, shape), "logsumexp": (logsumexp, shape[:-1])}
+    for name, (x, expected) in saved.items():
+        if x.shape != expected:
+            raise OperatorError(f"{name} has shape {x.shape}; for these queries and values it is {expected}")
 
 
 def _by_group(g: TensorProxy, like: TensorProxy) -> TensorProxy:

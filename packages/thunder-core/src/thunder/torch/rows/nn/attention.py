@@ -12,6 +12,7 @@ from thunder.base.errors import OperatorError
 from thunder.base.tags import OpTags
 from thunder.ir.proxies import TensorProxy
 from thunder.ops import prims
+from thunder.ops.meta_kernels import without_checks
 from thunder.torch.mixed_precision import computed_in
 from thunder.torch.namespace import ltorch
 from thunder.torch.registration import torchsymbol
@@ -168,6 +169,29 @@ def additive_mask(mask: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask.logical_not(), -math.inf)
 
 
+def check_attention_shapes(
+    query: TensorProxy, key: TensorProxy, value: TensorProxy, mask: TensorProxy | None
+) -> None:
+    """Raise OperatorError unless torch's fused kernel takes tensors of these shapes: ``(b, h, l, e)``.
+
+    The heads of the query share the heads of the key and of the value, which have one length ``s``. A mask
+    broadcasts to ``(b, h, l, s)``.
+    """
+    shapes = query.shape, key.shape, value.shape
+    if all(len(shape) == 4 for shape in shapes):
+        (b, h, n, e), (bk, hk, s, ek), (bv, hv, sv, ev) = shapes
+        same = b == bk == bv and hk == hv and s == sv and e == ek == ev
+        of_mask = (b, h, n, s)[-len(mask.shape) :] if mask is not None and len(mask.shape) in (2, 4) else ()
+        fits = mask is None or (
+            len(of_mask) > 0 and all(x in (1, y) for x, y in zip(mask.shape, of_mask, strict=True))
+        )
+        if same and fits and (h == hk or (hk > 0 and h % hk == 0)):
+            return
+    tensors = [query, key, value, *([mask] if mask is not None else [])]
+    raise OperatorError(f"attention takes no tensors of shapes {', '.join(str(x.shape) for x in tensors)}")
+
+
+@without_checks
 def _flash_attention_for_cpu(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -199,6 +223,7 @@ def flash_attention_for_cpu(
 
     Dao et al., FlashAttention (2022).
     """
+    check_attention_shapes(query, key, value, attn_mask)
     key, value = by_query_head(key, query), by_query_head(value, query)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     scores = masked_scores(computed_in(query), computed_in(key), attn_mask, is_causal, scale)
