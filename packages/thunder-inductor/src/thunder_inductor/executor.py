@@ -84,7 +84,7 @@ class InductorExecutor(FusionExecutor):
                 refusals[region] = refusal
                 continue
             kernel = self.compile_once(region, partial(RegionKernel, region, compiler))
-            assert isinstance(kernel, RegionKernel)
+            assert isinstance(kernel, RegionKernel), f"compile_once returned {type(kernel).__name__}"
             kernels[region] = kernel
         errors = _add_versions([(kernels[r], strides[r]) for r in kernels if _is_here(r)], compiler)
         functions = {r: _function(r, kernels[r], strides[r], errors) for r in kernels}

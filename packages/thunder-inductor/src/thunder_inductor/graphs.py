@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from thunder.extend import EagerStrides, Region, evaluate_region
 
+from .edge_values import WITH_EDGE_VALUES
 from .kernels import Strides
 from .rounding import with_numbers_as_eager
 
@@ -73,10 +74,10 @@ def graph_of(region: Region, strides: Sequence[Strides]) -> Graph:
 
 
 def _record(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> GraphModule:
-    table = with_numbers_as_eager(select_decomp_table())
+    table = with_numbers_as_eager({**select_decomp_table(), **WITH_EDGE_VALUES})
     record = make_fx(function, decomposition_table=table, tracing_mode="real", _allow_non_fake_inputs=True)
     recorded = record(*inputs)
-    assert isinstance(recorded, GraphModule)
+    assert isinstance(recorded, GraphModule), f"make_fx returned {type(recorded).__name__}"
     return recorded
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from thunder import TensorProxy
+from thunder import TensorProxy, dtypes
 from thunder.extend import Refusal
 
 __all__ = ["CHECKERS", "HAVE_NO_KERNEL", "MODES", "VIEWS", "Mode"]
@@ -55,6 +55,13 @@ def _of_numbers_with_fractions(*args: Any, **kwargs: Any) -> bool | Refusal:
     return True
 
 
+def _of_numbers(*args: Any, **kwargs: Any) -> bool | Refusal:
+    """Refuse bools, for which TorchInductor generates C++ that does not compile."""
+    if any(isinstance(x, TensorProxy) and x.dtype is dtypes.bool8 for x in args):
+        return Refusal("bools", "TorchInductor does not compile this operator for bools")
+    return True
+
+
 def _without_dropout(*args: Any, dropout_p: float = 0.0, **kwargs: Any) -> bool | Refusal:
     """Refuse attention with dropout, which draws random numbers."""
     return dropout_p == 0.0 or Refusal("random", "random numbers are drawn by torch", dropout_p=dropout_p)
@@ -63,6 +70,7 @@ def _without_dropout(*args: Any, dropout_p: float = 0.0, **kwargs: Any) -> bool 
 #: operator → the checker of its calls
 CHECKERS: Mapping[str, Callable[..., bool | Refusal]] = {
     **dict.fromkeys(_primitives("div fmod remainder pow"), _of_numbers_with_fractions),
+    **dict.fromkeys(_primitives("maximum minimum"), _of_numbers),
     "torch.nn.functional.scaled_dot_product_attention": _without_dropout,
     "ltorch.flash_attention_for_cpu": _without_dropout,
     "ltorch.flash_attention_for_cpu_backward": _without_dropout,

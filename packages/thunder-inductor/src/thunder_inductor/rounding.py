@@ -1,7 +1,8 @@
 """Decompositions that compute with the Python numbers with which eager computes in bfloat16 and float16.
 
 Eager's kernels on a CPU round a number to the tensor's dtype in some operators (`x + 0.3`) and read it in
-float32 in others (`x * 0.3`, `torch.lerp(x, y, 0.3)`). TorchInductor reads it in float32, except in `lerp`.
+float32 in others (`x * 0.3`, `torch.lerp(x, y, 0.3)`). TorchInductor reads it in float32, except in `lerp`;
+that of torch 2.15 rounds it in every operator.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _ROUNDED = (
     *(_aten.rsub.Tensor, _aten.pow.Tensor_Scalar, _aten.pow.Scalar, _aten.fmod.Scalar),
     _aten.remainder.Scalar,
 )
+#: the operators of which eager reads numbers in float32
+_PRECISE = (_aten.mul.Tensor, _aten.mul.Scalar, _aten.div.Tensor, _aten.div.Scalar)
 
 Decomposition = Callable[..., Any]
 
@@ -31,8 +34,9 @@ Decomposition = Callable[..., Any]
 def with_numbers_as_eager(table: Mapping[Any, Decomposition]) -> dict[Any, Decomposition]:
     """Return a table of decompositions with those of this module before its own."""
     rounded = {operator: _with_rounded_numbers(operator, table.get(operator)) for operator in _ROUNDED}
+    precise = {operator: _with_precise_numbers(operator, table.get(operator)) for operator in _PRECISE}
     lerp = _in_float32(_aten.lerp.Scalar, table.get(_aten.lerp.Scalar))
-    return {**table, **rounded, _aten.lerp.Scalar: lerp}
+    return {**table, **rounded, **precise, _aten.lerp.Scalar: lerp}
 
 
 def _with_rounded_numbers(operator: Any, otherwise: Decomposition | None) -> Decomposition:
@@ -49,6 +53,20 @@ def _with_rounded_numbers(operator: Any, otherwise: Decomposition | None) -> Dec
             return operator(*args, **kwargs)
         args = tree_map(_widened, args)
         return operator(*args, **kwargs).to(dtype)
+
+    return decompose
+
+
+def _with_precise_numbers(operator: Any, otherwise: Decomposition | None) -> Decomposition:
+    """Return a decomposition that computes in float32 where the tensors' dtype would round a number."""
+    in_float32 = _in_float32(operator, otherwise)
+
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        dtype = _short_dtype(args, kwargs)
+        numbers = [leaf for leaf in tree_flatten((args, kwargs))[0] if type(leaf) is float]
+        if dtype is not None and any(_is_changed(number, dtype) for number in numbers):
+            return in_float32(*args, **kwargs)
+        return NotImplemented if otherwise is None else otherwise(*args, **kwargs)
 
     return decompose
 
