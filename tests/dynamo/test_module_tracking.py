@@ -15,6 +15,7 @@ def _tracking(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("__init__", "__setstate__"):
         monkeypatch.setattr(torch.nn.Module, name, getattr(torch.nn.Module, name))
     monkeypatch.setattr(torch.nn.Module, "___needs_generation_tag_patch", True, raising=False)
+    monkeypatch.delattr(torch.nn.Module, "___has_generation_tag_patch", raising=False)  # of torch 2.15
     original = torch.nn.Module.__init__
     install_generation_tagging_init()
     assert torch.nn.Module.__init__ is not original

@@ -10,15 +10,14 @@ import sys
 from typing import Final
 
 import torch
-from torch.torch_version import TorchVersion
 
 from thunder.extend import Refusal
 
 __all__ = ["NEWEST", "OLDEST", "is_strict", "missing_for", "unsupported_torch"]
 
-#: the versions of torch with which the package was tried: at least the first, before the second
-OLDEST: Final = "2.13"
-NEWEST: Final = "2.14"
+#: the oldest and the newest torch with which the package was tried
+OLDEST: Final = (2, 13)
+NEWEST: Final = (2, 15)
 
 #: the program that compiles C++ for TorchInductor if CXX is not set
 _COMPILERS = {"darwin": "clang++", "win32": "cl"}
@@ -26,11 +25,12 @@ _COMPILERS = {"darwin": "clang++", "win32": "cl"}
 
 def unsupported_torch(version: str) -> Refusal | None:
     """Return why the package does not use TorchInductor of this torch, or None."""
-    if OLDEST <= TorchVersion(version) < NEWEST:
+    major, minor, *_ = version.split(".")
+    if OLDEST <= (int(major), int(minor)) <= NEWEST:
         return None
-    return Refusal(
-        "torch", f"thunder-inductor was not tried with this torch, but with {OLDEST}.*", torch=version
-    )
+    first, last = (".".join(map(str, release)) for release in (OLDEST, NEWEST))
+    reason = f"thunder-inductor was tried with torch {first} to {last}, and not with this one"
+    return Refusal("torch", reason, torch=version)
 
 
 def missing_for(device: str) -> Refusal | None:
