@@ -135,8 +135,8 @@ def test_warnings_are_user_warnings() -> None:
 def test_a_name_that_shares_half_of_its_letters_is_not_suggested() -> None:
     assert did_you_mean("nope", ["core", "node_of"]) == ""
     assert did_you_mean("pluggins", ["core", "plugins"]) == " Did you mean 'plugins'?"
-    with pytest.raises(AttributeError, match=r"no installed plugin provides 'thunder\.nope'") as raised:
-        thunder.nope  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no installed plugin provides 'thunder\.sumo'") as raised:
+        thunder.sumo  # noqa: B018
     assert "Did you mean" not in str(raised.value)
     with pytest.raises(AttributeError, match="Did you mean 'plugins'"):
         thunder.pluggins  # noqa: B018

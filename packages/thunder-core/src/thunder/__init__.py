@@ -23,6 +23,7 @@ from thunder.base import devices, dtypes, errors
 from thunder.base.dtypes import *  # noqa: F403
 from thunder.base.errors import *  # noqa: F403
 from thunder.base.langctx import LanguageContext
+from thunder.base.opaque_marks import opaque
 from thunder.base.options import CACHE_OPTIONS, SHARP_EDGES_OPTIONS, DebugOptions
 from thunder.base.public_names import declare_names
 from thunder.compiler.function_trace import trace
@@ -161,6 +162,7 @@ __all__ = [
     "last_recompile_reasons",
     "last_traces",
     "list_transforms",
+    "opaque",
     "plan",
     "plugins",
     "prims",

@@ -169,6 +169,13 @@ CORE_OPTIONS: Mapping[str, Option] = types.MappingProxyType(
                 "What becomes of a question about data, such as `if (x > 0).all():`: the program is compiled "
                 "for the answer of the call, which later calls check (speculate), or it is refused (refuse).",
             ),
+            Option(
+                "opaque",
+                list | tuple,
+                (),
+                "Callables that run as they are at each call, beside those marked by `thunder.opaque`: "
+                "functions, modules, and dotted paths of functions and of modules of Python.",
+            ),
             Option("cse", bool, True, "Whether common subexpressions are computed once."),
             Option(
                 "operator_fallback",

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from thunder.base import opaque_results
 from thunder.base.errors import (
     DataDependentControlFlow,
     DecisionChanged,
@@ -123,16 +124,20 @@ class Dispatcher:
             if running is not None:
                 running.end()
             stats.call_times = (start, ready, perf_counter_ns())
+            if entry.decisions:
+                opaque_results.discard()
             return result if entry.epilogue_fn is None else entry.epilogue_fn(*result, *inputs[1])
         # Here no exception is being handled: the program, if it runs again, must not see this one.
         try:
             del inputs
             if type(failure) is DecisionChanged:
+                opaque_results.keep()
                 undo(entry.failures, running)
                 answers = (*entry.answers[: failure.index], failure.answer)
                 if failure.index < len(known):
                     return self._after_disagreement(entry, answers, args, kwargs)
                 return self._run_for_answers(entry, answers, args, kwargs, start)
+            opaque_results.discard()
             return self._after_failure(entry.failures, running, failure, args, kwargs)
         finally:
             del failure  # with its traceback it would be a cycle
@@ -302,8 +307,10 @@ class Dispatcher:
         try:
             with collector_paused():
                 entry, inputs = self._new_entry(args, kwargs, answers)
-        except Exception as error:
-            notify_of_compile(self.data, stats, None, error)
+        except BaseException as error:
+            opaque_results.discard()
+            if isinstance(error, Exception):
+                notify_of_compile(self.data, stats, None, error)
             raise
         if self.data.cache_option is not CACHE_OPTIONS.NO_CACHING:
             self._store(entry)

@@ -106,6 +106,7 @@ class EntryCompiler:
             device=None if device is None else Device(device.type),
             replacements=(*self._replacements, *contributions.replacements),
             answers=answers,
+            opaque=data.compile_options["opaque"],
         )
         acquired = perf_counter_ns()
         stats.last_interpreted_instructions, stats.last_interpreter_log = program.interpreted, program.log

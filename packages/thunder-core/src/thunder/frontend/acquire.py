@@ -18,6 +18,7 @@ from thunder.base.errors import (
     UnsupportedProgram,
 )
 from thunder.base.langctx import LanguageContext, using_language
+from thunder.base.opaque_marks import OpaqueSet
 from thunder.base.provenance import Path, own_name, root
 from thunder.base.tags import OpTags
 from thunder.frontend import ambient_state
@@ -32,6 +33,7 @@ from thunder.frontend.lookasides.mode_regions import InferenceModes
 from thunder.frontend.natives import cached_functions
 from thunder.frontend.objects.input_overlap import overlapping_groups
 from thunder.frontend.objects.object_table import ObjectTable
+from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls, check_state_after_calls
 from thunder.frontend.program_recorder import ProgramRecorder
 from thunder.frontend.prologue_statements import Interface
 from thunder.frontend.raised_errors import carries_values, name_tensors
@@ -101,6 +103,7 @@ def acquire(
     replacements: Iterable[Replacement] = (),
     inputs_are_disjoint: bool = False,
     answers: Sequence[Any] | None = None,
+    opaque: Iterable[Any] = (),
 ) -> Acquisition:
     """Trace ``fn(*args, **kwargs)`` without changing an object.
 
@@ -109,7 +112,8 @@ def acquire(
     reads them. With ``device``, all tensors from outside are taken to be on it. ``replacements`` are
     functions in whose place others are traced, first wins. ``inputs_are_disjoint``: no guard checks that
     inputs which the program writes share no memory. ``answers`` are those to the first questions about data;
-    the program is run for the others. With None it is not run, and questions are refused.
+    the program is run for the others. With None it is not run, and questions are refused. ``opaque`` are
+    callables, or dotted paths, that run as they are (Note [Opaque calls]).
 
     Raises RaisedByProgram with what the program raises; UnsupportedProgram, at its line, if it has no trace.
     """
@@ -119,7 +123,7 @@ def acquire(
     _apply_overrides(trace, objects, overrides, rewrites_inputs, disable_grad)
     lookasides, table = default_lookasides(), ReplacementTable(replacements)
     session = Tracer(trace, objects, language, sharp_edge, lookasides, table, assumed_device=device)
-    session.speculation = _speculation(session, inputs, roots, answers)
+    session.speculation = _speculation(session, inputs, roots, answers, opaque)
     machine = Machine(session, natives=lookasides.class_methods, record_history=record_log)
     try:
         with ambient_state.restored(), tracectx(trace), using_language(language), jitting():
@@ -132,31 +136,31 @@ def acquire(
             added = _added_tensors(session, inputs, overrides if rewrites_inputs else None)
             interface = Interface(objects.facts, finalizer.inputs, reached, added)
             prologue = prologue_trace(interface, roots, trusted)
-        reported = _reported(session, machine)
+        reported = _reported(session, machine, finalizer)
     finally:
         session.forget()
-    return Acquisition(
-        prologue=prologue,
-        computation=computation,
-        epilogue=epilogue,
-        facts=(ambient_fact(), *objects.facts),
-        writes=finalizer.writes,
-        **reported,
-    )
+    return Acquisition(prologue=prologue, computation=computation, epilogue=epilogue, **reported)
 
 
 def _speculation(
-    session: TracingSession, inputs: list[Input], roots: dict[str, Any], answers: Sequence[Any] | None
+    session: TracingSession,
+    inputs: list[Input],
+    roots: dict[str, Any],
+    answers: Sequence[Any] | None,
+    opaque: Iterable[Any],
 ) -> Speculation | None:
-    """Return what answers questions about data, or None where they are refused."""
+    """Return what answers questions about data and runs opaque callables, or None if they are refused."""
+    session.state(OpaqueCalls).callables = OpaqueSet(opaque)
     if answers is None:
         return None
     return Speculation(session, EarlyRun(session.trace, inputs, roots), answers)
 
 
-def _reported(session: TracingSession, machine: Machine) -> dict[str, Any]:
+def _reported(session: TracingSession, machine: Machine, finalizer: TraceFinalizer) -> dict[str, Any]:
     """Return the fields of an Acquisition that the session and the interpreter have collected."""
     return {
+        "facts": (ambient_fact(), *session.objects.facts),
+        "writes": finalizer.writes,
         "interpreted": machine.instructions,
         "log": machine.history,
         "handles_errors": session.handles_errors,
@@ -303,6 +307,7 @@ def _note_last_facts(
     """Add the facts about the call as a whole."""
     objects = session.objects
     cached_functions.refuse_changed_facts(session, roots)
+    check_state_after_calls(session, roots)
     patches.note_special_methods(session, {type(path.fetch(roots)) for _, path in _tensors(inputs)})
     _note_shared_memory(session.trace, objects, _tensors(inputs), roots, inputs_are_disjoint)
     objects.guard_distinctness()

@@ -7,6 +7,7 @@ would (:func:`thunder.interpreter.calls.generic_call`, Note [Order of calls]): P
 interpreted, and native code arrives in the policy's ``call_native``, where the tables of
 :mod:`~thunder.frontend.natives.native_calls` decide whether it may run.
 
+    (any callable)     any type            as it is, if it is opaque, see Note [Opaque calls]
     (any function)     FunctionType, …     its replacement, see Note [Traced replacement]
     torch.add          FunctionType, …     lookaside → that of its code → of its name → operator → rest
     compiled           CompiledFunction    the function that was compiled, inlined
@@ -31,6 +32,8 @@ from thunder.frontend.lookasides.lookaside_registry import CallHandler, Lookasid
 from thunder.frontend.lookasides.operator_arguments import bound_to_function
 from thunder.frontend.natives import cached_functions, native_calls, opaque_functions
 from thunder.frontend.natives.libraries import library_module
+from thunder.frontend.opaque_calls import opaque_acquisition
+from thunder.frontend.opaque_calls.opaque_acquisition import OpaqueCalls
 from thunder.frontend.session import TracingSession
 from thunder.frontend.traced_replacements import ReplacementTable, refuse_replaced_callees, replacing
 from thunder.interpreter import is_opaque
@@ -57,7 +60,7 @@ class CallResolver:
     ) -> None:
         self.operators, self.lookasides = session.language.functions, lookasides
         self.replacements = replacements
-        self.entry_of = session.entry_of
+        self.entry_of, self.opaque = session.entry_of, session.state(OpaqueCalls)
         self._resolved: dict[int, tuple[Any, CallHandler | None]] = {}  # holds the callables: ids stay theirs
 
     def resolve(self, fn: Any) -> CallHandler | None:
@@ -65,6 +68,8 @@ class CallResolver:
         resolved = self._resolved.get(id(fn))
         if resolved is not None:
             return resolved[1]
+        if fn in self.opaque.callables:
+            return opaque_acquisition.call
         handler = self._find(fn)
         candidates = self.replacements.of(fn)
         if candidates is not None:

@@ -17,7 +17,7 @@ but the questions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from thunder.base.provenance import object_root
@@ -82,6 +82,16 @@ def prologue_trace(interface: Interface, roots: dict[str, Any], trusted: Trusted
         writer.freeze(roots)
     lines = writer.write(roots)
     return Prologue(interface, statement(*lines, **(HELPERS | writer.objects)))
+
+
+def unchanged_check(facts: Sequence[Fact]) -> Callable[[], Any]:
+    """Return a function that returns None if one of the facts, which need no arguments, does not hold."""
+    writer = GuardWriter(facts, (), ())
+    lines = writer.write({})
+    check = TraceCtx(name="unchanged")
+    check.plain = True
+    check.bound_symbols.append(statement(*lines, **(HELPERS | writer.objects)))
+    return check.python_callable()
 
 
 def ambient_fact() -> Fact:

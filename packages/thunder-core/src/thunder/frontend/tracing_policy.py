@@ -41,6 +41,7 @@ from thunder.frontend.lookasides.lookaside_registry import LookasideTable
 from thunder.frontend.natives import libraries, native_arguments, native_calls
 from thunder.frontend.objects.callable_kinds import LAZY
 from thunder.frontend.objects.object_table import ObjectTable
+from thunder.frontend.opaque_calls.opaque_hints import add_opaque_hint
 from thunder.frontend.output import logging_calls, printing, warning_calls
 from thunder.frontend.raised_errors import name_tensors
 from thunder.frontend.traced_replacements import ReplacedCalls, ReplacementTable
@@ -162,6 +163,7 @@ class Tracer(AttributePolicy):
                 return handler(self, fn, args, kwargs)
             return self.machine.generic_call(fn, args, kwargs)
         except ThunderError as error:
+            add_opaque_hint(error, self.machine.frames)
             raise error.add_locations(self.locations()) from error.__cause__
 
     def call_native(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

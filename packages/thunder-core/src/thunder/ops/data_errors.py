@@ -45,6 +45,10 @@ _BY_VALUES: Final = frozenset(f"{_INDEXED} {_LOSSES} {_MATRICES} {_STATISTICS}".
 _DIVISIONS: Final = frozenset({"prims.div", "prims.py_floordiv", "prims.remainder", "prims.fmod"})
 
 
+#: the statement of an opaque callable (``thunder.frontend.opaque_calls``)
+RUN_OPAQUE: Final = "prims.run_opaque"
+
+
 def may_raise_on_data(bsym: BoundSymbol) -> bool:
     """Return whether a call, or one of its subsymbols, may raise for values of tensors."""
     symbol = bsym.sym
@@ -58,6 +62,8 @@ def may_raise_on_data(bsym: BoundSymbol) -> bool:
 def is_opaque(bsym: BoundSymbol) -> bool:
     """Return whether a call runs code that is neither torch's nor thunder's."""
     symbol = bsym.sym
+    if symbol.id == RUN_OPAQUE:
+        return True
     if bsym.subsymbols or not bsym.flat_proxy_outs:
         return False
     row = row_of(symbol)

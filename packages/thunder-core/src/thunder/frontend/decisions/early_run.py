@@ -8,7 +8,7 @@ were before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -22,7 +22,7 @@ from thunder.ir.proxies import GeneratorProxy, TensorProxy, is_proxy
 from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
-from thunder.ops.data_errors import is_opaque
+from thunder.ops.data_errors import RUN_OPAQUE, is_opaque
 from thunder.ops.prims.decision_checks import answer_to
 from thunder.ops.region_evaluation import evaluate_calls
 
@@ -58,11 +58,12 @@ class EarlyRun:
         self._trace, self._inputs, self._roots = trace, inputs, roots
         self._copies = _Copies()
         self._copies_inputs = False
+        self._noted: dict[str, Any] = {}  # results of calls that run once
         self._begin()
 
     def _begin(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._done: set[str] = set()
+        self._values: dict[str, Any] = dict(self._noted)
+        self._done: set[str] = set(self._noted)
         self._adopted = 0
         #: the statement up to which the program has run, and its position
         self._position = 0
@@ -82,6 +83,24 @@ class EarlyRun:
         """Return the value of a proxy; raises as :meth:`answer` does."""
         self._advance()
         return self._values[proxy.name]
+
+    def run_once(self, function: Callable[[list[Any]], Any], operands: Iterable[TensorProxy]) -> Any:
+        """Return what a function returns for values of the program so far, with the random numbers there."""
+        self._advance()
+        values = [self._values[operand.name] for operand in operands]
+        with self._at_state():
+            try:
+                return function(values)
+            except ThunderError:
+                raise
+            except Exception as error:
+                raise RaisedEarly(error) from error
+
+    def note(self, results: Mapping[str, Any]) -> None:
+        """Note the results of a statement that is not to be run, by name."""
+        self._noted |= results
+        self._values |= results
+        self._done |= results.keys()
 
     def _advance(self) -> None:
         """Run the calls that have been recorded since the last question."""
@@ -132,6 +151,12 @@ class EarlyRun:
         if not any(not _DRAWING.isdisjoint(b.tags) for b in with_parts(calls)):
             yield
             return
+        with self._at_state():
+            yield
+
+    @contextlib.contextmanager
+    def _at_state(self) -> Iterator[None]:
+        """Let the default generators be as the program so far leaves them; then restore these."""
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
         with torch.random.fork_rng(devices):
             if self._states is not None:
@@ -192,20 +217,24 @@ def _refusal(why: str, found: str) -> DataDependentControlFlow:
 
 
 #: statements that compute nothing
-_SKIPPED: Final = STRUCTURAL | {
-    symbol.id
-    for symbol in (
-        prims.check_decision,
-        prims.enter_inference_mode,
-        prims.leave_inference_mode,
-        prims.python_call,
-        prims.python_print,
-        prims.set_default_dtype,
-        prims.set_grad_enabled,
-        prims.sink,
-        prims.unpack_trivial,
-    )
-}
+_SKIPPED: Final = (
+    STRUCTURAL
+    | {RUN_OPAQUE}
+    | {
+        symbol.id
+        for symbol in (
+            prims.check_decision,
+            prims.enter_inference_mode,
+            prims.leave_inference_mode,
+            prims.python_call,
+            prims.python_print,
+            prims.set_default_dtype,
+            prims.set_grad_enabled,
+            prims.sink,
+            prims.unpack_trivial,
+        )
+    }
+)
 _FROM_ENTROPY: Final = frozenset({prims.seed_from_entropy.id, prims.seed_generator_from_entropy.id})
 #: tags of operators that may draw random numbers
 _DRAWING: Final = frozenset({OpTags.RANDOM_OP, OpTags.FALLBACK})

@@ -6,7 +6,7 @@ Note [Decisions on data] shows the result.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from thunder.base.errors import DataDependentControlFlow, ThunderError
@@ -70,6 +70,18 @@ class Speculation:
             )
         )
         return answer
+
+    def run_once(self, function: Callable[[list[Any]], Any], operands: Iterable[TensorProxy]) -> Any:
+        """Run a function that a program calls, once, on values of the program so far."""
+        self.has_run = True
+        return self._run.run_once(function, operands)
+
+    def note_run(self, name: str, answer: Any, results: Iterable[TensorProxy], values: Iterable[Any]) -> None:
+        """Note the results of a function that has run: what the program depends on is a decision."""
+        self._run.note({r.name: v for r, v in zip(results, values, strict=True)})
+        source = self._session.locate()
+        where = None if source is None else source.location
+        self.decisions.append(Decision(question="opaque", operands=name, answer=answer, where=where))
 
     def values_for_text(self, tree: Any, refusal: ThunderError) -> Any:
         """Return a tree in which proxies are replaced by values of this call, for a text of them.

@@ -124,13 +124,13 @@ def _refuse(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dic
     if any(isinstance(a, TensorProxy) for a in (*args, *kwargs.values())):
         raise UnsupportedProgram(
             f"{name} is native code that received a tensor; it cannot run on a proxy",
-            hint="Register it as an operator (thunder.extend.OperatorExecutor.register_operator) "
-            "or wrap it with torch.library.",
+            hint="Mark it by thunder.opaque, or register it as an operator "
+            "(thunder.extend.OperatorExecutor.register_operator, torch.library).",
         )
     raise UnsupportedProgram(
         f"{name} is native code of which thunder does not know what it reads",
         hint="Call it outside the compiled function and pass the result, "
-        "or mark a function around it opaque.",
+        "or mark a function around it by thunder.opaque.",
     )
 
 

@@ -1,0 +1,200 @@
+"""Calls of opaque callables while a program is traced."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder.base import opaque_results
+from thunder.base.autocast_state import autocast_now
+from thunder.base.errors import UnsupportedProgram
+from thunder.base.opaque_marks import OpaqueSet
+from thunder.base.provenance import Path, comes_with_arguments
+from thunder.base.pytree import tree_unflatten
+from thunder.base.tags import VIEW_TAGS
+from thunder.frontend.checkpoints.region_effects import RegionState
+from thunder.frontend.custom_gradients.backward_state import BackwardState
+from thunder.frontend.custom_gradients.rebuilding import Rebuilding
+from thunder.frontend.facts import Fact
+from thunder.frontend.guards import first_failure, unchanged_check
+from thunder.frontend.lookasides.mode_regions import InferenceModes
+from thunder.frontend.natives.written_state import reached_write
+from thunder.frontend.opaque_calls.opaque_run import OpaqueCall, OpaqueRun, class_named_after
+from thunder.frontend.opaque_calls.opaque_statements import run_opaque
+from thunder.frontend.session import SessionState, TracingSession
+from thunder.frontend.traced_replacements import full_name
+from thunder.ir.symbol import has_tags, with_parts
+from thunder.ir.trace import TraceCtx, detached_trace
+from thunder.ops import prims
+
+__all__ = ["OpaqueCalls", "call", "check_state_after_calls"]
+
+
+class OpaqueCalls(SessionState):
+    """The opaque callables of an acquisition, and the calls of them."""
+
+    def __init__(self, session: TracingSession) -> None:
+        self.callables = OpaqueSet()
+        self.calls: list[OpaqueCall] = []
+        #: objects of the user that were passed, by id, with their paths
+        self.passed: dict[int, tuple[Any, Path]] = {}
+
+
+def call(session: TracingSession, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an opaque callable on the values of the call that is traced, and record its statement.
+
+    Raises UnsupportedProgram where it could not run at its place in each call.
+    """
+    name = full_name(fn)
+    _refuse_place(session, name)
+    written = reached_write(session, fn, [_original(session, v) for v in (*args, *kwargs.values())])
+    if written is not None:
+        raise UnsupportedProgram(
+            f"the opaque callable {name} may read {written}, which the program has written before: "
+            "its writes are made when it has run",
+            hint="Write it inside of an opaque callable too, or after the call.",
+        )
+    calls, speculation = session.state(OpaqueCalls), session.speculation
+    assert speculation is not None, "a program that is not run early is refused"
+    rebuilding = Rebuilding(session)
+    make = rebuilding.makers((fn, args, kwargs))
+    _note_passed(session, (fn, *args, *kwargs.values()))
+    opaque_call = class_named_after(name)(
+        name,
+        make=make,
+        requires_grad=[torch.is_grad_enabled() and t.requires_grad for t in rebuilding.tensors],
+        number=len(calls.calls),
+        index=len(speculation.decisions),
+        grad_mode=torch.is_grad_enabled(),
+        autocast=autocast_now(),
+    )
+    calls.calls.append(opaque_call)
+    with detached_trace():
+        run = speculation.run_once(opaque_call.run, rebuilding.tensors)
+    opaque_call.signature = run.signature
+    read = [session.adopt(t, session.object_root(t, f"a tensor of {name}")) for t in _leaves(run)]
+    results = run_opaque(opaque_call, (*rebuilding.tensors, *read))
+    speculation.note_run(name, run.signature, results, [t.detach() for t in run.tensors])
+    proxies = iter(results)
+    leaves = [next(proxies) if isinstance(leaf, torch.Tensor) else leaf for leaf in run.leaves]
+    return tree_unflatten(leaves, run.spec)
+
+
+def _refuse_place(session: TracingSession, name: str) -> None:
+    places = (
+        (session.speculation is None, "in a program that is only planned, or with data_dependent='refuse'"),
+        (bool(session.state(BackwardState).stack), "in a backward"),
+        (bool(session.state(RegionState).stack), "in a checkpointed region"),
+        (session.state(InferenceModes).is_on, "in inference mode"),
+        (len(session.trace.scopes) > 1, "in the decomposition of an operator"),
+    )
+    for is_there, place in places:
+        if is_there:
+            raise UnsupportedProgram(
+                f"the opaque callable {name} is called {place}", hint="Call it elsewhere."
+            )
+
+
+def _original(session: TracingSession, value: Any) -> Any:
+    entry = session.entry_of(value)
+    return value if entry is None else entry.obj
+
+
+def _note_passed(session: TracingSession, values: Iterable[Any]) -> None:
+    for value in values:
+        entry = session.entry_of(value)
+        if entry is not None and not isinstance(entry.obj, torch.Tensor):
+            session.state(OpaqueCalls).passed[id(entry.obj)] = entry.obj, entry.path
+
+
+def _leaves(run: OpaqueRun) -> list[torch.Tensor]:
+    """Return the tensors that require grad and that a callable has read by itself."""
+    own, found = {id(t) for t in run.inputs}, dict[int, torch.Tensor]()
+    nodes = [t.grad_fn for t in run.tensors if t.grad_fn is not None]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) not in own:
+            found[id(variable)] = variable
+        new = {n for n, _ in node.next_functions if n is not None} - seen
+        seen |= new
+        nodes += new
+    return list(found.values())
+
+
+# -- state ---------------------------------------------------------------------------------------------------
+
+
+def check_state_after_calls(session: TracingSession, roots: Mapping[str, Any]) -> None:
+    """Let each opaque call check that it changes nothing on which the program depends.
+
+    Raises UnsupportedProgram where it did while the program was traced.
+    """
+    state = session.state(OpaqueCalls)
+    if not state.calls:
+        return
+    _refuse_writes(session.trace)
+    failure = first_failure(session.objects.facts, roots["args"], roots["kwargs"])
+    names = ", ".join(c.name for c in state.calls)
+    if failure is not None:
+        raise UnsupportedProgram(
+            f"an opaque callable has changed the {failure[0]}, which the program had read",
+            found={"called": names},
+            hint="Mark the function that reads it opaque too, or pass the value as a tensor.",
+        )
+    paths = {id(path): obj for obj, path in state.passed.values()}
+    facts = [f for f in (_rooted(fact, paths, session) for fact in session.objects.facts) if f is not None]
+    check = functools.partial(_changed, unchanged_check(facts), facts)
+    for opaque_call in state.calls:
+        opaque_call.changed = check
+    opaque_results.keep()
+
+
+def _refuse_writes(trace: TraceCtx) -> None:
+    """Refuse writes to results, whose memory may belong to an object that the program does not know."""
+    names: dict[str, str] = {}  # of results and their views, with those of the callables
+    for bsym in with_parts(trace.bound_symbols):
+        if bsym.sym is run_opaque:
+            names |= {p.name: bsym.args[0].name for p in bsym.flat_proxy_outs}
+        if bsym.sym is prims.copy_ and bsym.args[1].name in names:
+            raise UnsupportedProgram(
+                f"the program writes in place to a result of the opaque callable {names[bsym.args[1].name]}",
+                hint="Write to a clone of it.",
+                where=bsym.locations,
+            )
+        shared = [names[p.name] for p in bsym.flat_proxy_args if p.name in names]
+        if shared and has_tags(bsym, VIEW_TAGS):
+            names |= dict.fromkeys((p.name for p in bsym.flat_proxy_outs), shared[0])
+
+
+def _changed(check: Callable[[], Any], facts: Sequence[Fact]) -> str | None:
+    if check() is not None:
+        return None
+    failure = first_failure(facts, (), {})
+    return "state of the program" if failure is None else str(failure[0])
+
+
+def _rooted(fact: Fact, passed: Mapping[int, Any], session: TracingSession) -> Fact | None:
+    """Return a fact about what does not come with the arguments, or about an object that is passed on.
+
+    A fact about a tensor, or about other values of the arguments, is None: no callable can change it.
+    """
+    if fact.kind in ("tensor", "distinct", "overlap") or fact.others or fact.path.kind == "cached":
+        return None
+    if not comes_with_arguments(fact.path):
+        return fact
+    path = _path_from(fact.path, passed, session)
+    return None if path is None else Fact(fact.kind, path, fact.expected)
+
+
+def _path_from(path: Path, passed: Mapping[int, Any], session: TracingSession) -> Path | None:
+    if id(path) in passed:
+        return session.object_root(passed[id(path)], path.source)
+    if path.parent is None:
+        return None
+    parent = _path_from(path.parent, passed, session)
+    return None if parent is None else parent.step(path.kind, path.key)

@@ -1,0 +1,180 @@
+"""One run of an opaque callable: on tensors of a call, with torch's graph of its own.
+
+Note [Opaque calls]
+
+    y = x * 2                      t0 = mul(x, 2)
+    z = library.fn(y, n=3)    →    (z,) = run_opaque(library.fn, (t0,))     # library.fn runs, at each call
+    return z + 1                   t2 = add(z, 1)
+
+The callable receives tensors that are cut off from the graph of the program. What torch records of it is its
+gradient: the rule saves that graph for the backward. Tensors that it reads by itself, such as the parameters
+of a layer, are further inputs of the statement, so that their gradients flow too.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder.base import opaque_results
+from thunder.base.autocast_state import AutocastState, autocast_as
+from thunder.base.equal_values import same_leaf
+from thunder.base.errors import DecisionChanged, UnsupportedProgram
+from thunder.base.pytree import tree_flatten
+from thunder.frontend.custom_gradients.eager_backward import RecordedBackward
+from thunder.frontend.custom_gradients.rebuilding import Maker
+
+__all__ = ["OpaqueCall", "OpaqueRun", "class_named_after"]
+
+
+@dataclass(eq=False)
+class OpaqueRun:
+    """What one run took and returned; ``states`` are those of the generators afterwards, if it drew."""
+
+    inputs: list[torch.Tensor]
+    leaves: list[Any]
+    spec: Any
+    states: torch.Tensor | None
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The results that are tensors."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """The metadata of tensors and the other results, on which the rest of the program depends."""
+        return (repr(self.spec), *map(_description, self.leaves))
+
+
+def _description(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device, leaf.requires_grad
+
+
+class OpaqueCall:
+    """An opaque call of a program.
+
+    Args:
+        name: the full name of the callable.
+        make: from the tensors of a call, they build the callable, its arguments and its keywords.
+        requires_grad: one bool for each of these tensors.
+        number: counts the opaque calls of the program.
+        index: counts its decisions.
+        grad_mode, autocast: the modes at the place of the call.
+
+    ``signature`` is that of the results; ``changed`` returns what the callable has changed of the state that
+    the program depends on, or None. Both are set when the program has been traced.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        make: Sequence[Maker],
+        requires_grad: Sequence[bool],
+        number: int,
+        index: int,
+        grad_mode: bool,
+        autocast: AutocastState,
+    ) -> None:
+        self.name, self.make, self.requires_grad = name, make, requires_grad
+        self.number, self.index = number, index
+        self.grad_mode, self.autocast = grad_mode, autocast
+        self.signature: tuple[Any, ...] = ()
+        self.changed: Callable[[], str | None] = _nothing
+
+    def __repr__(self) -> str:
+        return f"<opaque {self.name}>"
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> OpaqueRun:
+        """Run the callable, or return its results if it has run in this call.
+
+        Raises UnsupportedProgram for results that a program cannot use, and for writes to arguments.
+        """
+        if self.number == 0:
+            opaque_results.begin()
+        finished: OpaqueRun | None = opaque_results.take()
+        if finished is None:
+            finished = self._run(tensors[: len(self.requires_grad)])
+            opaque_results.add(finished)
+        elif finished.states is not None:
+            torch.set_rng_state(finished.states)
+        return finished
+
+    def checked_run(self, tensors: Sequence[torch.Tensor]) -> OpaqueRun:
+        """Run the callable in a compiled program.
+
+        Raises DecisionChanged for results with other metadata or values than the program was traced with.
+        """
+        finished = self.run(tensors)
+        if not same_leaf(finished.signature, self.signature):
+            raise DecisionChanged(self.index, finished.signature)
+        changed = self.changed()
+        if changed is not None:
+            raise UnsupportedProgram(
+                f"the opaque callable {self.name} has changed the {changed}, on which the program depends",
+                hint="Mark the function that reads it opaque too, or pass the value as a tensor.",
+            )
+        return finished
+
+    def _run(self, tensors: Sequence[torch.Tensor]) -> OpaqueRun:
+        inputs = [_cut_off(t, needed) for t, needed in zip(tensors, self.requires_grad, strict=True)]
+        rebuilt: dict[int, Any] = {}
+        fn, args, kwargs = (maker(inputs, rebuilt) for maker in self.make)
+        versions = [t._version for t in inputs if not t.is_inference()]
+        before = torch.get_rng_state()
+        with torch.set_grad_enabled(self.grad_mode), autocast_as(self.autocast), opaque_results.inside():
+            result = fn(*args, **kwargs)
+        if versions != [t._version for t in inputs if not t.is_inference()]:
+            raise self._refusal("writes in place to a tensor that it is passed", "Write to a clone.")
+        leaves, spec = tree_flatten(result)
+        after = torch.get_rng_state()
+        finished = OpaqueRun(inputs, leaves, spec, None if torch.equal(before, after) else after)
+        self._refuse_unusable(finished)
+        return finished
+
+    def _refuse_unusable(self, run: OpaqueRun) -> None:
+        memory = {t.untyped_storage().data_ptr() for t in run.inputs if t.numel()}
+        for leaf in run.leaves:
+            if isinstance(leaf, torch.Tensor):
+                if type(leaf) not in (torch.Tensor, torch.nn.Parameter) or leaf.layout is not torch.strided:
+                    raise self._refusal(f"returns a tensor of type {type(leaf).__name__}", _RETURN)
+                if leaf.numel() and leaf.untyped_storage().data_ptr() in memory:
+                    raise self._refusal("returns memory of a tensor that it is passed", "Return a clone.")
+            elif type(leaf) not in _VALUES:
+                raise self._refusal(f"returns an object of type {type(leaf).__qualname__}", _RETURN)
+
+    def _refusal(self, what: str, hint: str) -> UnsupportedProgram:
+        return UnsupportedProgram(f"the opaque callable {self.name} {what}", hint=hint)
+
+    def recorded(self, run: OpaqueRun, tensors: Sequence[torch.Tensor]) -> RecordedBackward:
+        """Return torch's graph of a run, from the tensors of the statement to the differentiable results."""
+        read = list(tensors[len(self.requires_grad) :])
+        results = tuple(t for t in run.tensors if t.requires_grad)
+        return RecordedBackward(self.name, [*run.inputs, *read], results)
+
+
+@functools.cache
+def class_named_after(name: str) -> type[OpaqueCall]:
+    """Return the class of the calls of one callable: the text of a trace names objects after their class."""
+    return type("opaque_" + re.sub(r"\W+", "_", name).strip("_"), (OpaqueCall,), {})
+
+
+def _nothing() -> None:
+    """Return that nothing has changed."""
+
+
+_VALUES = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_RETURN = "Return tensors, numbers, strings, and tuples, lists and dicts of them."
+
+
+def _cut_off(t: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    cut = t.detach()
+    return cut.requires_grad_() if requires_grad else cut

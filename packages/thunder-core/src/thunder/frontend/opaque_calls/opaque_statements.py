@@ -1,0 +1,70 @@
+"""The statement of an opaque call, and its gradient, see Note [Opaque calls]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder.base.tags import OpTags
+from thunder.frontend.custom_gradients.eager_backward import differentiate_backward
+from thunder.frontend.opaque_calls.opaque_run import OpaqueCall
+from thunder.ir.gradient_declarations import JointRule
+from thunder.ir.proxies import AnyProxy, TensorProxy
+from thunder.ir.requires_grad import requires_grad
+from thunder.ops.prims.declaration import primitive
+from thunder.ops.prims.gradient import get_grad, put_grad
+
+__all__ = ["run_opaque"]
+
+
+def _metadata(call: OpaqueCall) -> list[tuple[Any, ...]]:
+    return [part for part in call.signature[1:] if type(part) is tuple]
+
+
+def _run_meta(call: OpaqueCall, tensors: Sequence[Any]) -> tuple[TensorProxy, ...]:
+    return tuple(
+        TensorProxy(
+            shape=shape, strides=strides, dtype=dtype, device=device, requires_grad=None if needed else False
+        )
+        for shape, strides, dtype, device, needed in _metadata(call)
+    )
+
+
+def _run(call: OpaqueCall, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return tuple(t.detach() for t in call.checked_run(tensors).tensors)
+
+
+def _record_meta(call: OpaqueCall, tensors: Sequence[Any]) -> tuple[tuple[TensorProxy, ...], AnyProxy]:
+    return _run_meta(call, tensors), AnyProxy()
+
+
+def _record(call: OpaqueCall, tensors: Sequence[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Any]:
+    run = call.checked_run(tensors)
+    return tuple(t.detach() for t in run.tensors), call.recorded(run, tensors)
+
+
+def _rule(call: OpaqueCall, tensors: tuple[Any, ...]) -> Any:
+    results, recorded = record_opaque(call, tensors)
+    differentiable = [r for r, m in zip(results, _metadata(call), strict=True) if m[-1]]
+    places = tuple(i for i, t in enumerate(tensors) if requires_grad(t))
+    if differentiable and places:
+        cotangents = tuple(map(get_grad, differentiable))
+        for i, gradient in zip(
+            places, differentiate_backward(recorded, tensors, places, cotangents), strict=True
+        ):
+            put_grad(tensors[i], gradient)
+    return results
+
+
+_TAGS = (
+    OpTags.DONT_DCE,
+    OpTags.RANDOM_OP,
+    OpTags.CTX_MANAGER_ENTER_EXIT_OP,
+    OpTags.DONT_RECOMPUTE_IN_BACKWARD,
+)
+
+record_opaque = primitive("record_opaque", _record_meta, eager=_record, tags=_TAGS)
+#: runs an opaque callable on tensors of the program, and on those that it reads by itself
+run_opaque = primitive("run_opaque", _run_meta, eager=_run, tags=_TAGS, vjp=JointRule(_rule))
