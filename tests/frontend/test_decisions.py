@@ -238,6 +238,24 @@ def test_a_number_out_of_a_tensor_flows_through_without_another_compile() -> Non
     assert "compute_number('mul', 2, " in str(thunder.last_traces(compiled)[-1])
 
 
+def test_a_value_scaled_by_a_number_is_written_through_a_view() -> None:
+    def fn(x: Tensor) -> Tensor:
+        y = x / (x.max().item() + 5)
+        y[1:].mul_(2)
+        return y
+
+    assert_as_eager(fn, [(UP,), (DOWN,)])
+
+
+def test_a_decision_after_a_custom_forward_with_a_decision() -> None:
+    def fn(x: Tensor) -> Tensor:
+        y = Clipped.apply(x * 1)
+        y[1:].neg_()
+        return y + 1 if y.sum() > 0 else y - 1
+
+    assert_as_eager(fn, [(leaf(x),) for x in (UP, DOWN)])
+
+
 def test_each_answer_is_compiled_once() -> None:
     compiled = assert_as_eager(nested, [(x,) for x in (UP, DOWN, MIXED, UP, UP, DOWN, MIXED)])
     assert thunder.cache_misses(compiled) == 3

@@ -198,6 +198,12 @@ class NumberProxy(Proxy):
         """Return whether the value is known while the program is traced."""
         return self.value is not None
 
+    @property
+    def stand_in(self) -> complex:
+        """The value, or a one of its type if it is not known: for what depends on the type alone."""
+        one: complex = self.python_type(1)
+        return one if self.value is None else self.value
+
     def is_static_constrained(self) -> bool:
         """Return whether the value is fixed."""
         return self.constraint is CONSTRAINT.STATIC

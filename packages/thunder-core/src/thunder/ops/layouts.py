@@ -234,6 +234,8 @@ class Layouts:
                     pending.pop()
 
     def _run(self, call: BoundSymbol) -> None:
+        if not any(isinstance(p, TensorProxy) for p in call.flat_proxy_outs):
+            return  # a number or a check has no layout
         row = row_of(call.sym)
         if row is None or row.eager is None or reads_memory(row.eager):
             if row is not None and not call.subsymbols:
@@ -264,7 +266,7 @@ class Layouts:
         if isinstance(leaf, TensorProxy):
             return self._values[leaf.name]
         if isinstance(leaf, NumberProxy):
-            return leaf.value
+            return leaf.stand_in
         if isinstance(leaf, GeneratorProxy):  # without data nothing is drawn
             return None
         if isinstance(leaf, dtype):

@@ -30,10 +30,11 @@ def empty_tensor(proxy: TensorProxy, device: torch.device | str) -> torch.Tensor
 def to_torch(x: Any) -> Any:
     """Return torch's value for a number proxy, a dtype, a device; other values as they are.
 
-    A generator becomes a new one on its device, so that the program's keeps its state.
+    A number that is not known becomes a one of its type. A generator becomes a new one on its device, so that
+    the program's keeps its state.
     """
     if isinstance(x, NumberProxy):
-        return x.value
+        return x.stand_in
     if isinstance(x, GeneratorProxy):
         return torch.Generator(devices.to_torch_device(x.device))
     if isinstance(x, torch.Generator):

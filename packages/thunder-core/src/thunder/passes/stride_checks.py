@@ -45,7 +45,7 @@ class StrideCheck:
         self.outputs = [p for p in bsym.flat_proxy_outs if isinstance(p, TensorProxy)]
         self._calls = calls
         self._is_checked = not has_tags(bsym, _ONCE) and not any(map(_is_of_package, with_parts(calls)))
-        self._numbers = {p.name: p.value for p in bsym.flat_proxy_args if isinstance(p, NumberProxy)}
+        self._numbers = {p.name: p.stand_in for p in bsym.flat_proxy_args if isinstance(p, NumberProxy)}
         self._eager: dict[tuple[Strides, ...], list[Strides | None]] = {}
 
     def difference(

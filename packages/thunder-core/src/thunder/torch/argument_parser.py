@@ -192,7 +192,7 @@ def _with_gradient(x: Any) -> Any:
 def _stand_in(x: Any) -> Any:
     """Return the value that torch's parser gets for a value of a trace."""
     if isinstance(x, NumberProxy):
-        return x.python_type(1 if x.value is None else x.value)
+        return x.stand_in
     if isinstance(x, GeneratorProxy):
         return torch.Generator()
     if isinstance(x, dtype):

@@ -23,6 +23,7 @@ from thunder.ir.symbol import BoundSymbol, has_tags, with_parts
 from thunder.ir.trace import TraceCtx
 from thunder.ops import prims
 from thunder.ops.data_errors import RUN_OPAQUE, is_opaque
+from thunder.ops.operator import row_of
 from thunder.ops.prims.decision_checks import answer_to
 from thunder.ops.region_evaluation import evaluate_calls
 
@@ -114,7 +115,7 @@ class EarlyRun:
         self._adopt_inputs()
         with self._drawing(calls), _errors_of_program():
             for call in calls:
-                evaluate_calls((call,), self._values)
+                evaluate_calls(_computing((call,)), self._values)
                 self._done.update(p.name for b in with_parts((call,)) for p in b.flat_proxy_outs)
 
     def _new_calls(self) -> list[BoundSymbol]:
@@ -165,6 +166,16 @@ class EarlyRun:
                     torch.cuda.set_rng_state(state, device)
             yield
             self._states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
+
+
+def _computing(calls: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Yield the calls, or for a composite without a torch function its parts, without skipped statements."""
+    for call in calls:
+        row = row_of(call.sym)
+        if call.subsymbols and (row is None or row.eager is None):
+            yield from _computing(call.subsymbols)
+        elif call.sym.id not in _SKIPPED:
+            yield call
 
 
 class _Copies:
