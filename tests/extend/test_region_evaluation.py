@@ -84,3 +84,47 @@ def test_results_of_a_package_are_taken_to_be_contiguous() -> None:
     strides = ExpectedStrides(trace)
     results = [b.output for b in trace.bound_symbols if isinstance(b.output, TensorProxy)]
     assert [strides.of(p) for p in results] == [(2, 1), (1, 2)]
+
+
+def test_strides_that_the_device_decides_are_those_of_its_kernels() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return torch.exp(torch.nn.functional.conv2d(x, w))
+
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    w = torch.randn(4, 3, 1, 1)
+    expected = torch.nn.functional.conv2d(x, w).exp().stride()
+    assert probable_strides(program, x, w) == expected
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: torch.add(torch.t(x), y),
+        lambda x, y: torch.exp(torch.t(x).to(torch.float64)),
+        lambda x, y: torch.softmax(torch.matmul(torch.t(x), x), -1),
+        lambda x, y: torch.reshape(torch.t(x), (2, 6)),
+        lambda x, y: torch.logical_or(torch.t(x), y),
+    ],
+    ids=["add", "cast", "product", "reshape", "kernel"],
+)
+def test_probable_strides_are_those_of_eager(program: Callable[..., Any]) -> None:
+    """Most come from torch's device `meta`, which takes no time."""
+    x, y = torch.randn(3, 4), torch.randn(4, 3)
+    assert probable_strides(program, x, y) == program(x, y).stride()
+
+
+def test_probable_strides_of_common_programs_need_no_fake_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thunder.ops.layouts.FakeTensorMode", lambda: pytest.fail("it is slow"))
+
+    def program(x: Any, y: Any) -> Any:
+        return torch.exp(torch.t(torch.softmax(torch.matmul(x, y), -1)))
+
+    assert probable_strides(program, torch.randn(3, 4), torch.randn(4, 5)) == (1, 5)
+
+
+def probable_strides(program: Callable[..., Any], *args: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides that the result of a program is expected to have."""
+    compiled = thunder.jit(program, executors=[])
+    compiled(*args)
+    trace = thunder.last_traces(compiled)[0]
+    return ExpectedStrides(trace).of(trace.bound_symbols[-1].flat_proxy_args[0])

@@ -23,6 +23,7 @@ NEWEST: Final = (2, 15)
 _COMPILERS = {"darwin": "clang++", "win32": "cl"}
 
 
+@functools.cache
 def unsupported_torch(version: str) -> Refusal | None:
     """Return why the package does not use TorchInductor of this torch, or None."""
     major, minor, *_ = version.split(".")

@@ -69,7 +69,7 @@ READ_LAYOUTS = frozenset(
 )
 
 #: operators for which torch's kernels without data return other strides than those on a CPU, or read data
-_STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
+STRIDES_OF_KERNELS = STRIDES_DIFFER_WITHOUT_DATA | {
     f"torch.{name}"
     for name in ("ldexp", "nn.functional.batch_norm", "nn.functional.logsigmoid", "nn.functional.pad", "roll")
 }
@@ -195,12 +195,24 @@ class Layouts:
         """Return a tensor without data that has eager's strides and storage."""
         value = self._values.get(proxy.name)
         if value is None:
-            if self._mode is None:  # its first use imports torch's symbolic shapes, which takes a second
-                self._mode = FakeTensorMode()
-            with self._mode, torch.no_grad(), torch._C.DisableTorchFunction():
+            with self._without_data(), torch.no_grad(), torch._C.DisableTorchFunction():
                 self._compute(proxy)
             value = self._values[proxy.name]
         return value  # type: ignore[no-any-return]
+
+    def _without_data(self) -> AbstractContextManager[Any]:
+        """Return a context in which functions of torch return tensors without data."""
+        if self._mode is None:  # its first use imports torch's symbolic shapes, which takes a second
+            self._mode = FakeTensorMode()
+        return self._mode
+
+    def _device(self, device: Any) -> torch.device:
+        """Return the device of the tensor that represents one on `device`."""
+        return _fake_device(device)
+
+    def _is_declared(self, proxy: TensorProxy, call: BoundSymbol | None) -> bool:
+        """Return whether a tensor has the strides of its proxy, which no call computes."""
+        return call is None or proxy.name in self._inputs or proxy.strides is not None
 
     def _compute(self, proxy: TensorProxy) -> None:
         """Compute ``proxy`` and what it depends on.
@@ -216,11 +228,12 @@ class Layouts:
             elif tensor.name in self._groups:
                 self._values.update(_in_one_storage(self._groups[tensor.name]))
                 pending.pop()
-            elif call is None or tensor.name in self._inputs or tensor.strides is not None:
+            elif self._is_declared(tensor, call):
                 declared = self._inputs.get(tensor.name, tensor)
-                self._values[tensor.name] = empty_tensor(declared, _fake_device(tensor.device))
+                self._values[tensor.name] = empty_tensor(declared, self._device(tensor.device))
                 pending.pop()
             else:
+                assert call is not None, "a tensor that no call computes has declared strides"
                 missing = [
                     p
                     for p in call.flat_proxy_args
@@ -271,7 +284,7 @@ class Layouts:
             return None
         if isinstance(leaf, dtype):
             return to_torch_dtype(leaf)
-        return _fake_device(leaf) if isinstance(leaf, Device | torch.device) else leaf
+        return self._device(leaf) if isinstance(leaf, Device | torch.device) else leaf
 
     def _bind(self, output: Any, result: Any) -> None:
         if isinstance(output, TensorProxy):
@@ -292,8 +305,8 @@ def _unknown_strides(call: BoundSymbol) -> UnsupportedProgram:
 
 
 def _needs_kernel(operator: str, args: Any, kwargs: Any) -> bool:
-    """Return whether a small call on the cpu is of an operator in ``_STRIDES_OF_KERNELS``."""
-    if operator not in _STRIDES_OF_KERNELS:
+    """Return whether a small call on the cpu is of an operator in ``STRIDES_OF_KERNELS``."""
+    if operator not in STRIDES_OF_KERNELS:
         return False
     tensors = [leaf for leaf in tree_iter((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     return sum(t.numel() for t in tensors) <= SMALL and all(t.device.type == "cpu" for t in tensors)

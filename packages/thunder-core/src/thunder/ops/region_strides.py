@@ -17,6 +17,7 @@ from thunder.ir.proxies import TensorProxy
 from thunder.ir.symbol import BoundSymbol
 from thunder.ir.trace import TraceCtx
 from thunder.ops.layouts import Layouts, reads_memory
+from thunder.ops.meta_layouts import MetaLayouts
 from thunder.ops.operator import row_of
 
 __all__ = ["EagerStrides", "ExpectedStrides", "after_forward"]
@@ -83,14 +84,16 @@ class ExpectedStrides:
                 _enter(bsym.flat_proxy_outs, _runs_without_data(bsym), values)
         inputs = [p for p, is_computed in values.values() if not is_computed]
         calls = [bsym for part in traces for bsym in part.bound_symbols]
-        self._layouts = Layouts(inputs, calls)
+        self._layouts = (MetaLayouts(inputs, calls), Layouts(inputs, calls))
 
     def of(self, proxy: TensorProxy) -> Strides:
         """Return the expected strides (elements) of a value of the program."""
-        try:
-            return self._layouts.strides(proxy)
-        except (OperatorError, UnsupportedProgram):  # a call that reads data
-            return contiguous_strides(proxy.shape)
+        for layouts in self._layouts:  # the second one takes longer, and knows the kernels of the device
+            try:
+                return layouts.strides(proxy)
+            except (OperatorError, UnsupportedProgram):  # a call that reads data
+                continue
+        return contiguous_strides(proxy.shape)
 
 
 def _enter(proxies: Iterable[Any], is_computed: bool, values: dict[str, tuple[TensorProxy, bool]]) -> None:
