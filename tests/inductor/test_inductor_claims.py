@@ -27,7 +27,7 @@ def test_it_is_a_default_executor_with_an_alias() -> None:
 
 
 def test_a_mode_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(thunder.InvalidArgument, match='"pointwise" or "full"'):
+    with pytest.raises(thunder.InvalidArgument, match='"auto" or "pointwise" or "full"'):
         thunder.jit(torch.sin, inductor_mode="all")
 
 
@@ -42,11 +42,19 @@ def test_random_operators_are_left_to_torch() -> None:
     assert {row.claimed_by for row in thunder.explain(compiled).rows} == {"torch"}
 
 
-def test_matrix_products_are_left_to_torch_unless_the_mode_is_full() -> None:
-    refused = reasons(torch.mm, torch.ones(2, 2), torch.ones(2, 2))
+def test_matrix_products_are_left_to_torch_in_the_mode_of_pointwise_operators() -> None:
+    refused = reasons(torch.mm, torch.ones(2, 2), torch.ones(2, 2), inductor_mode="pointwise")
     assert refused["torch.mm"] == ["inductor_mode='pointwise' leaves matmul to torch's kernels"]
     refused = reasons(torch.mm, torch.ones(2, 2), torch.ones(2, 2), inductor_mode="full")
     assert refused["torch.mm"] == ["a region of one kernel gains nothing"]
+
+
+def test_products_alone_are_left_to_torch() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.mm(torch.mm(x, x).t(), x)
+
+    refused = reasons(program, torch.eye(2), inductor_mode="full")
+    assert refused["torch.mm"] == ["a region of products alone gains nothing"]
 
 
 def test_division_of_integers_raises_as_in_eager() -> None:

@@ -33,9 +33,10 @@ def thunder_options() -> list[Option]:
     return [
         Option(
             "inductor_mode",
-            Literal["pointwise", "full"],
-            "pointwise",
-            "What TorchInductor compiles: elementwise operators, reductions and views (pointwise), or also "
-            "matrix products, convolutions and attention (full).",
+            Literal["auto", "pointwise", "full"],
+            "auto",
+            "What TorchInductor compiles: elementwise operators, reductions, windows and views (pointwise), "
+            "also matrix products, convolutions and attention (full), or of these only small products and "
+            "convolutions that are not differentiated (auto).",
         )
     ]

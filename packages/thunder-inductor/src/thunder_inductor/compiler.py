@@ -45,8 +45,12 @@ _SETTINGS: dict[str, Any] = {
     # a failed region is reported by thunder
     "triton.cudagraphs": False,
 }
-#: what TorchInductor need not look for in a mode: its patterns are of matrix products and attention
-_SETTINGS_OF_MODES: dict[Mode, dict[str, Any]] = {"pointwise": {"pattern_matcher": False}, "full": {}}
+#: what TorchInductor need not look for in a mode: its patterns are of large matrix products and attention
+_SETTINGS_OF_MODES: dict[Mode, dict[str, Any]] = {
+    "auto": {"pattern_matcher": False},
+    "pointwise": {"pattern_matcher": False},
+    "full": {},
+}
 
 #: the method of TorchInductor's graphs that imports a generated module
 _LOAD = "_compile_to_module_lines"

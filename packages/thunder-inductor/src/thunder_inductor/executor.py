@@ -31,7 +31,8 @@ from thunder.extend import (
 
 from .kept_code import key_of, load, open_cache, store
 from .kernels import Code, RegionKernel, Strides, failure
-from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, VIEWS, Mode
+from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, PRODUCTS, VIEWS, Mode
+from .products import left_to_torch
 from .toolchain import is_strict, missing_for
 
 __all__ = ["InductorExecutor", "ex"]
@@ -208,6 +209,8 @@ def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
 def _outside_mode(bsym: BoundSymbol) -> Refusal | None:
     """Return a refusal for an operator that only another mode compiles, else None."""
     mode = _mode()
+    if mode == "auto":
+        return left_to_torch(bsym)
     if bsym.sym.id in MODES["full"] and bsym.sym.id not in MODES[mode]:
         return Refusal("mode", f"inductor_mode={mode!r} leaves {bsym.sym.name} to torch's kernels")
     return None
@@ -224,9 +227,18 @@ def _too_small(region: Region) -> Refusal | None:
     if any(bsym.sym.id in HAVE_NO_KERNEL for bsym in region.bsyms):
         return None
     computing = [bsym for bsym in region.bsyms if not _is_view(bsym)]
-    if len(computing) >= 2:
-        return None
-    return Refusal("small", "a region of one kernel gains nothing")
+    if len(computing) < 2:
+        return Refusal("small", "a region of one kernel gains nothing")
+    if all(map(_is_product, computing)):
+        return Refusal("small", "a region of products alone gains nothing")
+    return None
+
+
+def _is_product(bsym: BoundSymbol) -> bool:
+    """Return whether a call is one of a library's kernel, as far as its operators tell."""
+    return bsym.sym.id in PRODUCTS or (
+        bool(bsym.subsymbols) and all(_is_product(part) or _is_view(part) for part in bsym.subsymbols)
+    )
 
 
 def _is_view(bsym: BoundSymbol) -> bool:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from thunder import TensorProxy, dtypes
 from thunder.extend import Refusal
 
-__all__ = ["CHECKERS", "HAVE_NO_KERNEL", "MODES", "VIEWS", "Mode"]
+__all__ = ["CHECKERS", "HAVE_NO_KERNEL", "MODES", "PRODUCTS", "VIEWS", "Mode"]
 
-Mode = Literal["pointwise", "full"]
+Mode = Literal["auto", "pointwise", "full"]
 
 
 def _primitives(names: str) -> frozenset[str]:
@@ -39,9 +39,14 @@ PRODUCTS = _primitives("matmul linear convolution") | {
     "ltorch.convolution_backward",
 }
 
+WINDOWS = frozenset(f"torch.nn.functional.{name}" for name in ("max_pool2d", "avg_pool2d"))
+_WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS
+
+#: mode → the operators of its regions; of products, "auto" has those that `thunder_inductor.products` allows
 MODES: Mapping[Mode, frozenset[str]] = {
-    "pointwise": ELEMENTWISE | REDUCTIONS | VIEWS | MOVES,
-    "full": ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | PRODUCTS,
+    "auto": _WITHOUT_PRODUCTS | PRODUCTS,
+    "pointwise": _WITHOUT_PRODUCTS,
+    "full": _WITHOUT_PRODUCTS | PRODUCTS,
 }
 
 #: composite operators for which torch runs several kernels: one call of them is worth a region
@@ -67,10 +72,18 @@ def _without_dropout(*args: Any, dropout_p: float = 0.0, **kwargs: Any) -> bool 
     return dropout_p == 0.0 or Refusal("random", "random numbers are drawn by torch", dropout_p=dropout_p)
 
 
+def _of_floats(input: TensorProxy, *args: Any, **kwargs: Any) -> bool | Refusal:
+    """Refuse windows of integers, and results with indices."""
+    if not input.dtype.is_floating_point or kwargs.get("return_indices") is True:
+        return Refusal("integers", "windows of integers, and indices in windows, are computed by torch")
+    return True
+
+
 #: operator → the checker of its calls
 CHECKERS: Mapping[str, Callable[..., bool | Refusal]] = {
     **dict.fromkeys(_primitives("div fmod remainder pow"), _of_numbers_with_fractions),
     **dict.fromkeys(_primitives("maximum minimum"), _of_numbers),
+    **dict.fromkeys(WINDOWS, _of_floats),
     "torch.nn.functional.scaled_dot_product_attention": _without_dropout,
     "ltorch.flash_attention_for_cpu": _without_dropout,
     "ltorch.flash_attention_for_cpu_backward": _without_dropout,
