@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -54,16 +53,29 @@ def claimed(compiled: Any) -> dict[str, str | None]:
     return {row.symbol: row.claimed_by for row in thunder.explain(compiled).rows}
 
 
-@pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
-def test_windows_are_in_regions(pool: Callable[..., torch.Tensor]) -> None:
+def test_windows_and_repeated_pixels_are_in_regions() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
-        return pool(x.relu(), 3, stride=2, padding=1) * 2
+        pooled = F.max_pool2d(x.relu(), 3, stride=2, padding=1) + F.avg_pool2d(x, 3, stride=2, padding=1)
+        return F.interpolate(pooled, scale_factor=1.5) * 2
 
     x = torch.randn(2, 3, 9, 8)
     x[0, 0, 4, 4] = float("nan")
     compiled = thunder.jit(program)
     torch.testing.assert_close(compiled(x), program(x), equal_nan=True)
     assert set(claimed(compiled).values()) == {"inductor"}
+
+
+def test_interpolation_between_pixels_is_left_to_torch() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=2, mode="bilinear")
+
+    x = torch.randn(1, 1, 3, 3)
+    compiled = thunder.jit(program)
+    torch.testing.assert_close(compiled(x), program(x))
+    (refusal,) = (
+        r for row in thunder.explain(compiled).rows for r in row.refusals if r.executor == "inductor"
+    )
+    assert refusal.message == "only the nearest pixels of images are copied by compiled code"
 
 
 def test_windows_of_integers_and_indices_are_left_to_torch() -> None:

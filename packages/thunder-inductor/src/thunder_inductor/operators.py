@@ -40,7 +40,8 @@ PRODUCTS = _primitives("matmul linear convolution") | {
 }
 
 WINDOWS = frozenset(f"torch.nn.functional.{name}" for name in ("max_pool2d", "avg_pool2d"))
-_WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS
+_INTERPOLATE = "torch.nn.functional.interpolate"
+_WITHOUT_PRODUCTS = ELEMENTWISE | REDUCTIONS | VIEWS | MOVES | WINDOWS | {_INTERPOLATE}
 
 #: mode → the operators of its regions; of products, "auto" has those that `thunder_inductor.products` allows
 MODES: Mapping[Mode, frozenset[str]] = {
@@ -79,11 +80,20 @@ def _of_floats(input: TensorProxy, *args: Any, **kwargs: Any) -> bool | Refusal:
     return True
 
 
+def _nearest(input: TensorProxy, *args: Any, **kwargs: Any) -> bool | Refusal:
+    """Refuse interpolation other than the repetition of pixels."""
+    arguments = dict(zip(("size", "scale_factor", "mode"), args, strict=False)) | kwargs
+    if arguments.get("mode", "nearest") != "nearest" or not input.dtype.is_floating_point or input.ndim != 4:
+        return Refusal("interpolation", "only the nearest pixels of images are copied by compiled code")
+    return True
+
+
 #: operator → the checker of its calls
 CHECKERS: Mapping[str, Callable[..., bool | Refusal]] = {
     **dict.fromkeys(_primitives("div fmod remainder pow"), _of_numbers_with_fractions),
     **dict.fromkeys(_primitives("maximum minimum"), _of_numbers),
     **dict.fromkeys(WINDOWS, _of_floats),
+    _INTERPOLATE: _nearest,
     "torch.nn.functional.scaled_dot_product_attention": _without_dropout,
     "ltorch.flash_attention_for_cpu": _without_dropout,
     "ltorch.flash_attention_for_cpu_backward": _without_dropout,
