@@ -87,3 +87,16 @@ def test_windows_of_integers_and_indices_are_left_to_torch() -> None:
     torch.testing.assert_close(compiled(x), program(x))
     pools = {name: executor for name, executor in claimed(compiled).items() if "pool" in name}
     assert set(pools.values()) == {"torch"}
+
+
+def test_an_option_leaves_roundings_of_intermediate_results_out() -> None:
+    """In bfloat16 256 + 1 is 256; the same program is compiled in both ways in one process."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1) + 1
+
+    x = torch.full((20,), 256.0, dtype=torch.bfloat16)
+    as_eager = thunder.jit(program)
+    assert torch.equal(as_eager(x), program(x))
+    assert as_eager(x)[0] == 256
+    assert thunder.jit(program, inductor_rounding="float32")(x)[0] == 258

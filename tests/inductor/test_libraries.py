@@ -13,6 +13,7 @@ from thunder.core.errors import PluginError
 from thunder_inductor import compiler, executor, instructions, kept_code
 from thunder_inductor.libraries import key_of_source, load_library, source_of
 from thunder_inductor.library_builds import build
+from thunder_inductor.settings import Settings
 from thunder_inductor.wrapper_code import Kernel
 
 #: whichever worker runs one of these tests imports TorchInductor, which takes seconds
@@ -116,7 +117,7 @@ def test_instructions_are_tried_when_a_region_fails(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compiler, "are_assumed", lambda: True)
     monkeypatch.setattr(compiler, "try_instructions", lambda cache: tried.append(1) is None)
     region = thunder.extend.partition(thunder.trace()(torch.exp, torch.ones(2)), lambda bsym: True)[0]
-    code = compiler.compile_regions([(region, ((1,),))], "pointwise", kept_code.open_cache())
+    code = compiler.compile_regions([(region, ((1,),))], Settings("pointwise"), kept_code.open_cache())
     assert code == ["code"]
     assert tried == [1]
 

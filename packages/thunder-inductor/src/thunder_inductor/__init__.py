@@ -38,5 +38,12 @@ def thunder_options() -> list[Option]:
             "What TorchInductor compiles: elementwise operators, reductions, windows and views (pointwise), "
             "also matrix products, convolutions and attention (full), or of these only small products and "
             "convolutions that are not differentiated (auto).",
-        )
+        ),
+        Option(
+            "inductor_rounding",
+            Literal["eager", "float32"],
+            "eager",
+            "Where results in bfloat16 and float16 are rounded: after each operator, as in eager; or, as by "
+            "torch.compile, only where a kernel writes them (float32).",
+        ),
     ]

@@ -29,15 +29,16 @@ from .kernels import Strides
 from .libraries import kernel_name, key_of_source, source_of
 from .library_builds import build
 from .operators import Mode
+from .settings import Settings
 from .vector_rounding import cheap_rounding
 from .wrapper_code import Kernel, Wrapper, wrapper_of
 
 __all__ = ["compile_regions", "run_of_graph"]
 
+#: the setting by which TorchInductor rounds bfloat16 and float16 after each operator, as eager does
+_ROUNDS = "emulate_precision_casts"
 #: settings of TorchInductor that differ from its defaults
 _SETTINGS: dict[str, Any] = {
-    # bfloat16 and float16 are rounded after each operator, as eager rounds them
-    "emulate_precision_casts": True,
     # the caller checks strides; sizes are guarded by the program's prologue
     "size_asserts": False,
     # regions are kept in thunder's own cache, under keys that need no graph
@@ -69,7 +70,7 @@ class _Generated:
 
 
 def compile_regions(
-    regions: Sequence[tuple[Region, Sequence[Strides]]], mode: Mode, cache: ArtefactCache
+    regions: Sequence[tuple[Region, Sequence[Strides]]], settings: Settings, cache: ArtefactCache
 ) -> list[tuple[InductorCode, KeptCode] | Exception]:
     """Compile regions for these strides (elements) of their inputs; return what runs and what can be kept.
 
@@ -78,20 +79,20 @@ def compile_regions(
     has_cpu = any(region.outputs[0].device.type == "cpu" for region, _ in regions)
     if has_cpu:
         find_instructions(cache)
-    results = _compile(regions, mode, cache)
+    results = _compile(regions, settings, cache)
     failed = any(isinstance(result, Exception) for result in results)
     if has_cpu and are_assumed():
         if failed and try_instructions(cache):
-            return _compile(regions, mode, cache)
+            return _compile(regions, settings, cache)
         if not failed:
             keep_instructions(cache)
     return results
 
 
 def _compile(
-    regions: Sequence[tuple[Region, Sequence[Strides]]], mode: Mode, cache: ArtefactCache
+    regions: Sequence[tuple[Region, Sequence[Strides]]], settings: Settings, cache: ArtefactCache
 ) -> list[tuple[InductorCode, KeptCode] | Exception]:
-    tasks = [partial(_caught, partial(_generate, region, strides, mode)) for region, strides in regions]
+    tasks = [partial(_caught, partial(_generate, region, strides, settings)) for region, strides in regions]
     generated = compile_together(tasks, workers=1, description="generating code")
     wrappers = [g.code for g in generated if isinstance(g, _Generated) and isinstance(g.code, Wrapper)]
     kernels = dict.fromkeys(kernel for wrapper in wrappers for kernel in wrapper.kernels.values())
@@ -110,18 +111,18 @@ def _caught(function: Callable[[], Any]) -> Any:
 # -- generating code
 
 
-def _generate(region: Region, strides: Sequence[Strides], mode: Mode) -> _Generated:
-    settings = {**_SETTINGS, **_SETTINGS_OF_MODES[mode]}
+def _generate(region: Region, strides: Sequence[Strides], settings: Settings) -> _Generated:
+    configuration = {**_SETTINGS, **_SETTINGS_OF_MODES[settings.mode], _ROUNDS: settings.rounds}
     wrappers: list[Wrapper] = []
     with (
         _generating,
-        config.patch(settings),
+        config.patch(configuration),
         cheap_rounding(),
         torch.inference_mode(False),
         torch.no_grad(),
         _wrappers_in(wrappers),
     ):
-        graph = graph_of(region, strides)
+        graph = graph_of(region, strides, rounds=settings.rounds)
         compiled = _compiled(graph)
     return _Generated(wrappers[0] if wrappers else compiled, graph.output_strides)
 

@@ -25,14 +25,14 @@ from thunder.extend import (
     Rank,
     Refusal,
     Region,
-    compile_option,
     structural_key,
 )
 
 from .kept_code import key_of, load, open_cache, store
 from .kernels import Code, RegionKernel, Strides, failure
-from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, PRODUCTS, VIEWS, Mode
+from .operators import CHECKERS, HAVE_NO_KERNEL, MODES, PRODUCTS, VIEWS
 from .products import left_to_torch
+from .settings import Settings, current_settings
 from .toolchain import is_strict, missing_for
 
 __all__ = ["InductorExecutor", "ex"]
@@ -75,7 +75,8 @@ class InductorExecutor(FusionExecutor):
 
     def compile_regions(self, regions: Sequence[Region]) -> list[RegionFunction | Refusal]:
         """Return the functions of regions, whose code is compiled together, or refusals for the ledger."""
-        compiler, layouts = _Compiler(_mode()), _strides.get()
+        settings, layouts = current_settings(), _strides.get()
+        compiler, variant = _Compiler(settings), "" if settings.rounds else "float32"
         strides = {region: tuple(layouts.of(p) for p in region.inputs) for region in regions}
         kernels: dict[Region, RegionKernel] = {}
         refusals: dict[Region, Refusal] = {}
@@ -84,7 +85,7 @@ class InductorExecutor(FusionExecutor):
             if refusal is not None:
                 refusals[region] = refusal
                 continue
-            kernel = self.compile_once(region, partial(RegionKernel, region, compiler))
+            kernel = self.compile_once(region, partial(RegionKernel, region, compiler), variant)
             assert isinstance(kernel, RegionKernel), f"compile_once returned {type(kernel).__name__}"
             kernels[region] = kernel
         errors = _add_versions([(kernels[r], strides[r]) for r in kernels if _is_here(r)], compiler)
@@ -93,10 +94,10 @@ class InductorExecutor(FusionExecutor):
 
 
 class _Compiler:
-    """Compiles regions in a mode, unless their code is on disk."""
+    """Compiles regions by the options of a compile, unless their code is on disk."""
 
-    def __init__(self, mode: Mode) -> None:
-        self._mode = mode
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
     def __call__(self, region: Region, strides: tuple[Strides, ...]) -> Code:
         """Return the code of a region whose inputs have these strides (elements)."""
@@ -110,7 +111,7 @@ class _Compiler:
         cache = open_cache()
         structures = [structural_key(region) for region, _ in regions]
         keys = [
-            None if structure is None else key_of(structure, strides, self._mode)
+            None if structure is None else key_of(structure, strides, self._settings)
             for structure, (_, strides) in zip(structures, regions, strict=True)
         ]
         results: dict[int, Code | Exception] = {}
@@ -121,7 +122,7 @@ class _Compiler:
         missing = [i for i in range(len(regions)) if i not in results]
         if missing:
             inductor = import_module("thunder_inductor.compiler")
-            compiled = inductor.compile_regions([regions[i] for i in missing], self._mode, cache)
+            compiled = inductor.compile_regions([regions[i] for i in missing], self._settings, cache)
             for i, result in zip(missing, compiled, strict=True):
                 key = keys[i]
                 if isinstance(result, Exception):
@@ -171,12 +172,6 @@ def _strides_of(trace: TraceCtx) -> Iterator[None]:
         _strides.reset(token)
 
 
-def _mode() -> Mode:
-    """Return the mode of the compile that runs; that of the option's default where none runs."""
-    mode: Mode = compile_option("inductor_mode")
-    return mode
-
-
 def _random(bsym: BoundSymbol) -> Refusal | None:
     """Return a refusal for a call that draws random numbers, else None."""
     if OpTags.RANDOM_OP in bsym.tags:
@@ -208,7 +203,7 @@ def _unfit_values(bsym: BoundSymbol) -> Refusal | None:
 
 def _outside_mode(bsym: BoundSymbol) -> Refusal | None:
     """Return a refusal for an operator that only another mode compiles, else None."""
-    mode = _mode()
+    mode = current_settings().mode
     if mode == "auto":
         return left_to_torch(bsym)
     if bsym.sym.id in MODES["full"] and bsym.sym.id not in MODES[mode]:

@@ -39,7 +39,7 @@ class Graph:
     output_strides: tuple[Strides, ...]
 
 
-def graph_of(region: Region, strides: Sequence[Strides]) -> Graph:
+def graph_of(region: Region, strides: Sequence[Strides], *, rounds: bool = True) -> Graph:
     """Return the graph of a region whose inputs have these strides (elements).
 
     The torch functions of the region's calls run on tensors without data, and what they dispatch is recorded
@@ -61,9 +61,9 @@ def graph_of(region: Region, strides: Sequence[Strides]) -> Graph:
     # Functions without tensor arguments, as torch.zeros, return fake tensors too.
     # A mode of the caller, as a default device, has no effect on the region.
     with mode, torch._C.DisableTorchFunction():
-        module = _record(run, inputs)
+        module = _record(run, inputs, rounds)
         if any(_writes(node.target) for node in module.graph.nodes):
-            module = _record(functionalize(run, remove="mutations"), inputs)
+            module = _record(functionalize(run, remove="mutations"), inputs, rounds)
     module.graph.eliminate_dead_code()
     module.recompile()
     # TorchInductor gives results of its own choice other strides than these only if they are not listed here.
@@ -73,8 +73,10 @@ def graph_of(region: Region, strides: Sequence[Strides]) -> Graph:
     return Graph(module, inputs, mode, tuple(layout or () for layout in derived))
 
 
-def _record(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> GraphModule:
-    table = with_numbers_as_eager({**select_decomp_table(), **WITH_EDGE_VALUES})
+def _record(function: Callable[..., Any], inputs: Sequence[torch.Tensor], rounds: bool) -> GraphModule:
+    table = {**select_decomp_table(), **WITH_EDGE_VALUES}
+    if rounds:
+        table = with_numbers_as_eager(table)
     record = make_fx(function, decomposition_table=table, tracing_mode="real", _allow_non_fake_inputs=True)
     recorded = record(*inputs)
     assert isinstance(recorded, GraphModule), f"make_fx returned {type(recorded).__name__}"

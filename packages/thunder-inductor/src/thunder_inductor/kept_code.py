@@ -23,7 +23,7 @@ from thunder.extend import ArtefactCache
 
 from .kernels import Strides
 from .libraries import load_library
-from .operators import Mode
+from .settings import Settings
 from .wrapper_code import function_of
 
 __all__ = [
@@ -145,9 +145,9 @@ def _sources() -> str:
     return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
-def key_of(structure: str, strides: Sequence[Strides], mode: Mode) -> str:
+def key_of(structure: str, strides: Sequence[Strides], settings: Settings) -> str:
     """Return the key of the code of a region with this structural key and these input strides."""
-    return f"{structure} {list(strides)} {mode}"
+    return f"{structure} {list(strides)} {settings}"
 
 
 def store(cache: ArtefactCache, key: str, code: KeptCode) -> None:

@@ -218,15 +218,19 @@ class FusionExecutor(Executor):
             bsyms=region.bsyms,
         )
 
-    def compile_once(self, region: Region, compile: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    def compile_once(
+        self, region: Region, compile: Callable[[], Callable[..., Any]], variant: str = ""
+    ) -> Callable[..., Any]:
         """Return the function that was compiled for a region of equal structure, else compile it now.
 
-        `structural_key` says which regions are equal: the function may not depend on names of the region. A
-        function is kept as long as a compiled program uses it.
+        `structural_key` says which regions are equal: the function may not depend on names of the region.
+        What else it depends on, as an option of the compile, is named by `variant`. A function is kept as
+        long as a compiled program uses it.
         """
         key = structural_key(region)
         if key is None:
             return compile()
+        key += variant
         function = self._compiled.get(key)
         if function is None:
             function = self._compiled[key] = compile()

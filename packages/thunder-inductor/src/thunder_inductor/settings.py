@@ -1,0 +1,29 @@
+"""What the options of `thunder.jit` decide about the code of regions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thunder.extend import compile_option
+
+from .operators import Mode
+
+__all__ = ["Settings", "current_settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a compile by which TorchInductor generates code.
+
+    Attributes:
+        mode: what regions contain.
+        rounds: whether each operator rounds its result to bfloat16 or float16, as in eager.
+    """
+
+    mode: Mode
+    rounds: bool = True
+
+
+def current_settings() -> Settings:
+    """Return the settings of the compile that runs; those of the options' defaults where none runs."""
+    return Settings(compile_option("inductor_mode"), compile_option("inductor_rounding") == "eager")
