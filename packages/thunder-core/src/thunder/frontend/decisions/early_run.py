@@ -65,6 +65,7 @@ class EarlyRun:
     def _begin(self) -> None:
         self._values: dict[str, Any] = dict(self._noted)
         self._done: set[str] = set(self._noted)
+        self._ran: dict[int, BoundSymbol] = {}  # calls without results, by id
         self._adopted = 0
         #: the statement up to which the program has run, and its position
         self._position = 0
@@ -76,14 +77,17 @@ class EarlyRun:
 
         Raises DataDependentControlFlow where the program cannot be run early, RaisedEarly where it raises.
         """
-        self._advance()
+        values = tuple(self.value(o) if is_proxy(o) else o for o in operands)
         with _errors_of_program():
-            return answer_to(question, tuple(self._values[o.name] if is_proxy(o) else o for o in operands))
+            return answer_to(question, values)
 
     def value(self, proxy: Any) -> Any:
         """Return the value of a proxy; raises as :meth:`answer` does."""
         self._advance()
-        return self._values[proxy.name]
+        value = self._values.get(proxy.name, _UNKNOWN)
+        if value is _UNKNOWN:
+            raise _refusal("no part of it computes the value", proxy.name)
+        return value
 
     def run_once(self, function: Callable[[list[Any]], Any], operands: Iterable[TensorProxy]) -> Any:
         """Return what a function returns for values of the program so far, with the random numbers there."""
@@ -117,6 +121,9 @@ class EarlyRun:
             for call in calls:
                 evaluate_calls(_computing((call,)), self._values)
                 self._done.update(p.name for b in with_parts((call,)) for p in b.flat_proxy_outs)
+                self._ran[id(call)] = call
+        recorded = self._trace.bound_symbols
+        self._position, self._last = len(recorded), recorded[-1] if recorded else None
 
     def _new_calls(self) -> list[BoundSymbol]:
         """Return the calls that have been recorded since the last question, and are to be run."""
@@ -124,7 +131,6 @@ class EarlyRun:
         start = self._position
         if not (0 < start <= len(recorded) and recorded[start - 1] is self._last):
             start = 0  # a part was taken out of the trace, and perhaps recorded again as one call
-        self._position, self._last = len(recorded), recorded[-1] if recorded else None
         return [b for b in recorded[start:] if b.sym.id not in _SKIPPED and not self._has_run(b)]
 
     def _has_run(self, bsym: BoundSymbol) -> bool:
@@ -132,7 +138,7 @@ class EarlyRun:
         names = {p.name for p in bsym.flat_proxy_outs} - arguments
         if not names:  # it writes in place
             names = {p.name for b in with_parts(bsym.subsymbols) for p in b.flat_proxy_outs} - arguments
-        return bool(names) and names <= self._done
+        return names <= self._done if names else id(bsym) in self._ran
 
     def _adopt_inputs(self) -> None:
         for proxy, path in self._inputs[self._adopted :]:
@@ -227,6 +233,8 @@ def _refusal(why: str, found: str) -> DataDependentControlFlow:
     )
 
 
+#: in place of a value
+_UNKNOWN: Final = object()
 #: statements that compute nothing
 _SKIPPED: Final = (
     STRUCTURAL
