@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from .machine import machine_facts, one_line
 from .measurement import Entry, Plan, measure
-from .report import Rendered, json_lines, markdown, rendered
+from .report import Rendered, markdown, rendered
 from .tables import MODES, TABLES
 from .ways import WAYS
 from .worker_process import Interpreters
@@ -87,12 +89,17 @@ def run(name: str, plan: Plan, peer: str | None, folder: Path) -> list[Entry]:
     """Measure a table, print it and write its files; return what was measured."""
     facts = machine_facts(peer)
     start = time.monotonic()
-    entries = list(measure(plan))
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = []
+    with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
+        print(json.dumps({"table": name, "machine": facts}, ensure_ascii=False), file=lines, flush=True)
+        for entry in measure(plan):
+            entries.append(entry)
+            line = json.dumps({"table": name, **asdict(entry)}, ensure_ascii=False)
+            print(line, file=lines, flush=True)
     table = rendered(plan.table, entries)
     table.notes.append(f"Measured in {time.monotonic() - start:.0f} s: {one_line(facts)}.")
     show(table)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.jsonl").write_text(json_lines(name, facts, entries), encoding="utf-8")
     (folder / f"{name}.md").write_text(f"{table.title}\n\n{markdown(table)}", encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
         print("no picture: matplotlib is not installed", file=sys.stderr)

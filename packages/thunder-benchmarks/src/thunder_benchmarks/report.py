@@ -1,17 +1,15 @@
-"""Measured entries as JSON lines and as tables of text."""
+"""Measured entries as tables of text."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 from .measurement import Entry
 from .statistics_of_rounds import Spread, geometric_mean
 from .tables import Table
 from .ways import WAYS
 
-__all__ = ["Rendered", "json_lines", "markdown", "rendered"]
+__all__ = ["Rendered", "markdown", "rendered"]
 
 Row = tuple[str, str, str]
 
@@ -23,12 +21,6 @@ class Rendered:
         self.title, self.head = title, tuple(head)
         self.rows: list[tuple[str, ...]] = []
         self.notes: list[str] = []
-
-
-def json_lines(table: str, facts: dict[str, str | int], entries: Sequence[Entry]) -> str:
-    """Return the facts of the machine and the entries, each a line of JSON."""
-    lines = [{"table": table, "machine": facts}, *({"table": table, **asdict(entry)} for entry in entries)]
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def markdown(table: Rendered) -> str:
