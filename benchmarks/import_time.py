@@ -7,13 +7,15 @@ The modules have byte code, as those of an installed package have.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
 from statistics import median
 
-from measure import command_line, machine_facts, print_table
+from thunder_benchmarks.machine import machine_facts, one_line
+from thunder_benchmarks.report import Rendered, markdown
 
 PROGRAM = """
 from time import process_time
@@ -36,21 +38,19 @@ def sample(byte_code: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Prints the medians."""
-    parser = command_line(__doc__)
+    """Print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7, help="processes (default: %(default)s)")
     repeats = parser.parse_args().repeats
     with tempfile.TemporaryDirectory() as folder:
         samples = [sample(folder) for _ in range(repeats + 1)][1:]  # the first one writes byte code
-    print(machine_facts())
-    rows = [
-        ("import torch", [seconds for seconds, _ in samples]),
-        ("import thunder, after torch", [seconds for _, seconds in samples]),
-    ]
-    print_table(
-        ("statement", "median s", "min s", "max s"),
-        [(name, *(f"{pick(times):.3f}" for pick in (median, min, max))) for name, times in rows],
-    )
+    table = Rendered("Import", ("statement", "median s", "min s", "max s"))
+    for name, times in zip(
+        ("import torch", "import thunder, after torch"), zip(*samples, strict=True), strict=True
+    ):
+        table.rows.append((name, *(f"{pick(times):.3f}" for pick in (median, min, max))))
+    table.notes.append(f"{one_line(machine_facts(None))}.")
+    print(markdown(table), end="")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ share of the ledger is the median over neighbours, which a busy machine slows do
 
 from __future__ import annotations
 
+import argparse
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,8 +23,6 @@ from unittest import mock
 import torch
 
 import thunder
-from litgpt_model import gpt
-from measure import command_line, machine_facts, one_thread, print_table
 from thunder.executor_base.choice import Choice, answer_as_executor
 from thunder.executor_base.executor import Executor
 from thunder.executor_base.refusal import Refusal
@@ -32,6 +31,9 @@ from thunder.ir.substitution import follow_replacements
 from thunder.passes import claim
 from thunder.passes.claim import Claimer
 from thunder.passes.placement import is_executable
+from thunder_benchmarks.machine import machine_facts, one_line
+from thunder_benchmarks.models.stacks import litgpt
+from thunder_benchmarks.report import Rendered, markdown
 
 NO = Refusal("no-implementation", "")
 WITHOUT_REFUSALS = Choice(None, ())
@@ -75,7 +77,8 @@ def no_ledger() -> Iterator[None]:
 
 def compile_ms(layers: int, executors: list[OperatorExecutor], recorded: bool) -> float:
     """CPU milliseconds of one compile."""
-    model, tokens = gpt(layers), torch.arange(16)[None]
+    model = litgpt(layers, 16, 2, hidden=64, context=64, vocabulary=64)
+    tokens = torch.arange(16)[None]
     compiled = thunder.jit(model, executors=(*executors, *thunder.get_default_executors()))
     gc.collect()
     with nullcontext() if recorded else no_ledger():
@@ -98,22 +101,23 @@ def pair_ms(layers: int, executors: list[OperatorExecutor], recorded_first: bool
 
 def main() -> None:
     """Prints both times and the share of the ledger, for each number of executors."""
-    parser = command_line(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--executors", type=int, nargs="+", default=[0, 3])
     parser.add_argument("--repeats", type=int, default=40)
     arguments = parser.parse_args()
-    one_thread()
-    rows = []
+    torch.set_num_threads(1)
+    head = ("executors that refuse", "without ledger, ms", "with it, ms", "ledger")
+    table = Rendered(f"Ledger, {arguments.layers} layers", head)
     for count in arguments.executors:
         executors = [OperatorExecutor(f"idle{n}") for n in range(count)]
         compile_ms(arguments.layers, executors, True)
         pairs = [pair_ms(arguments.layers, executors, bool(n % 2)) for n in range(arguments.repeats)]
         bare, kept = (median(times) for times in zip(*pairs, strict=True))
         share = median(with_it / without - 1 for without, with_it in pairs)
-        rows.append((str(count), f"{bare:.1f}", f"{kept:.1f}", f"{share:+.1%}"))
-    print(f"{machine_facts()}, {arguments.layers} layers")
-    print_table(("executors that refuse", "without ledger, ms", "with it, ms", "ledger"), rows)
+        table.rows.append((str(count), f"{bare:.1f}", f"{kept:.1f}", f"{share:+.1%}"))
+    table.notes.append(f"{arguments.layers} layers, {one_line(machine_facts(None))}.")
+    print(markdown(table), end="")
 
 
 if __name__ == "__main__":

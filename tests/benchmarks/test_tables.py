@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from documents.test_documents import ROOT
 from sweeping import one_in
 from thunder_benchmarks import worker
-from thunder_benchmarks.__main__ import main
+from thunder_benchmarks.__main__ import main, update
 from thunder_benchmarks.correctness import WrongResult, check_results
 from thunder_benchmarks.cpu_time import calls_in, interleaved, tree_seconds
 from thunder_benchmarks.measurement import Entry
@@ -45,6 +46,30 @@ def test_a_table_is_printed_and_written_as_lines_markdown_and_picture(
     ]
     assert (tmp_path / "calls.md").read_text() in printed
     assert (tmp_path / "calls.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_replaces_the_one_of_a_document(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    document.write_text("a\n<!-- calls -->\nold\n<!-- end of calls -->\nb\n")
+    for text in ("first\n", "second\n"):
+        update(document, "calls", text)
+        assert document.read_text() == f"a\n<!-- calls -->\n\n{text}\n<!-- end of calls -->\nb\n"
+    with pytest.raises(ValueError, match=r"page\.md has no place for the table speed"):
+        update(document, "speed", "text\n")
+
+
+def test_every_table_has_its_place_in_the_readme_of_the_benchmarks() -> None:
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for name in TABLES:
+        assert page.count(f"<!-- {name} -->\n") == page.count(f"<!-- end of {name} -->\n") == 1
+        assert f"`hatch run bench {name}`" in page
+
+
+def test_the_bare_function_is_called_on_what_the_prologue_returned() -> None:
+    session = worker.Session("thunder-bare")
+    session.prepare("linear-10", "float32", "inference")
+    with torch.no_grad():
+        torch.testing.assert_close(session.subject.forward(), session.subject.model(*session.subject.inputs))
 
 
 class Shifted(nn.Module):

@@ -46,6 +46,7 @@ def command_line() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=2, help="ways that are compiled at once (default: %(default)s)")
     add("--peer-python", metavar="PATH", help="an interpreter that has lightning-thunder")
     add("--caches", type=Path, metavar="FOLDER", help="compiled code is kept there for later runs")
+    add("--update", type=Path, metavar="FILE", help="a markdown file in which the tables are replaced")
     add("--out", type=Path, metavar="FOLDER", default=Path("benchmark-results"), help="default: %(default)s")
     return parser
 
@@ -85,9 +86,21 @@ def show(table: Rendered) -> None:
     Console().print(grid, *table.notes, sep="\n")
 
 
-def run(name: str, plan: Plan, peer: str | None, folder: Path) -> list[Entry]:
+def update(document: Path, name: str, text: str) -> None:
+    """Replace what a document has between `<!-- NAME -->` and `<!-- end of NAME -->`.
+
+    Raises ValueError if it does not have these lines.
+    """
+    before, begin, rest = document.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- end of {name} -->\n")
+    if not begin or not end:
+        raise ValueError(f"{document} has no place for the table {name}")
+    document.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
+def run(name: str, plan: Plan, arguments: argparse.Namespace) -> list[Entry]:
     """Measure a table, print it and write its files; return what was measured."""
-    facts = machine_facts(peer)
+    facts, folder = machine_facts(arguments.peer_python), arguments.out
     start = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     entries = []
@@ -100,7 +113,10 @@ def run(name: str, plan: Plan, peer: str | None, folder: Path) -> list[Entry]:
     table = rendered(plan.table, entries)
     table.notes.append(f"Measured in {time.monotonic() - start:.0f} s: {one_line(facts)}.")
     show(table)
-    (folder / f"{name}.md").write_text(f"{table.title}\n\n{markdown(table)}", encoding="utf-8")
+    text = f"{table.title}\n\n{markdown(table)}"
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    if arguments.update is not None:
+        update(arguments.update, name, text)
     if importlib.util.find_spec("matplotlib") is None:
         print("no picture: matplotlib is not installed", file=sys.stderr)
         return entries
@@ -121,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         caches = chosen.caches.resolve() if chosen.caches else Path(folder)
         for name in names:
             plan = plan_of(name, chosen, interpreters, caches)
-            entries = run(name, plan, chosen.peer_python, chosen.out)
+            entries = run(name, plan, chosen)
             failed |= any(e.failed is not None and not e.failed.startswith("absent") for e in entries)
     return 1 if failed else 0
 

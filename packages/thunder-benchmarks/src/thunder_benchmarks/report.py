@@ -95,7 +95,7 @@ def _times(table: Table, entries: Sequence[Entry]) -> Rendered:
     result.rows.append(("geometric mean", "", "", "", *means))
     result.notes.append(
         "CPU time. Ratios are taken in each round; ± is half the distance between the quartiles. "
-        "In columns `÷ eager` less is faster, in columns `torch.compile ÷` more is."
+        f"In columns `÷ {WAYS[base].label}` less is faster, in columns `torch.compile ÷` more is."
     )
     return result
 
@@ -111,7 +111,9 @@ def _first_calls(table: Table, entries: Sequence[Entry]) -> Rendered:
             ratio = f"{cold / base:.2f}" if base else "-"
             cells = (f"{cold:.2f}", ratio, f"{warm:.2f}", f"{warm / cold:.2f}")
             result.rows.append((*row, WAYS[way].label, *cells))
-    result.notes.append("Libraries are imported, and eager has run, before the clock starts.")
+    result.notes.append(
+        "The clock starts after `import torch` and a call in eager: the other imports of a way count."
+    )
     return result
 
 

@@ -15,7 +15,7 @@ COMPARED: Final = ("eager", "compile", "thunder-torch", "thunder-inductor", "lig
 class Table:
     """A comparison of ways over workloads, dtypes and modes.
 
-    `measured` is what a cell has: the time of a call, the CPU time of a first call in a new process with
+    `measured` is what a cell has: the time of a call, the CPU time to the first result in a new process with
     empty caches and with filled ones, or bytes. The fields `quick…` replace others with `--quick`.
     """
 
@@ -45,14 +45,14 @@ TABLES: Final[dict[str, Table]] = {
         "Warm calls with little arithmetic",
         "time",
         ("litgpt-4x16", "linear-1", "linear-10", "linear-100"),
-        ways=(*COMPARED, "thunder-frozen", "thunder-same-input"),
+        ways=(*COMPARED, "thunder-frozen", "thunder-same-input", "thunder-bare"),
         rounds=21,
         budget_us=20_000,
         quick_workloads=("linear-1", "linear-10"),
         quick_rounds=5,
     ),
     "compile": Table(
-        "First result: CPU time with child processes, empty caches and filled ones",
+        "First result: CPU time of imports, compilation and the call, with child processes",
         "first call",
         ("layers-1", "layers-8", "layers-32"),
         ways=COMPARED[1:],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -19,8 +20,8 @@ Model = Callable[..., Any]
 class Way:
     """A way to run a model.
 
-    `prepare` imports what the way needs and returns the function that compiles, so that imports are not
-    part of compile time. A way of the peer runs in the interpreter of `--peer-python`.
+    `prepare` imports what the way needs and returns the function that compiles. A way of the peer runs in the
+    interpreter of `--peer-python`.
     """
 
     label: str
@@ -39,7 +40,7 @@ def _compile(backend: str) -> Callable[[], Callable[[nn.Module], Model]]:
 
     def prepare() -> Callable[[nn.Module], Model]:
         # Imported here, not above: no way pays for the libraries of another one.
-        import torch._inductor.compile_fx
+        importlib.import_module("torch._inductor.compile_fx" if backend == "inductor" else "torch._dynamo")
 
         def compiled(model: nn.Module) -> Model:
             # The code of a model's class is shared: guards of an earlier workload would be tried first.
@@ -70,7 +71,6 @@ def _thunder_inductor(**options: Any) -> Callable[[], Callable[[nn.Module], Mode
 
     def prepare() -> Callable[[nn.Module], Model]:
         # Imported here, not above: the peer's interpreter has another package of this name.
-
         import thunder
 
         executors = thunder.get_default_executors()
@@ -79,6 +79,31 @@ def _thunder_inductor(**options: Any) -> Callable[[], Callable[[nn.Module], Mode
         return lambda model: thunder.jit(model, executors=executors, **options)
 
     return prepare
+
+
+def _bare() -> Callable[[nn.Module], Model]:
+    """Call the function that thunder generated on what its prologue returned, without checking guards."""
+    # Imported here, not above: the peer's interpreter has another package of this name.
+    import thunder
+
+    def compiled(model: nn.Module) -> Model:
+        guarded = thunder.jit(model)
+        arguments: list[Any] = []
+        functions: list[Model] = []
+
+        def call(*inputs: Any) -> Any:
+            if not functions:
+                guarded(*inputs)
+                stats = thunder.compile_stats(guarded)
+                assert stats is not None, "what jit returns has statistics"
+                entry = stats.interpreter_cache[-1]
+                arguments.extend(entry.prologue_fn(*inputs)[0])
+                functions.append(entry.computation_fn)
+            return functions[0](*arguments)
+
+        return call
+
+    return compiled
 
 
 def _peer(*executors: str) -> Callable[[], Callable[[nn.Module], Model]]:
@@ -124,6 +149,7 @@ WAYS: Final[dict[str, Way]] = {
     "thunder-same-input": Way(
         'thunder, inductor, "same input"', _thunder_inductor(cache="same input"), inference_only=True
     ),
+    "thunder-bare": Way("thunder, bare function", _bare, inference_only=True),
     "dynamo": Way('torch.compile, "eager"', _compile("eager")),
     "aot": Way('torch.compile, "aot_eager"', _compile("aot_eager")),
     "lightning": Way("lightning-thunder", _peer(), of_peer=True),

@@ -13,6 +13,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TextIO
 
 import torch
@@ -29,29 +31,33 @@ __all__ = ["Session", "main"]
 
 
 class Subject:
-    """A workload that a way runs: calls of it in inference, or forwards and backwards in training."""
+    """A workload that a way runs: calls of it in inference, or forwards and backwards in training.
+
+    `step` is one of these. It does not set the grad mode, which would be a large part of a small call: that
+    is what `grad_mode` is for.
+    """
 
     def __init__(
         self, model: nn.Module, run: Callable[..., Any], inputs: Sequence[Tensor], training: bool
     ) -> None:
-        self.model, self.run, self.inputs, self.training = model, run, inputs, training
+        self.model, self.training = model, training
+        self.inputs = inputs
+        self.forward: Callable[[], Any] = partial(run, *inputs)
+        self.step: Callable[[], object] = self._training_step if training else self.forward
         self.seeds: list[Tensor] = []
 
-    def forward(self) -> Any:
-        """Return the results of one call."""
-        return self.run(*self.inputs)
+    def grad_mode(self) -> AbstractContextManager[object]:
+        """Return the context in which the workload runs."""
+        return torch.set_grad_enabled(self.training)
 
-    def step(self) -> None:
-        """Call the model; in training also compute the gradients of its parameters, and drop them."""
-        with torch.set_grad_enabled(self.training):
-            outputs = self.forward()
-        if self.training:
-            torch.autograd.backward(_tensors(outputs), self.seeds)
-            self.model.zero_grad()
+    def _training_step(self) -> None:
+        """Call the model and compute the gradients of its parameters, which are dropped."""
+        torch.autograd.backward(_tensors(self.forward()), self.seeds)
+        self.model.zero_grad()
 
     def first_results(self) -> tuple[list[str], list[Tensor]]:
         """Return outputs, and in training also gradients and buffers, of one call, with names for them."""
-        with torch.set_grad_enabled(self.training):
+        with self.grad_mode():
             outputs = _tensors(self.forward())
         results = {f"output {n}": output for n, output in enumerate(outputs)}
         if self.training:
@@ -80,14 +86,15 @@ class Session:
 
     def __init__(self, way: str) -> None:
         self.way = way
-        self.compile = WAYS[way].prepare()
+        self.compile: Callable[[nn.Module], Callable[..., Any]] | None = None
         self.subject: Subject
         self.calls = 1
 
     def prepare(self, workload: str, dtype: str, mode: str) -> dict[str, Any]:
-        """Compile a workload and compare its first results with eager's; return the CPU time of that call.
+        """Compile a workload and compare its first results with eager's; return the CPU time of both.
 
-        `mode` is "inference" or "training". Raises WrongResult.
+        `mode` is "inference" or "training". Imports of what the way needs are apart: they are those of the
+        first workload only. Raises WrongResult.
         """
         training = mode == "training"
         model, inputs = WORKLOADS[workload].make(DTYPES[dtype])
@@ -96,24 +103,26 @@ class Session:
         exact_model, eager_model = copy.deepcopy(model).double(), copy.deepcopy(model)
         _, exact = Subject(exact_model, exact_model, wide, training).first_results()
         _, eager = Subject(eager_model, eager_model, inputs, training).first_results()
-        before = tree_seconds()
+        start = tree_seconds()
+        self.compile = self.compile or WAYS[self.way].prepare()
+        imported = tree_seconds()
         self.subject = Subject(model, self.compile(model), inputs, training)
         names, results = self.subject.first_results()
-        seconds = tree_seconds() - before
+        end = tree_seconds()
         error = check_results(names, results, eager, exact)
-        return {"first_s": seconds, "error": error}
+        return {"imports_s": imported - start, "first_s": end - imported, "error": error}
 
     def warm_up(self, budget_us: float) -> dict[str, Any]:
         """Run the workload until it is steady; return how many calls take `budget_us`."""
-        for _ in range(3):
-            self.subject.step()
-        with torch.set_grad_enabled(self.subject.training):
+        with self.subject.grad_mode():
+            for _ in range(3):
+                self.subject.step()
             self.calls = calls_in(self.subject.step, budget_us)
         return {"calls": self.calls}
 
     def time(self) -> dict[str, Any]:
         """Return the CPU time of one call, in µs: the mean of as many as `warm_up` found."""
-        with torch.set_grad_enabled(self.subject.training):
+        with self.subject.grad_mode():
             return {"us": microseconds(self.subject.step, self.calls)}
 
     def memory(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .models.convolutional import ResNet, UNet
+from .models.elementwise import Elementwise, convolutions
 from .models.recommendation import DLRM
 from .models.stacks import gated_mlp, linear_stack, litgpt, reference_llama
 from .models.transformer import BERT, NanoGPT, VisionTransformer
@@ -124,6 +125,14 @@ WORKLOADS: Final[dict[str, Workload]] = {
         "widths 32 and 64, attention at 8 by 8, 2 images of 32 by 32",
         partial(UNet, 3, (32, 64), 4),
         partial(_noisy_images, 2, 3, 32),
+    ),
+    "elementwise": Workload(
+        "GELU, tanh and LayerNorm of 512 by 1024 numbers", Elementwise, lambda: (torch.randn(512, 1024),)
+    ),
+    "convolutions": Workload(
+        "3 convolutions of width 16 to 32 with BatchNorm, 4 images of 64 by 64",
+        convolutions,
+        partial(_images, 4, 3, 64),
     ),
     "litgpt-4x16": _llama(4, 16, 1, 16, hidden=32, heads=2),
     **{f"linear-{n}": _stack(n) for n in (1, 10, 100)},
