@@ -1,4 +1,4 @@
-"""Whether a way computes what eager does: both are compared with eager in float64."""
+"""Check that a way computes what eager does: both are compared with eager in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tables are measured: each way in processes of its own, all ways of a row in turn."""
+"""Measurement of tables: each way in processes of its own, all ways of a row in turn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """What was measured of a way in a row, or why nothing was (`failed`)."""
+    """Values measured of a way in a row, or the reason why there are none (`failed`)."""
 
     workload: str
     dtype: str

@@ -1,4 +1,4 @@
-"""What is computed from the rounds of two ways."""
+"""Statistics of the rounds of two ways."""
 
 from __future__ import annotations
 

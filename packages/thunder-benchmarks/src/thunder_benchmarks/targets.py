@@ -1,4 +1,4 @@
-"""What is measured: a GPT with its batches, and the backward of a function alone."""
+"""Targets of measurements: a GPT with its batches, and the backward of a function alone."""
 
 from __future__ import annotations
 

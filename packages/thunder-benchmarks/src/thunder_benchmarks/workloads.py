@@ -23,7 +23,7 @@ DTYPES: Final[dict[str, torch.dtype]] = {"float32": torch.float32, "bfloat16": t
 
 @dataclass(frozen=True)
 class Workload:
-    """How a model and its inputs are made, and their sizes in words."""
+    """Functions that build a model and its inputs, and their sizes in words."""
 
     sizes: str
     build: Callable[[], nn.Module]

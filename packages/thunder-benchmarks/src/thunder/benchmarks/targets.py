@@ -1,4 +1,4 @@
-"""What is measured: a GPT and its backward."""
+"""Targets of measurements: a GPT and its backward."""
 
 from thunder_benchmarks.gpt.selected import Config as LitGPTConfig
 from thunder_benchmarks.targets import LitGPTBenchmark, backward_only

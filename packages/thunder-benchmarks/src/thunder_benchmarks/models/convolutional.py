@@ -90,8 +90,9 @@ class PixelAttention(nn.Module):
         """Return the attended image, (B, width, H, W) as `x`."""
         batch, width, height, columns = x.shape
         pixels = self.norm(x).flatten(2).transpose(1, 2)
-        q, k, v = self.qkv(pixels).view(batch, -1, 3, self.heads, width // self.heads).unbind(2)
-        attended = F.scaled_dot_product_attention(*(part.transpose(1, 2) for part in (q, k, v)))
+        split = self.qkv(pixels).view(batch, -1, 3, self.heads, width // self.heads)
+        q, k, v = split.permute(2, 0, 3, 1, 4).unbind()
+        attended = F.scaled_dot_product_attention(q, k, v)
         pixels = self.out(attended.transpose(1, 2).reshape(batch, -1, width))
         image: Tensor = pixels.transpose(1, 2).reshape(batch, width, height, columns)
         return x + image
