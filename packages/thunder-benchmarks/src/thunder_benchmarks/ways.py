@@ -144,6 +144,7 @@ WAYS: Final[dict[str, Way]] = {
     "compile": Way("torch.compile", _compile("inductor")),
     "thunder-torch": Way("thunder, torch", _thunder()),
     "thunder-inductor": Way("thunder, inductor", _thunder_inductor()),
+    "thunder-pointwise": Way('thunder, inductor "pointwise"', _thunder_inductor(inductor_mode="pointwise")),
     "thunder-full": Way('thunder, inductor "full"', _thunder_inductor(inductor_mode="full")),
     "thunder-frozen": Way("thunder, inductor, frozen", _thunder_inductor(frozen=True)),
     "thunder-same-input": Way(
